@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace gpusched {
+
+/// One durable append: the commands that waited together, packed by the caller. Its record header carries
+/// position, term, first sequence number, command count, length, and a CRC chained to the record before.
+struct JournalRecord {
+  uint64_t position = 0;        ///< 1 for the first record ever, then without a gap.
+  uint64_t term = 0;            ///< Of the leader that wrote it; never decreases.
+  uint64_t first_sequence = 0;  ///< Sequence number of the first command inside.
+  uint32_t command_count = 0;   ///< Sequence numbers that the commands inside take.
+  std::string_view payload;     ///< Opaque here. Valid during the call only.
+};
+
+/// How much room the journal has.
+enum class JournalSpace {
+  kOpen,         ///< Any work may be appended.
+  kReserveOnly,  ///< The disk is full: only ends, cancels and releases may be, into the reserve.
+};
+
+/// Ordered bytes, durable by group. One writer. Not thread-safe: the owner's thread calls everything but
+/// `space`, which any thread may.
+///
+/// A failed `sync` leaves the durable state unknown: the caller must end the process, never retry.
+class Journal {
+ public:
+  using Visitor = std::function<Result<Unit>(const JournalRecord&)>;
+
+  virtual ~Journal() = default;
+
+  /// Adds a record behind the last. It is durable, whole or not at all, once `sync` returned.
+  /// `record.position` must be `last_position() + 1`. kStorageFull: no room, and nothing was written.
+  virtual Result<Unit> append(const JournalRecord& record) = 0;
+  /// Makes everything appended durable.
+  virtual Result<Unit> sync() = 0;
+  /// Calls `visit` for each record from `position` on, in order; stops at its first error and returns it.
+  virtual Result<Unit> read_from(uint64_t position, const Visitor& visit) = 0;
+  /// Forgets every record behind `position`, durably. For a leader's change.
+  virtual Result<Unit> truncate_after(uint64_t position) = 0;
+  /// May forget records before `position`: a snapshot covers them. Whole segments only.
+  virtual Result<Unit> compact_before(uint64_t position) = 0;
+  /// Marks a clean end, so that the next opening can tell a torn tail from rot. Nothing may follow.
+  virtual Result<Unit> seal() = 0;
+
+  virtual uint64_t first_position() const = 0;  ///< Of the oldest record kept; last + 1 when none is.
+  virtual uint64_t last_position() const = 0;   ///< 0 before the first record.
+  virtual JournalSpace space() const = 0;
+};
+
+}  // namespace gpusched
