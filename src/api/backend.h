@@ -1,0 +1,258 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/errors.h"
+#include "base/blob.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/types.h"
+
+/// What every door needs from the scheduler, in words that no wire format knows. `HostBackend` gives it over
+/// the host, its observer and its node hub; tests of a door give a recording one.
+namespace gpusched::api {
+
+/// Called once with the answer. Writes: on the host's thread, after the command is durable; answers that
+/// became durable together are followed by one call of the group hook (see Backend::on_group_done). Reads: on
+/// the observer's thread. It must not block; it may be called before the asking call returns.
+template <typename T>
+using Done = std::function<void(Answer<T>)>;
+
+/// A job as a door understood it. Limits of base/limits.h are checked by the door.
+struct JobRequest {
+  std::string spec;  ///< A serialized gpusched.v1.JobSpec with sorted maps: equal jobs have equal bytes.
+  std::string name;  ///< As in `spec`.
+  int32_t gpu_count = 0;
+  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together.
+  std::string gpu_model;
+  int64_t cpu_milli = 1000;
+  int64_t memory_mb = 0;
+  std::optional<int32_t> priority;  ///< Not given: the configured default.
+  Duration max_runtime = {};        ///< Zero: no limit.
+  int32_t exit_code_retries = 0;
+  int32_t system_retries = 0;  ///< 0: the default; -1: never.
+  bool overlap_allowed = false;
+  Duration kill_after_lost_contact = {};
+  bool require_feasible = false;
+  bool wants_container = false;  ///< An image is given.
+};
+
+struct SubmitRequest {
+  std::string tenant;  ///< "tenant-<digits>", "default" or a tenant's name; empty: the default one.
+  std::vector<JobRequest> jobs;
+  std::string request_key;
+};
+
+struct Submitted {
+  JobId first_job;  ///< The batch's ids follow each other.
+  uint32_t job_count = 0;
+  int64_t queue_position = 0;  ///< Of the first job, at that moment; an estimate.
+  Duration estimated_wait = {};
+};
+
+/// Resource limits of a tenant; nothing means no limit.
+struct TenantLimits {
+  std::optional<int64_t> gpus;
+  std::optional<int64_t> gpu_memory_mb;
+  std::optional<int64_t> cpu_cores;
+  std::optional<int64_t> memory_mb;
+  std::optional<int64_t> concurrent_jobs;
+};
+
+/// What a tenant is created or updated with. In an update only what is given changes.
+struct TenantRequest {
+  std::optional<std::string> name;
+  std::optional<std::string> email;
+  std::optional<std::string> organization;
+  TenantLimits limits;
+  std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
+  std::optional<int32_t> priority_tier;
+  std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
+  std::optional<bool> allow_preemption;
+  std::optional<bool> can_preempt_others;
+  std::string parent;
+  std::string request_key;
+};
+
+struct TenantView {
+  TenantId id;
+  std::string name, email, organization;
+  TenantId parent;
+  TenantLimits limits;
+  int32_t priority_tier = 0;
+  int64_t weight_milli = 1000;
+  bool allow_preemption = false, can_preempt_others = false;
+  int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
+  int64_t running_jobs = 0, waiting_jobs = 0;
+  int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.
+  int64_t total_jobs = 0, successful_jobs = 0, failed_jobs = 0;
+  Time created_at, updated_at;
+};
+
+struct JobView {
+  JobId id;
+  TenantId tenant;
+  std::string name;
+  Blob spec;  ///< A packed JobSpec; empty for a job whose specification is no longer kept.
+  JobState state = JobState::kPending;
+  JobReason reason = JobReason::kNone;
+  std::string wait_code;  ///< The dominant reason for waiting, one word; empty when it does not wait.
+  std::string message;    ///< One sentence.
+  int32_t priority = 0;
+  int32_t gpu_count = 0;
+  int64_t gpu_memory_mb = 0;
+  std::string gpu_model;
+  int64_t cpu_milli = 0, memory_mb = 0;
+  Duration max_runtime = {};
+  int32_t exit_code_retries = 0, system_retries = 0;
+  Time submitted_at, scheduled_at, started_at, completed_at;
+  std::optional<int32_t> exit_code;
+  int32_t signal = 0;
+  int32_t attempts = 0, preempted_count = 0;
+  std::string node_name;
+  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
+  int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
+  Duration estimated_wait = {};
+  uint64_t version = 0;  ///< Changes with every change of the job.
+};
+
+struct JobFilter {
+  std::string tenant;  ///< Empty: all.
+  std::optional<JobState> state;
+  int64_t limit = 50;
+  int64_t offset = 0;
+  JobId before;  ///< Given: only jobs older than it.
+};
+struct JobPage {
+  std::vector<JobView> jobs;  ///< Newest first.
+  int64_t total = 0;          ///< All that match.
+};
+
+struct ExplainView {
+  JobId id;
+  JobState state = JobState::kPending;
+  std::string reason, message;
+  std::vector<std::string> lifted_by;
+  int64_t queue_position = 0;
+};
+
+struct DeviceView {
+  uint32_t index = 0;
+  std::string uuid, model;
+  int64_t memory_mb = 0;
+  std::string state;      ///< free, held, draining, quarantined
+  std::string condition;  ///< ok, unhealthy, missing
+  std::string detail;
+  JobId held_by;
+  int32_t utilization_percent = 0;
+  int64_t memory_used_mb = 0;
+  int32_t temperature_celsius = 0;
+};
+struct NodeView {
+  NodeId id;
+  std::string name;
+  NodeState state = NodeState::kReady;
+  int64_t cpu_milli = 0, cpu_milli_free = 0, memory_mb = 0, memory_mb_free = 0;
+  std::vector<DeviceView> devices;
+  int32_t attempts = 0;
+  double cpu_utilization = 0, memory_utilization = 0;  ///< 0..1
+  std::string version;
+};
+
+struct ClusterView {
+  int64_t total_nodes = 0, online_nodes = 0, total_gpus = 0, available_gpus = 0;
+  int64_t total_jobs = 0;  ///< Ever accepted.
+  int64_t running_jobs = 0, pending_jobs = 0;
+  uint64_t sequence = 0;
+  double average_gpu_utilization = 0;  ///< 0..1 over devices that report it.
+};
+
+struct HealthView {
+  bool serving = true;  ///< Writes are accepted.
+  std::string reason;   ///< Why not; one sentence.
+  ErrorKind kind = ErrorKind::kUnavailable;
+};
+
+/// Counters for Prometheus. Everything is since the start unless it says "now".
+struct MetricsView {
+  struct State {
+    JobState state;
+    int64_t total = 0;  ///< Jobs that entered the state.
+  };
+  std::vector<State> jobs;
+  int64_t queue_size = 0;  ///< Waiting now.
+  int64_t preemptions = 0;
+  struct Gpu {
+    std::string node, gpu;
+    double utilization = 0;  ///< 0..1
+  };
+  std::vector<Gpu> gpus;
+  std::vector<double> latency_bounds;  ///< Seconds; upper bounds, without +Inf.
+  std::vector<int64_t>
+      latency_buckets;  ///< One more than bounds; not cumulative. Time from submission to placement.
+  double latency_sum = 0;
+  int64_t latency_count = 0;
+};
+
+struct LogRequest {
+  JobId job;
+  std::string tenant;    ///< Given: the job must be this tenant's.
+  uint32_t attempt = 0;  ///< 0: the latest.
+  bool from_stderr = false;
+  int64_t offset = 0;
+  int32_t size_max = 65'536;
+  Duration wait = {};  ///< How long to wait for more at the end of a running attempt's output.
+};
+struct LogPiece {
+  std::string data;
+  int64_t offset = 0;   ///< Of `data`.
+  bool at_end = false;  ///< Nothing follows, ever.
+  uint32_t attempt = 0;
+};
+
+/// Everything is thread-safe and returns at once; answers come by `Done`.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// Called on the host's thread after the last answer of each group: the moment to wake others, once.
+  /// To be set before serving begins.
+  virtual void on_group_done(std::function<void()> hook) = 0;
+
+  virtual void submit(SubmitRequest request, Done<Submitted> done) = 0;
+  /// kJobFinished when it ended before. `tenant` empty: any.
+  virtual void cancel(JobId job, const std::string& tenant, Done<Unit> done) = 0;
+  virtual void create_tenant(TenantRequest request, Done<TenantView> done) = 0;
+  virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
+  virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
+  virtual void confirm_dead(const std::string& node, Done<NodeView> done) = 0;
+  virtual void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
+                             const std::string& detail, Done<NodeView> done) = 0;
+
+  virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good
+  /// once the token is dropped; `changed` may still run once while it is being dropped.
+  virtual std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) = 0;
+  virtual void list_jobs(JobFilter filter, Done<JobPage> done) = 0;
+  virtual void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) = 0;
+  virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;
+  virtual void list_tenants(Done<std::vector<TenantView>> done) = 0;
+  virtual void list_nodes(Done<std::vector<NodeView>> done) = 0;
+  virtual void get_cluster(Done<ClusterView> done) = 0;
+  virtual void get_metrics(Done<MetricsView> done) = 0;
+  /// Relays one piece of an attempt's output from its node.
+  virtual void read_log(LogRequest request, Done<LogPiece> done) = 0;
+
+  /// Cheap; any thread.
+  virtual HealthView health() const = 0;
+  /// Whether any node can run container images now. Cheap; any thread.
+  virtual bool containers_possible() const = 0;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "base/time.h"
+
+/// The one table of errors that clients see: stable code, HTTP status, gRPC status, and what to do.
+/// docs/reference/errors.md is generated from it.
+namespace gpusched::api {
+
+enum class ErrorKind : uint8_t {
+  kInvalidArgument,
+  kMalformedJson,
+  kUnauthenticated,
+  kPermissionDenied,
+  kQuotaExceeded,
+  kNotFound,
+  kJobNotFound,
+  kTenantNotFound,
+  kNodeNotFound,
+  kDeviceNotFound,
+  kLogNotFound,
+  kMethodNotAllowed,
+  kRequestTimeout,
+  kAlreadyExists,
+  kJobFinished,
+  kTenantInUse,
+  kKeyConflict,
+  kNodeNotLost,
+  kNodeConflict,
+  kConflict,
+  kTooLarge,
+  kUnprocessable,
+  kImageUnsupported,
+  kInfeasible,
+  kRateLimited,
+  kQueueFull,
+  kHeadersTooLarge,
+  kInternal,
+  kUnavailable,
+  kStorageFull,
+  kNoLeader,
+  kShuttingDown,
+  kOutcomeUnknown,
+  kTimeout,
+};
+
+/// One row of the table. `grpc_status` is the number of the gRPC status code.
+struct ErrorRow {
+  ErrorKind kind;
+  std::string_view code;  ///< Stable: clients compare it.
+  uint16_t http_status;
+  uint8_t grpc_status;
+  std::string_view meaning;
+  std::string_view what_to_do;
+};
+
+/// All rows, indexed by kind.
+std::span<const ErrorRow> error_table();
+const ErrorRow& row_of(ErrorKind kind);
+/// "INVALID_ARGUMENT" for 3, and so on.
+std::string_view grpc_status_name(uint8_t grpc_status);
+/// The text of docs/reference/errors.md.
+std::string errors_markdown();
+
+/// An error on its way to a client: a kind, one sentence that says what to do, the field at fault.
+struct ApiError {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string message;
+  std::string field = {};     ///< Empty when no field is at fault.
+  Duration retry_after = {};  ///< Sent as `Retry-After` with 429 and 503 when positive.
+};
+
+/// The kind that a failure of the world is shown as.
+ErrorKind kind_of(ErrorCode code);
+ApiError to_api_error(const Error& error);
+
+/// A value or the error that the client gets.
+template <typename T>
+class [[nodiscard]] Answer {
+ public:
+  Answer(T value)
+      : value_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Answer(ApiError error)
+      : value_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return value_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  const T& operator*() const {
+    CHECK(ok());
+    return std::get<0>(value_);
+  }
+  T& operator*() {
+    CHECK(ok());
+    return std::get<0>(value_);
+  }
+  const T* operator->() const { return &**this; }
+  T* operator->() { return &**this; }
+  const ApiError& error() const {
+    CHECK(!ok());
+    return std::get<1>(value_);
+  }
+
+ private:
+  std::variant<T, ApiError> value_;
+};
+
+}  // namespace gpusched::api
