@@ -1,0 +1,186 @@
+#include "log/line.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <ctime>
+
+namespace gpusched {
+namespace {
+
+/// The length of the valid UTF-8 sequence that `text` starts with, 0 when it starts with none (Unicode 15,
+/// table 3-7: no surrogates, no overlong forms, nothing above U+10FFFF).
+size_t utf8_sequence_length(std::string_view text) {
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+  const auto in = [&](size_t at, unsigned low, unsigned high) {
+    return at < text.size() && byte(at) >= low && byte(at) <= high;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return in(1, 0x80, 0xBF) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;
+    const unsigned high = first == 0xED ? 0x9F : 0xBF;
+    return in(1, low, high) && in(2, 0x80, 0xBF) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;
+    return in(1, low, high) && in(2, 0x80, 0xBF) && in(3, 0x80, 0xBF) ? 4 : 0;
+  }
+  return 0;
+}
+
+void append_escaped_byte(std::string& out, unsigned char c) {
+  switch (c) {
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
+  }
+  if (c >= 0x20 && c != 0x7F) {
+    out += static_cast<char>(c);
+    return;
+  }
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  out += "\\u00";
+  out += kHex[c >> 4];
+  out += kHex[c & 15];
+}
+
+template <typename Number>
+void append_number(std::string& out, Number value) {
+  std::array<char, 32> digits;
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  CHECK(error == std::errc{});
+  out.append(digits.data(), end);
+}
+
+void append_padded(std::string& out, int64_t value, int width) {
+  std::array<char, 20> digits;
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  CHECK(error == std::errc{});
+  for (auto length = end - digits.data(); length < width; ++length) out += '0';
+  out.append(digits.data(), end);
+}
+
+struct ValuePrinter {
+  std::string& out;
+
+  void operator()(std::string_view value) const { append_json_string(out, value); }
+  void operator()(int64_t value) const { append_number(out, value); }
+  void operator()(uint64_t value) const { append_number(out, value); }
+  void operator()(bool value) const { out += value ? "true" : "false"; }
+  void operator()(double value) const {
+    if (!std::isfinite(value)) {
+      out += "null";  // JSON has no infinity.
+      return;
+    }
+    append_number(out, value);
+  }
+};
+
+void append_subject(std::string& out, const LogSubject& subject) {
+  if (!subject.job.empty()) {
+    out += ",\"task_id\":";
+    append_json_string(out, subject.job);
+    return;
+  }
+  if (!subject.id.valid()) return;
+  out += ",\"task_id\":\"job-";
+  append_number(out, subject.id.value);
+  out += '"';
+}
+
+}  // namespace
+
+void append_json_string(std::string& out, std::string_view text) {
+  const bool cut = text.size() > kLogValueBytesMax;
+  if (cut) {
+    size_t end = kLogValueBytesMax;
+    // The cut falls between characters: a continuation byte is never the first one left out.
+    for (int i = 0; i < 3 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; ++i) --end;
+    text = text.substr(0, end);
+  }
+  out += '"';
+  while (!text.empty()) {
+    const size_t length = utf8_sequence_length(text);
+    if (length == 1) {
+      append_escaped_byte(out, static_cast<unsigned char>(text[0]));
+    } else if (length == 0) {
+      out += "\\ufffd";
+    } else {
+      out.append(text.substr(0, length));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  if (cut) out += "…";
+  out += '"';
+}
+
+void append_rfc3339(std::string& out, Time wall) {
+  // Rounded down, also before 1970.
+  int64_t unix_ms = wall.ns / 1'000'000;
+  if (wall.ns % 1'000'000 < 0) --unix_ms;
+  int64_t ms = unix_ms % 1'000;
+  if (ms < 0) ms += 1'000;
+  const std::time_t unix_seconds = (unix_ms - ms) / 1'000;
+  std::tm utc{};
+  CHECK(gmtime_r(&unix_seconds, &utc) != nullptr);
+  append_padded(out, utc.tm_year + 1900, 4);
+  out += '-';
+  append_padded(out, utc.tm_mon + 1, 2);
+  out += '-';
+  append_padded(out, utc.tm_mday, 2);
+  out += 'T';
+  append_padded(out, utc.tm_hour, 2);
+  out += ':';
+  append_padded(out, utc.tm_min, 2);
+  out += ':';
+  append_padded(out, utc.tm_sec, 2);
+  out += '.';
+  append_padded(out, ms, 3);
+  out += 'Z';
+}
+
+std::string format_log_line(Time wall, LogLevel level, std::string_view component, std::string_view event,
+                            const LogSubject& subject, std::initializer_list<LogField> details) {
+  std::string out;
+  out.reserve(256);
+  out += "{\"timestamp\":\"";
+  append_rfc3339(out, wall);
+  out += "\",\"level\":\"";
+  out += to_string(level);
+  out += "\",\"component\":";
+  append_json_string(out, component);
+  out += ",\"event\":";
+  append_json_string(out, event);
+  append_subject(out, subject);
+  out += ",\"details\":{";
+  bool first = true;
+  for (const LogField& field : details) {
+    if (!first) out += ',';
+    first = false;
+    append_json_string(out, field.key());
+    out += ':';
+    std::visit(ValuePrinter{out}, field.value());
+  }
+  out += "}}\n";
+  return out;
+}
+
+}  // namespace gpusched
