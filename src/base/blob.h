@@ -21,7 +21,7 @@ class Blob {
     CHECK(bytes.size() <= UINT32_MAX);
     void* memory = ::operator new(sizeof(Header) + bytes.size());
     header_ = new (memory) Header{.references = 1, .size = static_cast<uint32_t>(bytes.size())};
-    std::memcpy(header_ + 1, bytes.data(), bytes.size());
+    std::memcpy(static_cast<void*>(header_ + 1), bytes.data(), bytes.size());
   }
   Blob(const Blob& other) : header_(other.header_) {
     if (header_ != nullptr) header_->references.fetch_add(1, std::memory_order_relaxed);

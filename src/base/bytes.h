@@ -26,7 +26,9 @@ class ByteWriter {
     out_.append(buffer, static_cast<std::size_t>(size));
   }
   /// Small negative numbers stay small (zigzag).
-  void svarint(int64_t value) { varint((static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63)); }
+  void svarint(int64_t value) {
+    varint((static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63));
+  }
   void bytes(std::string_view value) {
     varint(value.size());
     out_.append(value);

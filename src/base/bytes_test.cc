@@ -31,7 +31,9 @@ TEST(Bytes, OverlongNumberFails) {
 }
 
 TEST(Bytes, LengthPastTheEndFails) {
-  ByteReader reader("\x05" "abc");
+  ByteReader reader(
+      "\x05"
+      "abc");
   EXPECT_TRUE(reader.bytes().empty());
   EXPECT_FALSE(reader.ok());
 }

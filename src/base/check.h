@@ -8,10 +8,10 @@ namespace gpusched {
 }  // namespace gpusched
 
 /// States a fact that only our own bug can break. Always on. One fact per CHECK.
-#define CHECK(fact)                                                    \
-  do {                                                                 \
-    if (!(fact)) [[unlikely]]                                          \
-      ::gpusched::check_failed(#fact, __FILE__, __LINE__);             \
+#define CHECK(fact)                                        \
+  do {                                                     \
+    if (!(fact)) [[unlikely]]                              \
+      ::gpusched::check_failed(#fact, __FILE__, __LINE__); \
   } while (false)
 
 /// A place that control flow cannot reach, such as after a switch over every enumerator.

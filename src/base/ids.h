@@ -27,7 +27,8 @@ inline constexpr TenantId kDefaultTenant{1};
 /// The first command's sequence number. One is taken by the state that exists before any command.
 inline constexpr uint64_t kFirstSequence = 2;
 
-/// Names one member of one attempt: every message between scheduler and node carries it, so each may be repeated.
+/// Names one member of one attempt: every message between scheduler and node carries it, so each may be
+/// repeated.
 struct AttemptKey {
   JobId job;
   uint32_t attempt = 0;  ///< 1 for the first try.
@@ -49,7 +50,8 @@ struct std::hash<gpusched::Id<Tag>> {
 template <>
 struct std::hash<gpusched::AttemptKey> {
   std::size_t operator()(const gpusched::AttemptKey& key) const noexcept {
-    uint64_t x = (key.job.value ^ (uint64_t{key.attempt} << 40) ^ (uint64_t{key.member} << 52)) * 0x9E3779B97F4A7C15ULL;
+    uint64_t x = (key.job.value ^ (uint64_t{key.attempt} << 40) ^ (uint64_t{key.member} << 52)) *
+                 0x9E3779B97F4A7C15ULL;
     return static_cast<std::size_t>(x ^ (x >> 29));
   }
 };

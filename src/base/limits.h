@@ -8,15 +8,15 @@
 namespace gpusched::limits {
 
 // Requests.
-inline constexpr uint32_t kBatchJobsMax = 1'000;           ///< Jobs in one submission.
-inline constexpr uint32_t kNameBytesMax = 253;             ///< Names of jobs, tenants and nodes.
+inline constexpr uint32_t kBatchJobsMax = 1'000;  ///< Jobs in one submission.
+inline constexpr uint32_t kNameBytesMax = 253;    ///< Names of jobs, tenants and nodes.
 inline constexpr uint32_t kRequestKeyBytesMax = 128;
-inline constexpr uint32_t kCommandWordsMax = 4'096;        ///< `command` and `args` together.
+inline constexpr uint32_t kCommandWordsMax = 4'096;  ///< `command` and `args` together.
 inline constexpr uint32_t kEnvironmentCountMax = 1'024;
 inline constexpr uint32_t kLabelCountMax = 64;
 inline constexpr uint32_t kLabelBytesMax = 253;
-inline constexpr uint32_t kSpecBytesMax = 1'048'576;       ///< A job's packed specification.
-inline constexpr int32_t kPriorityMax = 1'000'000;         ///< Of either sign.
+inline constexpr uint32_t kSpecBytesMax = 1'048'576;  ///< A job's packed specification.
+inline constexpr int32_t kPriorityMax = 1'000'000;    ///< Of either sign.
 inline constexpr int32_t kGpusPerJobMax = 100'000;
 inline constexpr int64_t kMegabytesMax = int64_t{1} << 40;  ///< Of memory, in one request or quota.
 inline constexpr int32_t kCpuCoresMax = 1'000'000;
@@ -24,28 +24,28 @@ inline constexpr Duration kRuntimeMax = hours(24 * 366);
 inline constexpr int32_t kRetriesMax = 1'000;
 
 // State.
-inline constexpr uint32_t kDevicesPerNodeMax = 64;         ///< One word is a node's bitmap.
+inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.
 inline constexpr uint32_t kNodesMax = 200'000;
-inline constexpr uint32_t kDeviceClassesMax = 64;          ///< Different (model, memory) pairs.
-inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;     ///< Running on one node at a time.
+inline constexpr uint32_t kDeviceClassesMax = 64;       ///< Different (model, memory) pairs.
+inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;  ///< Running on one node at a time.
 inline constexpr uint32_t kTenantDepthMax = 8;
 inline constexpr uint32_t kTenantsMax = 100'000;
-inline constexpr int64_t kQueueSizeDefault = 1'000'000;    ///< Waiting jobs.
+inline constexpr int64_t kQueueSizeDefault = 1'000'000;  ///< Waiting jobs.
 inline constexpr int64_t kFinishedJobsDefault = 1'000'000;
 inline constexpr Duration kFinishedJobsKept = hours(24 * 7);
 inline constexpr Duration kRequestKeysKept = hours(24);
-inline constexpr int64_t kRequestKeysMax = 1'000'000;      ///< Over all tenants; the oldest goes first.
+inline constexpr int64_t kRequestKeysMax = 1'000'000;  ///< Over all tenants; the oldest goes first.
 
 // Cycles.
-inline constexpr uint32_t kPlacementsPerSlice = 256;       ///< One CommitPlan; keeps a slice under 2 ms.
-inline constexpr uint32_t kClassesPerSlice = 256;          ///< Blocked classes looked at in one slice.
-inline constexpr uint32_t kCandidatesMax = 64;             ///< Nodes scored for one placement.
-inline constexpr uint32_t kForgottenPerCommand = 256;      ///< Retention work of one AdvanceTime.
+inline constexpr uint32_t kPlacementsPerSlice = 256;   ///< One CommitPlan; keeps a slice under 2 ms.
+inline constexpr uint32_t kClassesPerSlice = 256;      ///< Blocked classes looked at in one slice.
+inline constexpr uint32_t kCandidatesMax = 64;         ///< Nodes scored for one placement.
+inline constexpr uint32_t kForgottenPerCommand = 256;  ///< Retention work of one AdvanceTime.
 
 // Retries by cause: 1 s, doubling, at most 5 min, at most so often.
 inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
-inline constexpr int32_t kSystemRetriesMax = 16;           ///< Lost node, failed start, lost shim.
+inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
 
 // Fence.
 inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the device is quarantined.

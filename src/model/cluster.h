@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "model/types.h"
+
+namespace gpusched {
+
+/// A kind of device: equal ones are interchangeable for placement. Interned; its number is its index.
+struct DeviceClass {
+  std::string model;
+  int64_t memory_mb = 0;
+
+  friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "model", self.model);
+    visit(2, "memory_mb", self.memory_mb);
+  }
+};
+
+/// One device in its slot on its node. `generation` counts its releases: what names a device names its
+/// generation too, and is stale when they differ.
+struct Device {
+  std::string uuid;
+  uint32_t device_class = 0;
+  uint32_t generation = 0;
+  int32_t milli_capacity = 1000;
+  int64_t memory_mb = 0;
+  DeviceState state = DeviceState::kFree;
+  DeviceCondition condition = DeviceCondition::kOk;
+  AttemptKey held_by;  ///< While held or draining; job 0: an attempt that the state does not know.
+  JobId promised_to;   ///< Who gets it when it is free again; 0: anybody.
+  Time draining_since;
+  std::string detail;  ///< The condition's or the quarantine's evidence.
+
+  bool placeable() const { return state == DeviceState::kFree && condition == DeviceCondition::kOk; }
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "uuid", self.uuid);
+    visit(2, "device_class", self.device_class);
+    visit(3, "generation", self.generation);
+    visit(4, "milli_capacity", self.milli_capacity);
+    visit(5, "memory_mb", self.memory_mb);
+    visit(6, "state", self.state);
+    visit(7, "condition", self.condition);
+    visit(8, "held_job", self.held_by.job);
+    visit(9, "held_attempt", self.held_by.attempt);
+    visit(10, "held_member", self.held_by.member);
+    visit(11, "promised_to", self.promised_to);
+    visit(12, "draining_since", self.draining_since);
+    visit(13, "detail", self.detail);
+  }
+};
+
+/// A machine that runs an agent.
+struct Node {
+  NodeId id;
+  std::string name;
+  std::string instance;  ///< The agent's data folder: two folders cannot be one node.
+  std::string boot_id;
+  std::string version;
+  NodeState state = NodeState::kReady;
+  Time state_since;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::vector<Device> devices;
+
+  // Derived.
+  uint32_t slot = 0;  ///< Its index in the state's node table.
+  int64_t cpu_milli_used = 0;
+  int64_t memory_mb_used = 0;
+  uint64_t free_mask = 0;            ///< The placeable devices, one bit each.
+  std::vector<AttemptKey> attempts;  ///< What it runs, sorted.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "id", self.id);
+    visit(2, "name", self.name);
+    visit(3, "instance", self.instance);
+    visit(4, "boot_id", self.boot_id);
+    visit(5, "version", self.version);
+    visit(6, "state", self.state);
+    visit(7, "state_since", self.state_since);
+    visit(8, "cpu_milli", self.cpu_milli);
+    visit(9, "memory_mb", self.memory_mb);
+    visit(10, "devices", self.devices);
+  }
+};
+
+struct Tenant {
+  TenantId id;
+  TenantId parent;
+  std::string name;
+  std::string email;
+  std::string organization;
+  Limits limits;
+  int32_t priority_tier = 500;
+  int64_t weight_milli = 1000;
+  bool allow_preemption = false;
+  bool can_preempt_others = false;
+  bool deleted = false;
+  Time created_at;
+  Time updated_at;
+  int64_t gpu_ms = 0;  ///< Held GPUs times milliseconds, of ended attempts.
+  int64_t jobs_total = 0;
+  int64_t jobs_successful = 0;
+  int64_t jobs_failed = 0;
+
+  // Derived.
+  Amount usage;                               ///< Of its own and its children's placed jobs.
+  int64_t waiting = 0;                        ///< Its own pending jobs.
+  int64_t unfinished = 0;                     ///< Its own jobs that are not final.
+  int64_t state_counts[kJobStateCount] = {};  ///< Its own jobs by state.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "id", self.id);
+    visit(2, "parent", self.parent);
+    visit(3, "name", self.name);
+    visit(4, "email", self.email);
+    visit(5, "organization", self.organization);
+    visit(6, "limits", self.limits);
+    visit(7, "priority_tier", self.priority_tier);
+    visit(8, "weight_milli", self.weight_milli);
+    visit(9, "allow_preemption", self.allow_preemption);
+    visit(10, "can_preempt_others", self.can_preempt_others);
+    visit(11, "deleted", self.deleted);
+    visit(12, "created_at", self.created_at);
+    visit(13, "updated_at", self.updated_at);
+    visit(14, "gpu_ms", self.gpu_ms);
+    visit(15, "jobs_total", self.jobs_total);
+    visit(16, "jobs_successful", self.jobs_successful);
+    visit(17, "jobs_failed", self.jobs_failed);
+  }
+};
+
+}  // namespace gpusched

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/limits.h"
+
+namespace gpusched {
+
+/// A set of small integers, one bit each; grows on insert.
+class Bitmap {
+ public:
+  bool test(uint32_t index) const {
+    return index / 64 < words_.size() && ((words_[index / 64] >> (index % 64)) & 1) != 0;
+  }
+  void set(uint32_t index) {
+    if (index / 64 >= words_.size()) words_.resize(index / 64 + 1);
+    words_[index / 64] |= uint64_t{1} << (index % 64);
+  }
+  void clear(uint32_t index) {
+    if (index / 64 < words_.size()) words_[index / 64] &= ~(uint64_t{1} << (index % 64));
+  }
+  void clear_all() { words_.clear(); }
+  std::size_t word_count() const { return words_.size(); }
+  uint64_t word(std::size_t at) const { return at < words_.size() ? words_[at] : 0; }
+
+  /// The smallest member >= `from` that is not in `except`; kNone when there is none.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t next_not_in(const Bitmap& except, uint32_t from) const {
+    for (std::size_t at = from / 64; at < words_.size(); ++at) {
+      uint64_t word = words_[at] & ~except.word(at);
+      if (at == from / 64) word &= ~uint64_t{0} << (from % 64);
+      if (word != 0) return static_cast<uint32_t>(at * 64) + static_cast<uint32_t>(__builtin_ctzll(word));
+    }
+    return kNone;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+/// Nodes bucketed by device class and count of free devices of that class, so that best fit starts at the
+/// tightest bucket that is large enough. Class `kNoDevices` holds every node by its free devices of any
+/// class: jobs without GPUs start at the nodes that have fewest to lose. Not thread-safe.
+class FreeIndex {
+ public:
+  static constexpr uint32_t kNoDevices = limits::kDeviceClassesMax;
+
+  /// Puts `node` into the bucket of `free` devices of `device_class`, out of the bucket it was in.
+  void put(uint32_t node, uint32_t device_class, uint32_t free);
+  /// Takes `node` out of every bucket of `device_class`.
+  void remove(uint32_t node, uint32_t device_class);
+  /// The nodes with exactly `free` free devices of `device_class`.
+  const Bitmap& bucket(uint32_t device_class, uint32_t free) const;
+  /// The largest `free` in use for `device_class`.
+  uint32_t free_max(uint32_t device_class) const {
+    return device_class < classes_.size() && !classes_[device_class].buckets.empty()
+               ? static_cast<uint32_t>(classes_[device_class].buckets.size() - 1)
+               : 0;
+  }
+
+ private:
+  static constexpr uint8_t kAbsent = UINT8_MAX;
+  struct Class {
+    std::vector<Bitmap> buckets;        ///< By free count.
+    std::vector<uint8_t> free_of_node;  ///< By node slot.
+  };
+  std::vector<Class> classes_;
+  Bitmap empty_;
+};
+
+}  // namespace gpusched

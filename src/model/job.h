@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/blob.h"
+#include "base/fields.h"
+#include "model/ordered_jobs.h"
+#include "model/types.h"
+
+namespace gpusched {
+
+/// One request for resources, as a small record; what it runs is one packed blob that the engine never reads.
+struct Job {
+  JobId id;
+  TenantId tenant;
+  Blob spec;              ///< A packed JobSpec.
+  int64_t order_key = 0;  ///< See `order_key_of`. Constant: aging never re-sorts a queue.
+  Time submitted_at;
+  Time scheduled_at;  ///< Of the last attempt.
+  Time started_at;    ///< Of the last attempt.
+  Time ended_at;
+  Time not_before;       ///< While it backs off.
+  Duration max_runtime;  ///< Zero: no limit.
+  RetryPolicy retry;
+  NodeId node;               ///< Of the last attempt's first member.
+  uint64_t device_mask = 0;  ///< On that node.
+  uint32_t job_class = 0;    ///< What it needs, interned: an index into State::classes.
+  int32_t priority = 0;      ///< Its own, without its tenant's tier.
+  uint32_t attempt_count = 0;
+  int32_t exit_failures = 0;
+  int32_t system_failures = 0;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  JobState state = JobState::kPending;
+  JobReason reason = JobReason::kSubmitted;
+  EndCause last_cause = EndCause::kNone;
+  bool cancel_requested = false;
+
+  OrderKey order() const { return {.key = order_key, .job = id}; }
+  bool waits_in_line() const { return state == JobState::kPending && !not_before.valid(); }
+
+  /// All but the class, which the snapshot stores apart.
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "id", self.id);
+    visit(2, "tenant", self.tenant);
+    visit(3, "spec", self.spec);
+    visit(4, "order_key", self.order_key);
+    visit(5, "submitted_at", self.submitted_at);
+    visit(6, "scheduled_at", self.scheduled_at);
+    visit(7, "started_at", self.started_at);
+    visit(8, "ended_at", self.ended_at);
+    visit(9, "not_before", self.not_before);
+    visit(10, "max_runtime", self.max_runtime);
+    visit(11, "exit_code_retries", self.retry.exit_code_retries);
+    visit(12, "system_retries", self.retry.system_retries);
+    visit(13, "overlap_allowed", self.retry.overlap_allowed);
+    visit(14, "kill_after_lost_contact", self.retry.kill_after_lost_contact);
+    visit(15, "node", self.node);
+    visit(16, "device_mask", self.device_mask);
+    visit(18, "priority", self.priority);
+    visit(19, "attempt_count", self.attempt_count);
+    visit(20, "exit_failures", self.exit_failures);
+    visit(21, "system_failures", self.system_failures);
+    visit(22, "exit_code", self.exit_code);
+    visit(23, "signal", self.signal);
+    visit(24, "state", self.state);
+    visit(25, "reason", self.reason);
+    visit(26, "last_cause", self.last_cause);
+    visit(27, "cancel_requested", self.cancel_requested);
+  }
+};
+
+/// With one aging factor for all, `priority + factor * wait` orders jobs like the constant
+/// `priority - factor * submitted_at`. In priority points times milliseconds an hour, so that it is whole.
+constexpr int64_t order_key_of(int64_t effective_priority, int64_t aging_per_hour, Time submitted_at) {
+  constexpr int64_t kMsPerHour = 3'600'000;
+  return effective_priority * kMsPerHour - aging_per_hour * submitted_at.ms();
+}
+
+/// Jobs that are alike for placement: one tenant, the same parts. The head of a class that cannot be placed
+/// speaks for the whole class.
+struct JobClass {
+  TenantId tenant;
+  std::vector<Part> parts;
+
+  // Derived.
+  OrderedJobs waiting;
+  uint64_t references = 0;  ///< Jobs of any state; the slot is free when zero.
+  uint64_t hash_key = 0;    ///< Where the state's index has it.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "parts", self.parts);
+  }
+};
+
+enum class MemberState : uint8_t { kPlaced = 1, kRunning, kEnded };
+
+/// What one member of an attempt holds on its node.
+struct Member {
+  NodeId node;
+  uint64_t device_mask = 0;
+  uint32_t part = 0;
+  MemberState state = MemberState::kPlaced;
+  Outcome outcome;  ///< When ended.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device_mask", self.device_mask);
+    visit(3, "part", self.part);
+    visit(4, "state", self.state);
+    visit(5, "outcome", self.outcome);
+  }
+};
+
+/// One try at running a job, from its placement until its last member ended.
+struct Attempt {
+  JobId job;
+  uint32_t number = 0;
+  Time placed_at;
+  Time started_at;  ///< When its last member started.
+  StopReason stop = StopReason::kNone;
+  bool abandoned = false;  ///< The job went on without it; it still holds what it holds.
+  std::vector<Member> members;
+
+  AttemptKey key(uint32_t member = 0) const { return {.job = job, .attempt = number, .member = member}; }
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "number", self.number);
+    visit(4, "placed_at", self.placed_at);
+    visit(5, "started_at", self.started_at);
+    visit(6, "stop", self.stop);
+    visit(7, "abandoned", self.abandoned);
+    visit(8, "members", self.members);
+  }
+};
+
+/// What was answered to a write that carried a request key.
+struct RememberedRequest {
+  TenantId tenant;
+  std::string key;
+  uint64_t body_digest = 0;
+  uint64_t first_id = 0;
+  uint32_t id_count = 0;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "key", self.key);
+    visit(3, "body_digest", self.body_digest);
+    visit(4, "first_id", self.first_id);
+    visit(5, "id_count", self.id_count);
+    visit(6, "at", self.at);
+  }
+};
+
+}  // namespace gpusched

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "model/job.h"
+
+namespace gpusched {
+
+/// All jobs, by id: records in stable places, found by hash, walked in id order. Not thread-safe.
+class JobTable {
+ public:
+  /// Adds a job; ids must ascend. The reference stays valid until the job is erased.
+  Job& insert(Job job) {
+    CHECK(ids_.empty() || job.id > ids_.back());
+    uint32_t slot = 0;
+    if (free_.empty()) {
+      slot = static_cast<uint32_t>(chunks_.size() * kChunk - unused_);
+      if (unused_ == 0) {
+        chunks_.push_back(std::make_unique<Job[]>(kChunk));
+        unused_ = kChunk;
+      }
+      --unused_;
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    const bool inserted = slots_.try_emplace(job.id.value, slot).second;
+    CHECK(inserted);
+    ids_.push_back(job.id);
+    Job& place = at_slot(slot);
+    place = std::move(job);
+    return place;
+  }
+  void erase(JobId id) {
+    const auto it = slots_.find(id.value);
+    CHECK(it != slots_.end());
+    at_slot(it->second) = Job{};
+    free_.push_back(it->second);
+    slots_.erase(it);
+    if (++erased_ > 1024 && erased_ > ids_.size() / 2) compact();
+  }
+  Job* find(JobId id) {
+    const auto it = slots_.find(id.value);
+    return it == slots_.end() ? nullptr : &at_slot(it->second);
+  }
+  const Job* find(JobId id) const { return const_cast<JobTable*>(this)->find(id); }
+  std::size_t size() const { return slots_.size(); }
+  void reserve(std::size_t count) {
+    slots_.reserve(count);
+    ids_.reserve(count);
+  }
+
+  /// Calls `visit(const Job&)` in ascending order of id; false from it ends the walk.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const JobId id : ids_) {
+      const Job* job = find(id);
+      if (job != nullptr && !visit(*job)) return;
+    }
+  }
+  /// The same, newest first, beginning behind `before` (an id; 0 for the newest).
+  template <typename Visit>
+  void for_each_newest_first(JobId before, Visit&& visit) const {
+    auto it = ids_.end();
+    if (before.valid()) it = std::lower_bound(ids_.begin(), ids_.end(), before);
+    while (it != ids_.begin()) {
+      --it;
+      const Job* job = find(*it);
+      if (job != nullptr && !visit(*job)) return;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kChunk = 4096;
+
+  Job& at_slot(uint32_t slot) { return chunks_[slot / kChunk][slot % kChunk]; }
+  const Job& at_slot(uint32_t slot) const { return chunks_[slot / kChunk][slot % kChunk]; }
+  void compact() {
+    std::erase_if(ids_, [this](JobId id) { return !slots_.contains(id.value); });
+    erased_ = 0;
+  }
+
+  std::vector<std::unique_ptr<Job[]>> chunks_;
+  std::size_t unused_ = 0;  ///< Slots at the last chunk's end that were never used.
+  std::vector<uint32_t> free_;
+  boost::unordered_flat_map<uint64_t, uint32_t> slots_;
+  std::vector<JobId> ids_;  ///< Ascending; erased ones stay until compaction.
+  std::size_t erased_ = 0;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,280 @@
+#include "model/state.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace gpusched {
+
+State::State() {
+  last.sequence = kFirstSequence - 1;
+  add_tenant(Tenant{.id = kDefaultTenant, .name = "default"});
+}
+
+const Tenant* State::find_tenant(TenantId id) const {
+  const auto it = tenants.find(id);
+  return it == tenants.end() ? nullptr : &it->second;
+}
+Tenant* State::find_tenant(TenantId id) { return const_cast<Tenant*>(std::as_const(*this).find_tenant(id)); }
+
+const Tenant* State::find_tenant_named(std::string_view name) const {
+  const auto it = tenant_by_name_.find(name);
+  if (it == tenant_by_name_.end()) return nullptr;
+  const Tenant* tenant = find_tenant(it->second);
+  // A deleted or renamed tenant leaves its old name behind.
+  return tenant != nullptr && !tenant->deleted && tenant->name == name ? tenant : nullptr;
+}
+
+const Node* State::find_node(NodeId id) const {
+  const auto it = node_by_id_.find(id.value);
+  return it == node_by_id_.end() ? nullptr : &nodes[it->second];
+}
+Node* State::find_node(NodeId id) { return const_cast<Node*>(std::as_const(*this).find_node(id)); }
+
+const Node* State::find_node_named(std::string_view name) const {
+  const auto it = node_by_name_.find(name);
+  return it == node_by_name_.end() ? nullptr : &nodes[it->second];
+}
+
+const Attempt* State::find_attempt(JobId job, uint32_t number) const {
+  const auto it = attempts.find(AttemptKey{.job = job, .attempt = number, .member = 0});
+  return it == attempts.end() ? nullptr : &it->second;
+}
+Attempt* State::find_attempt(JobId job, uint32_t number) {
+  return const_cast<Attempt*>(std::as_const(*this).find_attempt(job, number));
+}
+
+uint64_t State::request_hash(TenantId tenant, std::string_view key) {
+  Digest hash;
+  hash.mix(tenant.value);
+  hash.mix(key);
+  return hash.value();
+}
+
+const RememberedRequest* State::find_request(TenantId tenant, std::string_view key) const {
+  const auto it = request_by_hash_.find(request_hash(tenant, key));
+  if (it == request_by_hash_.end()) return nullptr;
+  CHECK(it->second >= requests_forgotten_);
+  const RememberedRequest& request = requests[it->second - requests_forgotten_];
+  return request.tenant == tenant && request.key == key ? &request : nullptr;
+}
+
+Time State::next_due() const {
+  Time due = timers.empty() ? kNever : timers.begin()->due;
+  if (!requests.empty()) due = std::min(due, requests.front().at + limits::kRequestKeysKept);
+  if (!finished.empty()) {
+    const Job* oldest = jobs.find(finished.front());
+    CHECK(oldest != nullptr);
+    due = std::min(due, oldest->ended_at + config.finished_jobs_kept);
+    if (static_cast<int64_t>(finished.size()) > config.finished_jobs_max) due = Time{};
+  }
+  return due;
+}
+
+uint32_t State::intern_device_class(const DeviceClass& device_class) {
+  const auto it = std::find(device_classes.begin(), device_classes.end(), device_class);
+  if (it != device_classes.end()) return static_cast<uint32_t>(it - device_classes.begin());
+  CHECK(device_classes.size() < limits::kDeviceClassesMax);
+  device_classes.push_back(device_class);
+  return static_cast<uint32_t>(device_classes.size() - 1);
+}
+
+Node& State::add_node(Node node) {
+  node.slot = static_cast<uint32_t>(nodes.size());
+  const bool inserted = node_by_name_.try_emplace(node.name, node.slot).second;
+  CHECK(inserted);
+  node_by_id_.try_emplace(node.id.value, node.slot);
+  refresh_free_mask(node);
+  nodes.push_back(std::move(node));
+  return nodes.back();
+}
+
+Tenant& State::add_tenant(Tenant tenant) {
+  tenant_by_name_[tenant.name] = tenant.id;
+  const TenantId id = tenant.id;
+  const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
+  CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.
+  return it->second;
+}
+
+uint32_t State::acquire_class(TenantId tenant, const std::vector<Part>& parts) {
+  Digest hash;
+  hash.mix(tenant.value);
+  for (const Part& part : parts) mix_fields(hash, part);
+  uint64_t key = hash.value();
+  // Different classes of one hash stand in neighbouring keys. A gap that a dead class left there may make a
+  // second class of equal content, which is harmless: both are whole.
+  for (auto it = class_by_hash_.find(key); it != class_by_hash_.end(); it = class_by_hash_.find(++key)) {
+    JobClass& found = classes[it->second];
+    if (found.tenant != tenant || found.parts != parts) continue;
+    ++found.references;
+    return it->second;
+  }
+  uint32_t slot = static_cast<uint32_t>(classes.size());
+  if (free_classes_.empty()) {
+    classes.emplace_back();
+  } else {
+    slot = free_classes_.back();
+    free_classes_.pop_back();
+  }
+  JobClass& made = classes[slot];
+  made.tenant = tenant;
+  made.parts = parts;
+  made.references = 1;
+  made.hash_key = key;
+  class_by_hash_.emplace(key, slot);
+  return slot;
+}
+
+void State::release_class(uint32_t job_class) {
+  JobClass& released = classes[job_class];
+  CHECK(released.references > 0);
+  if (--released.references > 0) return;
+  CHECK(released.waiting.empty());
+  class_by_hash_.erase(released.hash_key);
+  free_classes_.push_back(job_class);
+}
+
+Job& State::add_job(Job job) {
+  Tenant* tenant = find_tenant(job.tenant);
+  CHECK(tenant != nullptr);
+  Job& added = jobs.insert(std::move(job));
+  const auto index = static_cast<std::size_t>(added.state);
+  ++state_counts[index];
+  ++tenant->state_counts[index];
+  if (is_final(added.state)) return added;
+  ++tenant->unfinished;
+  if (added.state != JobState::kPending) return added;
+  ++tenant->waiting;
+  if (added.waits_in_line()) {
+    line.insert(added.order());
+    classes[added.job_class].waiting.insert(added.order());
+  } else {
+    ++pending_backoff;
+  }
+  return added;
+}
+
+void State::remove_job(JobId id) {
+  Job* job = jobs.find(id);
+  CHECK(job != nullptr);
+  CHECK(is_final(job->state));
+  Tenant* tenant = find_tenant(job->tenant);
+  CHECK(tenant != nullptr);
+  --state_counts[static_cast<std::size_t>(job->state)];
+  --tenant->state_counts[static_cast<std::size_t>(job->state)];
+  release_class(job->job_class);
+  jobs.erase(id);
+}
+
+void State::move_job(Job& job, JobState to, JobReason reason) {
+  Tenant* tenant = find_tenant(job.tenant);
+  CHECK(tenant != nullptr);
+  CHECK(!is_final(job.state));  // A finished job is finished once.
+  if (job.state == JobState::kPending) {
+    --tenant->waiting;
+    if (job.not_before.valid()) {
+      --pending_backoff;
+      timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
+      job.not_before = Time{};
+    } else {
+      line.erase(job.order());
+      classes[job.job_class].waiting.erase(job.order());
+    }
+  }
+  --state_counts[static_cast<std::size_t>(job.state)];
+  --tenant->state_counts[static_cast<std::size_t>(job.state)];
+  job.state = to;
+  job.reason = reason;
+  ++state_counts[static_cast<std::size_t>(to)];
+  ++tenant->state_counts[static_cast<std::size_t>(to)];
+  if (is_final(to)) {
+    --tenant->unfinished;
+    finished.push_back(job.id);
+  }
+}
+
+void State::end_backoff(Job& job) {
+  CHECK(job.state == JobState::kPending);
+  CHECK(job.not_before.valid());
+  timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
+  job.not_before = Time{};
+  job.reason = JobReason::kRetry;
+  --pending_backoff;
+  line.insert(job.order());
+  classes[job.job_class].waiting.insert(job.order());
+}
+
+Attempt& State::add_attempt(Attempt attempt) {
+  const AttemptKey key = attempt.key();
+  const auto [it, inserted] = attempts.try_emplace(key, std::move(attempt));
+  CHECK(inserted);
+  return it->second;
+}
+
+void State::charge(TenantId tenant, const Amount& amount) {
+  for (Tenant* at = find_tenant(tenant); at != nullptr; at = find_tenant(at->parent)) at->usage.add(amount);
+}
+
+void State::discharge(TenantId tenant, const Amount& amount) {
+  for (Tenant* at = find_tenant(tenant); at != nullptr; at = find_tenant(at->parent))
+    at->usage.subtract(amount);
+}
+
+void State::hold_member(const Attempt& attempt, uint32_t member) {
+  const Member& held = attempt.members[member];
+  Node* node = find_node(held.node);
+  CHECK(node != nullptr);
+  const Job* job = jobs.find(attempt.job);
+  CHECK(job != nullptr);
+  const Part& part = class_of(*job).parts[held.part];
+  node->cpu_milli_used += part.cpu_milli;
+  node->memory_mb_used += part.memory_mb;
+  const AttemptKey key = attempt.key(member);
+  const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
+  CHECK(place == node->attempts.end() || *place != key);
+  node->attempts.insert(place, key);
+}
+
+void State::unhold_member(const Attempt& attempt, uint32_t member) {
+  const Member& held = attempt.members[member];
+  Node* node = find_node(held.node);
+  CHECK(node != nullptr);
+  const Job* job = jobs.find(attempt.job);
+  CHECK(job != nullptr);
+  const Part& part = class_of(*job).parts[held.part];
+  node->cpu_milli_used -= part.cpu_milli;
+  node->memory_mb_used -= part.memory_mb;
+  CHECK(node->cpu_milli_used >= 0);
+  CHECK(node->memory_mb_used >= 0);
+  const AttemptKey key = attempt.key(member);
+  const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
+  CHECK(place != node->attempts.end() && *place == key);
+  node->attempts.erase(place);
+}
+
+void State::remember(RememberedRequest request) {
+  const uint64_t hash = request_hash(request.tenant, request.key);
+  request_by_hash_[hash] = requests_forgotten_ + requests.size();
+  requests.push_back(std::move(request));
+}
+
+void State::forget_oldest_request() {
+  CHECK(!requests.empty());
+  const RememberedRequest& oldest = requests.front();
+  const auto it = request_by_hash_.find(request_hash(oldest.tenant, oldest.key));
+  if (it != request_by_hash_.end() && it->second == requests_forgotten_) request_by_hash_.erase(it);
+  requests.pop_front();
+  ++requests_forgotten_;
+}
+
+void State::refresh_free_mask(Node& node) {
+  node.free_mask = 0;
+  if (node.state != NodeState::kReady) return;
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    if (node.devices[i].placeable()) node.free_mask |= uint64_t{1} << i;
+  }
+}
+
+}  // namespace gpusched

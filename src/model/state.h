@@ -1,0 +1,117 @@
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/time.h"
+#include "model/cluster.h"
+#include "model/job.h"
+#include "model/job_table.h"
+
+namespace gpusched {
+
+/// What falls due at a time, for State::timers.
+enum class TimerKind : uint8_t {
+  kBackoffOver = 1,  ///< id: job
+  kRuntimeOver,      ///< id: job, extra: attempt
+  kNodeLost,         ///< id: node
+  kContactLost,      ///< id: job, extra: attempt
+};
+struct Timer {
+  Time due;
+  TimerKind kind = TimerKind::kBackoffOver;
+  uint64_t id = 0;
+  uint32_t extra = 0;
+
+  friend auto operator<=>(const Timer&, const Timer&) = default;
+};
+
+/// Everything that commands can change, with the indexes that keep every operation O(log n). Changed by
+/// `evolve` (engine) alone; the members below "helpers" keep indexes and counts true. Pure; not thread-safe.
+struct State {
+  State();
+  State(State&&) noexcept = default;
+  State& operator=(State&&) noexcept = default;
+
+  EngineConfig config;
+  Stamp last;     ///< Of the newest command.
+  Digest digest;  ///< Running hash of all events.
+
+  std::map<TenantId, Tenant> tenants;
+  std::vector<DeviceClass> device_classes;
+  std::vector<Node> nodes;  ///< By slot; a node is never erased.
+  JobTable jobs;
+  std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
+  std::deque<RememberedRequest> requests;  ///< Oldest first.
+  std::deque<JobId> finished;              ///< Final jobs, oldest end first.
+
+  // Indexes.
+  std::vector<JobClass> classes;  ///< By JobClass number; slots of dead classes are reused.
+  OrderedJobs line;               ///< Every job that waits in line, of all classes.
+  std::set<Timer> timers;
+  int64_t state_counts[kJobStateCount] = {};
+  int64_t pending_backoff = 0;  ///< Pending jobs that are not in line.
+
+  // Look-ups. Null when there is none.
+  const Tenant* find_tenant(TenantId id) const;
+  Tenant* find_tenant(TenantId id);
+  const Tenant* find_tenant_named(std::string_view name) const;
+  const Node* find_node(NodeId id) const;
+  Node* find_node(NodeId id);
+  const Node* find_node_named(std::string_view name) const;
+  const Attempt* find_attempt(JobId job, uint32_t number) const;
+  Attempt* find_attempt(JobId job, uint32_t number);
+  const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
+  const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
+
+  int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
+  int64_t waiting_count() const { return count(JobState::kPending); }
+  /// When the next timer, retention or expiry falls due; kNever when nothing will.
+  Time next_due() const;
+
+  // Helpers of `evolve` and of snapshots.
+  uint32_t intern_device_class(const DeviceClass& device_class);
+  Node& add_node(Node node);
+  Tenant& add_tenant(Tenant tenant);
+  /// Finds or makes the class and counts one reference.
+  uint32_t acquire_class(TenantId tenant, const std::vector<Part>& parts);
+  void release_class(uint32_t job_class);
+  Job& add_job(Job job);
+  void remove_job(JobId id);
+  /// Moves the job to `to`, keeping line, counts and the finished list true. `not_before` of a job that goes
+  /// back to pending must be set before.
+  void move_job(Job& job, JobState to, JobReason reason);
+  /// Puts a job whose back-off is over in line.
+  void end_backoff(Job& job);
+  Attempt& add_attempt(Attempt attempt);
+  /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
+  void charge(TenantId tenant, const Amount& amount);
+  void discharge(TenantId tenant, const Amount& amount);
+  void hold_member(const Attempt& attempt, uint32_t member);
+  /// CPU and memory come back at once; devices are the caller's.
+  void unhold_member(const Attempt& attempt, uint32_t member);
+  void remember(RememberedRequest request);
+  void forget_oldest_request();
+  static void refresh_free_mask(Node& node);
+
+ private:
+  static uint64_t request_hash(TenantId tenant, std::string_view key);
+
+  boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;
+  std::vector<uint32_t> free_classes_;
+  std::map<std::string, uint32_t, std::less<>> node_by_name_;
+  boost::unordered_flat_map<uint64_t, uint32_t> node_by_id_;
+  std::map<std::string, TenantId, std::less<>> tenant_by_name_;
+  boost::unordered_flat_map<uint64_t, uint64_t>
+      request_by_hash_;  ///< To the index since `requests_forgotten_` began.
+  uint64_t requests_forgotten_ = 0;
+};
+
+}  // namespace gpusched

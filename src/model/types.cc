@@ -1,0 +1,247 @@
+#include "model/types.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/check.h"
+
+namespace gpusched {
+
+std::string_view to_string(JobState state) {
+  switch (state) {
+    case JobState::kPending:
+      return "pending";
+    case JobState::kScheduled:
+      return "scheduled";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kCompleted:
+      return "completed";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+    case JobState::kPreempted:
+      return "preempted";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(JobReason reason) {
+  switch (reason) {
+    case JobReason::kNone:
+      return "none";
+    case JobReason::kSubmitted:
+      return "submitted";
+    case JobReason::kBackoff:
+      return "backoff";
+    case JobReason::kRetry:
+      return "retry";
+    case JobReason::kPlaced:
+      return "placed";
+    case JobReason::kStarted:
+      return "started";
+    case JobReason::kSucceeded:
+      return "succeeded";
+    case JobReason::kExitCode:
+      return "exit_code";
+    case JobReason::kSignal:
+      return "signal";
+    case JobReason::kStartFailed:
+      return "start_failed";
+    case JobReason::kTimeout:
+      return "timeout";
+    case JobReason::kLost:
+      return "lost";
+    case JobReason::kCancelled:
+      return "cancelled";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(EndCause cause) {
+  switch (cause) {
+    case EndCause::kNone:
+      return "none";
+    case EndCause::kExited:
+      return "exited";
+    case EndCause::kSignaled:
+      return "signaled";
+    case EndCause::kStartFailed:
+      return "start_failed";
+    case EndCause::kTimeout:
+      return "timeout";
+    case EndCause::kStopped:
+      return "stopped";
+    case EndCause::kShimLost:
+      return "shim_lost";
+    case EndCause::kNodeLost:
+      return "node_lost";
+    case EndCause::kContactLost:
+      return "contact_lost";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(NodeState state) {
+  switch (state) {
+    case NodeState::kReady:
+      return "ready";
+    case NodeState::kUnreachable:
+      return "unreachable";
+    case NodeState::kLost:
+      return "lost";
+    case NodeState::kDead:
+      return "dead";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(DeviceState state) {
+  switch (state) {
+    case DeviceState::kFree:
+      return "free";
+    case DeviceState::kHeld:
+      return "held";
+    case DeviceState::kDraining:
+      return "draining";
+    case DeviceState::kQuarantined:
+      return "quarantined";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(DeviceCondition condition) {
+  switch (condition) {
+    case DeviceCondition::kOk:
+      return "ok";
+    case DeviceCondition::kUnhealthy:
+      return "unhealthy";
+    case DeviceCondition::kMissing:
+      return "missing";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return "none";
+    case Resource::kGpus:
+      return "GPUs";
+    case Resource::kGpuMemory:
+      return "GPU memory MB";
+    case Resource::kCpu:
+      return "CPU cores";
+    case Resource::kMemory:
+      return "memory MB";
+    case Resource::kJobs:
+      return "running jobs";
+  }
+  UNREACHABLE();
+}
+
+int64_t amount_of(const Amount& amount, Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return 0;
+    case Resource::kGpus:
+      return amount.gpus;
+    case Resource::kGpuMemory:
+      return amount.gpu_memory_mb;
+    case Resource::kCpu:
+      return amount.cpu_milli;
+    case Resource::kMemory:
+      return amount.memory_mb;
+    case Resource::kJobs:
+      return amount.jobs;
+  }
+  UNREACHABLE();
+}
+
+void Amount::subtract(const Amount& other) {
+  gpus -= other.gpus;
+  gpu_memory_mb -= other.gpu_memory_mb;
+  cpu_milli -= other.cpu_milli;
+  memory_mb -= other.memory_mb;
+  jobs -= other.jobs;
+  CHECK(gpus >= 0);
+  CHECK(gpu_memory_mb >= 0);
+  CHECK(cpu_milli >= 0);
+  CHECK(memory_mb >= 0);
+  CHECK(jobs >= 0);
+}
+
+Amount total_of(const std::vector<Part>& parts) {
+  Amount total{.jobs = 1};
+  for (const Part& part : parts) {
+    total.gpus += int64_t{part.member_count} * part.gpu_count;
+    total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+    total.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
+    total.memory_mb += int64_t{part.member_count} * part.memory_mb;
+  }
+  return total;
+}
+
+void Limits::set(Resource resource, int64_t limit) {
+  CHECK(limit >= 0);
+  const int64_t stored = limit == kUnlimited ? 0 : limit + 1;
+  switch (resource) {
+    case Resource::kNone:
+      UNREACHABLE();
+    case Resource::kGpus:
+      plus_one.gpus = stored;
+      return;
+    case Resource::kGpuMemory:
+      plus_one.gpu_memory_mb = stored;
+      return;
+    case Resource::kCpu:
+      plus_one.cpu_milli = stored;
+      return;
+    case Resource::kMemory:
+      plus_one.memory_mb = stored;
+      return;
+    case Resource::kJobs:
+      plus_one.jobs = stored;
+      return;
+  }
+  UNREACHABLE();
+}
+
+namespace {
+
+bool is_separator(char c) { return c == ' ' || c == '-' || c == '_'; }
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    if (is_separator(text[at])) {
+      ++at;
+      continue;
+    }
+    std::size_t end = at;
+    while (end < text.size() && !is_separator(text[end])) ++end;
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+}  // namespace
+
+bool gpu_model_matches(std::string_view model, std::string_view wanted) {
+  if (wanted.empty()) return true;
+  const std::vector<std::string_view> has = words_of(model);
+  const std::vector<std::string_view> needs = words_of(wanted);
+  return std::search(has.begin(), has.end(), needs.begin(), needs.end(), same_word) != has.end();
+}
+
+}  // namespace gpusched

@@ -1,0 +1,217 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace gpusched {
+
+/// A job's life: pending -> scheduled -> running -> completed | failed | cancelled; back to pending for a
+/// retry.
+enum class JobState : uint8_t {
+  kPending = 1,
+  kScheduled,
+  kRunning,
+  kCompleted,
+  kFailed,
+  kCancelled,
+  kPreempted
+};
+inline constexpr std::size_t kJobStateCount = 8;  ///< As an array's size, indexed by state.
+
+std::string_view to_string(JobState state);
+constexpr bool is_final(JobState state) {
+  return state == JobState::kCompleted || state == JobState::kFailed || state == JobState::kCancelled;
+}
+
+/// Why a job is in its state. One word, stable: clients see it.
+enum class JobReason : uint8_t {
+  kNone = 0,
+  kSubmitted,    ///< pending: waits for its turn; what for exactly is the planner's to say.
+  kBackoff,      ///< pending: waits before a retry.
+  kRetry,        ///< pending: its back-off is over.
+  kPlaced,       ///< scheduled
+  kStarted,      ///< running
+  kSucceeded,    ///< completed
+  kExitCode,     ///< failed: a non-zero exit code.
+  kSignal,       ///< failed: ended by a signal that we did not send.
+  kStartFailed,  ///< failed: never ran.
+  kTimeout,      ///< failed: over its maximum runtime.
+  kLost,         ///< failed: node, shim or contact lost.
+  kCancelled,    ///< cancelled: somebody asked.
+};
+std::string_view to_string(JobReason reason);
+
+/// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
+enum class EndCause : uint8_t {
+  kNone = 0,
+  kExited,
+  kSignaled,
+  kStartFailed,
+  kTimeout,
+  kStopped,
+  kShimLost,
+  kNodeLost,
+  kContactLost,
+};
+std::string_view to_string(EndCause cause);
+
+struct Outcome {
+  EndCause cause = EndCause::kNone;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  std::string detail;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "cause", self.cause);
+    visit(2, "exit_code", self.exit_code);
+    visit(3, "signal", self.signal);
+    visit(4, "detail", self.detail);
+  }
+};
+
+/// Why an attempt is being ended by us.
+enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned };
+
+enum class NodeState : uint8_t {
+  kReady = 1,
+  kUnreachable,  ///< Silent past its lease; its attempts go on.
+  kLost,         ///< Silent for long; still holds what it held, unless a job allows overlap.
+  kDead,         ///< An operator confirmed that nothing runs there. Leaves it by registering.
+};
+std::string_view to_string(NodeState state);
+
+enum class DeviceState : uint8_t {
+  kFree = 1,
+  kHeld,
+  kDraining,     ///< Its attempt ended; the node has not yet seen it empty.
+  kQuarantined,  ///< Did not become empty in time: out of the pool, its node is not.
+};
+std::string_view to_string(DeviceState state);
+
+/// What the driver says. The numbers are those of the protocol.
+enum class DeviceCondition : uint8_t { kOk = 1, kUnhealthy, kMissing };
+std::string_view to_string(DeviceCondition condition);
+
+/// What one member of a job's part needs on its node.
+struct Part {
+  int32_t member_count = 1;
+  int32_t gpu_count = 0;      ///< Per member.
+  int64_t gpu_memory_mb = 0;  ///< Of each device.
+  int32_t cpu_milli = 0;      ///< Thousandths of a core.
+  int64_t memory_mb = 0;
+  std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
+
+  friend bool operator==(const Part&, const Part&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "member_count", self.member_count);
+    visit(2, "gpu_count", self.gpu_count);
+    visit(3, "gpu_memory_mb", self.gpu_memory_mb);
+    visit(4, "cpu_milli", self.cpu_milli);
+    visit(5, "memory_mb", self.memory_mb);
+    visit(6, "gpu_model", self.gpu_model);
+  }
+};
+
+/// An amount of everything that quotas count.
+struct Amount {
+  int64_t gpus = 0;
+  int64_t gpu_memory_mb = 0;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  int64_t jobs = 0;
+
+  friend bool operator==(const Amount&, const Amount&) = default;
+  void add(const Amount& other) {
+    gpus += other.gpus;
+    gpu_memory_mb += other.gpu_memory_mb;
+    cpu_milli += other.cpu_milli;
+    memory_mb += other.memory_mb;
+    jobs += other.jobs;
+  }
+  void subtract(const Amount& other);
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "gpus", self.gpus);
+    visit(2, "gpu_memory_mb", self.gpu_memory_mb);
+    visit(3, "cpu_milli", self.cpu_milli);
+    visit(4, "memory_mb", self.memory_mb);
+    visit(5, "jobs", self.jobs);
+  }
+};
+
+/// What all members of `parts` need together, as one running job.
+Amount total_of(const std::vector<Part>& parts);
+
+/// A resource of an Amount, for naming the one that is short.
+enum class Resource : uint8_t { kNone = 0, kGpus, kGpuMemory, kCpu, kMemory, kJobs };
+std::string_view to_string(Resource resource);
+int64_t amount_of(const Amount& amount, Resource resource);
+
+/// A tenant's limits. Stored as limit + 1, so that zero, the default, means "no limit".
+struct Limits {
+  Amount plus_one;
+
+  static constexpr int64_t kUnlimited = INT64_MAX;
+  int64_t get(Resource resource) const {
+    const int64_t stored = amount_of(plus_one, resource);
+    return stored == 0 ? kUnlimited : stored - 1;
+  }
+  void set(Resource resource, int64_t limit);
+  friend bool operator==(const Limits&, const Limits&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "limit_plus_one", self.plus_one);
+  }
+};
+
+/// How often a job is tried again, by cause.
+struct RetryPolicy {
+  int32_t exit_code_retries = 0;
+  int32_t system_retries = 0;  ///< 0: the default; -1: never.
+  bool overlap_allowed = false;
+  Duration kill_after_lost_contact;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "exit_code_retries", self.exit_code_retries);
+    visit(2, "system_retries", self.system_retries);
+    visit(3, "overlap_allowed", self.overlap_allowed);
+    visit(4, "kill_after_lost_contact", self.kill_after_lost_contact);
+  }
+};
+
+/// What `decide` depends on beside the commands, journaled when it changes.
+struct EngineConfig {
+  int64_t aging_per_hour = 10;  ///< Priority points that a waiting job gains in an hour.
+  int64_t queue_size_max = 1'000'000;
+  int64_t finished_jobs_max = 1'000'000;
+  Duration finished_jobs_kept = hours(24 * 7);
+  Duration drain_limit = seconds(60);
+  Duration lost_after = minutes(5);  ///< From unreachable to lost.
+
+  friend bool operator==(const EngineConfig&, const EngineConfig&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "aging_per_hour", self.aging_per_hour);
+    visit(2, "queue_size_max", self.queue_size_max);
+    visit(3, "finished_jobs_max", self.finished_jobs_max);
+    visit(4, "finished_jobs_kept", self.finished_jobs_kept);
+    visit(5, "drain_limit", self.drain_limit);
+    visit(6, "lost_after", self.lost_after);
+  }
+};
+
+/// True when a device of `model` satisfies a request for `wanted`: the request's words (split at blank, '-'
+/// and '_', case ignored) appear in the model's words, in order and side by side. "A100" fits
+/// "NVIDIA A100-SXM4-80GB"; an empty request fits all.
+bool gpu_model_matches(std::string_view model, std::string_view wanted);
+
+}  // namespace gpusched
