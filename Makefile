@@ -1,0 +1,62 @@
+# Everything a person needs, as one-word commands. `make` alone lists them.
+# Each target first installs what is missing (tools/install-deps) and builds what it uses; builds take turns.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help deps deps-extra build test check format bench chaos dev demo fuzz asan tsan tidy clean
+
+help: ## list the targets
+	@echo "gpu-scheduler: make <target>"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: deps ## build the programs into build/bin/
+	@tools/build release
+
+demo: build ## run real jobs through a scheduler and an agent on this machine, under a minute
+	@tools/demo.sh
+
+dev: build ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
+	@build/bin/gpu-scheduler dev
+
+test: build ## build and run every test
+	@tools/run-tests
+
+check: build ## format, floors and the fast tests (before every commit)
+	@tools/format --check
+	@tools/run-tests --fast
+
+format: deps ## rewrite the C++ files in the project's format
+	@tools/format
+
+bench: build ## run every benchmark (one: make bench NAME=journal)
+	@tools/bench $(NAME)
+
+chaos: build ## end-to-end kill rounds, 200 (another number: make chaos ROUNDS=20)
+	@GPUSCHED_KILL_ROUNDS=$(or $(ROUNDS),200) GPUSCHED_TEST_TIMEOUT_FACTOR=10 tools/run-tests --only e2e
+
+asan: deps ## the pure rooms' tests under address and undefined-behaviour sanitizers
+	@tools/build asan
+	@tools/run-tests --build build/asan --kinds gtest line
+
+tsan: deps ## the threaded rooms' tests under the thread sanitizer
+	@tools/build tsan
+	@tools/run-tests --build build/tsan --kinds gtest line
+
+fuzz: deps-extra ## every fuzzer for 60 s each (make fuzz FUZZ=-runs=1000000)
+	@tools/build fuzz
+	@tools/fuzz $(or $(FUZZ),60)
+
+tidy: deps-extra ## clang-tidy on all sources (some: make tidy FILES="src/base/crc32c.cc")
+	@tools/build debug
+	@tools/tidy $(FILES)
+
+deps: ## install the Debian packages that are missing
+	@tools/install-deps
+
+deps-extra:
+	@tools/install-deps --extra
+
+clean: ## remove everything that was built
+	@rm -rf build
