@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/result.h"
+
+namespace gpusched {
+
+/// Every setting with its default. What each means, its range and its name for people stand in `keys.cc`; the
+/// members are named as there.
+struct Config {
+  struct Scheduler {
+    int64_t scheduling_interval_ms = 100;
+    int64_t max_queue_size = limits::kQueueSizeDefault;
+    bool enable_preemption = false;
+    bool enable_gang_scheduling = false;
+    bool enable_thermal_aware = false;
+    double thermal_threshold = 85;
+    int64_t default_priority = 100;
+    int64_t aging_per_hour = 10;
+    int64_t finished_jobs_max = limits::kFinishedJobsDefault;
+    int64_t finished_jobs_days = 7;
+    int64_t node_lease_ms = 15'000;
+    int64_t drain_limit_seconds = limits::kDrainLimitDefault.ns / 1'000'000'000;
+    int64_t snapshot_mb = 256;
+  } scheduler;
+
+  struct Journal {
+    int64_t segment_mb = 64;
+  } journal;
+
+  struct Api {
+    std::string address = "127.0.0.1";
+    int64_t http_port = 8080;
+    int64_t grpc_port = 9090;
+    bool enable_tls = false;
+    std::string tls_cert_path;
+    std::string tls_key_path;
+    bool cors_enabled = false;
+    std::vector<std::string> cors_origins;
+    double rate_limit_rps = 0;
+  } api;
+
+  struct Metrics {
+    bool enabled = true;
+    int64_t port = 9091;
+    std::string path = "/metrics";
+    std::string name_space = "gpu_scheduler";  ///< Key `namespace`.
+  } metrics;
+
+  struct Log {
+    std::string level = "info";
+    std::string path;
+  } log;
+
+  struct Agent {
+    int64_t heartbeat_interval_ms = 5'000;
+    int64_t metrics_interval_ms = 5'000;
+    bool dcgm_enabled = false;
+    std::string container_runtime = "none";
+  } agent;
+
+  struct Database {
+    std::string host = "localhost";
+    int64_t port = 5432;
+    std::string user;
+    std::string password;
+    std::string database = "gpu_scheduler";
+    std::string sslmode = "prefer";
+    int64_t max_open_conns = 10;
+  } database;
+
+  struct Redis {
+    std::string host = "localhost";
+    int64_t port = 6379;
+    std::string password;
+    int64_t db = 0;
+  } redis;
+
+  struct Kubernetes {
+    bool in_cluster = false;
+    std::string kubeconfig_path;
+    std::string name_space = "default";  ///< Key `namespace`.
+  } kubernetes;
+};
+
+/// A value that stands above file and environment, such as a command-line flag's.
+struct ConfigOverride {
+  std::string key;    ///< "api.http_port".
+  std::string value;  ///< As it would stand in an environment variable.
+  std::string from;   ///< What set it, for `print_config`: "--http-port".
+};
+
+struct ConfigInputs {
+  std::string path = {};                                ///< The YAML file; empty: none.
+  std::map<std::string, std::string> environment = {};  ///< Name to value; usually `process_environment()`.
+  std::vector<ConfigOverride> overrides = {};
+};
+
+struct LoadedConfig {
+  Config values;
+  /// Where each key's value comes from, such as "scheduler.yaml:3"; a key that has its default is absent.
+  std::map<std::string, std::string, std::less<>> origins;
+};
+
+/// A copy of this process's environment.
+std::map<std::string, std::string> process_environment();
+
+/// Defaults, then the file, then environment variables `GPU_SCHEDULER_<SECTION>_<KEY>`, then overrides: the
+/// later wins. Refuses unknown keys with the nearest known one, values of the wrong type or out of range, and
+/// keys given twice: kInvalidArgument, one problem a line with file and line number, all of them at once. A
+/// file that cannot be read is kIo or kNotFound. Variables of our prefix that name no section are not ours.
+Result<LoadedConfig> load_config(const ConfigInputs& inputs);
+
+/// The whole configuration as YAML that `load_config` reads, behind each value where it comes from. Passwords
+/// are masked.
+std::string print_config(const LoadedConfig& config);
+
+/// The table of keys as the Markdown page `docs/reference/configuration.md`.
+std::string configuration_reference();
+
+}  // namespace gpusched

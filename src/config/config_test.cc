@@ -1,0 +1,305 @@
+#include "config/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "config/keys.h"
+
+namespace gpusched {
+namespace {
+
+/// A YAML file that is gone after the test.
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) : path_(::testing::TempDir() + "gpusched_config_XXXXXX") {
+    const int fd = ::mkstemp(path_.data());
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(fd);
+  }
+  ConfigFile(const ConfigFile&) = delete;
+  ConfigFile& operator=(const ConfigFile&) = delete;
+  ~ConfigFile() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Result<LoadedConfig> load(const std::string& yaml, std::map<std::string, std::string> environment = {}) {
+  const ConfigFile file(yaml);
+  return load_config({.path = file.path(), .environment = std::move(environment)});
+}
+
+/// The problem that `yaml` is refused with, without the file's name: "3: unknown key ...".
+std::string refusal(const std::string& yaml, std::map<std::string, std::string> environment = {}) {
+  const ConfigFile file(yaml);
+  const Result<LoadedConfig> loaded =
+      load_config({.path = file.path(), .environment = std::move(environment)});
+  if (loaded.ok()) return "accepted";
+  EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument);
+  std::string message = loaded.error().message;
+  const std::string prefix = file.path() + ":";
+  for (size_t at = message.find(prefix); at != std::string::npos; at = message.find(prefix)) {
+    message.erase(at, prefix.size());
+  }
+  return message;
+}
+
+TEST(ConfigDefaults, AreTheDocumentedPortsAndLimits) {
+  const Result<LoadedConfig> loaded = load_config({});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->values.api.http_port, 8080);
+  EXPECT_EQ(loaded->values.api.grpc_port, 9090);
+  EXPECT_EQ(loaded->values.metrics.port, 9091);
+  EXPECT_EQ(loaded->values.api.address, "127.0.0.1");
+  EXPECT_EQ(loaded->values.scheduler.max_queue_size, 1'000'000);
+  EXPECT_EQ(loaded->values.scheduler.aging_per_hour, 10);
+  EXPECT_EQ(loaded->values.scheduler.node_lease_ms, 15'000);
+  EXPECT_EQ(loaded->values.scheduler.drain_limit_seconds, 60);
+  EXPECT_TRUE(loaded->origins.empty());
+}
+
+TEST(ConfigKeys, AreUniqueAndEachDefaultIsAllowed) {
+  std::set<std::string> names;
+  std::set<std::string> variables;
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_TRUE(names.insert(key.full_name()).second) << key.full_name();
+    EXPECT_TRUE(variables.insert(key.environment()).second) << key.environment();
+    EXPECT_TRUE(key.meaning.ends_with('.')) << key.full_name();
+    std::string value = config_value_text(key, Config{});
+    if (value.starts_with('[')) continue;
+    if (value.starts_with('"')) value = value.substr(1, value.size() - 2);
+    const Result<LoadedConfig> loaded = load_config({.environment = {{key.environment(), value}}});
+    EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
+  }
+}
+
+TEST(ConfigKeys, EachWritesItsOwnValueOnly) {
+  Config config;
+  std::set<const void*> places;
+  for (const ConfigKey& key : config_keys()) {
+    const void* const place = std::visit([](auto* value) -> const void* { return value; }, key.slot(config));
+    EXPECT_TRUE(places.insert(place).second) << key.full_name();
+  }
+}
+
+TEST(ConfigFileValues, OfEveryTypeAreRead) {
+  const Result<LoadedConfig> loaded = load(
+      "scheduler:\n  max_queue_size: 5\n  thermal_threshold: 80.5\n"
+      "api:\n  cors_enabled: yes\n  cors_origins: [\"https://a\", \"https://b\"]\n  address: \"::1\"\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.scheduler.max_queue_size, 5);
+  EXPECT_EQ(loaded->values.scheduler.thermal_threshold, 80.5);
+  EXPECT_TRUE(loaded->values.api.cors_enabled);
+  EXPECT_EQ(loaded->values.api.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
+  EXPECT_EQ(loaded->values.api.address, "::1");
+}
+
+TEST(ConfigFileValues, MayLeaveEverythingOut) {
+  EXPECT_TRUE(load("").ok());
+  EXPECT_TRUE(load("# only a comment\n").ok());
+  EXPECT_TRUE(load("api:\n").ok());
+}
+
+TEST(ConfigFileValues, AcceptTheKeysOfOtherSchedulersThatHaveNoEffect) {
+  const Result<LoadedConfig> loaded = load(
+      "database:\n  host: db\n  password: secret\nredis:\n  db: 3\nkubernetes:\n  in_cluster: true\n"
+      "  namespace: gpus\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.database.host, "db");
+  EXPECT_EQ(loaded->values.redis.db, 3);
+  EXPECT_EQ(loaded->values.kubernetes.name_space, "gpus");
+}
+
+TEST(ConfigRefuses, AnUnknownKeyAndNamesTheNearest) {
+  EXPECT_EQ(refusal("api:\n  address: localhost\n  htpp_port: 1\n"),
+            "3: unknown key api.htpp_port; did you mean api.http_port?");
+}
+
+TEST(ConfigRefuses, AnUnknownSectionAndNamesTheNearestKey) {
+  EXPECT_EQ(refusal("scheduller:\n  max_queue_size: 1\n"),
+            "2: unknown key scheduller.max_queue_size; did you mean scheduler.max_queue_size?");
+}
+
+TEST(ConfigRefuses, AKeyOutsideItsSection) {
+  EXPECT_EQ(refusal("http_port: 1\n"), "1: unknown key http_port; did you mean api.http_port?");
+  EXPECT_EQ(refusal("scheduler:\n  http_port: 1\n"),
+            "2: unknown key scheduler.http_port; did you mean api.http_port?");
+}
+
+TEST(ConfigRefuses, AKeyThatIsLikeNoOther) {
+  EXPECT_EQ(refusal("api:\n  zzzzzzzzzzzz: 1\n"),
+            "2: unknown key api.zzzzzzzzzzzz; docs/reference/configuration.md lists the known ones");
+}
+
+TEST(ConfigRefuses, AValueOfTheWrongType) {
+  EXPECT_EQ(refusal("api:\n  http_port: often\n"),
+            "2: api.http_port is \"often\"; expected an integer from 0 to 65535");
+  EXPECT_EQ(refusal("api:\n  http_port: 80.5\n"),
+            "2: api.http_port is \"80.5\"; expected an integer from 0 to 65535");
+  EXPECT_EQ(refusal("api:\n  http_port:\n"), "2: api.http_port is \"\"; expected an integer from 0 to 65535");
+  EXPECT_EQ(refusal("api:\n  http_port: [1]\n"),
+            "2: api.http_port is a list; expected an integer from 0 to 65535");
+  EXPECT_EQ(refusal("api:\n  http_port: {a: 1}\n"),
+            "2: api.http_port is a group of keys; expected an integer from 0 to 65535");
+  EXPECT_EQ(refusal("metrics:\n  enabled: maybe\n"),
+            "2: metrics.enabled is \"maybe\"; expected true or false");
+  EXPECT_EQ(refusal("log:\n  level: loud\n"),
+            "2: log.level is \"loud\"; expected one of debug, info, warning, error");
+  EXPECT_EQ(refusal("api: 8080\n"), "1: api is a section; put its keys below it");
+  EXPECT_EQ(refusal("- api\n"), "1: expected sections such as `api:` with keys below them");
+}
+
+TEST(ConfigRefuses, ANumberOutOfRange) {
+  EXPECT_EQ(refusal("api:\n  http_port: 65536\n"),
+            "2: api.http_port is \"65536\"; expected an integer from 0 to 65535");
+  EXPECT_EQ(
+      refusal("scheduler:\n  max_queue_size: 99999999999999999999\n"),
+      "2: scheduler.max_queue_size is \"99999999999999999999\"; expected an integer from 1 to 100000000");
+  EXPECT_EQ(refusal("scheduler:\n  thermal_threshold: nan\n"),
+            "2: scheduler.thermal_threshold is \"nan\"; expected a number from 0 to 200");
+}
+
+TEST(ConfigRefuses, AKeyOrSectionGivenTwice) {
+  EXPECT_EQ(refusal("api:\n  http_port: 1\n  http_port: 2\n"), "3: api.http_port is given twice; keep one");
+  EXPECT_EQ(refusal("api:\n  http_port: 1\nlog:\napi:\n  grpc_port: 2\n"),
+            "4: section api is given twice; join them");
+}
+
+TEST(ConfigRefuses, TextThatIsNotYaml) {
+  EXPECT_TRUE(refusal("api:\n  http_port: [1\n").find("not valid YAML") != std::string::npos);
+  EXPECT_TRUE(refusal("log: {}\napi: {http_port: 1}}\n").starts_with("2: not valid YAML"));
+}
+
+TEST(ConfigRefuses, EncryptionThatIsNotThere) {
+  EXPECT_NE(refusal("api:\n  enable_tls: true\n").find("2: api.enable_tls cannot be true"),
+            std::string::npos);
+  EXPECT_EQ(refusal("api:\n  enable_tls: false\n"), "accepted");
+}
+
+TEST(ConfigRefuses, OnePortForTwoListeners) {
+  EXPECT_EQ(refusal("api:\n  http_port: 9091\n"),
+            "api.http_port and metrics.port are both 9091; give them different ports");
+  EXPECT_EQ(refusal("api:\n  http_port: 9091\nmetrics:\n  enabled: false\n"), "accepted");
+  EXPECT_EQ(refusal("api:\n  http_port: 0\n  grpc_port: 0\nmetrics:\n  port: 0\n"), "accepted");
+}
+
+TEST(ConfigRefuses, EveryProblemAtOnce) {
+  EXPECT_EQ(
+      refusal("api:\n  http_port: x\nlog:\n  levl: info\n", {{"GPU_SCHEDULER_LOG_LEVEL", "loud"}}),
+      "2: api.http_port is \"x\"; expected an integer from 0 to 65535\n"
+      "4: unknown key log.levl; did you mean log.level?\n"
+      "environment variable GPU_SCHEDULER_LOG_LEVEL: log.level is \"loud\"; expected one of debug, info, "
+      "warning, error");
+}
+
+TEST(ConfigRefuses, AFileThatIsNotThere) {
+  const Result<LoadedConfig> loaded = load_config({.path = "/nowhere/scheduler.yaml"});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(loaded.error().message.find("/nowhere/scheduler.yaml"), std::string::npos);
+}
+
+TEST(ConfigRefuses, AFileThatIsTooLarge) {
+  const ConfigFile file(std::string((1 << 20) + 1, '#'));
+  const Result<LoadedConfig> loaded = load_config({.path = file.path()});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kTooLarge);
+}
+
+TEST(ConfigRefuses, ASecretWithoutShowingIt) {
+  EXPECT_EQ(refusal("redis:\n  password: {hidden: 1}\n").find("hidden"), std::string::npos);
+}
+
+TEST(ConfigEnvironment, WinsOverTheFile) {
+  const Result<LoadedConfig> loaded = load("api:\n  http_port: 1\n", {{"GPU_SCHEDULER_API_HTTP_PORT", "2"}});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->values.api.http_port, 2);
+  EXPECT_EQ(loaded->origins.at("api.http_port"), "environment variable GPU_SCHEDULER_API_HTTP_PORT");
+}
+
+TEST(ConfigEnvironment, WritesAListWithCommas) {
+  const Result<LoadedConfig> loaded =
+      load_config({.environment = {{"GPU_SCHEDULER_API_CORS_ORIGINS", "a, b,,c"}}});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->values.api.cors_origins, (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST(ConfigEnvironment, RefusesAnUnknownKeyOfAKnownSection) {
+  EXPECT_EQ(refusal("", {{"GPU_SCHEDULER_API_HTP_PORT", "2"}}),
+            "environment variable GPU_SCHEDULER_API_HTP_PORT: unknown key api.htp_port; did you mean "
+            "GPU_SCHEDULER_API_HTTP_PORT?");
+}
+
+TEST(ConfigEnvironment, LeavesOtherVariablesAlone) {
+  EXPECT_TRUE(load_config({.environment = {{"GPU_SCHEDULER_URL", "x"},
+                                           {"GPU_SCHEDULER_SOMETHING_ELSE", "x"},
+                                           {"PATH", "/bin"}}})
+                  .ok());
+}
+
+TEST(ConfigOverrides, WinOverTheEnvironment) {
+  const Result<LoadedConfig> loaded =
+      load_config({.environment = {{"GPU_SCHEDULER_API_HTTP_PORT", "2"}},
+                   .overrides = {{.key = "api.http_port", .value = "3", .from = "--http-port"}}});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->values.api.http_port, 3);
+  EXPECT_EQ(loaded->origins.at("api.http_port"), "--http-port");
+}
+
+TEST(PrintConfig, SaysWhereEachValueComesFromAndMasksPasswords) {
+  const ConfigFile file("log:\n  level: debug\nredis:\n  password: hunter2\n");
+  const Result<LoadedConfig> loaded =
+      load_config({.path = file.path(), .environment = {{"GPU_SCHEDULER_API_HTTP_PORT", "2"}}});
+  ASSERT_TRUE(loaded.ok());
+  const std::string printed = print_config(*loaded);
+  EXPECT_NE(printed.find("  http_port: 2  # environment variable GPU_SCHEDULER_API_HTTP_PORT\n"),
+            std::string::npos);
+  EXPECT_NE(printed.find("  level: \"debug\"  # " + file.path() + ":2\n"), std::string::npos);
+  EXPECT_NE(printed.find("  grpc_port: 9090  # default\n"), std::string::npos);
+  EXPECT_NE(printed.find("  password: \"********\"  # " + file.path() + ":4\n"), std::string::npos);
+  EXPECT_EQ(printed.find("hunter2"), std::string::npos);
+}
+
+TEST(PrintConfig, CanBeReadAgainWithTheSameValues) {
+  LoadedConfig odd;
+  odd.values.api.cors_origins = {"a", "with \"quotes\" and \\", "tab\there"};
+  odd.values.scheduler.thermal_threshold = 79.25;
+  odd.values.log.path = "/var/log/über: #1";
+  const Result<LoadedConfig> again = load(print_config(odd));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_EQ(config_value_text(key, again->values), config_value_text(key, odd.values)) << key.full_name();
+  }
+}
+
+TEST(EditDistance, CountsEachKindOfSlipOnce) {
+  EXPECT_EQ(edit_distance("port", "port"), 0u);
+  EXPECT_EQ(edit_distance("port", "prt"), 1u);
+  EXPECT_EQ(edit_distance("port", "porrt"), 1u);
+  EXPECT_EQ(edit_distance("port", "part"), 1u);
+  EXPECT_EQ(edit_distance("port", "prot"), 1u);
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+}
+
+TEST(ConfigurationReference, IsTheCommittedPage) {
+  if (std::getenv("GPUSCHED_WRITE_REFERENCE") != nullptr) {
+    std::ofstream(GPUSCHED_REFERENCE_PATH, std::ios::binary) << configuration_reference();
+  }
+  std::ifstream file(GPUSCHED_REFERENCE_PATH, std::ios::binary);
+  ASSERT_TRUE(file.good()) << GPUSCHED_REFERENCE_PATH;
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), configuration_reference())
+      << "write the page again with GPUSCHED_WRITE_REFERENCE=1 and commit it";
+}
+
+}  // namespace
+}  // namespace gpusched

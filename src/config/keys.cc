@@ -1,0 +1,423 @@
+#include "config/keys.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace gpusched {
+namespace {
+
+constexpr double kMillion = 1e6;
+constexpr double kBillion = 1e9;
+constexpr double kPortMax = 65'535;
+
+constexpr ConfigKey kKeys[] = {
+    // What the scheduler decides by.
+    {.section = "scheduler",
+     .name = "max_queue_size",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.max_queue_size; },
+     .meaning = "Jobs that may wait at a time; one more is refused with 429.",
+     .min = 1,
+     .max = 100 * kMillion},
+    {.section = "scheduler",
+     .name = "default_priority",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.default_priority; },
+     .meaning = "Priority of a job that names none.",
+     .min = -kMillion,
+     .max = kMillion},
+    {.section = "scheduler",
+     .name = "aging_per_hour",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.aging_per_hour; },
+     .meaning = "Priority points that a waiting job gains in an hour, so that none waits for ever.",
+     .min = 0,
+     .max = kMillion},
+    {.section = "scheduler",
+     .name = "finished_jobs_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_max; },
+     .meaning = "Finished jobs that stay readable; the oldest is forgotten first.",
+     .min = 0,
+     .max = 100 * kMillion},
+    {.section = "scheduler",
+     .name = "finished_jobs_days",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_days; },
+     .meaning = "Days that a finished job stays readable.",
+     .min = 0,
+     .max = 3'650},
+    {.section = "scheduler",
+     .name = "node_lease_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.node_lease_ms; },
+     .meaning = "Milliseconds of silence after which a node is unreachable and gets no new work.",
+     .min = 1'000,
+     .max = 3'600'000},
+    {.section = "scheduler",
+     .name = "drain_limit_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.drain_limit_seconds; },
+     .meaning = "Seconds that a released GPU may take to show no process and baseline memory; then it is "
+                "quarantined.",
+     .min = 1,
+     .max = 86'400},
+    {.section = "scheduler",
+     .name = "snapshot_mb",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.snapshot_mb; },
+     .meaning = "MiB of journal after which a snapshot is written, which bounds the time of a restart.",
+     .min = 1,
+     .max = 1 << 20},
+    {.section = "scheduler",
+     .name = "scheduling_interval_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.scheduling_interval_ms; },
+     .meaning = "Planning starts at each event, at once, so that there is no interval to set.",
+     .min = 1,
+     .max = 3'600'000,
+     .effect = ConfigEffect::kNone},
+    {.section = "scheduler",
+     .name = "enable_preemption",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_preemption; },
+     .meaning = "Whether a job may take the place of a running one.",
+     .effect = ConfigEffect::kNone},
+    {.section = "scheduler",
+     .name = "enable_gang_scheduling",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_gang_scheduling; },
+     .meaning = "Whether a job may span nodes.",
+     .effect = ConfigEffect::kNone},
+    {.section = "scheduler",
+     .name = "enable_thermal_aware",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_thermal_aware; },
+     .meaning = "Whether hot GPUs are avoided.",
+     .effect = ConfigEffect::kNone},
+    {.section = "scheduler",
+     .name = "thermal_threshold",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_threshold; },
+     .meaning = "Degrees Celsius from which on a GPU is hot.",
+     .min = 0,
+     .max = 200,
+     .effect = ConfigEffect::kNone},
+
+    {.section = "journal",
+     .name = "segment_mb",
+     .slot = [](Config& c) -> ConfigSlot { return &c.journal.segment_mb; },
+     .meaning =
+         "MiB of one journal file. Each is written with zeros before it is used, so that a full disk shows "
+         "there and not in a commit.",
+     .min = 1,
+     .max = 4'096},
+
+    {.section = "api",
+     .name = "address",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.address; },
+     .meaning =
+         "Address that HTTP, gRPC and metrics listen on. Any other than loopback makes every call need "
+         "the token of `DATA_DIR/token`."},
+    {.section = "api",
+     .name = "http_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.http_port; },
+     .meaning = "Port of the REST API; 0 takes a free one, written to `DATA_DIR/ports.json`.",
+     .min = 0,
+     .max = kPortMax},
+    {.section = "api",
+     .name = "grpc_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.grpc_port; },
+     .meaning =
+         "Port of the gRPC API and of the agents; 0 takes a free one, written to `DATA_DIR/ports.json`.",
+     .min = 0,
+     .max = kPortMax},
+    {.section = "api",
+     .name = "cors_enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.cors_enabled; },
+     .meaning = "Whether browsers of other origins may call the REST API."},
+    {.section = "api",
+     .name = "cors_origins",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.cors_origins; },
+     .meaning = "Origins that may, such as `https://dashboard.example`; `*` is any."},
+    {.section = "api",
+     .name = "rate_limit_rps",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.rate_limit_rps; },
+     .meaning =
+         "Requests a second that one client address may make, with a second's worth at once; more get 429. "
+         "0 is no limit.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "enable_tls",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.enable_tls; },
+     .meaning = "Whether the APIs are encrypted.",
+     .effect = ConfigEffect::kNotYetTrue},
+    {.section = "api",
+     .name = "tls_cert_path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.tls_cert_path; },
+     .meaning = "Certificate file (PEM).",
+     .effect = ConfigEffect::kNone},
+    {.section = "api",
+     .name = "tls_key_path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.tls_key_path; },
+     .meaning = "Private key file (PEM).",
+     .effect = ConfigEffect::kNone},
+
+    {.section = "metrics",
+     .name = "enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.metrics.enabled; },
+     .meaning = "Whether Prometheus metrics are served."},
+    {.section = "metrics",
+     .name = "port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.metrics.port; },
+     .meaning = "Their port; 0 takes a free one, written to `DATA_DIR/ports.json`.",
+     .min = 0,
+     .max = kPortMax},
+    {.section = "metrics",
+     .name = "path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.metrics.path; },
+     .meaning = "Their path."},
+    {.section = "metrics",
+     .name = "namespace",
+     .slot = [](Config& c) -> ConfigSlot { return &c.metrics.name_space; },
+     .meaning = "First part of every metric's name."},
+
+    {.section = "log",
+     .name = "level",
+     .slot = [](Config& c) -> ConfigSlot { return &c.log.level; },
+     .meaning = "Lowest level that is written.",
+     .one_of = "debug info warning error"},
+    {.section = "log",
+     .name = "path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.log.path; },
+     .meaning = "File that JSON lines are appended to; empty is standard error."},
+
+    {.section = "agent",
+     .name = "heartbeat_interval_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.heartbeat_interval_ms; },
+     .meaning =
+         "Milliseconds between two heartbeats of an agent; at most a third of `scheduler.node_lease_ms`.",
+     .min = 100,
+     .max = 600'000},
+    {.section = "agent",
+     .name = "metrics_interval_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.metrics_interval_ms; },
+     .meaning = "Milliseconds between two readings of the GPUs' telemetry.",
+     .min = 100,
+     .max = 600'000},
+    {.section = "agent",
+     .name = "dcgm_enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.dcgm_enabled; },
+     .meaning = "Whether telemetry comes from DCGM.",
+     .effect = ConfigEffect::kNone},
+    {.section = "agent",
+     .name = "container_runtime",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.container_runtime; },
+     .meaning = "What runs a job's image.",
+     .effect = ConfigEffect::kNone},
+
+    {.section = "database",
+     .name = "host",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.host; },
+     .meaning = "PostgreSQL server.",
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.port; },
+     .meaning = "Its port.",
+     .min = 0,
+     .max = kPortMax,
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "user",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.user; },
+     .meaning = "Its user.",
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "password",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.password; },
+     .meaning = "Its password.",
+     .secret = true,
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "database",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.database; },
+     .meaning = "Its database.",
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "sslmode",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.sslmode; },
+     .meaning = "How its connection is encrypted.",
+     .one_of = "disable allow prefer require verify-ca verify-full",
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "max_open_conns",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.max_open_conns; },
+     .meaning = "Connections at a time.",
+     .min = 0,
+     .max = 10'000,
+     .effect = ConfigEffect::kNone},
+
+    {.section = "redis",
+     .name = "host",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.host; },
+     .meaning = "Redis server.",
+     .effect = ConfigEffect::kNone},
+    {.section = "redis",
+     .name = "port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.port; },
+     .meaning = "Its port.",
+     .min = 0,
+     .max = kPortMax,
+     .effect = ConfigEffect::kNone},
+    {.section = "redis",
+     .name = "password",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.password; },
+     .meaning = "Its password.",
+     .secret = true,
+     .effect = ConfigEffect::kNone},
+    {.section = "redis",
+     .name = "db",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.db; },
+     .meaning = "Its database number.",
+     .min = 0,
+     .max = 1'000'000,
+     .effect = ConfigEffect::kNone},
+
+    {.section = "kubernetes",
+     .name = "in_cluster",
+     .slot = [](Config& c) -> ConfigSlot { return &c.kubernetes.in_cluster; },
+     .meaning = "Whether the scheduler runs in the cluster that it serves.",
+     .effect = ConfigEffect::kNone},
+    {.section = "kubernetes",
+     .name = "kubeconfig_path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.kubernetes.kubeconfig_path; },
+     .meaning = "Configuration file of the cluster's client.",
+     .effect = ConfigEffect::kNone},
+    {.section = "kubernetes",
+     .name = "namespace",
+     .slot = [](Config& c) -> ConfigSlot { return &c.kubernetes.name_space; },
+     .meaning = "Namespace of the scheduler's own objects.",
+     .effect = ConfigEffect::kNone},
+};
+
+std::string number_text(double value) {
+  std::array<char, 64> digits;
+  const auto [end, error] =
+      std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed);
+  CHECK(error == std::errc{});
+  return {digits.data(), end};
+}
+
+/// A double-quoted YAML scalar.
+std::string quoted(std::string_view text) {
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+struct TextOf {
+  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
+  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
+  std::string operator()(const double* value) const { return number_text(*value); }
+  std::string operator()(const std::string* value) const { return quoted(*value); }
+  std::string operator()(const std::vector<std::string>* value) const {
+    std::string out = "[";
+    for (const std::string& item : *value) {
+      if (out.size() > 1) out += ", ";
+      out += quoted(item);
+    }
+    return out + "]";
+  }
+};
+
+}  // namespace
+
+std::string ConfigKey::full_name() const { return std::string(section) + "." + std::string(name); }
+
+std::string ConfigKey::environment() const {
+  std::string out(kConfigEnvironmentPrefix);
+  for (const char c : std::string(section) + "_" + std::string(name)) {
+    out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return out;
+}
+
+std::string ConfigKey::expectation() const {
+  Config scratch;
+  const ConfigSlot value = slot(scratch);
+  const std::string range = " from " + number_text(min) + " to " + number_text(max);
+  if (std::holds_alternative<bool*>(value)) return "true or false";
+  if (std::holds_alternative<int64_t*>(value)) return "an integer" + range;
+  if (std::holds_alternative<double*>(value)) return "a number" + range;
+  if (std::holds_alternative<std::string*>(value)) {
+    if (one_of.empty()) return "a string";
+    std::string out = "one of ";
+    for (const char c : one_of) out += c == ' ' ? std::string(", ") : std::string(1, c);
+    return out;
+  }
+  return "a list of strings";
+}
+
+std::span<const ConfigKey> config_keys() { return kKeys; }
+
+const ConfigKey* find_config_key(std::string_view section, std::string_view name) {
+  const auto* const found = std::ranges::find_if(
+      kKeys, [&](const ConfigKey& key) { return key.section == section && key.name == name; });
+  return found == std::end(kKeys) ? nullptr : found;
+}
+
+bool is_config_section(std::string_view section) {
+  return std::ranges::any_of(kKeys, [&](const ConfigKey& key) { return key.section == section; });
+}
+
+size_t edit_distance(std::string_view from, std::string_view to) {
+  // Three rows of the table are enough: a swap looks two rows back.
+  std::vector<size_t> before_last(to.size() + 1);
+  std::vector<size_t> last(to.size() + 1);
+  std::vector<size_t> row(to.size() + 1);
+  for (size_t j = 0; j <= to.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= from.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= to.size(); ++j) {
+      const size_t replaced = last[j - 1] + (from[i - 1] == to[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      const bool swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+      if (swapped) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[to.size()];
+}
+
+const ConfigKey* nearest_config_key(std::string_view section, std::string_view name) {
+  // The right name in the wrong section is nearer than any misspelling.
+  for (const ConfigKey& key : kKeys) {
+    if (key.name == name && (section.empty() || edit_distance(section, key.section) <= 2)) return &key;
+  }
+  const ConfigKey* best = nullptr;
+  size_t best_distance = 0;
+  for (const ConfigKey& key : kKeys) {
+    const size_t distance = edit_distance(section, key.section) + edit_distance(name, key.name);
+    if (best == nullptr || distance < best_distance) {
+      best = &key;
+      best_distance = distance;
+    }
+  }
+  const size_t limit = std::max<size_t>(2, (section.size() + name.size()) / 3);
+  if (best_distance <= limit) return best;
+  for (const ConfigKey& key : kKeys) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string config_value_text(const ConfigKey& key, const Config& config) {
+  Config copy = config;  // A slot points into a Config that may be changed.
+  return std::visit([](const auto* value) { return TextOf{}(value); }, key.slot(copy));
+}
+
+}  // namespace gpusched

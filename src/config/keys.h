@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+
+namespace gpusched {
+
+/// Where a key's value lives in a Config; which alternative it is says the key's type.
+using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*>;
+
+/// What setting a key does.
+enum class ConfigEffect {
+  kUsed,
+  kNone,        ///< Known to existing configuration files; accepted, and changes nothing yet.
+  kNotYetTrue,  ///< A promise that is not kept yet, such as encryption: `true` is refused, not ignored.
+};
+
+/// One setting. The default is the value in a fresh Config.
+struct ConfigKey {
+  std::string_view section;
+  std::string_view name;
+  ConfigSlot (*slot)(Config&);
+  std::string_view meaning;  ///< One or two sentences for the reference page.
+  double min = 0;            ///< Numbers only; both ends are allowed.
+  double max = 0;
+  std::string_view one_of = {};  ///< Strings only: the allowed ones, separated by blanks.
+  bool secret = false;           ///< Never printed.
+  ConfigEffect effect = ConfigEffect::kUsed;
+
+  std::string full_name() const;    ///< "api.http_port"
+  std::string environment() const;  ///< "GPU_SCHEDULER_API_HTTP_PORT"
+  std::string expectation() const;  ///< "an integer from 0 to 65535"
+};
+
+/// All settings, by section.
+std::span<const ConfigKey> config_keys();
+
+/// Prefix of every environment variable that sets a key.
+inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";
+
+const ConfigKey* find_config_key(std::string_view section, std::string_view name);
+bool is_config_section(std::string_view section);
+
+/// The known key that `section.name` most likely means, or nullptr when none is near.
+const ConfigKey* nearest_config_key(std::string_view section, std::string_view name);
+
+/// Letters to insert, delete, replace, or swap with their neighbour to get from one to the other.
+size_t edit_distance(std::string_view from, std::string_view to);
+
+/// The value of `key` as one YAML scalar or flow sequence, not masked.
+std::string config_value_text(const ConfigKey& key, const Config& config);
+
+}  // namespace gpusched

@@ -1,0 +1,357 @@
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "config/config.h"
+#include "config/keys.h"
+
+namespace gpusched {
+namespace {
+
+constexpr size_t kFileBytesMax = 1 << 20;
+constexpr size_t kProblemsMax = 20;
+constexpr size_t kShownBytesMax = 60;
+
+/// What stands in the input for one key: a scalar, or a list of them.
+struct RawValue {
+  std::vector<std::string> items;
+  bool is_list = false;
+};
+
+std::string shown(const ConfigKey& key, const RawValue& raw) {
+  if (key.secret) return "(secret)";
+  if (raw.is_list) return "a list";
+  const std::string& text = raw.items.front();
+  if (text.size() <= kShownBytesMax) return "\"" + text + "\"";
+  return "\"" + text.substr(0, kShownBytesMax) + "...\"";
+}
+
+bool parse_bool(std::string_view text, bool& out) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const bool yes = lower == "true" || lower == "yes" || lower == "on" || lower == "1";
+  const bool no = lower == "false" || lower == "no" || lower == "off" || lower == "0";
+  out = yes;
+  return yes || no;
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, const ConfigKey& key, Number& out) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, out);
+  if (error != std::errc{} || stop != end) return false;
+  const auto value = static_cast<double>(out);
+  return std::isfinite(value) && value >= key.min && value <= key.max;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// Writes a raw value into its slot; false when it is not what the key expects.
+struct Assign {
+  const ConfigKey& key;
+  const RawValue& raw;
+
+  bool operator()(bool* out) const { return !raw.is_list && parse_bool(raw.items.front(), *out); }
+  bool operator()(int64_t* out) const { return !raw.is_list && parse_number(raw.items.front(), key, *out); }
+  bool operator()(double* out) const { return !raw.is_list && parse_number(raw.items.front(), key, *out); }
+  bool operator()(std::string* out) const {
+    if (raw.is_list) return false;
+    *out = raw.items.front();
+    if (key.one_of.empty()) return true;
+    const std::string padded = " " + std::string(key.one_of) + " ";
+    return out->find(' ') == std::string::npos && padded.find(" " + *out + " ") != std::string::npos;
+  }
+  bool operator()(std::vector<std::string>* out) const {
+    out->clear();
+    if (raw.is_list) {
+      *out = raw.items;
+      return true;
+    }
+    // One string is a list separated by commas, as an environment variable has to write it.
+    std::string_view rest = raw.items.front();
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      const std::string_view item = trimmed(rest.substr(0, comma));
+      if (!item.empty()) out->emplace_back(item);
+      rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    }
+    return true;
+  }
+};
+
+class Loader {
+ public:
+  void load_file(const std::string& path, const std::string& text);
+  void load_environment(const std::map<std::string, std::string>& environment);
+  void load_override(const ConfigOverride& override);
+  void check_whole();
+
+  bool failed() const { return !problems_.empty(); }
+  Error error() const;
+  LoadedConfig take() { return std::move(out_); }
+
+ private:
+  void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
+  void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
+  void problem(const std::string& field, const std::string& sentence);
+  void unknown(const std::string& where, std::string_view section, std::string_view name,
+               bool in_environment);
+
+  LoadedConfig out_;
+  std::vector<std::string> problems_;
+  std::string first_field_;
+};
+
+std::string position(const std::string& path, const YAML::Mark& mark) {
+  return path + ":" + std::to_string(mark.line + 1);
+}
+
+void Loader::problem(const std::string& field, const std::string& sentence) {
+  if (problems_.empty()) first_field_ = field;
+  problems_.push_back(sentence);
+}
+
+Error Loader::error() const {
+  std::string message;
+  for (size_t i = 0; i < std::min(problems_.size(), kProblemsMax); ++i) {
+    if (i > 0) message += '\n';
+    message += problems_[i];
+  }
+  if (problems_.size() > kProblemsMax) {
+    message += "\nand " + std::to_string(problems_.size() - kProblemsMax) + " more problems";
+  }
+  return {.code = ErrorCode::kInvalidArgument, .message = message, .field = first_field_};
+}
+
+void Loader::unknown(const std::string& where, std::string_view section, std::string_view name,
+                     bool in_environment) {
+  const std::string full =
+      section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
+  const ConfigKey* const nearest = nearest_config_key(section, name);
+  std::string sentence = where + ": unknown key " + full;
+  if (nearest != nullptr) {
+    sentence += "; did you mean " + (in_environment ? nearest->environment() : nearest->full_name()) + "?";
+  } else {
+    sentence += "; docs/reference/configuration.md lists the known ones";
+  }
+  problem(full, sentence);
+}
+
+void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& from,
+                 const std::string& where) {
+  if (!std::visit(Assign{key, raw}, key.slot(out_.values))) {
+    problem(key.full_name(),
+            where + ": " + key.full_name() + " is " + shown(key, raw) + "; expected " + key.expectation());
+    return;
+  }
+  bool* const* const flag = std::get_if<bool*>(&static_cast<const ConfigSlot&>(key.slot(out_.values)));
+  if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
+    problem(key.full_name(),
+            where + ": " + key.full_name() +
+                " cannot be true in this version, which would leave the promise unkept; set it "
+                "to false");
+  }
+  out_.origins[key.full_name()] = from;
+}
+
+void Loader::load_section(const std::string& path, const std::string& section, const YAML::Node& keys) {
+  std::set<std::string> seen;
+  for (const auto& entry : keys) {
+    const std::string where = position(path, entry.first.Mark());
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : std::string("(not a name)");
+    const ConfigKey* const key = find_config_key(section, name);
+    if (key == nullptr) {
+      unknown(where, section, name, false);
+      continue;
+    }
+    if (!seen.insert(name).second) {
+      problem(key->full_name(), where + ": " + key->full_name() + " is given twice; keep one");
+      continue;
+    }
+    RawValue raw;
+    const YAML::Node& value = entry.second;
+    bool scalars_only = true;
+    if (value.IsScalar()) {
+      raw.items.push_back(value.Scalar());
+    } else if (value.IsSequence()) {
+      raw.is_list = true;
+      for (const YAML::Node& item : value) {
+        scalars_only = scalars_only && item.IsScalar();
+        if (item.IsScalar()) raw.items.push_back(item.Scalar());
+      }
+    } else if (value.IsNull()) {
+      raw.items.emplace_back();
+    } else {
+      scalars_only = false;
+    }
+    if (!scalars_only) {
+      problem(key->full_name(), where + ": " + key->full_name() + " is " +
+                                    (value.IsMap() ? "a group of keys" : "a list of groups") + "; expected " +
+                                    key->expectation());
+      continue;
+    }
+    set(*key, raw, where, where);
+  }
+}
+
+void Loader::load_file(const std::string& path, const std::string& text) {
+  YAML::Node root;
+  try {
+    root = YAML::Load(text);
+  } catch (const YAML::Exception& failure) {
+    problem("", position(path, failure.mark) + ": not valid YAML: " + failure.msg);
+    return;
+  }
+  if (root.IsNull()) return;
+  if (!root.IsMap()) {
+    problem("", position(path, root.Mark()) + ": expected sections such as `api:` with keys below them");
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string where = position(path, entry.first.Mark());
+    const std::string section = entry.first.IsScalar() ? entry.first.Scalar() : std::string("(not a name)");
+    if (!is_config_section(section)) {
+      const bool has_keys = entry.second.IsMap() && entry.second.size() > 0;
+      if (!has_keys) {
+        unknown(where, "", section, false);
+        continue;
+      }
+      for (const auto& inner : entry.second) {
+        unknown(position(path, inner.first.Mark()), section,
+                inner.first.IsScalar() ? inner.first.Scalar() : std::string("(not a name)"), false);
+      }
+      continue;
+    }
+    if (!seen.insert(section).second) {
+      problem(section, where + ": section " + section + " is given twice; join them");
+      continue;
+    }
+    if (entry.second.IsNull()) continue;
+    if (!entry.second.IsMap()) {
+      problem(section, where + ": " + section + " is a section; put its keys below it");
+      continue;
+    }
+    load_section(path, section, entry.second);
+  }
+}
+
+void Loader::load_environment(const std::map<std::string, std::string>& environment) {
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with(kConfigEnvironmentPrefix)) continue;
+    std::string rest = name.substr(kConfigEnvironmentPrefix.size());
+    for (char& c : rest) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const size_t underscore = rest.find('_');
+    if (underscore == std::string::npos) continue;
+    const std::string section = rest.substr(0, underscore);
+    if (!is_config_section(section)) continue;
+    const ConfigKey* const key = find_config_key(section, rest.substr(underscore + 1));
+    const std::string where = "environment variable " + name;
+    if (key == nullptr || key->environment() != name) {
+      unknown(where, section, rest.substr(underscore + 1), true);
+      continue;
+    }
+    set(*key, {.items = {value}}, where, where);
+  }
+}
+
+void Loader::load_override(const ConfigOverride& override) {
+  const size_t dot = override.key.find('.');
+  const std::string section = override.key.substr(0, dot);
+  const std::string name = dot == std::string::npos ? "" : override.key.substr(dot + 1);
+  const ConfigKey* const key = find_config_key(section, name);
+  if (key == nullptr) {
+    unknown(override.from, section, name, false);
+    return;
+  }
+  set(*key, {.items = {override.value}}, override.from, override.from);
+}
+
+/// What one key alone cannot tell.
+void Loader::check_whole() {
+  const Config& config = out_.values;
+  if (config.api.address.empty()) {
+    problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
+  }
+  if (!config.metrics.path.starts_with('/')) {
+    problem("metrics.path",
+            "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");
+  }
+  struct Port {
+    std::string_view key;
+    int64_t number;
+  };
+  std::vector<Port> ports = {{"api.http_port", config.api.http_port},
+                             {"api.grpc_port", config.api.grpc_port}};
+  if (config.metrics.enabled) ports.push_back({"metrics.port", config.metrics.port});
+  for (size_t i = 0; i < ports.size(); ++i) {
+    for (size_t j = i + 1; j < ports.size(); ++j) {
+      if (ports[i].number == 0 || ports[i].number != ports[j].number) continue;
+      problem(std::string(ports[j].key), std::string(ports[i].key) + " and " + std::string(ports[j].key) +
+                                             " are both " + std::to_string(ports[i].number) +
+                                             "; give them different ports");
+    }
+  }
+}
+
+Result<std::string> read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const int reason = errno;
+    return Error{.code = reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                 .message = "cannot read the configuration file " + path + ": " + std::strerror(reason)};
+  }
+  std::string text(kFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.fail() && !file.eof())) {
+    return Error{.code = ErrorCode::kIo, .message = "cannot read the configuration file " + path};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kFileBytesMax) {
+    return Error{.code = ErrorCode::kTooLarge,
+                 .message = "the configuration file " + path + " is larger than 1 MiB; is it the right one?"};
+  }
+  return text;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> process_environment() {
+  std::map<std::string, std::string> out;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    out.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
+}
+
+Result<LoadedConfig> load_config(const ConfigInputs& inputs) {
+  Loader loader;
+  if (!inputs.path.empty()) {
+    const Result<std::string> text = read_file(inputs.path);
+    if (!text) return text.error();
+    loader.load_file(inputs.path, *text);
+  }
+  loader.load_environment(inputs.environment);
+  for (const ConfigOverride& override : inputs.overrides) loader.load_override(override);
+  if (!loader.failed()) loader.check_whole();
+  if (loader.failed()) return loader.error();
+  return loader.take();
+}
+
+}  // namespace gpusched

@@ -1,0 +1,91 @@
+#include "config/config.h"
+#include "config/keys.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::string_view kMask = "\"********\"";
+
+constexpr std::string_view kIntroduction = R"(# Configuration
+
+<!-- Made from the table in src/config/keys.cc: `GPUSCHED_WRITE_REFERENCE=1 build/tests/config_test`. -->
+
+`gpu-scheduler --config FILE` reads a YAML file of sections and keys:
+
+```yaml
+api:
+  http_port: 8080
+scheduler:
+  max_queue_size: 50000
+```
+
+Each key has an environment variable, `GPU_SCHEDULER_<SECTION>_<KEY>`, which wins over the file; a command-line
+flag wins over both. An environment variable writes a list with commas. A key that is not in the tables below is
+refused with the nearest known one, and so is a value of the wrong type or out of range. All keys are read once, at
+the start. `gpu-scheduler --print-config` shows the effective configuration, where each value comes from, and no
+password.
+
+Keys marked "no effect yet" are accepted, so that existing configuration files can be used as they are.
+)";
+
+std::string_view section_title(std::string_view section) {
+  if (section == "scheduler") return "What the scheduler decides by";
+  if (section == "journal") return "The journal on disk";
+  if (section == "api") return "Where clients and agents connect";
+  if (section == "metrics") return "Prometheus metrics";
+  if (section == "log") return "The log";
+  if (section == "agent") return "Agents";
+  if (section == "database") return "PostgreSQL";
+  if (section == "redis") return "Redis";
+  if (section == "kubernetes") return "Kubernetes";
+  UNREACHABLE();
+}
+
+std::string effect_note(ConfigEffect effect) {
+  switch (effect) {
+    case ConfigEffect::kUsed:
+      return "";
+    case ConfigEffect::kNone:
+      return " *No effect yet.*";
+    case ConfigEffect::kNotYetTrue:
+      return " *`true` is refused: not built yet.*";
+  }
+  UNREACHABLE();
+}
+
+}  // namespace
+
+std::string print_config(const LoadedConfig& config) {
+  std::string out = "# The effective configuration; behind each value, where it comes from.\n";
+  std::string_view section;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.section != section) {
+      section = key.section;
+      out += std::string(section) + ":\n";
+    }
+    std::string value = config_value_text(key, config.values);
+    if (key.secret && value != "\"\"") value = kMask;
+    const auto origin = config.origins.find(key.full_name());
+    const std::string from = origin == config.origins.end() ? "default" : origin->second;
+    out += "  " + std::string(key.name) + ": " + value + "  # " + from + "\n";
+  }
+  return out;
+}
+
+std::string configuration_reference() {
+  const Config defaults;
+  std::string out(kIntroduction);
+  std::string_view section;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.section != section) {
+      section = key.section;
+      out += "\n## `" + std::string(section) + "`: " + std::string(section_title(section)) + "\n\n";
+      out += "| key | default | expects | meaning |\n|---|---|---|---|\n";
+    }
+    out += "| `" + std::string(key.name) + "` | `" + config_value_text(key, defaults) + "` | " +
+           key.expectation() + " | " + std::string(key.meaning) + effect_note(key.effect) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace gpusched
