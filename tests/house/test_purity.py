@@ -18,7 +18,7 @@ C_ALLOWED = re.compile(
     r"end_catch|free_exception|get_exception_ptr|guard_abort|guard_acquire|guard_release|init_primary_exception|"
     r"pure_virtual|rethrow|throw|throw_bad_array_new_length)|__dynamic_cast|"
     r"mem(cmp|cpy|move|set|chr)|str(len|cmp|ncmp|chr|tol|toul|toll|toull)|__isoc23_strto(l|ul|ll|ull)|bcmp|abs|"
-    r"__(memcpy|memmove|memset)_chk|snprintf|__snprintf_chk|abort|"
+    r"__(memcpy|memmove|memset)_chk|snprintf|__snprintf_chk|abort|__assert_fail|"
     r"__(u?divti3|u?modti3|multi3|popcountdi2|clzdi2|ctzdi2|cpu_model|cpu_indicator_init)|"
     r"__(asan|ubsan|tsan|sanitizer|sancov|llvm|start|stop)_.*")
 # base/check.cc alone writes to the error stream before it aborts.
