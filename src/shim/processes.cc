@@ -1,0 +1,143 @@
+#include "shim/processes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+namespace gpusched::shim {
+namespace {
+
+constexpr std::size_t kChildrenBytesMax = 1 << 20;
+constexpr std::size_t kEnvironmentBytesMax = 8 << 20;
+constexpr std::size_t kCommandLineBytesMax = 64 << 10;
+
+bool parse_pid(std::string_view text, pid_t& pid) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  return error == std::errc{} && end == text.data() + text.size() && pid > 0;
+}
+
+/// Numbers that name entries of a folder of /proc.
+std::vector<pid_t> numbered_entries(const char* path) {
+  std::vector<pid_t> numbers;
+  DIR* folder = opendir(path);
+  if (folder == nullptr) return numbers;
+  while (const dirent* entry = readdir(folder)) {
+    pid_t number = 0;
+    if (parse_pid(entry->d_name, number)) numbers.push_back(number);
+  }
+  closedir(folder);
+  return numbers;
+}
+
+/// The parent that /proc/<pid>/stat shows; 0 when the process is gone.
+pid_t parent_of(pid_t pid) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  const std::string stat = read_small_file(path.data(), 4096);
+  const std::size_t name_end = stat.rfind(')');  // The name may hold anything, also parentheses.
+  if (name_end == std::string::npos || name_end + 4 >= stat.size()) return 0;
+  pid_t parent = 0;
+  const std::size_t from = name_end + 4;  // ") S 123 ..."
+  const std::size_t to = stat.find(' ', from);
+  return parse_pid(std::string_view(stat).substr(from, to - from), parent) ? parent : 0;
+}
+
+/// Where the kernel has no lists of children.
+std::vector<pid_t> children_by_scan(pid_t pid) {
+  std::vector<pid_t> children;
+  for (const pid_t other : all_processes()) {
+    if (parent_of(other) == pid) children.push_back(other);
+  }
+  return children;
+}
+
+void append_numbers(std::string_view text, std::vector<pid_t>& out) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    pid_t pid = 0;
+    if (parse_pid(text.substr(0, end), pid)) out.push_back(pid);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+std::string read_small_file(const char* path, std::size_t size_max) {
+  std::string bytes;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return bytes;
+  std::array<char, 8192> buffer;
+  while (bytes.size() < size_max) {
+    const ssize_t got = read(file, buffer.data(), std::min(buffer.size(), size_max - bytes.size()));
+    if (got <= 0) break;
+    bytes.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  close(file);
+  return bytes;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  static const bool has_lists = access("/proc/thread-self/children", R_OK) == 0;
+  if (!has_lists) return children_by_scan(pid);
+  std::vector<pid_t> children;
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/task", pid);
+  for (const pid_t thread : numbered_entries(path.data())) {
+    std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/children", pid, thread);
+    append_numbers(read_small_file(path.data(), kChildrenBytesMax), children);
+  }
+  return children;
+}
+
+std::vector<pid_t> descendants_of(pid_t root) {
+  std::vector<pid_t> found = children_of(root);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const pid_t child : children_of(found[i])) {
+      if (std::find(found.begin(), found.end(), child) == found.end()) found.push_back(child);
+    }
+  }
+  return found;
+}
+
+std::vector<pid_t> all_processes() { return numbered_entries("/proc"); }
+
+std::vector<pid_t> processes_with_environment(std::string_view entry) {
+  std::vector<pid_t> found;
+  const std::string first = std::string(entry) + '\0';
+  const std::string later = '\0' + first;
+  std::array<char, 32> path{};
+  for (const pid_t pid : all_processes()) {
+    std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
+    const std::string environment = read_small_file(path.data(), kEnvironmentBytesMax);
+    if (!environment.starts_with(first) && environment.find(later) == std::string::npos) continue;
+    found.push_back(pid);
+  }
+  const std::size_t marked = found.size();
+  for (std::size_t i = 0; i < marked; ++i) {
+    for (const pid_t child : descendants_of(found[i])) {
+      if (std::find(found.begin(), found.end(), child) == found.end()) found.push_back(child);
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> command_line(pid_t pid) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/cmdline", pid);
+  const std::string text = read_small_file(path.data(), kCommandLineBytesMax);
+  std::vector<std::string> words;
+  std::size_t from = 0;
+  while (from < text.size()) {
+    const std::size_t end = std::min(text.find('\0', from), text.size());
+    words.emplace_back(text, from, end - from);
+    from = end + 1;
+  }
+  return words;
+}
+
+}  // namespace gpusched::shim

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Looks at processes through /proc. What is read may be out of date by the time that it is used: a pid found
+/// here is only ever killed when its reuse is excluded or harmless. Thread-safe.
+namespace gpusched::shim {
+
+/// The first `size_max` bytes of a file; empty when it cannot be read (the process is gone).
+std::string read_small_file(const char* path, std::size_t size_max);
+
+/// Children of every thread of `pid`, zombies included.
+std::vector<pid_t> children_of(pid_t pid);
+/// Children, their children and so on, without `root` itself.
+std::vector<pid_t> descendants_of(pid_t root);
+
+/// Every process that /proc shows.
+std::vector<pid_t> all_processes();
+/// Processes whose environment has the entry `entry` ("NAME=value"), and the descendants of these.
+std::vector<pid_t> processes_with_environment(std::string_view entry);
+
+/// The words of a process's command line, as it shows them now; empty for zombies and kernel threads.
+std::vector<std::string> command_line(pid_t pid);
+
+}  // namespace gpusched::shim

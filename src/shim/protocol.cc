@@ -1,0 +1,249 @@
+#include "shim/protocol.h"
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+
+namespace gpusched::shim {
+namespace {
+
+constexpr std::array<std::string_view, 9> kCauseWords = {"unspecified",  "exited",    "signaled",
+                                                         "start_failed", "timeout",   "stopped",
+                                                         "shim_lost",    "node_lost", "contact_lost"};
+
+template <typename Number>
+bool take_number(std::string_view& text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
+bool take_word(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+void put_key(ByteWriter& out, const AttemptKey& key) {
+  out.varint(key.job.value);
+  out.varint(key.attempt);
+  out.varint(key.member);
+}
+
+AttemptKey get_key(ByteReader& in) {
+  AttemptKey key;
+  key.job = JobId{in.varint()};
+  const uint64_t attempt = in.varint();
+  const uint64_t member = in.varint();
+  if (attempt > UINT32_MAX || member > UINT32_MAX) in.fail();
+  key.attempt = static_cast<uint32_t>(attempt);
+  key.member = static_cast<uint32_t>(member);
+  return key;
+}
+
+/// With its terminating zero, so that the receiver can point at it.
+void put_c_string(ByteWriter& out, const std::string& value) {
+  CHECK(value.find('\0') == std::string::npos);
+  out.bytes(std::string_view(value.c_str(), value.size() + 1));
+}
+
+char* get_c_string(ByteReader& in) {
+  const std::string_view value = in.bytes();
+  if (!in.ok() || value.empty() || value.back() != '\0') {
+    in.fail();
+    return nullptr;
+  }
+  return const_cast<char*>(value.data());  // execve's signature; nobody writes through it.
+}
+
+void put_c_strings(ByteWriter& out, const std::vector<std::string>& values) {
+  out.varint(values.size());
+  for (const std::string& value : values) put_c_string(out, value);
+}
+
+std::vector<char*> get_c_strings(ByteReader& in) {
+  std::vector<char*> values;
+  const uint64_t count = in.varint();
+  if (count > in.remaining()) in.fail();
+  if (!in.ok()) return values;
+  values.reserve(count + 1);
+  for (uint64_t i = 0; i < count && in.ok(); ++i) values.push_back(get_c_string(in));
+  values.push_back(nullptr);
+  return values;
+}
+
+void put_outcome(ByteWriter& out, const Outcome& outcome) {
+  out.u8(static_cast<uint8_t>(outcome.cause));
+  out.svarint(outcome.exit_code);
+  out.svarint(outcome.signal);
+  out.bytes(outcome.detail);
+  out.svarint(outcome.started_unix_ns);
+  out.svarint(outcome.ended_unix_ns);
+}
+
+Outcome get_outcome(ByteReader& in) {
+  Outcome outcome;
+  const uint8_t cause = in.u8();
+  if (cause >= kCauseWords.size()) in.fail();
+  outcome.cause = static_cast<Cause>(cause);
+  outcome.exit_code = static_cast<int32_t>(in.svarint());
+  outcome.signal = static_cast<int32_t>(in.svarint());
+  outcome.detail = std::string(in.bytes());
+  outcome.started_unix_ns = in.svarint();
+  outcome.ended_unix_ns = in.svarint();
+  return outcome;
+}
+
+}  // namespace
+
+std::string_view to_string(Cause cause) { return kCauseWords.at(static_cast<std::size_t>(cause)); }
+
+std::string format_outcome(const Outcome& outcome) {
+  std::string text = "cause=";
+  text += to_string(outcome.cause);
+  text += " exit_code=" + std::to_string(outcome.exit_code);
+  text += " signal=" + std::to_string(outcome.signal);
+  text += " started_unix_ns=" + std::to_string(outcome.started_unix_ns);
+  text += " ended_unix_ns=" + std::to_string(outcome.ended_unix_ns);
+  text += " detail=" + outcome.detail;
+  std::array<char, 24> sum{};
+  std::snprintf(sum.data(), sum.size(), "\ncrc32c=%08x\n", crc32c(text.data(), text.size()));
+  return text + sum.data();
+}
+
+std::optional<Outcome> parse_outcome(std::string_view text) {
+  const std::size_t tail = text.rfind("\ncrc32c=");
+  if (tail == std::string_view::npos) return std::nullopt;
+  std::array<char, 24> sum{};
+  std::snprintf(sum.data(), sum.size(), "\ncrc32c=%08x\n", crc32c(text.data(), tail));
+  if (text.substr(tail) != sum.data()) return std::nullopt;
+  text = text.substr(0, tail);
+
+  Outcome outcome;
+  if (!take_word(text, "cause=")) return std::nullopt;
+  const std::string_view word = text.substr(0, text.find(' '));
+  for (std::size_t i = 0; i < kCauseWords.size(); ++i) {
+    if (kCauseWords[i] == word) outcome.cause = static_cast<Cause>(i);
+  }
+  if (outcome.cause == Cause::kUnspecified) return std::nullopt;
+  text.remove_prefix(word.size());
+  const bool whole = take_word(text, " exit_code=") && take_number(text, outcome.exit_code) &&
+                     take_word(text, " signal=") && take_number(text, outcome.signal) &&
+                     take_word(text, " started_unix_ns=") && take_number(text, outcome.started_unix_ns) &&
+                     take_word(text, " ended_unix_ns=") && take_number(text, outcome.ended_unix_ns) &&
+                     take_word(text, " detail=");
+  if (!whole) return std::nullopt;
+  outcome.detail = std::string(text);
+  return outcome;
+}
+
+std::string key_text(const AttemptKey& key) {
+  return std::to_string(key.job.value) + '-' + std::to_string(key.attempt) + '-' + std::to_string(key.member);
+}
+
+std::optional<AttemptKey> parse_key(std::string_view text) {
+  AttemptKey key;
+  const bool whole = take_number(text, key.job.value) && take_word(text, "-") &&
+                     take_number(text, key.attempt) && take_word(text, "-") &&
+                     take_number(text, key.member) && text.empty();
+  if (!whole) return std::nullopt;
+  return key;
+}
+
+std::string attempt_folder(const AttemptKey& key) {
+  return std::to_string(key.job.value) + '/' + std::to_string(key.attempt) + '-' + std::to_string(key.member);
+}
+
+std::string encode(const StartRequest& request) {
+  CHECK(!request.arguments.empty());
+  std::string packet;
+  ByteWriter out(packet);
+  out.u8(static_cast<uint8_t>(RequestKind::kStart));
+  put_key(out, request.key);
+  out.svarint(request.grace.ns);
+  out.svarint(request.max_runtime.ns);
+  out.svarint(request.lost_contact.ns);
+  put_c_string(out, request.working_directory);
+  put_c_strings(out, request.arguments);
+  put_c_strings(out, request.environment);
+  return packet;
+}
+
+std::optional<AttemptKey> decode_start_key(std::string_view packet) {
+  ByteReader in(packet);
+  if (in.u8() != static_cast<uint8_t>(RequestKind::kStart)) return std::nullopt;
+  const AttemptKey key = get_key(in);
+  if (!in.ok()) return std::nullopt;
+  return key;
+}
+
+std::optional<StartView> decode_start(std::string_view packet) {
+  ByteReader in(packet);
+  if (in.u8() != static_cast<uint8_t>(RequestKind::kStart)) return std::nullopt;
+  StartView view;
+  view.key = get_key(in);
+  view.grace = Duration{in.svarint()};
+  view.max_runtime = Duration{in.svarint()};
+  view.lost_contact = Duration{in.svarint()};
+  view.working_directory = get_c_string(in);
+  view.arguments = get_c_strings(in);
+  view.environment = get_c_strings(in);
+  if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
+  return view;
+}
+
+std::string encode(const StopRequest& request) {
+  std::string packet;
+  ByteWriter out(packet);
+  out.u8(static_cast<uint8_t>(RequestKind::kStop));
+  put_key(out, request.key);
+  out.svarint(request.grace.ns);
+  return packet;
+}
+
+std::optional<StopRequest> decode_stop(std::string_view packet) {
+  ByteReader in(packet);
+  if (in.u8() != static_cast<uint8_t>(RequestKind::kStop)) return std::nullopt;
+  StopRequest request;
+  request.key = get_key(in);
+  request.grace = Duration{in.svarint()};
+  if (!in.ok()) return std::nullopt;
+  return request;
+}
+
+std::string encode(const Event& event) {
+  std::string packet;
+  ByteWriter out(packet);
+  out.u8(static_cast<uint8_t>(event.kind));
+  put_key(out, event.key);
+  out.svarint(event.pid);
+  out.svarint(event.shim_pid);
+  out.svarint(event.started_unix_ns);
+  put_outcome(out, event.outcome);
+  return packet;
+}
+
+std::optional<Event> decode_event(std::string_view packet) {
+  ByteReader in(packet);
+  Event event;
+  const uint8_t kind = in.u8();
+  if (kind < 1 || kind > 4) return std::nullopt;
+  event.kind = static_cast<EventKind>(kind);
+  event.key = get_key(in);
+  event.pid = in.svarint();
+  event.shim_pid = in.svarint();
+  event.started_unix_ns = in.svarint();
+  event.outcome = get_outcome(in);
+  if (!in.ok()) return std::nullopt;
+  return event;
+}
+
+int stop_signal() { return SIGRTMIN; }
+
+}  // namespace gpusched::shim

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+/// What the agent and its shims say to each other: packets on local sockets, and the outcome file on disk.
+/// No third-party library, so that the shim stays small. All functions are thread-safe.
+namespace gpusched::shim {
+
+/// How an attempt's member ended. The numbers are those of `Outcome.Cause` in types.proto.
+enum class Cause : uint8_t {
+  kUnspecified = 0,
+  kExited = 1,
+  kSignaled = 2,
+  kStartFailed = 3,
+  kTimeout = 4,
+  kStopped = 5,
+  kShimLost = 6,
+  kNodeLost = 7,
+  kContactLost = 8,
+};
+std::string_view to_string(Cause cause);
+
+struct Outcome {
+  Cause cause = Cause::kUnspecified;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  std::string detail = {};
+  int64_t started_unix_ns = 0;
+  int64_t ended_unix_ns = 0;
+
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+/// One line of text with a checksum: what the shim leaves in the attempt's folder.
+std::string format_outcome(const Outcome& outcome);
+/// Nothing when the text is torn, damaged or not an outcome.
+std::optional<Outcome> parse_outcome(std::string_view text);
+
+/// "12-1-0": job, attempt, member. The job's folder is `<job>/`, the attempt's `<job>/<attempt>-<member>/`.
+std::string key_text(const AttemptKey& key);
+std::optional<AttemptKey> parse_key(std::string_view text);
+std::string attempt_folder(const AttemptKey& key);
+
+/// Names of the files in an attempt's folder.
+inline constexpr const char* kStdoutFile = "stdout";
+inline constexpr const char* kStderrFile = "stderr";
+inline constexpr const char* kOutcomeFile = "outcome";
+
+/// The environment variable that marks every process of an attempt: "12-1-0@<instance>".
+inline constexpr std::string_view kMarkerVariable = "GPU_SCHEDULER_ATTEMPT";
+
+/// Packets larger than this travel in a memory file whose descriptor is passed with a kStartInMemory packet.
+inline constexpr std::size_t kPacketBytesMax = 32 * 1024;
+/// No request may be larger, whichever way it travels.
+inline constexpr std::size_t kRequestBytesMax = 8 * 1024 * 1024;
+
+/// To the server. The first byte of the packet.
+enum class RequestKind : uint8_t { kStart = 1, kStop = 2, kStartInMemory = 3 };
+
+struct StartRequest {
+  AttemptKey key;
+  Duration grace;                      ///< Between SIGTERM and SIGKILL.
+  Duration max_runtime = {};           ///< Zero: no limit.
+  Duration lost_contact = {};          ///< Zero: never killed for silence.
+  std::string working_directory = {};  ///< Empty: the attempt's own folder.
+  std::vector<std::string> arguments;  ///< At least one.
+  std::vector<std::string> environment;
+};
+std::string encode(const StartRequest& request);
+
+struct StopRequest {
+  AttemptKey key;
+  Duration grace;
+};
+std::string encode(const StopRequest& request);
+std::optional<StopRequest> decode_stop(std::string_view packet);
+
+/// A start request read in place: the pointers point into the packet, which must outlive it.
+struct StartView {
+  AttemptKey key;
+  Duration grace;
+  Duration max_runtime;
+  Duration lost_contact;
+  const char* working_directory = nullptr;
+  std::vector<char*> arguments;    ///< Ends with a null pointer.
+  std::vector<char*> environment;  ///< Ends with a null pointer.
+};
+std::optional<StartView> decode_start(std::string_view packet);
+/// Just the key of a kStart packet.
+std::optional<AttemptKey> decode_start_key(std::string_view packet);
+
+/// From server and shims.
+enum class EventKind : uint8_t {
+  kStarted = 1,  ///< The command runs.
+  kEnded = 2,    ///< `outcome` is on disk, or the command never ran.
+  kLost = 3,     ///< The shim died without an outcome; none of its processes is left.
+  kExists = 4,   ///< The attempt's folder was there before: it was started already, and is not again.
+};
+struct Event {
+  EventKind kind = EventKind::kStarted;
+  AttemptKey key;
+  int64_t pid = 0;              ///< kStarted: the command's process, which leads its session.
+  int64_t shim_pid = 0;         ///< kStarted.
+  int64_t started_unix_ns = 0;  ///< kStarted.
+  Outcome outcome = {};         ///< kEnded; of kLost only `detail`.
+};
+std::string encode(const Event& event);
+std::optional<Event> decode_event(std::string_view packet);
+
+/// A stop of a forked shim is this real-time signal (its value: the grace in milliseconds), or SIGTERM for
+/// the grace that the request gave.
+int stop_signal();
+
+}  // namespace gpusched::shim

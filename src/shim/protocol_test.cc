@@ -1,0 +1,75 @@
+#include "shim/protocol.h"
+
+#include <gtest/gtest.h>
+
+namespace gpusched::shim {
+namespace {
+
+const AttemptKey kKey{JobId{12}, 3, 1};
+
+TEST(ShimProtocol, StartRequestIsReadInPlace) {
+  const std::string packet = encode(StartRequest{.key = kKey,
+                                                 .grace = seconds(5),
+                                                 .max_runtime = minutes(1),
+                                                 .working_directory = "/tmp",
+                                                 .arguments = {"echo", "", "a b"},
+                                                 .environment = {"A=1", "B="}});
+  const auto view = decode_start(packet);
+  ASSERT_TRUE(view.has_value());
+  EXPECT_EQ(view->key, kKey);
+  EXPECT_EQ(view->grace, seconds(5));
+  EXPECT_EQ(view->max_runtime, minutes(1));
+  EXPECT_EQ(view->lost_contact, Duration{});
+  EXPECT_STREQ(view->working_directory, "/tmp");
+  ASSERT_EQ(view->arguments.size(), 4u);
+  EXPECT_STREQ(view->arguments[1], "");
+  EXPECT_STREQ(view->arguments[2], "a b");
+  EXPECT_EQ(view->arguments[3], nullptr);
+  EXPECT_STREQ(view->environment[1], "B=");
+}
+
+TEST(ShimProtocol, EveryCutOfAStartRequestIsRefused) {
+  const std::string packet =
+      encode(StartRequest{.key = kKey, .grace = {}, .arguments = {"true"}, .environment = {"A=1"}});
+  for (std::size_t size = 0; size < packet.size(); ++size) {
+    EXPECT_FALSE(decode_start(std::string_view(packet).substr(0, size)).has_value()) << size;
+  }
+}
+
+TEST(ShimProtocol, EventIsReadAsWritten) {
+  Event event{.kind = EventKind::kEnded, .key = kKey, .pid = 7, .shim_pid = 8, .started_unix_ns = 9};
+  event.outcome = {.cause = Cause::kSignaled, .signal = 9, .detail = "ended by SIGKILL", .ended_unix_ns = 10};
+  const auto read = decode_event(encode(event));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->kind, event.kind);
+  EXPECT_EQ(read->key, kKey);
+  EXPECT_EQ(read->outcome, event.outcome);
+}
+
+TEST(ShimProtocol, OutcomeTextIsReadAsWritten) {
+  const Outcome outcome{.cause = Cause::kStartFailed,
+                        .exit_code = -1,
+                        .detail = "cannot start 'x\ny': No such file or directory (ENOENT)",
+                        .started_unix_ns = 1'700'000'000'000'000'000,
+                        .ended_unix_ns = 1'700'000'000'000'000'001};
+  EXPECT_EQ(parse_outcome(format_outcome(outcome)), outcome);
+}
+
+TEST(ShimProtocol, TornOrChangedOutcomeTextIsNoOutcome) {
+  const std::string text = format_outcome({.cause = Cause::kExited, .exit_code = 3});
+  for (std::size_t size = 0; size < text.size(); ++size) EXPECT_FALSE(parse_outcome(text.substr(0, size)));
+  std::string changed = text;
+  changed[text.find("exit_code=") + 10] = '4';
+  EXPECT_FALSE(parse_outcome(changed));
+  EXPECT_FALSE(parse_outcome(std::string(text.size(), '\0')));
+}
+
+TEST(ShimProtocol, KeyTextIsReadAsWrittenAndNothingElseIsAKey) {
+  EXPECT_EQ(parse_key(key_text(kKey)), kKey);
+  for (const char* text : {"", "12", "12-3", "12-3-1x", "-1-3-1", "12-3--1", "a-b-c", "12-4294967296-0"}) {
+    EXPECT_FALSE(parse_key(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gpusched::shim

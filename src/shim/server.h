@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace gpusched::shim {
+
+/// Descriptors at which the agent hands the server its sockets.
+inline constexpr int kControlDescriptor = 3;
+inline constexpr int kEventDescriptor = 4;
+
+struct ServerOptions {
+  std::string instance;         ///< The data folder's name for itself: part of what marks a shim.
+  std::string data_folder;      ///< Holds `attempts/` and `contact`.
+  char* marker = nullptr;       ///< Start of this process's argument area...
+  std::size_t marker_size = 0;  ///< ...and its size. Shims write their name there, for `ps` and for adoption.
+};
+
+/// The small prepared process: forks one shim per start request until the agent closes the control socket,
+/// then returns; the shims live on. Orphans of a killed shim become its children, and it kills them. Returns
+/// the exit status.
+int run_server(const ServerOptions& options);
+
+/// What a shim's first two words of command line are: "gpu-shim" and this.
+std::string shim_title(const std::string& key_text, const std::string& instance);
+
+}  // namespace gpusched::shim
