@@ -1,0 +1,242 @@
+// The one file of the client that includes Boost.Beast.
+#include "client/http_client.h"
+
+#include <array>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/error.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <optional>
+
+namespace gpusched {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+constexpr size_t kAnswerBytesMax = size_t{256} << 20;
+constexpr uint32_t kHeadBytesMax = 64 * 1024;
+constexpr size_t kPieceBytes = 64 * 1024;
+constexpr int kTriesMax = 2;
+
+/// How an exchange went wrong.
+struct Failure {
+  error_code code;
+  bool connected = false;  ///< The request may have reached the scheduler.
+  bool too_large = false;
+};
+
+std::string reason_text(const error_code& code) {
+  if (code == asio::error::connection_refused) return "connection refused";
+  if (code == asio::error::host_not_found || code == asio::error::host_not_found_try_again) {
+    return "the host name is not known";
+  }
+  if (code == asio::error::eof || code == http::error::end_of_stream ||
+      code == http::error::partial_message) {
+    return "the connection was closed";
+  }
+  if (code == asio::error::connection_reset || code == asio::error::broken_pipe)
+    return "the connection broke";
+  if (code == beast::error::timeout || code == asio::error::timed_out) return "no answer in time";
+  if (code.category() == http::make_error_code(http::error::bad_version).category()) {
+    return "what answers there does not speak HTTP";
+  }
+  std::string text = code.message();
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  return text;
+}
+
+Error to_error(const Failure& failure, bool is_get) {
+  Error error{.code = ErrorCode::kUnavailable, .message = reason_text(failure.code)};
+  if (failure.too_large)
+    return {.code = ErrorCode::kTooLarge, .message = "the answer is larger than 256 MiB"};
+  if (!failure.connected) return error;
+  if (!is_get) {
+    error.code = ErrorCode::kOutcomeUnknown;
+  } else if (failure.code == beast::error::timeout) {
+    error.code = ErrorCode::kTimeout;
+  }
+  return error;
+}
+
+}  // namespace
+
+struct HttpClient::Impl {
+  HttpClientOptions options;
+  HttpEndpoint endpoint;
+  std::string host_header;
+  asio::io_context io{1};
+  std::optional<beast::tcp_stream> connection;
+  beast::flat_buffer buffer;
+
+  /// Starts one asynchronous operation and runs it to its end, so that timeouts apply.
+  template <typename Start>
+  error_code run(const Start& start) {
+    error_code result;
+    start([&result](const error_code& code, auto&&...) { result = code; });
+    io.restart();
+    io.run();
+    return result;
+  }
+
+  error_code connect();
+  error_code send(const HttpRequest& request);
+  std::optional<Failure> exchange(const HttpRequest& request, const HttpOnData* on_data, HttpAnswer& answer);
+  std::optional<Failure> read_body(http::response_parser<http::buffer_body>& parser,
+                                   const HttpOnData* on_data, HttpAnswer& answer);
+  Result<HttpAnswer> perform(const HttpRequest& request, const HttpOnData* on_data);
+};
+
+error_code HttpClient::Impl::connect() {
+  error_code failure;
+  std::vector<tcp::endpoint> targets;
+  const asio::ip::address address = asio::ip::make_address(endpoint.host, failure);
+  if (!failure) {
+    // The usual case costs no look-up.
+    const auto port = static_cast<uint16_t>(std::stoul(endpoint.port));
+    targets.emplace_back(address, port);
+  } else {
+    tcp::resolver resolver(io);
+    const auto found = resolver.resolve(endpoint.host, endpoint.port, failure);
+    if (failure) return failure;
+    for (const auto& entry : found) targets.push_back(entry.endpoint());
+  }
+  buffer.clear();
+  connection.emplace(io);
+  connection->expires_after(std::chrono::nanoseconds(options.connect_timeout.ns));
+  failure = run([&](auto done) { connection->async_connect(targets, std::move(done)); });
+  if (failure) {
+    connection.reset();
+    return failure;
+  }
+  error_code ignored;
+  connection->socket().set_option(tcp::no_delay(true), ignored);
+  // A stream may be silent for hours: this is how a peer that vanished is noticed.
+  connection->socket().set_option(asio::socket_base::keep_alive(true), ignored);
+  return {};
+}
+
+error_code HttpClient::Impl::send(const HttpRequest& request) {
+  http::request<http::string_body> message;
+  message.version(11);
+  message.method_string(request.method);
+  message.target(endpoint.prefix + request.target);
+  message.set(http::field::host, host_header);
+  message.set(http::field::user_agent, "gpu-cli");
+  message.set(http::field::accept, "application/json");
+  if (!options.token.empty()) message.set(http::field::authorization, "Bearer " + options.token);
+  for (const auto& [name, value] : request.headers) message.set(name, value);
+  if (!request.body.empty()) {
+    message.set(http::field::content_type, "application/json");
+    message.body() = request.body;
+  }
+  message.prepare_payload();
+  return run([&](auto done) { http::async_write(*connection, message, std::move(done)); });
+}
+
+std::optional<Failure> HttpClient::Impl::read_body(http::response_parser<http::buffer_body>& parser,
+                                                   const HttpOnData* on_data, HttpAnswer& answer) {
+  const bool streaming = on_data != nullptr && answer.status / 100 == 2;
+  if (streaming) connection->expires_never();
+  std::array<char, kPieceBytes> piece;
+  while (!parser.is_done()) {
+    parser.get().body().data = piece.data();
+    parser.get().body().size = piece.size();
+    error_code failure =
+        run([&](auto done) { http::async_read_some(*connection, buffer, parser, std::move(done)); });
+    if (failure == http::error::need_buffer) failure = {};
+    const std::string_view data(piece.data(), piece.size() - parser.get().body().size);
+    if (!data.empty() && streaming && !(*on_data)(data)) {
+      connection.reset();  // The rest of the body is not wanted.
+      return std::nullopt;
+    }
+    if (!streaming) answer.body.append(data);
+    if (answer.body.size() > kAnswerBytesMax) return Failure{.connected = true, .too_large = true};
+    if (failure) return Failure{.code = failure, .connected = true};
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, const HttpOnData* on_data,
+                                                  HttpAnswer& answer) {
+  answer = {};
+  if (!connection) {
+    const error_code failure = connect();
+    if (failure) return Failure{.code = failure};
+  }
+  connection->expires_after(std::chrono::nanoseconds(request.timeout.ns));
+  error_code failure = send(request);
+  http::response_parser<http::buffer_body> parser;
+  parser.body_limit(boost::none);
+  parser.header_limit(kHeadBytesMax);
+  if (request.method == "HEAD") parser.skip(true);
+  // An answer may lie there even when the request could not be sent whole, such as "too large".
+  const error_code sending = failure;
+  failure = run([&](auto done) { http::async_read_header(*connection, buffer, parser, std::move(done)); });
+  if (failure) {
+    connection.reset();
+    return Failure{.code = sending ? sending : failure, .connected = true};
+  }
+  answer.status = static_cast<int>(parser.get().result_int());
+  answer.retry_after = std::string(parser.get()[http::field::retry_after]);
+  const bool kept = parser.keep_alive() && !sending;
+  const std::optional<Failure> broken = read_body(parser, on_data, answer);
+  if (broken || !kept) connection.reset();
+  return broken;
+}
+
+Result<HttpAnswer> HttpClient::Impl::perform(const HttpRequest& request, const HttpOnData* on_data) {
+  const bool is_get = request.method == "GET";
+  bool anything_streamed = false;
+  const HttpOnData watched = [&](std::string_view data) {
+    anything_streamed = true;
+    return (*on_data)(data);
+  };
+  bool ever_connected = false;
+  for (int tries = 1;; ++tries) {
+    HttpAnswer answer;
+    std::optional<Failure> failure = exchange(request, on_data == nullptr ? nullptr : &watched, answer);
+    if (!failure) return answer;
+    ever_connected = ever_connected || failure->connected;
+    failure->connected = ever_connected;  // What was sent once may have been done.
+    const bool broken = failure->connected && !failure->too_large && failure->code != beast::error::timeout;
+    if (!broken || !request.repeatable || anything_streamed || tries == kTriesMax) {
+      return to_error(*failure, is_get);
+    }
+  }
+}
+
+HttpClient::HttpClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpClient::HttpClient(HttpClient&&) noexcept = default;
+HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
+HttpClient::~HttpClient() = default;
+
+Result<HttpClient> HttpClient::create(HttpClientOptions options) {
+  Result<HttpEndpoint> endpoint = parse_http_url(options.url);
+  if (!endpoint) return endpoint.error();
+  auto impl = std::make_unique<Impl>();
+  impl->endpoint = *endpoint;
+  const bool ipv6 = endpoint->host.find(':') != std::string::npos;
+  impl->host_header = (ipv6 ? "[" + endpoint->host + "]" : endpoint->host) + ":" + endpoint->port;
+  options.url = "http://" + impl->host_header + endpoint->prefix;
+  impl->options = std::move(options);
+  return HttpClient(std::move(impl));
+}
+
+Result<HttpAnswer> HttpClient::request(const HttpRequest& request) {
+  return impl_->perform(request, nullptr);
+}
+
+Result<HttpAnswer> HttpClient::stream(const HttpRequest& request, const HttpOnData& on_data) {
+  return impl_->perform(request, &on_data);
+}
+
+const std::string& HttpClient::url() const { return impl_->options.url; }
+
+}  // namespace gpusched

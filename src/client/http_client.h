@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace gpusched {
+
+struct HttpClientOptions {
+  std::string url;  ///< "http://host[:port][/prefix]"; without a scheme http is meant, without a port 80.
+  std::string token = {};  ///< Sent as `Authorization: Bearer`; empty: no such header.
+  Duration connect_timeout = seconds(5);
+};
+
+/// One request. A target is a path with its query, put behind the URL's prefix.
+struct HttpRequest {
+  std::string method;
+  std::string target;
+  std::string body = {};  ///< JSON; empty: none.
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  Duration timeout = seconds(30);  ///< For the whole exchange; of a stream, until its head is there.
+  /// Doing it twice is the same as doing it once (a GET, or a POST with an Idempotency-Key), so that it is
+  /// sent once more when the connection breaks before the answer.
+  bool repeatable = false;
+};
+
+struct HttpAnswer {
+  int status = 0;
+  std::string body;  ///< Of a stream that began with 2xx: empty.
+  std::string retry_after;
+};
+
+/// Called with each piece of a streamed body, as it arrives. False ends the stream.
+using HttpOnData = std::function<bool(std::string_view)>;
+
+/// A blocking HTTP/1.1 client that keeps one connection open. Not thread-safe: one for each thread.
+///
+/// An answer with any status is a value. Errors: kInvalidArgument (the URL), kUnavailable (nobody answers
+/// there, or the connection broke during a GET), kTimeout, kOutcomeUnknown (the connection broke after the
+/// request was sent: it may have been done), kTooLarge (an answer of more than 256 MiB). Each message is one
+/// sentence without an end, such as "connection refused".
+class HttpClient {
+ public:
+  /// Does not connect yet.
+  static Result<HttpClient> create(HttpClientOptions options);
+  HttpClient(HttpClient&&) noexcept;
+  HttpClient& operator=(HttpClient&&) noexcept;
+  ~HttpClient();
+
+  Result<HttpAnswer> request(const HttpRequest& request);
+  /// Gives the body to `on_data` when the status is 2xx, else collects it. There is no limit on how long a
+  /// stream takes or is silent.
+  Result<HttpAnswer> stream(const HttpRequest& request, const HttpOnData& on_data);
+
+  /// "http://127.0.0.1:8080", for messages.
+  const std::string& url() const;
+
+ private:
+  struct Impl;
+  explicit HttpClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Percent-encodes everything but RFC 3986's unreserved characters: for one path segment or query value.
+std::string url_encoded(std::string_view text);
+
+/// Where a URL of HttpClientOptions leads.
+struct HttpEndpoint {
+  std::string host;  ///< Without the brackets of an IPv6 address.
+  std::string port;
+  std::string prefix;  ///< Empty, or begins with '/' and does not end with one.
+};
+Result<HttpEndpoint> parse_http_url(std::string_view url);
+
+}  // namespace gpusched

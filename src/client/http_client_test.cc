@@ -1,0 +1,207 @@
+#include "client/http_client.h"
+
+#include <gtest/gtest.h>
+
+#include "client/test_server.h"
+
+namespace gpusched {
+namespace {
+
+using Request = TestServer::Request;
+using Reply = TestServer::Reply;
+
+HttpClient client_of(const std::string& url, const std::string& token = {}) {
+  Result<HttpClient> client = HttpClient::create({.url = url, .token = token});
+  CHECK(client.ok());
+  return std::move(*client);
+}
+
+/// A port that nobody listens on.
+int closed_port() {
+  const TestServer gone([](const Request&) { return Reply{}; });
+  return gone.port();
+}
+
+TEST(HttpUrls, AreTakenApart) {
+  const Result<HttpEndpoint> plain = parse_http_url("http://node1:8080");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->host, "node1");
+  EXPECT_EQ(plain->port, "8080");
+  EXPECT_EQ(plain->prefix, "");
+  const Result<HttpEndpoint> rich = parse_http_url("[::1]/gpus//");
+  ASSERT_TRUE(rich.ok());
+  EXPECT_EQ(rich->host, "::1");
+  EXPECT_EQ(rich->port, "80");
+  EXPECT_EQ(rich->prefix, "/gpus");
+}
+
+TEST(HttpUrls, ThatLeadNowhereAreRefused) {
+  for (const char* url : {"", "http://", "https://a", "ftp://a", "http://a:0", "http://a:99999", "http://a:x",
+                          "::1", "http://a b", "http://[::1", "http://user@a"}) {
+    EXPECT_FALSE(parse_http_url(url).ok()) << url;
+  }
+}
+
+TEST(UrlEncoding, KeepsOnlyUnreservedCharacters) {
+  EXPECT_EQ(url_encoded("a-Z_0.~"), "a-Z_0.~");
+  EXPECT_EQ(url_encoded("a b/c?é"), "a%20b%2Fc%3F%C3%A9");
+}
+
+TEST(HttpClientRequests, CarryMethodTargetBodyAndToken) {
+  TestServer server([](const Request&) { return Reply{.status = 201, .body = "made"}; });
+  HttpClient client = client_of(server.url() + "/prefix", "secret");
+  const Result<HttpAnswer> answer = client.request(
+      {.method = "POST", .target = "/things?x=1", .body = "{}", .headers = {{"Idempotency-Key", "k"}}});
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->status, 201);
+  EXPECT_EQ(answer->body, "made");
+  const Request seen = server.requests().at(0);
+  EXPECT_EQ(seen.method, "POST");
+  EXPECT_EQ(seen.target, "/prefix/things?x=1");
+  EXPECT_EQ(seen.body, "{}");
+  EXPECT_EQ(seen.headers.at("authorization"), "Bearer secret");
+  EXPECT_EQ(seen.headers.at("idempotency-key"), "k");
+  EXPECT_EQ(seen.headers.at("content-type"), "application/json");
+}
+
+TEST(HttpClientRequests, ShareOneConnection) {
+  TestServer server([](const Request&) { return Reply{.body = "ok"}; });
+  HttpClient client = client_of(server.url());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client.request({.method = "GET", .target = "/"}).ok());
+  ASSERT_EQ(server.requests().size(), 3u);
+  EXPECT_EQ(server.requests().back().connection, 1);
+}
+
+TEST(HttpClientRequests, ReadChunkedAndLargeAnswersWhole) {
+  const std::string large(300'000, 'x');
+  TestServer server([&](const Request& request) {
+    if (request.target == "/large") return Reply{.body = large};
+    return Reply{.chunks = {"one ", large, " two"}};
+  });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> plain = client.request({.method = "GET", .target = "/large"});
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->body, large);
+  const Result<HttpAnswer> chunked = client.request({.method = "GET", .target = "/chunked"});
+  ASSERT_TRUE(chunked.ok());
+  EXPECT_EQ(chunked->body, "one " + large + " two");
+}
+
+TEST(HttpClientFailures, NameARefusedConnection) {
+  HttpClient client = client_of("127.0.0.1:" + std::to_string(closed_port()));
+  const Result<HttpAnswer> answer = client.request({.method = "POST", .target = "/", .repeatable = true});
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(answer.error().message, "connection refused");
+}
+
+TEST(HttpClientFailures, LeaveTheOutcomeOfAPostUnknownWhenTheConnectionBreaks) {
+  TestServer server([](const Request&) { return Reply{.hang_up = true}; });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> answer = client.request({.method = "POST", .target = "/", .body = "{}"});
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(server.requests().size(), 1u);
+}
+
+TEST(HttpClientFailures, RepeatARepeatableRequestOnceOnANewConnection) {
+  int count = 0;
+  TestServer server(
+      [&](const Request&) { return ++count == 1 ? Reply{.hang_up = true} : Reply{.body = "ok"}; });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> answer =
+      client.request({.method = "POST", .target = "/", .body = "{}", .repeatable = true});
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(server.requests().back().connection, 2);
+}
+
+TEST(HttpClientFailures, GiveUpAfterTheSecondBreak) {
+  TestServer server([](const Request&) { return Reply{.hang_up = true}; });
+  HttpClient client = client_of(server.url());
+  EXPECT_FALSE(client.request({.method = "POST", .target = "/", .body = "{}", .repeatable = true}).ok());
+  EXPECT_EQ(server.requests().size(), 2u);
+}
+
+TEST(HttpClientFailures, SurviveAConnectionThatWasClosedWhileIdle) {
+  TestServer server([](const Request&) { return Reply{.body = "ok", .close_after = true}; });
+  HttpClient client = client_of(server.url());
+  for (int i = 0; i < 3; ++i) {
+    const Result<HttpAnswer> answer = client.request({.method = "GET", .target = "/", .repeatable = true});
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+  }
+}
+
+TEST(HttpClientFailures, EndASlowAnswerAtItsTimeout) {
+  std::mutex held;
+  held.lock();
+  TestServer server([&](const Request&) {
+    const std::lock_guard wait(held);
+    return Reply{};
+  });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> answer =
+      client.request({.method = "GET", .target = "/", .timeout = milliseconds(50), .repeatable = true});
+  held.unlock();
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(server.requests().size(), 1u);
+}
+
+TEST(HttpClientFailures, SayWhenTheOtherSideSpeaksNoHttp) {
+  TestServer server(
+      [](const Request&) { return Reply{.close_after = true, .raw = "220 mail.example ready\r\n"}; });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> answer = client.request({.method = "GET", .target = "/"});
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().message, "what answers there does not speak HTTP");
+}
+
+TEST(HttpClientStreams, GiveEachPieceAndEndWell) {
+  TestServer server([](const Request&) { return Reply{.chunks = {"a", "bc", "d"}}; });
+  HttpClient client = client_of(server.url());
+  std::string got;
+  const Result<HttpAnswer> answer =
+      client.stream({.method = "GET", .target = "/"}, [&](std::string_view data) {
+        got += data;
+        return true;
+      });
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->body, "");
+  EXPECT_EQ(got, "abcd");
+}
+
+TEST(HttpClientStreams, CollectTheBodyOfARefusal) {
+  TestServer server([](const Request&) { return Reply{.status = 404, .body = "no"}; });
+  HttpClient client = client_of(server.url());
+  const Result<HttpAnswer> answer = client.stream({.method = "GET", .target = "/"}, [](std::string_view) {
+    ADD_FAILURE();
+    return true;
+  });
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_EQ(answer->body, "no");
+}
+
+TEST(HttpClientStreams, AreNotRepeatedOnceSomethingArrived) {
+  TestServer server([](const Request&) { return Reply{.chunks = {"a"}, .hang_up = true}; });
+  HttpClient client = client_of(server.url());
+  std::string got;
+  const Result<HttpAnswer> answer =
+      client.stream({.method = "GET", .target = "/", .repeatable = true}, [&](std::string_view data) {
+        got += data;
+        return true;
+      });
+  EXPECT_FALSE(answer.ok());
+  EXPECT_EQ(got, "a");
+  EXPECT_EQ(server.requests().size(), 1u);
+}
+
+TEST(HttpClientStreams, EndWhenTheCallerWantsNoMore) {
+  TestServer server([](const Request&) { return Reply{.chunks = {"a", "b"}}; });
+  HttpClient client = client_of(server.url());
+  EXPECT_TRUE(client.stream({.method = "GET", .target = "/"}, [](std::string_view) { return false; }).ok());
+  EXPECT_TRUE(client.request({.method = "GET", .target = "/"}).ok());
+}
+
+}  // namespace
+}  // namespace gpusched

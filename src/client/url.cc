@@ -1,0 +1,80 @@
+#include <charconv>
+
+#include "client/http_client.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::string_view kScheme = "http://";
+
+Error bad_url(std::string_view url, std::string_view why) {
+  return {.code = ErrorCode::kInvalidArgument,
+          .message = "\"" + std::string(url) + "\" is no URL of a scheduler: " + std::string(why)};
+}
+
+}  // namespace
+
+std::string url_encoded(std::string_view text) {
+  static constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (letter || c == '-' || c == '.' || c == '_' || c == '~') {
+      out += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    out += '%';
+    out += kHex[byte >> 4];
+    out += kHex[byte & 15];
+  }
+  return out;
+}
+
+Result<HttpEndpoint> parse_http_url(std::string_view url) {
+  std::string_view rest = url;
+  if (rest.starts_with("https://")) {
+    return bad_url(url, "https is not supported by this version; use http://host:port");
+  }
+  if (rest.starts_with(kScheme)) rest.remove_prefix(kScheme.size());
+  if (rest.find("://") != std::string_view::npos) return bad_url(url, "expected http://host:port");
+  for (const char c : rest) {
+    if (static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '?' || c == '#' || c == '@') {
+      return bad_url(url, "expected http://host:port");
+    }
+  }
+  HttpEndpoint out;
+  const size_t slash = rest.find('/');
+  if (slash != std::string_view::npos) {
+    out.prefix = rest.substr(slash);
+    while (out.prefix.ends_with('/')) out.prefix.pop_back();
+    rest = rest.substr(0, slash);
+  }
+  std::string_view port;
+  if (rest.starts_with('[')) {
+    const size_t bracket = rest.find(']');
+    if (bracket == std::string_view::npos) return bad_url(url, "the bracket is not closed");
+    out.host = rest.substr(1, bracket - 1);
+    port = rest.substr(bracket + 1);
+    if (!port.empty() && port.front() != ':') return bad_url(url, "expected http://[address]:port");
+    if (!port.empty()) port.remove_prefix(1);
+  } else {
+    const size_t colon = rest.find(':');
+    out.host = rest.substr(0, colon);
+    if (colon != std::string_view::npos) port = rest.substr(colon + 1);
+    if (port.find(':') != std::string_view::npos) {
+      return bad_url(url, "write an IPv6 address in brackets, as http://[::1]:8080");
+    }
+  }
+  if (out.host.empty()) return bad_url(url, "it has no host; expected http://host:port");
+  out.port = port.empty() ? "80" : std::string(port);
+  unsigned number = 0;
+  const char* const end = out.port.data() + out.port.size();
+  const auto [stop, failure] = std::from_chars(out.port.data(), end, number);
+  if (failure != std::errc{} || stop != end || number == 0 || number > 65'535) {
+    return bad_url(url, "the port is no number from 1 to 65535");
+  }
+  return out;
+}
+
+}  // namespace gpusched
