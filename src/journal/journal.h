@@ -36,15 +36,21 @@ class Journal {
   virtual ~Journal() = default;
 
   /// Adds a record behind the last. It is durable, whole or not at all, once `sync` returned.
-  /// `record.position` must be `last_position() + 1`. kStorageFull: no room, and nothing was written.
+  /// `record.position` must be `last_position() + 1` and `record.term` not below the last one.
+  /// kStorageFull: no room, and nothing was written. kTooLarge: the payload is over
+  /// `limits::kGroupBytesMax`. kIo: the journal has failed before and takes nothing more.
   virtual Result<Unit> append(const JournalRecord& record) = 0;
-  /// Makes everything appended durable.
+  /// Makes everything appended durable. kOutcomeUnknown: the records since the last sync may or may not be.
   virtual Result<Unit> sync() = 0;
-  /// Calls `visit` for each record from `position` on, in order; stops at its first error and returns it.
+  /// Calls `visit` for each record from `position` on, in order, synced or not; stops at its first error and
+  /// returns it. `visit` must not call the journal. kNotFound: records from `position` on were compacted
+  /// away. Behind the last one there is nothing to visit, and that is no error.
   virtual Result<Unit> read_from(uint64_t position, const Visitor& visit) = 0;
-  /// Forgets every record behind `position`, durably. For a leader's change.
+  /// Forgets every record behind `position`, durably; it is at least `first_position() - 1` and at most
+  /// `last_position()`. For a leader's change.
   virtual Result<Unit> truncate_after(uint64_t position) = 0;
-  /// May forget records before `position`: a snapshot covers them. Whole segments only.
+  /// May forget records before `position`, now or a little later: a snapshot covers them. Whole segments
+  /// only.
   virtual Result<Unit> compact_before(uint64_t position) = 0;
   /// Marks a clean end, so that the next opening can tell a torn tail from rot. Nothing may follow.
   virtual Result<Unit> seal() = 0;

@@ -1,0 +1,430 @@
+#include "journal/file_journal.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kBufferBytes = 1u << 20;
+/// Kept free at the end of every segment, so that a seal always fits.
+constexpr uint64_t kSealBytes = record_bytes(0);
+
+uint64_t draw_store_id() {
+  std::random_device device;
+  const uint64_t high = device();
+  return (high << 32 | device()) | 1;
+}
+
+std::string folder_above(const std::string& dir) {
+  const std::size_t slash = dir.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : dir.substr(0, slash);
+}
+
+std::string without_trailing_slash(std::string dir) {
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  return dir;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileJournal>> FileJournal::open(const std::string& dir,
+                                                       const FileJournalOptions& options) {
+  CHECK(options.segment_bytes >= kSegmentBytesMin);
+  Disk& disk = options.disk != nullptr ? *options.disk : posix_disk();
+  std::unique_ptr<FileJournal> journal(new FileJournal(without_trailing_slash(dir), options, disk));
+  const Result<Unit> recovered = journal->recover();
+  if (!recovered) return recovered.error();
+  return journal;
+}
+
+FileJournal::FileJournal(std::string dir, const FileJournalOptions& options, Disk& disk)
+    : dir_(std::move(dir)), options_(options), disk_(disk), buffer_(kBufferBytes) {}
+
+FileJournal::~FileJournal() = default;
+
+Result<Unit> FileJournal::append(const JournalRecord& record) {
+  if (failure_) return usable();
+  CHECK(!sealed_);
+  CHECK(record.position == last_position_ + 1);
+  CHECK(record.term >= last_term_);
+  const uint64_t bytes = record_bytes(record.payload.size());
+  const bool fits_any = kSegmentHeaderBytes + bytes + kSealBytes <= options_.segment_bytes;
+  if (record.payload.size() > limits::kGroupBytesMax || !fits_any) {
+    return Error{.code = ErrorCode::kTooLarge,
+                 .message = "a group of " + std::to_string(record.payload.size()) +
+                            " bytes is larger than a journal record may be"};
+  }
+  const Segment& current = segments_.back();
+  if (current.end + buffered_ + bytes + kSealBytes > current.header.segment_bytes) {
+    const Result<Unit> next = next_segment();
+    if (!next) return next;
+  }
+  put(record, RecordKind::kGroup);
+  last_position_ = record.position;
+  last_term_ = record.term;
+  return Unit{};
+}
+
+Result<Unit> FileJournal::sync() {
+  if (failure_) return usable();
+  if (buffered_ == 0) return Unit{};
+  Segment& current = segments_.back();
+  const Result<Unit> written = write_all(*current_, current.end, {buffer_.data(), buffered_});
+  if (!written) return fail(written.error(), ErrorCode::kOutcomeUnknown);
+  const Result<Unit> synced = current_->fdatasync();
+  if (!synced) return fail(synced.error(), ErrorCode::kOutcomeUnknown);
+  current.end += buffered_;
+  buffered_ = 0;
+  synced_position_ = last_position_;
+  return Unit{};
+}
+
+Result<Unit> FileJournal::read_from(uint64_t position, const Visitor& visit) {
+  if (failure_) return usable();
+  if (position < first_position()) {
+    return Error{.code = ErrorCode::kNotFound,
+                 .message = "the journal starts at record " + std::to_string(first_position()) + ", record " +
+                            std::to_string(position) + " was compacted away"};
+  }
+  std::string bytes;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const bool last = i + 1 == segments_.size();
+    const uint64_t behind = last ? synced_position_ + 1 : segments_[i + 1].header.first_position;
+    if (position >= behind) continue;
+    const Result<Unit> loaded = read_segment(disk_, segments_[i].path, bytes);
+    if (!loaded) return loaded;
+    const auto from = [&](const StoredRecord& stored, uint64_t) -> Result<Unit> {
+      return stored.record.position < position ? Result<Unit>(Unit{}) : visit(stored.record);
+    };
+    const Result<SegmentScan> scan =
+        scan_segment(std::string_view(bytes).substr(0, segments_[i].end), segments_[i].header, from);
+    if (!scan) return scan.error();
+    if (scan->last_position + 1 != behind) {
+      return damage(
+          segments_[i].path, scan->end,
+          "record " + std::to_string(scan->last_position + 1) + " was whole when the journal was opened");
+    }
+  }
+  return read_buffered(position, visit);
+}
+
+Result<Unit> FileJournal::truncate_after(uint64_t position) {
+  CHECK(!sealed_);
+  CHECK(position + 1 >= first_position());
+  CHECK(position <= last_position_);
+  const Result<Unit> synced = sync();
+  if (!synced) return synced;
+  if (position == last_position_) return Unit{};
+  // From the mark on a crash leads to the same end: the next opening finishes what it finds.
+  Result<Unit> done = write_mark(position);
+  if (done) done = cut_segments_after(position);
+  if (done) done = write_mark(std::nullopt);
+  if (!done) return fail(done.error(), ErrorCode::kOutcomeUnknown);
+  return Unit{};
+}
+
+Result<Unit> FileJournal::compact_before(uint64_t position) {
+  if (failure_) return usable();
+  CHECK(!sealed_);
+  std::vector<std::string> paths;
+  std::size_t count = 0;
+  while (count + 1 < segments_.size() && segments_[count + 1].header.first_position <= position) {
+    paths.push_back(segments_[count].path);
+    count += 1;
+  }
+  if (count == 0) return Unit{};
+  segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count));
+  spares_->discard(std::move(paths));
+  return Unit{};
+}
+
+Result<Unit> FileJournal::seal() {
+  CHECK(!sealed_);
+  const Result<Unit> synced = sync();
+  if (!synced) return synced;
+  put({.position = last_position_, .term = last_term_}, RecordKind::kSeal);
+  sealed_ = true;
+  return sync();
+}
+
+Result<Unit> FileJournal::recover() {
+  Result<Unit> done = prepare_folder(options_.store_id);
+  if (!done) return done;
+  Result<JournalScan> scan = scan_journal(disk_, dir_, {});
+  if (!scan) return scan.error();
+  store_id_ = scan->store_id;
+  if (scan->truncate_after) {
+    done = finish_truncation(*scan);
+    if (done) scan = scan_journal(disk_, dir_, {});
+    if (!done) return done;
+    if (!scan) return scan.error();
+  }
+  if (scan->torn) {
+    Result<std::unique_ptr<DiskFile>> file = disk_.open(scan->torn->path, DiskOpen::kReadWrite);
+    if (!file) return file.error();
+    done = zero(**file, 0, kSegmentHeaderBytes);
+    if (!done) return done;
+    scan->prepared.push_back(*scan->torn);
+  }
+  if (!scan->segments.empty()) {
+    done = cut_tail(*scan);
+    if (!done) return done;
+  }
+  done = adopt(*scan);
+  if (!done) return done;
+  done = start_spares(*scan);
+  if (!done) return done;
+  if (segments_.empty()) done = next_segment();
+  if (!done) return done;
+  spares_->wait_for_reserve();
+  report_.first_position = first_position();
+  report_.segments = segments_.size();
+  return Unit{};
+}
+
+Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
+  Result<Unit> done = disk_.make_dir(dir_);
+  if (done) done = disk_.sync_dir(folder_above(dir_));
+  if (!done) return done;
+  Result<std::unique_ptr<DiskLock>> lock = disk_.lock(dir_ + "/" + kLockName);
+  if (!lock) return lock.error();
+  lock_ = std::move(*lock);
+  const Result<std::vector<std::string>> names = disk_.list(dir_);
+  if (!names) return names.error();
+  bool has_segments = false;
+  for (const std::string& name : *names) {
+    if (parse_segment_name(name)) has_segments = true;
+    if (name.ends_with(kTemporarySuffix)) done = disk_.remove(dir_ + "/" + name);
+    if (!done) return done;
+  }
+  const Result<JournalVersion> version = read_version(disk_, dir_);
+  if (!version && version.error().code != ErrorCode::kNotFound) return version.error();
+  if (!version && has_segments) {
+    return Error{
+        .code = ErrorCode::kCorrupt,
+        .message = dir_ + " has segments but no " + kVersionName + " file: restore the folder from a backup"};
+  }
+  if (!version) {
+    report_.created = true;
+    const JournalVersion fresh{.format = kJournalFormatVersion,
+                               .store_id = store_id != 0 ? store_id : draw_store_id()};
+    done = replace_file(disk_, dir_, kVersionName, encode_version(fresh));
+    if (!done) return done;
+  }
+  if (!std::binary_search(names->begin(), names->end(), kTruncateName)) {
+    done = replace_file(disk_, dir_, kTruncateName, encode_truncate_mark(std::nullopt));
+    if (!done) return done;
+  }
+  Result<std::unique_ptr<DiskFile>> mark = disk_.open(dir_ + "/" + kTruncateName, DiskOpen::kReadWrite);
+  if (!mark) return mark.error();
+  mark_ = std::move(*mark);
+  return Unit{};
+}
+
+Result<Unit> FileJournal::finish_truncation(JournalScan& scan) {
+  report_.truncation_finished = true;
+  Result<Unit> done = adopt(scan);
+  if (!done) return done;
+  for (const std::string& path : scan.voided) {
+    done = disk_.remove(path);
+    if (!done) return done;
+  }
+  done = disk_.sync_dir(dir_);
+  if (!done) return done;
+  if (!scan.segments.empty()) {
+    const SegmentScan& last = scan.segments.back().scan;
+    done = zero(*current_, last.end, last.used_end);
+    if (!done) return done;
+  }
+  return write_mark(std::nullopt);
+}
+
+Result<Unit> FileJournal::cut_tail(const JournalScan& scan) {
+  const ScannedSegment& last = scan.segments.back();
+  const bool torn = last.scan.tail == SegmentTail::kTorn;
+  report_.sealed = last.scan.tail == SegmentTail::kSealed;
+  if (torn) {
+    report_.bytes_cut = last.scan.used_end - last.scan.end;
+    report_.segment = last.path;
+    report_.offset = last.scan.end;
+    report_.reason = last.scan.reason;
+  }
+  if (!torn && !report_.sealed) return Unit{};
+  Result<std::unique_ptr<DiskFile>> file = disk_.open(last.path, DiskOpen::kReadWrite);
+  if (!file) return file.error();
+  return zero(**file, last.scan.end, last.scan.used_end);
+}
+
+Result<Unit> FileJournal::adopt(const JournalScan& scan) {
+  segments_.clear();
+  report_.records = 0;
+  for (const ScannedSegment& segment : scan.segments) {
+    segments_.push_back({.path = segment.path, .header = segment.header, .end = segment.scan.end});
+    last_position_ = segment.scan.last_position;
+    last_term_ = segment.scan.last_term;
+    chain_ = segment.scan.chain;
+    report_.records += segment.scan.records;
+  }
+  synced_position_ = last_position_;
+  report_.last_position = last_position_;
+  report_.last_term = last_term_;
+  return segments_.empty() ? Result<Unit>(Unit{}) : open_current();
+}
+
+Result<Unit> FileJournal::start_spares(JournalScan& scan) {
+  std::deque<SpareSegment> ready;
+  std::vector<std::string> other_sizes;
+  std::sort(scan.prepared.begin(), scan.prepared.end(),
+            [](const PreparedSegment& a, const PreparedSegment& b) { return a.index < b.index; });
+  for (const PreparedSegment& prepared : scan.prepared) {
+    if (prepared.bytes != options_.segment_bytes) {
+      other_sizes.push_back(prepared.path);
+      continue;
+    }
+    Result<std::unique_ptr<DiskFile>> file = disk_.open(prepared.path, DiskOpen::kReadWrite);
+    if (!file) return file.error();
+    ready.push_back(
+        {.index = prepared.index, .path = prepared.path, .bytes = prepared.bytes, .file = std::move(*file)});
+  }
+  const uint64_t room = options_.segment_bytes - kSegmentHeaderBytes;
+  const SpareSegments::Options options{
+      .dir = dir_,
+      .segment_bytes = options_.segment_bytes,
+      .reserve = static_cast<uint32_t>((options_.reserve_bytes + room - 1) / room),
+      .background = options_.background,
+      .retry = options_.retry};
+  spares_ = std::make_unique<SpareSegments>(disk_, options, scan.next_index, std::move(ready));
+  if (!other_sizes.empty()) spares_->discard(std::move(other_sizes));
+  return Unit{};
+}
+
+Result<Unit> FileJournal::open_current() {
+  Result<std::unique_ptr<DiskFile>> file = disk_.open(segments_.back().path, DiskOpen::kReadWrite);
+  if (!file) return file.error();
+  current_ = std::move(*file);
+  return Unit{};
+}
+
+/// Goes on in a prepared segment. The order makes every crash point plain: what is in the old segment is
+/// durable before the new one's header, and that before the first record behind it.
+Result<Unit> FileJournal::next_segment() {
+  Result<SpareSegment> spare = spares_->take();
+  if (!spare) return spare.error();
+  const Result<Unit> synced = sync();
+  if (!synced) return synced;
+  const SegmentHeader header{.store_id = store_id_,
+                             .index = spare->index,
+                             .first_position = last_position_ + 1,
+                             .segment_bytes = spare->bytes,
+                             .last_term = last_term_,
+                             .chain = chain_};
+  char* block = room_for(kSegmentHeaderBytes);
+  encode_segment_header(header, block);
+  const Result<Unit> written = write_all(*spare->file, 0, {block, kSegmentHeaderBytes});
+  if (!written) return fail(written.error(), ErrorCode::kIo);
+  const Result<Unit> durable = spare->file->fdatasync();
+  if (!durable) return fail(durable.error(), ErrorCode::kIo);
+  segments_.push_back({.path = std::move(spare->path), .header = header});
+  current_ = std::move(spare->file);
+  return Unit{};
+}
+
+Result<Unit> FileJournal::zero(DiskFile& file, uint64_t offset, uint64_t end) {
+  const Result<Unit> written = write_zeros(file, offset, end);
+  if (!written) return written;
+  return file.fdatasync();
+}
+
+Result<Unit> FileJournal::write_mark(std::optional<uint64_t> position) {
+  const Result<Unit> written = write_all(*mark_, 0, encode_truncate_mark(position));
+  if (!written) return written;
+  return mark_->fdatasync();
+}
+
+Result<Unit> FileJournal::cut_segments_after(uint64_t position) {
+  bool removed = false;
+  while (segments_.size() > 1 && segments_.back().header.first_position > position) {
+    const Result<Unit> gone = disk_.remove(segments_.back().path);
+    if (!gone) return gone;
+    segments_.pop_back();
+    removed = true;
+  }
+  if (removed) {
+    const Result<Unit> synced = disk_.sync_dir(dir_);
+    if (!synced) return synced;
+    const Result<Unit> opened = open_current();
+    if (!opened) return opened;
+  }
+  Segment& last = segments_.back();
+  std::string bytes;
+  const Result<Unit> loaded = read_segment(disk_, last.path, bytes);
+  if (!loaded) return loaded;
+  const Result<SegmentScan> scan = scan_segment(bytes, last.header, {}, position);
+  if (!scan) return scan.error();
+  if (scan->last_position != position) return damage(last.path, scan->end, "a record is damaged");
+  last.end = scan->end;
+  last_position_ = scan->last_position;
+  synced_position_ = last_position_;
+  last_term_ = scan->last_term;
+  chain_ = scan->chain;
+  return zero(*current_, scan->end, scan->used_end);
+}
+
+Result<Unit> FileJournal::read_buffered(uint64_t position, const Visitor& visit) {
+  const Segment& current = segments_.back();
+  std::size_t at = 0;
+  while (at < buffered_) {
+    const RecordPlace place{
+        .store_id = store_id_, .segment_index = current.header.index, .offset = current.end + at};
+    const auto stored = parse_record({buffer_.data() + at, buffered_ - at}, place);
+    CHECK(stored.has_value());  // We encoded it ourselves.
+    if (stored->record.position >= position) {
+      const Result<Unit> visited = visit(stored->record);
+      if (!visited) return visited;
+    }
+    at += stored->bytes;
+  }
+  return Unit{};
+}
+
+/// Room for `bytes` more behind what is buffered; grows by doubling and keeps what it has.
+char* FileJournal::room_for(std::size_t bytes) {
+  if (buffered_ + bytes > buffer_.size()) buffer_.resize(std::max(buffer_.size() * 2, buffered_ + bytes));
+  return buffer_.data() + buffered_;
+}
+
+void FileJournal::put(const JournalRecord& record, RecordKind kind) {
+  const Segment& current = segments_.back();
+  const StoredRecord stored{.kind = kind,
+                            .record = record,
+                            .synced_position = synced_position_,
+                            .previous_crc = chain_,
+                            .crc = 0,
+                            .bytes = 0};
+  const std::size_t bytes = record_bytes(record.payload.size());
+  const RecordPlace place{
+      .store_id = store_id_, .segment_index = current.header.index, .offset = current.end + buffered_};
+  const uint32_t crc = encode_record(stored, place, room_for(bytes));
+  if (kind == RecordKind::kGroup) chain_ = crc;
+  buffered_ += bytes;
+}
+
+Result<Unit> FileJournal::usable() const {
+  if (!failure_) return Unit{};
+  return Error{.code = ErrorCode::kIo,
+               .message = "the journal failed before (" + failure_->message +
+                          "): what is durable is unknown, end the process and start again"};
+}
+
+Error FileJournal::fail(const Error& cause, ErrorCode code) {
+  failure_ = cause;
+  return {.code = code, .message = cause.message};
+}
+
+}  // namespace gpusched

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "journal/disk.h"
+#include "journal/journal.h"
+#include "journal/journal_dir.h"
+#include "journal/spare_segments.h"
+
+namespace gpusched {
+
+struct FileJournalOptions {
+  /// Size of a new segment. Must hold the largest record that is appended.
+  uint64_t segment_bytes = 16u << 20;
+  /// Room for ends, cancels and releases that is kept when the disk is full; rounded up to whole segments.
+  uint64_t reserve_bytes = 8u << 20;
+  /// Prepare segments on a thread of the journal's own. Off: on the caller's, inside `append`.
+  bool background = true;
+  /// How often a full disk is asked again.
+  Duration retry = seconds(1);
+  /// Null: the computer's own. Must outlive the journal.
+  Disk* disk = nullptr;
+  /// Of a new journal; 0 draws one. For golden files.
+  uint64_t store_id = 0;
+};
+
+/// What opening found, for the log.
+struct OpenReport {
+  bool created = false;              ///< There was no journal before.
+  bool sealed = false;               ///< The last shutdown was clean.
+  bool truncation_finished = false;  ///< A truncation that a crash interrupted was completed.
+  uint64_t first_position = 1;
+  uint64_t last_position = 0;
+  uint64_t last_term = 0;
+  uint64_t segments = 0;
+  uint64_t records = 0;
+  /// A torn tail that was cut: its size, where it was, why. 0 bytes: none.
+  uint64_t bytes_cut = 0;
+  std::string segment;
+  uint64_t offset = 0;
+  std::string reason;
+};
+
+/// The journal of one node: zero-filled segment files in one folder, one `pwrite` and one `fdatasync` for
+/// all that was appended between two syncs. The format is in docs/reference/journal-format.md.
+///
+/// Threads: as `Journal`. Once an append, sync, truncation or seal failed with kIo or kOutcomeUnknown, every
+/// later call fails with kIo: the host ends the process. In the steady state append and sync allocate
+/// nothing.
+class FileJournal final : public Journal {
+ public:
+  /// Opens the journal in `dir` for writing, or makes a new one; the folder above must exist. Cuts a torn
+  /// tail and takes off the seal, both durably. kLocked: another process has it, named in the message.
+  /// kVersion: of a newer format. kCorrupt: damage, with segment, offset and what to do; nothing was changed.
+  /// kStorageFull: no room for a new journal's first segment.
+  static Result<std::unique_ptr<FileJournal>> open(const std::string& dir, const FileJournalOptions& options);
+  ~FileJournal() override;
+
+  Result<Unit> append(const JournalRecord& record) override;
+  Result<Unit> sync() override;
+  Result<Unit> read_from(uint64_t position, const Visitor& visit) override;
+  Result<Unit> truncate_after(uint64_t position) override;
+  Result<Unit> compact_before(uint64_t position) override;
+  Result<Unit> seal() override;
+  uint64_t first_position() const override { return segments_.front().header.first_position; }
+  uint64_t last_position() const override { return last_position_; }
+  JournalSpace space() const override { return spares_->space(); }
+
+  const OpenReport& open_report() const { return report_; }
+  /// Why only the reserve is left; empty when the space is open. Any thread may ask.
+  std::string space_reason() const { return spares_->reason(); }
+  /// Tries at once what is otherwise tried every `retry`: to make segments, so that the space opens again.
+  void retry_space() { spares_->maintain(); }
+
+ private:
+  struct Segment {
+    std::string path;
+    SegmentHeader header;
+    uint64_t end = kSegmentHeaderBytes;  ///< Offset behind the last record written to the file.
+  };
+
+  FileJournal(std::string dir, const FileJournalOptions& options, Disk& disk);
+  Result<Unit> prepare_folder(uint64_t store_id);
+  Result<Unit> recover();
+  Result<Unit> finish_truncation(JournalScan& scan);
+  Result<Unit> cut_tail(const JournalScan& scan);
+  Result<Unit> adopt(const JournalScan& scan);
+  Result<Unit> start_spares(JournalScan& scan);
+  Result<Unit> open_current();
+  Result<Unit> next_segment();
+  Result<Unit> zero(DiskFile& file, uint64_t offset, uint64_t end);
+  Result<Unit> write_mark(std::optional<uint64_t> position);
+  Result<Unit> cut_segments_after(uint64_t position);
+  Result<Unit> read_buffered(uint64_t position, const Visitor& visit);
+  char* room_for(std::size_t bytes);
+  void put(const JournalRecord& record, RecordKind kind);
+  Result<Unit> usable() const;
+  Error fail(const Error& cause, ErrorCode code);
+
+  const std::string dir_;
+  const FileJournalOptions options_;
+  Disk& disk_;
+  OpenReport report_;
+  std::unique_ptr<DiskLock> lock_;
+  std::unique_ptr<DiskFile> mark_;  ///< The truncation mark, open since the start: no room is needed later.
+  std::unique_ptr<SpareSegments> spares_;
+  std::vector<Segment> segments_;  ///< In use, in order; the last one is written to.
+  std::unique_ptr<DiskFile> current_;
+  uint64_t store_id_ = 0;
+  uint64_t last_position_ = 0;
+  uint64_t synced_position_ = 0;
+  uint64_t last_term_ = 0;
+  uint32_t chain_ = 0;
+  std::vector<char> buffer_;  ///< Encoded records that are not written yet.
+  std::size_t buffered_ = 0;  ///< Bytes of it in use.
+  bool sealed_ = false;
+  std::optional<Error> failure_;
+};
+
+}  // namespace gpusched

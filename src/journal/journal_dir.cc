@@ -1,0 +1,267 @@
+#include "journal/journal_dir.h"
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "journal/spare_segments.h"
+
+namespace gpusched {
+namespace {
+
+constexpr uint64_t kVersionBytesMax = 4096;
+constexpr std::size_t kMarkBytes = 512;
+constexpr uint64_t kMarkMagic = 0x54414E5552544A47ULL;
+constexpr uint64_t kSegmentFileBytesMax = uint64_t{1} << 32;
+
+/// A file named like a segment, its header read.
+struct Candidate {
+  PreparedSegment file;
+  ParsedSegmentHeader parsed;
+};
+
+Result<std::vector<Candidate>> read_headers(Disk& disk, const std::string& dir) {
+  Result<std::vector<std::string>> names = disk.list(dir);
+  if (!names) return names.error();
+  std::vector<Candidate> candidates;
+  std::string block(kSegmentHeaderBytes, '\0');
+  for (const std::string& name : *names) {
+    const std::optional<uint64_t> index = parse_segment_name(name);
+    if (!index) continue;
+    Candidate candidate{.file = {.index = *index, .path = dir + "/" + name, .bytes = 0}, .parsed = {}};
+    Result<std::unique_ptr<DiskFile>> file = disk.open(candidate.file.path, DiskOpen::kRead);
+    if (!file) return file.error();
+    const Result<uint64_t> size = (*file)->size();
+    if (!size) return size.error();
+    candidate.file.bytes = *size;
+    if (*size < kSegmentBytesMin || *size > kSegmentFileBytesMax) {
+      return damage(candidate.file.path, 0, "the file has " + std::to_string(*size) + " bytes");
+    }
+    const Result<Unit> read = read_exact(**file, 0, block.data(), block.size());
+    if (!read) return read.error();
+    candidate.parsed = parse_segment_header(block);
+    candidates.push_back(std::move(candidate));
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.file.index < b.file.index; });
+  return candidates;
+}
+
+/// Does what a header alone can show: the store, the name, the size.
+Result<Unit> check_header(const Candidate& candidate, uint64_t store_id) {
+  const SegmentHeader& header = candidate.parsed.header;
+  const std::string& path = candidate.file.path;
+  if (candidate.parsed.state == HeaderState::kNewer) {
+    return Error{.code = ErrorCode::kVersion,
+                 .message = path + " was written by a newer version: start that version on this folder"};
+  }
+  if (header.store_id != store_id) return damage(path, 0, "the segment belongs to another journal");
+  if (header.index != candidate.file.index) {
+    return damage(path, 0, "the file was renamed: it is segment " + segment_name(header.index));
+  }
+  if (header.segment_bytes != candidate.file.bytes) {
+    return damage(path, candidate.file.bytes,
+                  "the file should have " + std::to_string(header.segment_bytes) + " bytes");
+  }
+  return Unit{};
+}
+
+class Scanner {
+ public:
+  Scanner(Disk& disk, std::string dir, const StoredVisitor& visit)
+      : disk_(disk), dir_(std::move(dir)), visit_(visit) {}
+
+  Result<JournalScan> run() {
+    const Result<JournalVersion> version = read_version(disk_, dir_);
+    if (!version) return version.error();
+    scan_.store_id = version->store_id;
+    // The headers are read before the records: a segment that has a follower by now is complete, so a
+    // scheduler that goes on writing meanwhile does no harm.
+    const Result<std::vector<Candidate>> candidates = read_headers(disk_, dir_);
+    if (!candidates) return candidates.error();
+    const Result<std::optional<uint64_t>> mark = read_truncate_mark(disk_, dir_);
+    if (!mark) return mark.error();
+    scan_.truncate_after = *mark;
+    if (!candidates->empty()) scan_.next_index = candidates->back().file.index + 1;
+    std::vector<Candidate> used;
+    const Result<Unit> sorted = sort_out(*candidates, used);
+    if (!sorted) return sorted.error();
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      const Result<Unit> read = read_records(used[i], i + 1 == used.size());
+      if (!read) return read.error();
+    }
+    return std::move(scan_);
+  }
+
+ private:
+  /// Tells segments in use from prepared ones and from those that a truncation leaves behind.
+  Result<Unit> sort_out(const std::vector<Candidate>& candidates, std::vector<Candidate>& used) {
+    for (const Candidate& candidate : candidates) {
+      switch (candidate.parsed.state) {
+        case HeaderState::kZero:
+          scan_.prepared.push_back(candidate.file);
+          continue;
+        case HeaderState::kBad: {
+          const Result<Unit> torn = take_torn_header(candidate);
+          if (!torn) return torn;
+          continue;
+        }
+        case HeaderState::kValid:
+        case HeaderState::kNewer:
+          break;
+      }
+      const Result<Unit> checked = check_header(candidate, scan_.store_id);
+      if (!checked) return checked;
+      if (scan_.truncate_after && !used.empty() &&
+          candidate.parsed.header.first_position > *scan_.truncate_after) {
+        scan_.voided.push_back(candidate.file.path);
+        continue;
+      }
+      used.push_back(candidate);
+    }
+    const uint64_t last_used = used.empty() ? 0 : used.back().file.index;
+    if (scan_.torn && scan_.torn->index < last_used) {
+      return damage(scan_.torn->path, 0, "the segment's header is damaged");
+    }
+    for (const PreparedSegment& prepared : scan_.prepared) {
+      const Result<Unit> checked = check_prepared(prepared, last_used);
+      if (!checked) return checked;
+    }
+    return Unit{};
+  }
+
+  /// A header whose write was not finished has nothing behind it: it is synced before the first record.
+  Result<Unit> take_torn_header(const Candidate& candidate) {
+    const Result<Unit> read = read_segment(disk_, candidate.file.path, bytes_);
+    if (!read) return read;
+    const bool rest_is_zero = all_zero(std::string_view(bytes_).substr(kSegmentHeaderBytes));
+    if (!rest_is_zero || scan_.torn) return damage(candidate.file.path, 0, "the segment's header is damaged");
+    scan_.torn = candidate.file;
+    return Unit{};
+  }
+
+  Result<Unit> check_prepared(const PreparedSegment& prepared, uint64_t last_used) {
+    const Result<Unit> read = read_segment(disk_, prepared.path, bytes_);
+    if (!read) return read;
+    const bool zero = all_zero(bytes_);
+    // A scheduler that is running may have taken it since its header was read.
+    if (!zero && !all_zero(std::string_view(bytes_).substr(0, kSegmentHeaderBytes))) {
+      return Error{.code = ErrorCode::kNotFound, .message = prepared.path + " was taken into use meanwhile"};
+    }
+    if (!zero) return damage(prepared.path, 0, "the segment's header was overwritten by zero bytes");
+    if (prepared.index < last_used) {
+      return damage(prepared.path, 0, "a later segment is in use, this one is all zero bytes");
+    }
+    return Unit{};
+  }
+
+  Result<Unit> read_records(const Candidate& candidate, bool last) {
+    const Result<Unit> loaded = read_segment(disk_, candidate.file.path, bytes_);
+    if (!loaded) return loaded;
+    const SegmentHeader& header = candidate.parsed.header;
+    if (!scan_.segments.empty()) {
+      const ScannedSegment& before = scan_.segments.back();
+      if (before.scan.last_position + 1 != header.first_position || before.scan.chain != header.chain) {
+        return damage(before.path, before.scan.end,
+                      "records are missing or damaged: the next segment goes on with record " +
+                          std::to_string(header.first_position));
+      }
+    }
+    Result<SegmentScan> scanned =
+        scan_segment(bytes_, header, visit_, scan_.truncate_after.value_or(UINT64_MAX));
+    if (!scanned) return scanned.error();
+    const bool wrong_tail = scanned->tail != SegmentTail::kClean && !last;
+    if (scanned->tail == SegmentTail::kDamaged || wrong_tail) {
+      return damage(candidate.file.path, scanned->end,
+                    scanned->reason.empty() ? "there is a seal, but the journal goes on" : scanned->reason);
+    }
+    scan_.segments.push_back({.path = candidate.file.path, .header = header, .scan = std::move(*scanned)});
+    return Unit{};
+  }
+
+  Disk& disk_;
+  const std::string dir_;
+  const StoredVisitor& visit_;
+  JournalScan scan_;
+  std::string bytes_;
+};
+
+}  // namespace
+
+Error damage(const std::string& path, uint64_t offset, const std::string& reason) {
+  return {
+      .code = ErrorCode::kCorrupt,
+      .message = path + ", offset " + std::to_string(offset) + ": " + reason +
+                 ". Nothing was changed. Keep a copy of this folder, check the disk, and restore the "
+                 "folder from a backup; 'gpu-scheduler journal dump' shows the records before the damage"};
+}
+
+std::string encode_version(const JournalVersion& version) {
+  char text[96];
+  std::snprintf(text, sizeof text, "gpusched-journal %" PRIu32 "\nstore %016" PRIx64 "\n", version.format,
+                version.store_id);
+  return text;
+}
+
+Result<JournalVersion> read_version(Disk& disk, const std::string& dir) {
+  const std::string path = dir + "/" + kVersionName;
+  const Result<std::string> text = read_file(disk, path, kVersionBytesMax);
+  if (!text) return text.error();
+  JournalVersion version;
+  const int fields = std::sscanf(text->c_str(), "gpusched-journal %" SCNu32 " store %" SCNx64,
+                                 &version.format, &version.store_id);
+  if (fields >= 1 && version.format > kJournalFormatVersion) {
+    return Error{.code = ErrorCode::kVersion,
+                 .message = path + " says format " + std::to_string(version.format) +
+                            ", this program knows up to " + std::to_string(kJournalFormatVersion) +
+                            ": start the newer version on this folder"};
+  }
+  if (fields != 2 || version.format == 0 || version.store_id == 0) {
+    return Error{.code = ErrorCode::kCorrupt,
+                 .message = path + " is unreadable: restore the folder from a backup"};
+  }
+  return version;
+}
+
+std::string encode_truncate_mark(std::optional<uint64_t> position) {
+  std::string mark(kMarkBytes, '\0');
+  if (!position) return mark;
+  const std::array<uint64_t, 2> words = {kMarkMagic, *position};
+  std::memcpy(mark.data(), words.data(), sizeof words);
+  const uint32_t crc = crc32c(mark.data(), sizeof words);
+  std::memcpy(mark.data() + sizeof words, &crc, sizeof crc);
+  return mark;
+}
+
+Result<std::optional<uint64_t>> read_truncate_mark(Disk& disk, const std::string& dir) {
+  const Result<std::string> mark = read_file(disk, dir + "/" + kTruncateName, kVersionBytesMax);
+  if (!mark && mark.error().code == ErrorCode::kNotFound) return std::optional<uint64_t>();
+  if (!mark) return mark.error();
+  if (mark->size() < kMarkBytes) return std::optional<uint64_t>();
+  uint64_t position = 0;
+  std::memcpy(&position, mark->data() + sizeof position, sizeof position);
+  if (encode_truncate_mark(position) != *mark) return std::optional<uint64_t>();
+  return std::optional<uint64_t>(position);
+}
+
+Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& bytes) {
+  Result<std::unique_ptr<DiskFile>> file = disk.open(path, DiskOpen::kRead);
+  if (!file) return file.error();
+  const Result<uint64_t> size = (*file)->size();
+  if (!size) return size.error();
+  if (*size > kSegmentFileBytesMax) return damage(path, 0, "the file is far too large");
+  bytes.resize(*size);
+  const Result<Unit> read = read_exact(**file, 0, bytes.data(), bytes.size());
+  if (!read && read.error().code == ErrorCode::kCorrupt) return damage(path, 0, read.error().message);
+  return read;
+}
+
+Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit) {
+  return Scanner(disk, dir, visit).run();
+}
+
+}  // namespace gpusched

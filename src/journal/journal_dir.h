@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "journal/disk.h"
+#include "journal/segment_scan.h"
+
+/// A journal's folder: which files it has, and what they say together. docs/reference/journal-format.md
+/// describes it.
+namespace gpusched {
+
+inline constexpr const char* kLockName = "LOCK";
+inline constexpr const char* kVersionName = "VERSION";
+inline constexpr const char* kTruncateName = "TRUNCATE";
+inline constexpr const char* kTemporarySuffix = ".tmp";
+
+/// A segment in use and what a scan of it found.
+struct ScannedSegment {
+  std::string path;
+  SegmentHeader header;
+  SegmentScan scan;
+};
+
+/// A prepared file: zero bytes, not in use.
+struct PreparedSegment {
+  uint64_t index = 0;
+  std::string path;
+  uint64_t bytes = 0;
+};
+
+struct JournalScan {
+  uint64_t store_id = 0;
+  std::vector<ScannedSegment> segments;    ///< In order; each goes on where the one before ends.
+  std::vector<PreparedSegment> prepared;   ///< By index, each behind the last segment in use.
+  std::optional<PreparedSegment> torn;     ///< A segment whose header's write was not finished.
+  std::optional<uint64_t> truncate_after;  ///< A truncation that was begun and not finished.
+  std::vector<std::string> voided;         ///< Segments that this truncation removes.
+  uint64_t next_index = 1;                 ///< Not used by any file.
+};
+
+/// What the folder's VERSION says.
+struct JournalVersion {
+  uint32_t format = 0;
+  uint64_t store_id = 0;
+};
+
+std::string encode_version(const JournalVersion& version);
+/// kNotFound: the folder has none. kVersion: of a newer format. kCorrupt: unreadable.
+Result<JournalVersion> read_version(Disk& disk, const std::string& dir);
+
+/// The mark of a truncation under way: one sector, overwritten in place. A mark that is not whole is none:
+/// the truncation itself had not begun.
+std::string encode_truncate_mark(std::optional<uint64_t> position);
+Result<std::optional<uint64_t>> read_truncate_mark(Disk& disk, const std::string& dir);
+
+/// Reads every record, calls `visit` (which may be empty) for each, and compares everything with everything.
+/// Changes nothing. kCorrupt: damage; the message names segment and offset, and says what to do. kNotFound: a
+/// file went away meanwhile, or the folder is no journal. A torn tail of the last segment is no error.
+Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit);
+
+/// Reads one segment's whole file to `bytes`.
+Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& bytes);
+
+/// The kCorrupt error for a place in a segment.
+Error damage(const std::string& path, uint64_t offset, const std::string& reason);
+
+}  // namespace gpusched

@@ -1,0 +1,316 @@
+#include "journal/snapshot_store.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+
+namespace gpusched {
+namespace {
+
+constexpr uint64_t kMagic = 0x50414E5344455347ULL;  // "GSEDSNAP"
+constexpr std::size_t kHeaderBytes = 4096;
+constexpr std::size_t kHeaderUsed = 64;
+constexpr std::size_t kHeaderCrcAt = 60;
+constexpr uint32_t kChunkBytes = 256u << 10;
+constexpr uint64_t kSyncStepBytes = 16u << 20;  ///< One huge sync would hold up the journal's.
+constexpr std::size_t kKept = 2;
+constexpr std::size_t kNameDigits = 20;
+constexpr std::string_view kSuffix = ".snap";
+constexpr std::string_view kTemporary = ".tmp";
+
+template <typename T>
+void store(char* out, std::size_t at, T value) {
+  std::memcpy(out + at, &value, sizeof value);
+}
+
+template <typename T>
+T load(std::string_view in, std::size_t at) {
+  T value;
+  std::memcpy(&value, in.data() + at, sizeof value);
+  return value;
+}
+
+std::string name_of(uint64_t position) {
+  const std::string digits = std::to_string(position);
+  return std::string(kNameDigits - digits.size(), '0') + digits + std::string(kSuffix);
+}
+
+std::optional<uint64_t> position_of(const std::string& name) {
+  if (name.size() != kNameDigits + kSuffix.size() || !name.ends_with(kSuffix)) return std::nullopt;
+  uint64_t position = 0;
+  const char* end = name.data() + kNameDigits;
+  const auto parsed = std::from_chars(name.data(), end, position);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return position;
+}
+
+std::string folder_above(const std::string& dir) {
+  const std::size_t slash = dir.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : dir.substr(0, slash);
+}
+
+std::string encode_header(const SnapshotInfo& info, uint32_t trailer_crc) {
+  std::string block(kHeaderBytes, '\0');
+  store<uint64_t>(block.data(), 0, kMagic);
+  store<uint32_t>(block.data(), 8, kSnapshotFormatVersion);
+  store<uint32_t>(block.data(), 12, kChunkBytes);
+  store<uint64_t>(block.data(), 16, info.last_sequence);
+  store<uint64_t>(block.data(), 24, info.last_position);
+  store<uint64_t>(block.data(), 32, info.state_digest);
+  store<uint64_t>(block.data(), 40, info.content_bytes);
+  store<uint32_t>(block.data(), 48, trailer_crc);
+  store<uint32_t>(block.data(), kHeaderCrcAt, crc32c(block.data(), kHeaderCrcAt));
+  return block;
+}
+
+Error corrupt(const std::string& reason) { return {.code = ErrorCode::kCorrupt, .message = reason}; }
+
+struct Layout {
+  SnapshotInfo info;
+  uint64_t chunks = 0;
+  uint32_t trailer_crc = 0;
+};
+
+Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
+  if (block.size() < kHeaderBytes) return corrupt("the file is too short for a snapshot");
+  if (load<uint64_t>(block, 0) != kMagic) return corrupt("the file is no snapshot");
+  if (load<uint32_t>(block, kHeaderCrcAt) != crc32c(block.data(), kHeaderCrcAt)) {
+    return corrupt("the header is damaged");
+  }
+  const auto version = load<uint32_t>(block, 8);
+  if (version > kSnapshotFormatVersion) {
+    return Error{.code = ErrorCode::kVersion,
+                 .message = "the snapshot has format " + std::to_string(version) +
+                            ", this program knows up to " + std::to_string(kSnapshotFormatVersion) +
+                            ": start the newer version on this folder"};
+  }
+  if (load<uint32_t>(block, 12) != kChunkBytes) return corrupt("the header is damaged");
+  Layout layout;
+  layout.info = {.last_sequence = load<uint64_t>(block, 16),
+                 .last_position = load<uint64_t>(block, 24),
+                 .state_digest = load<uint64_t>(block, 32),
+                 .content_bytes = load<uint64_t>(block, 40)};
+  layout.trailer_crc = load<uint32_t>(block, 48);
+  if (layout.info.content_bytes > file_bytes) return corrupt("the file is shorter than its header says");
+  layout.chunks = (layout.info.content_bytes + kChunkBytes - 1) / kChunkBytes;
+  const uint64_t expected = kHeaderBytes + layout.info.content_bytes + layout.chunks * sizeof(uint32_t);
+  if (file_bytes != expected) {
+    return corrupt("the file has " + std::to_string(file_bytes) + " bytes, its header says " +
+                   std::to_string(expected));
+  }
+  return layout;
+}
+
+/// Reads by `read(offset, size)`, which returns a view that is valid until the next call, or an error.
+template <typename Read>
+Result<SnapshotInfo> check_snapshot(uint64_t file_bytes, Read read) {
+  const Result<std::string_view> block = read(0, std::min<uint64_t>(file_bytes, kHeaderBytes));
+  if (!block) return block.error();
+  const Result<Layout> layout = parse_header(*block, file_bytes);
+  if (!layout) return layout.error();
+  const uint64_t content = layout->info.content_bytes;
+  const Result<std::string_view> table = read(kHeaderBytes + content, layout->chunks * sizeof(uint32_t));
+  if (!table) return table.error();
+  const std::string crcs(*table);
+  if (crc32c(crcs.data(), crcs.size()) != layout->trailer_crc) return corrupt("the trailer is damaged");
+  for (uint64_t i = 0; i < layout->chunks; ++i) {
+    const uint64_t at = i * kChunkBytes;
+    const uint64_t size = std::min<uint64_t>(kChunkBytes, content - at);
+    const Result<std::string_view> chunk = read(kHeaderBytes + at, size);
+    if (!chunk) return chunk.error();
+    if (crc32c(chunk->data(), chunk->size()) != load<uint32_t>(crcs, i * sizeof(uint32_t))) {
+      return corrupt("the bytes from offset " + std::to_string(kHeaderBytes + at) + " are damaged");
+    }
+  }
+  return layout->info;
+}
+
+}  // namespace
+
+SnapshotWriter::SnapshotWriter(Disk& disk, std::string dir, const SnapshotInfo& info,
+                               std::unique_ptr<DiskFile> file, std::string temporary)
+    : disk_(disk),
+      dir_(std::move(dir)),
+      info_(info),
+      file_(std::move(file)),
+      temporary_(std::move(temporary)),
+      offset_(kHeaderBytes) {
+  info_.content_bytes = 0;
+  chunk_.reserve(kChunkBytes);
+}
+
+SnapshotWriter::~SnapshotWriter() {
+  if (!committed_) (void)disk_.remove(temporary_).ok();
+}
+
+Result<Unit> SnapshotWriter::write(std::string_view bytes) {
+  CHECK(!committed_);
+  if (failure_) return *failure_;
+  while (!bytes.empty()) {
+    const std::size_t size = std::min<std::size_t>(bytes.size(), kChunkBytes - chunk_.size());
+    chunk_.append(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+    info_.content_bytes += size;
+    if (chunk_.size() < kChunkBytes) continue;
+    const Result<Unit> flushed = flush_chunk();
+    if (!flushed) return flushed;
+  }
+  return Unit{};
+}
+
+Result<Unit> SnapshotWriter::flush_chunk() {
+  if (chunk_.empty()) return Unit{};
+  Result<Unit> done = write_all(*file_, offset_, chunk_);
+  unsynced_bytes_ += chunk_.size();
+  if (done && unsynced_bytes_ >= kSyncStepBytes) {
+    done = file_->fdatasync();
+    unsynced_bytes_ = 0;
+  }
+  if (!done) {
+    failure_ = done.error();
+    return done;
+  }
+  chunk_crcs_.push_back(crc32c(chunk_.data(), chunk_.size()));
+  offset_ += chunk_.size();
+  chunk_.clear();
+  return Unit{};
+}
+
+Result<Unit> SnapshotWriter::commit() {
+  CHECK(!committed_);
+  if (failure_) return *failure_;
+  Result<Unit> done = flush_chunk();
+  if (!done) return done;
+  const std::string trailer(reinterpret_cast<const char*>(chunk_crcs_.data()),
+                            chunk_crcs_.size() * sizeof(uint32_t));
+  done = write_all(*file_, offset_, trailer);
+  if (done) done = write_all(*file_, 0, encode_header(info_, crc32c(trailer.data(), trailer.size())));
+  if (done) done = file_->fdatasync();
+  if (done) done = disk_.rename(temporary_, dir_ + "/" + name_of(info_.last_position));
+  if (!done) {
+    failure_ = done.error();
+    return done;
+  }
+  committed_ = true;
+  return disk_.sync_dir(dir_);
+}
+
+std::string_view Snapshot::content() const {
+  return mapping->bytes().substr(kHeaderBytes, info.content_bytes);
+}
+
+Result<std::unique_ptr<SnapshotStore>> SnapshotStore::open(const std::string& dir, Disk* disk) {
+  Disk& used = disk != nullptr ? *disk : posix_disk();
+  Result<Unit> made = used.make_dir(dir);
+  if (made) made = used.sync_dir(folder_above(dir));
+  if (!made) return made.error();
+  const Result<std::vector<std::string>> names = used.list(dir);
+  if (!names) return names.error();
+  for (const std::string& name : *names) {
+    if (!name.ends_with(kTemporary)) continue;
+    const Result<Unit> removed = used.remove(dir + "/" + name);
+    if (!removed) return removed.error();
+  }
+  return std::unique_ptr<SnapshotStore>(new SnapshotStore(used, dir));
+}
+
+Result<std::unique_ptr<SnapshotWriter>> SnapshotStore::begin(const SnapshotInfo& info) {
+  const std::string temporary = dir_ + "/" + name_of(info.last_position) + std::string(kTemporary);
+  Result<std::unique_ptr<DiskFile>> file = disk_.open(temporary, DiskOpen::kCreate);
+  if (!file) return file.error();
+  return std::make_unique<SnapshotWriter>(disk_, dir_, info, std::move(*file), temporary);
+}
+
+Result<LatestSnapshot> SnapshotStore::latest() {
+  const Result<std::vector<std::string>> found = names();
+  if (!found) return found.error();
+  LatestSnapshot latest;
+  damaged_names_.clear();
+  for (const std::string& name : *found) {
+    Result<Snapshot> snapshot = read_snapshot(disk_, dir_ + "/" + name);
+    if (snapshot) {
+      latest.snapshot = std::move(*snapshot);
+      return latest;
+    }
+    // A newer version's snapshot may stand for records that the journal has already forgotten.
+    if (snapshot.error().code == ErrorCode::kVersion) return snapshot.error();
+    latest.damaged.push_back(snapshot.error().message);
+    damaged_names_.push_back(name);
+  }
+  if (latest.damaged.empty()) return latest;
+  return Error{.code = ErrorCode::kCorrupt,
+               .message = "no snapshot is whole (" + latest.damaged.front() +
+                          "): check the disk and restore the data folder from a backup"};
+}
+
+Result<Unit> SnapshotStore::prune() {
+  const Result<std::vector<std::string>> found = names();
+  if (!found) return found.error();
+  std::size_t whole = 0;
+  bool removed = false;
+  for (const std::string& name : *found) {
+    if (!is_damaged(name) && ++whole <= kKept) continue;
+    const Result<Unit> gone = disk_.remove(dir_ + "/" + name);
+    if (!gone) return gone;
+    removed = true;
+  }
+  damaged_names_.clear();
+  return removed ? disk_.sync_dir(dir_) : Result<Unit>(Unit{});
+}
+
+Result<uint64_t> SnapshotStore::compactable_position() {
+  const Result<std::vector<std::string>> found = names();
+  if (!found) return found.error();
+  std::size_t whole = 0;
+  for (const std::string& name : *found) {
+    if (!is_damaged(name) && ++whole == kKept) return position_of(name).value();
+  }
+  return uint64_t{0};
+}
+
+bool SnapshotStore::is_damaged(const std::string& name) const {
+  const bool was = std::find(damaged_names_.begin(), damaged_names_.end(), name) != damaged_names_.end();
+  // A new snapshot of the same position may have replaced it.
+  return was && !read_snapshot(disk_, dir_ + "/" + name).ok();
+}
+
+Result<std::vector<std::string>> SnapshotStore::names() const {
+  Result<std::vector<std::string>> listed = disk_.list(dir_);
+  if (!listed) return listed.error();
+  std::erase_if(*listed, [](const std::string& name) { return !position_of(name).has_value(); });
+  std::reverse(listed->begin(), listed->end());
+  return listed;
+}
+
+Result<Snapshot> read_snapshot(Disk& disk, const std::string& path) {
+  Result<std::unique_ptr<DiskFile>> file = disk.open(path, DiskOpen::kRead);
+  if (!file) return file.error();
+  const Result<uint64_t> size = (*file)->size();
+  if (!size) return size.error();
+  std::string buffer;
+  // Read, not mapped, for the check: a bad sector is an error here, and a signal there.
+  const auto read = [&](uint64_t offset, uint64_t bytes) -> Result<std::string_view> {
+    buffer.resize(bytes);
+    const Result<Unit> done = read_exact(**file, offset, buffer.data(), bytes);
+    if (!done) return done.error();
+    return std::string_view(buffer);
+  };
+  const Result<SnapshotInfo> info = check_snapshot(*size, read);
+  if (!info) return Error{.code = info.error().code, .message = path + ": " + info.error().message};
+  Result<std::unique_ptr<DiskMapping>> mapping = disk.map(path);
+  if (!mapping) return mapping.error();
+  return Snapshot{.info = *info, .path = path, .mapping = std::move(*mapping)};
+}
+
+Result<SnapshotInfo> parse_snapshot(std::string_view bytes) {
+  return check_snapshot(bytes.size(), [&](uint64_t offset, uint64_t size) -> Result<std::string_view> {
+    return bytes.substr(offset, size);
+  });
+}
+
+}  // namespace gpusched
