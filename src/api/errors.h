@@ -27,20 +27,26 @@ enum class ErrorKind : uint8_t {
   kTenantNotFound,
   kNodeNotFound,
   kDeviceNotFound,
+  kAttemptNotFound,
   kLogNotFound,
   kMethodNotAllowed,
   kRequestTimeout,
   kAlreadyExists,
+  kTenantExists,
   kJobFinished,
-  kTenantInUse,
+  kTenantBusy,
   kKeyConflict,
-  kNodeNotLost,
-  kNodeConflict,
+  kNodeAlive,
+  kNodeNameTaken,
   kConflict,
+  kTenantLimit,
+  kNodeLimit,
   kTooLarge,
   kUnprocessable,
   kImageUnsupported,
   kInfeasible,
+  kPartsUnsupported,
+  kTenantParentInvalid,
   kRateLimited,
   kQueueFull,
   kHeadersTooLarge,
@@ -78,6 +84,9 @@ struct ApiError {
   std::string field = {};     ///< Empty when no field is at fault.
   Duration retry_after = {};  ///< Sent as `Retry-After` with 429 and 503 when positive.
 };
+
+/// {"error":...,"code":...,"field":...}
+std::string error_json(const ApiError& error);
 
 /// The kind that a failure of the world is shown as.
 ErrorKind kind_of(ErrorCode code);

@@ -1,0 +1,407 @@
+#include "api/doors/jobs_json.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/limits.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr std::size_t kImageBytesMax = 1'024;
+constexpr std::size_t kPathBytesMax = 4'096;
+constexpr std::size_t kEmailBytesMax = 320;
+constexpr double kWeightMax = 1'000'000.0;
+constexpr std::size_t kDetailBytesMax = 1'024;
+
+ApiError invalid(std::string_view field, std::string message) {
+  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
+}
+ApiError senseless(std::string_view field, std::string message) {
+  return {ErrorKind::kUnprocessable, std::move(message), std::string(field)};
+}
+
+std::optional<ApiError> check_length(std::string_view field, std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::nullopt;
+  return invalid(field,
+                 std::string(field) + " is longer than " + std::to_string(most) + " bytes; shorten it");
+}
+
+std::optional<ApiError> check_range(std::string_view field, const std::optional<int64_t>& number,
+                                    int64_t least, int64_t most) {
+  if (!number || (*number >= least && *number <= most)) return std::nullopt;
+  std::string message(field);
+  if (*number < 0 && least == 0) {
+    message.append(" must not be negative");
+  } else {
+    message.append(" must be from ")
+        .append(std::to_string(least))
+        .append(" to ")
+        .append(std::to_string(most));
+  }
+  return invalid(field, message + "; it is " + std::to_string(*number));
+}
+
+std::optional<ApiError> check_range(std::string_view field, const std::optional<double>& number,
+                                    double most) {
+  if (!number || (*number >= 0 && *number <= most)) return std::nullopt;  // NaN is in no range.
+  if (*number < 0) return invalid(field, std::string(field) + " must not be negative");
+  return invalid(field,
+                 std::string(field) + " must be at most " + std::to_string(static_cast<int64_t>(most)));
+}
+
+/// The first problem of several checks.
+template <typename... Checks>
+std::optional<ApiError> first_of(Checks&&... checks) {
+  std::optional<ApiError> found;
+  static_cast<void>(((found = checks()) || ...));
+  return found;
+}
+
+std::optional<ApiError> check_command(const JobFields& fields) {
+  const StringList none;
+  const StringList& command = fields.command ? *fields.command : none;
+  const StringList& args = fields.args ? *fields.args : none;
+  const bool has_script = fields.script && !fields.script->empty();
+  const bool has_image = fields.image && !fields.image->empty();
+  if (command.size() + args.size() > limits::kCommandWordsMax) {
+    return invalid("command", "command and args together have more than " +
+                                  std::to_string(limits::kCommandWordsMax) + " words; put them into a file");
+  }
+  if (!command.empty() && command.front().empty()) {
+    return invalid("command", "command[0] is empty; it names the program to run");
+  }
+  if (!command.empty() && has_script) {
+    return senseless("script", "both command and script are given; send one of them");
+  }
+  if (command.empty() && !has_script && !has_image) {
+    return senseless("command", "there is nothing to run; give a command, a script or an image");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_environment(const StringMap& environment) {
+  if (environment.size() > limits::kEnvironmentCountMax) {
+    return invalid("environment", "environment has more than " +
+                                      std::to_string(limits::kEnvironmentCountMax) +
+                                      " variables; put them into a file");
+  }
+  for (const auto& [name, value] : environment) {
+    bool good = !name.empty();
+    for (const char c : name) good = good && c != '=' && static_cast<unsigned char>(c) > 0x20 && c != 0x7F;
+    if (!good) {
+      return invalid("environment",
+                     "environment has a variable whose name is empty or contains '=', a space or a "
+                     "control character; rename it");
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_labels(const StringMap& labels) {
+  if (labels.size() > limits::kLabelCountMax) {
+    return invalid("labels",
+                   "there are more than " + std::to_string(limits::kLabelCountMax) + " labels; send fewer");
+  }
+  for (const auto& [name, value] : labels) {
+    if (name.empty()) return invalid("labels", "a label has an empty name; name it");
+    if (name.size() > limits::kLabelBytesMax || value.size() > limits::kLabelBytesMax) {
+      return invalid("labels", "a label's name or value is longer than " +
+                                   std::to_string(limits::kLabelBytesMax) + " bytes; shorten it");
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_gpus(const JobFields& fields) {
+  if (fields.gpu_count.value_or(0) > 0) return std::nullopt;
+  if (fields.gpu_memory_mb.value_or(0) > 0) {
+    return senseless("gpu_memory_mb",
+                     "gpu_memory_mb is given without a gpu_count; say how many GPUs share it");
+  }
+  if (fields.gpu_model && !fields.gpu_model->empty()) {
+    return senseless("gpu_model", "gpu_model is given without a gpu_count; say how many of them");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_numbers(const JobFields& fields) {
+  constexpr double kMinutes = static_cast<double>(limits::kRuntimeMax.ns) / 60e9;
+  const auto text = [](const std::optional<std::string>& value) {
+    return value ? std::string_view(*value) : std::string_view();
+  };
+  return first_of(
+      [&] { return check_length("name", text(fields.name), limits::kNameBytesMax); },
+      [&] { return check_range("priority", fields.priority, -limits::kPriorityMax, limits::kPriorityMax); },
+      [&] { return check_range("gpu_count", fields.gpu_count, 0, limits::kGpusPerJobMax); },
+      [&] { return check_range("gpu_memory_mb", fields.gpu_memory_mb, 0, limits::kMegabytesMax); },
+      [&] { return check_range("cpu_cores", fields.cpu_cores, limits::kCpuCoresMax); },
+      [&] { return check_range("memory_mb", fields.memory_mb, 0, limits::kMegabytesMax); },
+      [&] { return check_range("retries", fields.retries, 0, limits::kRetriesMax); },
+      [&] { return check_range("max_runtime_minutes", fields.max_runtime_minutes, kMinutes); },
+      [&] { return check_range("max_runtime_seconds", fields.max_runtime_seconds, kMinutes * 60); },
+      [&] { return check_length("gpu_model", text(fields.gpu_model), limits::kNameBytesMax); },
+      [&] { return check_length("image", text(fields.image), kImageBytesMax); },
+      [&] { return check_length("working_directory", text(fields.working_directory), kPathBytesMax); });
+}
+
+Duration runtime_of(const JobFields& fields) {
+  if (fields.max_runtime_seconds) return {static_cast<int64_t>(*fields.max_runtime_seconds * 1e9)};
+  if (fields.max_runtime_minutes) return {static_cast<int64_t>(*fields.max_runtime_minutes * 60e9)};
+  return {};
+}
+
+}  // namespace
+
+Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
+  if (fields.environment) make_canonical(*fields.environment);
+  if (fields.labels) make_canonical(*fields.labels);
+  const StringMap none;
+  auto problem = first_of([&] { return check_numbers(fields); }, [&] { return check_command(fields); },
+                          [&] { return check_gpus(fields); },
+                          [&] { return check_environment(fields.environment ? *fields.environment : none); },
+                          [&] { return check_labels(fields.labels ? *fields.labels : none); });
+  if (problem) return std::move(*problem);
+  if (fields.working_directory && !fields.working_directory->empty() &&
+      !fields.working_directory->starts_with('/')) {
+    return invalid("working_directory", "working_directory must be an absolute path");
+  }
+  if (fields.max_runtime_minutes && fields.max_runtime_seconds) {
+    return senseless("max_runtime_seconds",
+                     "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
+  }
+  const bool has_image = fields.image && !fields.image->empty();
+  if (has_image && !containers_possible) {
+    return ApiError{ErrorKind::kImageUnsupported,
+                    "no node can run container images; leave image out, or add a node that runs containers",
+                    "image"};
+  }
+
+  SpecFields spec{.name = std::move(fields.name).value_or(""),
+                  .command = std::move(fields.command).value_or(StringList{}),
+                  .args = std::move(fields.args).value_or(StringList{}),
+                  .script = std::move(fields.script).value_or(""),
+                  .image = std::move(fields.image).value_or(""),
+                  .environment = std::move(fields.environment).value_or(StringMap{}),
+                  .labels = std::move(fields.labels).value_or(StringMap{}),
+                  .working_directory = std::move(fields.working_directory).value_or(""),
+                  .gang_scheduling = fields.gang_scheduling.value_or(false),
+                  .checkpoint_enabled = fields.checkpoint_enabled.value_or(false),
+                  .submitter = std::move(fields.submitter)};
+  JobRequest job{.spec = pack_spec(spec),
+                 .name = std::move(spec.name),
+                 .gpu_count = static_cast<int32_t>(fields.gpu_count.value_or(0)),
+                 .gpu_memory_mb = fields.gpu_memory_mb.value_or(0),
+                 .gpu_model = std::move(fields.gpu_model).value_or(""),
+                 .cpu_milli = std::llround(fields.cpu_cores.value_or(1.0) * 1'000.0),
+                 .memory_mb = fields.memory_mb.value_or(0),
+                 .max_runtime = runtime_of(fields),
+                 .exit_code_retries = static_cast<int32_t>(fields.retries.value_or(0)),
+                 .require_feasible = fields.require_feasible.value_or(false),
+                 .wants_container = has_image};
+  if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
+  if (job.spec.size() > limits::kSpecBytesMax) {
+    return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
+                                              std::to_string(limits::kSpecBytesMax) +
+                                              " bytes; put large data into a file that the job reads"};
+  }
+  return job;
+}
+
+Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
+  JobFields job;
+  std::optional<std::string> tenant;
+  const std::array fields = {
+      JsonField{"tenant_id", &tenant},
+      JsonField{"name", &job.name},
+      JsonField{"priority", &job.priority},
+      JsonField{"gpu_count", &job.gpu_count},
+      JsonField{"gpu_memory_mb", &job.gpu_memory_mb},
+      JsonField{"cpu_cores", &job.cpu_cores},
+      JsonField{"memory_mb", &job.memory_mb},
+      JsonField{"command", &job.command,
+                R"(, such as ["python","train.py"]; to run a line in a shell, use script)"},
+      JsonField{"args", &job.args, R"(, such as ["--epochs","3"])"},
+      JsonField{"script", &job.script},
+      JsonField{"image", &job.image},
+      JsonField{"environment", &job.environment, R"(, such as {"NAME":"value"})"},
+      JsonField{"gang_scheduling", &job.gang_scheduling},
+      JsonField{"max_runtime_minutes", &job.max_runtime_minutes},
+      JsonField{"labels", &job.labels, R"(, such as {"team":"a"})"},
+      JsonField{"checkpoint_enabled", &job.checkpoint_enabled},
+      JsonField{"gpu_model", &job.gpu_model},
+      JsonField{"retries", &job.retries},
+      JsonField{"max_runtime_seconds", &job.max_runtime_seconds},
+      JsonField{"working_directory", &job.working_directory},
+      JsonField{"require_feasible", &job.require_feasible},
+  };
+  if (auto problem = read_json_object(body, fields)) return std::move(*problem);
+  if (tenant) {
+    if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
+  }
+  Answer<JobRequest> checked = check_job(std::move(job), containers_possible);
+  if (!checked) return checked.error();
+  SubmitRequest request{.tenant = std::move(tenant).value_or("")};
+  request.jobs.push_back(std::move(*checked));
+  return request;
+}
+
+namespace {
+
+std::optional<ApiError> read_tier(const std::optional<NumberOrWord>& given, TenantRequest& request) {
+  if (!given) return std::nullopt;
+  int64_t tier = 0;
+  if (const int64_t* number = std::get_if<int64_t>(&*given)) {
+    tier = *number;
+  } else {
+    const std::string& word = std::get<std::string>(*given);
+    if (word == "low")
+      tier = 100;
+    else if (word == "medium")
+      tier = 500;
+    else if (word == "high")
+      tier = 1'000;
+    else if (word == "critical")
+      tier = 5'000;
+    else
+      return invalid("priority_tier", "priority_tier must be low, medium, high, critical or a number");
+  }
+  if (auto problem = check_range("priority_tier", tier, 0, limits::kPriorityMax)) return problem;
+  request.priority_tier = static_cast<int32_t>(tier);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
+  TenantRequest request;
+  std::optional<NumberOrWord> tier;
+  std::optional<double> weight;
+  std::optional<std::string> parent;
+  std::array<bool, 5> lifted{};
+  TenantLimits& limit = request.limits;
+  const std::array fields = {
+      JsonField{"name", &request.name},
+      JsonField{"email", &request.email},
+      JsonField{"organization", &request.organization},
+      JsonField{"max_gpus", &limit.gpus, "", &lifted[0]},
+      JsonField{"max_gpu_memory_mb", &limit.gpu_memory_mb, "", &lifted[1]},
+      JsonField{"max_cpu_cores", &limit.cpu_cores, "", &lifted[2]},
+      JsonField{"max_memory_mb", &limit.memory_mb, "", &lifted[3]},
+      JsonField{"max_concurrent_jobs", &limit.concurrent_jobs, "", &lifted[4]},
+      JsonField{"priority_tier", &tier},
+      JsonField{"fair_share_weight", &weight},
+      JsonField{"allow_preemption", &request.allow_preemption},
+      JsonField{"can_preempt_others", &request.can_preempt_others},
+      JsonField{"parent_id", &parent},
+  };
+  if (auto problem = read_json_object(body, fields)) return std::move(*problem);
+  if (auto problem = read_tier(tier, request)) return std::move(*problem);
+  if (weight) {
+    if (!(*weight >= 0.001 && *weight <= kWeightMax)) {
+      return invalid("fair_share_weight", "fair_share_weight must be from 0.001 to 1000000");
+    }
+    request.weight_milli = std::llround(*weight * 1'000.0);
+  }
+  request.parent = std::move(parent).value_or("");
+  if (creating && !request.name) return invalid("name", "name is missing; a tenant needs one");
+  for (std::size_t i = 0; i < lifted.size() && !creating; ++i) {
+    if (lifted[i]) request.unlimited.emplace_back(fields[3 + i].name);
+  }
+  if (auto problem = check_tenant(request)) return std::move(*problem);
+  return request;
+}
+
+std::optional<ApiError> check_tenant(const TenantRequest& request) {
+  const TenantLimits& limit = request.limits;
+  constexpr int64_t kCountMax = int64_t{1} << 40;
+  if (request.name && request.name->empty()) return invalid("name", "name is empty; a tenant needs one");
+  // A name like an id would be ambiguous wherever either is accepted.
+  if (request.name && (request.name->starts_with("tenant-") || *request.name == "default")) {
+    const std::string_view digits = std::string_view(*request.name).substr(7);
+    if (*request.name == "default" || (!digits.empty() && parse_count(digits, INT64_MAX))) {
+      return invalid("name", "name looks like a tenant's id; choose another one");
+    }
+  }
+  return first_of(
+      [&] {
+        return check_length("name", request.name ? std::string_view(*request.name) : "",
+                            limits::kNameBytesMax);
+      },
+      [&] {
+        return check_length("email", request.email ? std::string_view(*request.email) : "", kEmailBytesMax);
+      },
+      [&] {
+        return check_length("organization",
+                            request.organization ? std::string_view(*request.organization) : "",
+                            limits::kNameBytesMax);
+      },
+      [&] { return check_length("parent_id", request.parent, limits::kNameBytesMax); },
+      [&] { return check_range("max_gpus", limit.gpus, 0, kCountMax); },
+      [&] { return check_range("max_gpu_memory_mb", limit.gpu_memory_mb, 0, kCountMax); },
+      [&] { return check_range("max_cpu_cores", limit.cpu_cores, 0, kCountMax); },
+      [&] { return check_range("max_memory_mb", limit.memory_mb, 0, kCountMax); },
+      [&] { return check_range("max_concurrent_jobs", limit.concurrent_jobs, 0, kCountMax); });
+}
+
+Answer<ConditionRequest> parse_condition(std::string_view body) {
+  std::optional<std::string> condition, detail;
+  const std::array fields = {JsonField{"condition", &condition}, JsonField{"detail", &detail}};
+  if (auto problem = read_json_object(body, fields)) return std::move(*problem);
+  ConditionRequest request{.detail = std::move(detail).value_or("")};
+  if (auto problem = check_length("detail", request.detail, kDetailBytesMax)) return std::move(*problem);
+  if (condition == "ok") {
+    request.condition = DeviceCondition::kOk;
+  } else if (condition == "unhealthy") {
+    request.condition = DeviceCondition::kUnhealthy;
+  } else {
+    return invalid("condition", "condition must be ok or unhealthy");
+  }
+  return request;
+}
+
+std::optional<ApiError> check_request_key(std::string_view key, std::string_view field) {
+  if (key.size() > limits::kRequestKeyBytesMax) {
+    return invalid(field, std::string(field) + " is longer than " +
+                              std::to_string(limits::kRequestKeyBytesMax) + " bytes; shorten it");
+  }
+  for (const char c : key) {
+    if (c < 0x21 || c > 0x7E) {
+      return invalid(field,
+                     std::string(field) + " must be printable ASCII without spaces; a UUID is a good one");
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> parse_count(std::string_view text, int64_t most) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (value < 0 || value > most) return std::nullopt;
+  return value;
+}
+
+std::optional<JobId> parse_job_id(std::string_view text) {
+  if (!text.starts_with("job-")) return std::nullopt;
+  const std::string_view digits = text.substr(4);
+  const auto number = parse_count(digits, INT64_MAX);
+  // One job has one name: no sign, no leading zero.
+  if (!number || *number == 0 || digits.front() == '0' || digits.front() == '-') return std::nullopt;
+  return JobId{static_cast<uint64_t>(*number)};
+}
+
+std::optional<Duration> parse_duration(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = parse_count(text.substr(0, digits), 1'000'000'000);
+  if (!number) return std::nullopt;
+  const std::string_view unit = text.substr(digits);
+  if (unit == "ms") return milliseconds(*number);
+  if (unit == "s" || unit.empty()) return seconds(*number);
+  if (unit == "m") return minutes(std::min<int64_t>(*number, 1'000'000));
+  if (unit == "h") return hours(std::min<int64_t>(*number, 1'000'000));
+  return std::nullopt;
+}
+
+}  // namespace gpusched::api

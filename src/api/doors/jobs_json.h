@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "api/backend.h"
+#include "api/doors/json_fields.h"
+#include "api/doors/pack_spec.h"
+
+/// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them
+/// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but senseless.
+namespace gpusched::api {
+
+/// A job as any door has read it, before it is checked. Nothing given: the default.
+struct JobFields {
+  std::optional<std::string> name, script, image, working_directory, gpu_model;
+  std::optional<StringList> command, args;
+  std::optional<StringMap> environment, labels;
+  std::optional<int64_t> priority, gpu_count, gpu_memory_mb, memory_mb, retries;
+  std::optional<double> cpu_cores, max_runtime_minutes, max_runtime_seconds;
+  std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible;
+  std::string submitter;
+};
+
+/// Checks every limit of base/limits.h and packs the specification.
+Answer<JobRequest> check_job(JobFields fields, bool containers_possible);
+
+/// The body of POST /jobs. The request has one job; its key comes from a header.
+Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible);
+
+/// The body of POST /tenants (`creating`: a name is needed) or PUT /tenants/{id}, where a limit that is null
+/// is lifted.
+Answer<TenantRequest> parse_tenant(std::string_view body, bool creating);
+
+/// The rules that hold for a tenant from any door.
+std::optional<ApiError> check_tenant(const TenantRequest& request);
+
+struct ConditionRequest {
+  DeviceCondition condition = DeviceCondition::kOk;
+  std::string detail;
+};
+/// The body of POST /nodes/{name}/gpus/{index}/condition.
+Answer<ConditionRequest> parse_condition(std::string_view body);
+
+/// A key that makes a request safe to repeat: at most 128 printable characters.
+std::optional<ApiError> check_request_key(std::string_view key, std::string_view field);
+
+/// "job-12" -> 12. Nothing when it is no job's name.
+std::optional<JobId> parse_job_id(std::string_view text);
+/// A whole number without sign, at most `most`.
+std::optional<int64_t> parse_count(std::string_view text, int64_t most);
+/// "30s", "5m", "250ms", "2h", or a bare number of seconds.
+std::optional<Duration> parse_duration(std::string_view text);
+
+}  // namespace gpusched::api

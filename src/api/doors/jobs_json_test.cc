@@ -1,0 +1,270 @@
+#include "api/doors/jobs_json.h"
+
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+ApiError refused(std::string_view body, bool containers_possible = false) {
+  const auto parsed = parse_submit(body, containers_possible);
+  EXPECT_FALSE(parsed.ok()) << body;
+  return parsed.ok() ? ApiError{} : parsed.error();
+}
+
+v1::JobSpec spec_of(const SubmitRequest& request) {
+  v1::JobSpec spec;
+  EXPECT_TRUE(spec.ParseFromString(request.jobs.at(0).spec));
+  return spec;
+}
+
+void expect_field(std::string_view body, std::string_view field,
+                  ErrorKind kind = ErrorKind::kInvalidArgument) {
+  const ApiError error = refused(body);
+  EXPECT_EQ(error.field, field) << body << ": " << error.message;
+  EXPECT_EQ(row_of(error.kind).code, row_of(kind).code) << body << ": " << error.message;
+}
+
+TEST(SubmitBody, EveryFieldArrives) {
+  const auto parsed = parse_submit(
+      R"({"tenant_id":"tenant-7","name":"train","priority":-3,"gpu_count":2,"gpu_memory_mb":80000,"cpu_cores":4,
+          "memory_mb":1024,"command":["python","t.py"],"args":["--x","é"],"environment":{"B":"2","A":"1"},
+          "gang_scheduling":true,"max_runtime_minutes":90,"labels":{"team":"a"},"checkpoint_enabled":true,
+          "gpu_model":"A100","retries":2,"working_directory":"/tmp","require_feasible":true,"unknown":{"a":[1,{}]}})",
+      false);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->tenant, "tenant-7");
+  const JobRequest& job = parsed->jobs.at(0);
+  EXPECT_EQ(job.priority, -3);
+  EXPECT_EQ(job.gpu_count, 2);
+  EXPECT_EQ(job.gpu_memory_mb, 80'000);
+  EXPECT_EQ(job.gpu_model, "A100");
+  EXPECT_EQ(job.cpu_milli, 4'000);
+  EXPECT_EQ(job.memory_mb, 1'024);
+  EXPECT_EQ(job.max_runtime, minutes(90));
+  EXPECT_EQ(job.exit_code_retries, 2);
+  EXPECT_TRUE(job.require_feasible);
+  const v1::JobSpec spec = spec_of(*parsed);
+  EXPECT_EQ(spec.name(), "train");
+  ASSERT_EQ(spec.command_size(), 2);
+  EXPECT_EQ(spec.command(1), "t.py");
+  ASSERT_EQ(spec.args_size(), 2);
+  EXPECT_EQ(spec.args(1), "\xC3\xA9");
+  EXPECT_EQ(spec.environment().at("A"), "1");
+  EXPECT_EQ(spec.environment().at("B"), "2");
+  EXPECT_EQ(spec.labels().at("team"), "a");
+  EXPECT_EQ(spec.working_directory(), "/tmp");
+  EXPECT_TRUE(spec.gang_scheduling());
+  EXPECT_TRUE(spec.checkpoint_enabled());
+}
+
+TEST(SubmitBody, DefaultsAreOneCoreAndNoPriority) {
+  const auto parsed = parse_submit(R"({"script":"true"})", false);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->jobs[0].cpu_milli, 1'000);
+  EXPECT_FALSE(parsed->jobs[0].priority.has_value());
+  EXPECT_EQ(parsed->tenant, "");
+}
+
+TEST(SubmitBody, ExplicitlyNoCoreIsNone) {
+  EXPECT_EQ(parse_submit(R"({"script":"true","cpu_cores":0})", false)->jobs[0].cpu_milli, 0);
+  EXPECT_EQ(parse_submit(R"({"script":"true","cpu_cores":0.5})", false)->jobs[0].cpu_milli, 500);
+}
+
+TEST(SubmitBody, ACommandThatIsAStringIsToldToBeAnArray) {
+  const ApiError error = refused(R"({"command":"python train.py"})");
+  EXPECT_EQ(error.field, "command");
+  EXPECT_EQ(row_of(error.kind).http_status, 400);
+  EXPECT_NE(error.message.find("command must be an array of strings"), std::string::npos);
+}
+
+TEST(SubmitBody, WrongTypesNameTheField) {
+  expect_field(R"({"script":"x","gpu_count":"2"})", "gpu_count");
+  expect_field(R"({"script":"x","gpu_count":1.5})", "gpu_count");
+  expect_field(R"({"script":"x","gpu_count":99999999999999999999})", "gpu_count");
+  expect_field(R"({"script":"x","gpu_count":true})", "gpu_count");
+  expect_field(R"({"script":"x","gpu_count":[1]})", "gpu_count");
+  expect_field(R"({"script":"x","gpu_count":{}})", "gpu_count");
+  expect_field(R"({"script":["x"]})", "script");
+  expect_field(R"({"script":7})", "script");
+  expect_field(R"({"command":["a",1]})", "command");
+  expect_field(R"({"command":["a",["b"]]})", "command");
+  expect_field(R"({"command":["a",{"b":1}]})", "command");
+  expect_field(R"({"command":["a",null]})", "command");
+  expect_field(R"({"command":{"0":"a"}})", "command");
+  expect_field(R"({"script":"x","environment":["A=1"]})", "environment");
+  expect_field(R"({"script":"x","environment":{"A":1}})", "environment");
+  expect_field(R"({"script":"x","environment":{"A":{"B":"C"}}})", "environment");
+  expect_field(R"({"script":"x","labels":"a"})", "labels");
+  expect_field(R"({"script":"x","gang_scheduling":1})", "gang_scheduling");
+  expect_field(R"({"tenant_id":12,"script":"x"})", "tenant_id");
+}
+
+TEST(SubmitBody, AWrongElementIsNamedByItsPlace) {
+  EXPECT_EQ(refused(R"({"command":["a",1]})").message, "command[1] must be a string");
+  EXPECT_EQ(refused(R"({"script":"x","environment":{"A":1}})").message, "environment.A must be a string");
+}
+
+TEST(SubmitBody, NumbersOutOfRangeNameTheField) {
+  for (const char* field :
+       {"gpu_count", "gpu_memory_mb", "memory_mb", "cpu_cores", "retries", "max_runtime_minutes"}) {
+    const std::string body = std::string(R"({"script":"x",")") + field + R"(":-1})";
+    EXPECT_NE(refused(body).message.find("must not be negative"), std::string::npos) << body;
+    expect_field(body, field);
+  }
+  expect_field(R"({"script":"x","gpu_count":100001})", "gpu_count");
+  expect_field(R"({"script":"x","priority":1000001})", "priority");
+  expect_field(R"({"script":"x","cpu_cores":1e300})", "cpu_cores");
+  expect_field(R"({"script":"x","max_runtime_minutes":1e18})", "max_runtime_minutes");
+}
+
+TEST(SubmitBody, WholeNumbersMayBeWrittenAsDecimals) {
+  EXPECT_EQ(parse_submit(R"({"script":"x","gpu_count":2.0})", false)->jobs[0].gpu_count, 2);
+  EXPECT_EQ(parse_submit(R"({"script":"x","memory_mb":1e3})", false)->jobs[0].memory_mb, 1'000);
+}
+
+TEST(SubmitBody, ContradictionsAreUnprocessable) {
+  expect_field(R"({"script":"x","command":["y"]})", "script", ErrorKind::kUnprocessable);
+  expect_field(R"({"name":"x"})", "command", ErrorKind::kUnprocessable);
+  expect_field(R"({"command":[],"script":""})", "command", ErrorKind::kUnprocessable);
+  expect_field(R"({"script":"x","gpu_memory_mb":10})", "gpu_memory_mb", ErrorKind::kUnprocessable);
+  expect_field(R"({"script":"x","gpu_model":"A100"})", "gpu_model", ErrorKind::kUnprocessable);
+  expect_field(R"({"script":"x","max_runtime_minutes":1,"max_runtime_seconds":60})", "max_runtime_seconds",
+               ErrorKind::kUnprocessable);
+}
+
+TEST(SubmitBody, AnImageNeedsANodeThatRunsContainers) {
+  expect_field(R"({"image":"ubuntu"})", "image", ErrorKind::kImageUnsupported);
+  const auto parsed = parse_submit(R"({"image":"ubuntu"})", true);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_TRUE(parsed->jobs[0].wants_container);
+}
+
+TEST(SubmitBody, NulCharactersAreRefused) {
+  expect_field(R"({"script":"a\u0000b"})", "script");
+  expect_field(R"({"command":["a\u0000b"]})", "command");
+  expect_field(R"({"script":"x","environment":{"A\u0000":"b"}})", "environment");
+  expect_field(R"({"script":"x","environment":{"A":"\u0000"}})", "environment");
+}
+
+TEST(SubmitBody, VariableNamesAreChecked) {
+  expect_field(R"({"script":"x","environment":{"":"b"}})", "environment");
+  expect_field(R"({"script":"x","environment":{"A=B":"b"}})", "environment");
+  expect_field(R"({"script":"x","environment":{"A B":"b"}})", "environment");
+  EXPECT_TRUE(parse_submit(R"({"script":"x","environment":{"my.var-1":"b"}})", false).ok());
+}
+
+TEST(SubmitBody, WhatIsNoJsonObjectIsMalformed) {
+  for (const std::string_view body :
+       {"", " ", "null", "7", "\"x\"", "[]", "[{\"script\":\"x\"}]", "{", "{\"a\":}", "{\"a\":1,}",
+        "{\"a\":1}x", "{\"a\":1}{}", "{'a':1}", "{\"script\":\"\xFF\"}", "{\"script\":\"\\ud800\"}",
+        "{\"script\":\"a\nb\"}", "{\"a\":NaN}"}) {
+    EXPECT_EQ(row_of(refused(body).kind).code, "malformed_json") << body;
+  }
+}
+
+TEST(SubmitBody, DepthHasALimitAlsoInUnknownFields) {
+  const auto nested = [](int levels) {
+    return "{\"script\":\"x\",\"u\":" + std::string(levels, '[') + std::string(levels, ']') + "}";
+  };
+  EXPECT_TRUE(parse_submit(nested(31), false).ok());
+  EXPECT_NE(refused(nested(32)).message.find("32 levels"), std::string::npos);
+  EXPECT_EQ(row_of(refused(nested(1'000'000)).kind).code, "malformed_json");
+}
+
+TEST(SubmitBody, OfAFieldGivenTwiceTheLastHolds) {
+  const auto parsed =
+      parse_submit(R"({"command":["a","b"],"command":["c"],"environment":{"A":"1","A":"2"}})", false);
+  ASSERT_TRUE(parsed.ok());
+  const v1::JobSpec spec = spec_of(*parsed);
+  ASSERT_EQ(spec.command_size(), 1);
+  EXPECT_EQ(spec.command(0), "c");
+  EXPECT_EQ(spec.environment().at("A"), "2");
+}
+
+TEST(SubmitBody, TheOrderOfKeysDoesNotChangeTheSpecification) {
+  const auto a =
+      parse_submit(R"({"script":"x","environment":{"A":"1","B":"2"},"labels":{"c":"d","e":"f"}})", false);
+  const auto b =
+      parse_submit(R"({"labels":{"e":"f","c":"d"},"environment":{"B":"2","A":"1"},"script":"x"})", false);
+  EXPECT_EQ(a->jobs[0].spec, b->jobs[0].spec);
+}
+
+TEST(SubmitBody, LimitsOnListsAndLengthsHold) {
+  const auto words = [](std::size_t count) {
+    std::string body = R"({"command":["x")";
+    for (std::size_t i = 1; i < count; ++i) body += R"(,"y")";
+    return body + "]}";
+  };
+  EXPECT_TRUE(parse_submit(words(limits::kCommandWordsMax), false).ok());
+  EXPECT_EQ(refused(words(limits::kCommandWordsMax + 1)).field, "command");
+  const auto named = [](std::size_t size) {
+    return R"({"script":"x","name":")" + std::string(size, 'n') + "\"}";
+  };
+  EXPECT_TRUE(parse_submit(named(limits::kNameBytesMax), false).ok());
+  EXPECT_EQ(refused(named(limits::kNameBytesMax + 1)).field, "name");
+  EXPECT_EQ(row_of(refused(R"({"script":")" + std::string(limits::kSpecBytesMax, 's') + "\"}").kind).code,
+            "too_large");
+}
+
+TEST(TenantBody, EveryFieldArrives) {
+  const auto parsed = parse_tenant(
+      R"({"name":"a","email":"e","organization":"o","max_gpus":4,"max_gpu_memory_mb":5,"max_cpu_cores":6,
+          "max_memory_mb":7,"max_concurrent_jobs":8,"priority_tier":"high","fair_share_weight":2.5,
+          "allow_preemption":true,"can_preempt_others":false})",
+      true);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->limits.gpus, 4);
+  EXPECT_EQ(parsed->limits.gpu_memory_mb, 5);
+  EXPECT_EQ(parsed->limits.cpu_cores, 6);
+  EXPECT_EQ(parsed->limits.memory_mb, 7);
+  EXPECT_EQ(parsed->limits.concurrent_jobs, 8);
+  EXPECT_EQ(parsed->priority_tier, 1'000);
+  EXPECT_EQ(parsed->weight_milli, 2'500);
+  EXPECT_EQ(parsed->allow_preemption, true);
+}
+
+TEST(TenantBody, ANewTenantNeedsAName) {
+  EXPECT_EQ(parse_tenant("{}", true).error().field, "name");
+  EXPECT_TRUE(parse_tenant("{}", false).ok());
+  EXPECT_EQ(parse_tenant(R"({"name":"tenant-12"})", true).error().field, "name");
+  EXPECT_EQ(parse_tenant(R"({"name":"default"})", true).error().field, "name");
+}
+
+TEST(TenantBody, ANullLimitIsLiftedByAnUpdateOnly) {
+  const auto update = parse_tenant(R"({"max_gpus":null,"max_memory_mb":5})", false);
+  EXPECT_EQ(update->unlimited, std::vector<std::string>{"max_gpus"});
+  EXPECT_TRUE(parse_tenant(R"({"name":"a","max_gpus":null})", true)->unlimited.empty());
+}
+
+TEST(TenantBody, TiersAreWordsOrNumbers) {
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":5000})", true)->priority_tier, 5'000);
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"low"})", true)->priority_tier, 100);
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"huge"})", true).error().field, "priority_tier");
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":-1})", true).error().field, "priority_tier");
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":true})", true).error().field, "priority_tier");
+  EXPECT_EQ(parse_tenant(R"({"name":"a","max_gpus":-1})", true).error().field, "max_gpus");
+  EXPECT_EQ(parse_tenant(R"({"name":"a","fair_share_weight":0})", true).error().field, "fair_share_weight");
+}
+
+TEST(JobIds, HaveOneSpelling) {
+  EXPECT_EQ(parse_job_id("job-12"), JobId{12});
+  for (const std::string_view text :
+       {"job-", "job-0", "job-012", "job--1", "job-1x", "12", "job-99999999999999999999"}) {
+    EXPECT_FALSE(parse_job_id(text)) << text;
+  }
+}
+
+TEST(Durations, HaveUnits) {
+  EXPECT_EQ(parse_duration("30s"), seconds(30));
+  EXPECT_EQ(parse_duration("5"), seconds(5));
+  EXPECT_EQ(parse_duration("250ms"), milliseconds(250));
+  EXPECT_EQ(parse_duration("2h"), hours(2));
+  for (const std::string_view text : {"", "s", "-1s", "1d", "1.5s", "1 s"})
+    EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+}  // namespace
+}  // namespace gpusched::api

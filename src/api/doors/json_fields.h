@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "api/errors.h"
+
+namespace gpusched::api {
+
+using StringList = std::vector<std::string>;
+/// In the order of the input; a key may be there twice, then the last one holds.
+using StringMap = std::vector<std::pair<std::string, std::string>>;
+/// For fields that take a number or a word.
+using NumberOrWord = std::variant<int64_t, std::string>;
+
+/// One field that an object may have, and where its value goes.
+struct JsonField {
+  using Place = std::variant<std::optional<std::string>*, std::optional<int64_t>*, std::optional<double>*,
+                             std::optional<bool>*, std::optional<StringList>*, std::optional<StringMap>*,
+                             std::optional<NumberOrWord>*>;
+  std::string_view name;
+  Place place;
+  std::string_view hint = {};  ///< Follows the sentence about a wrong type.
+  bool* was_null = nullptr;    ///< Set when the field is null, which else is like leaving it out.
+};
+
+inline constexpr std::size_t kJsonDepthMax = 32;
+
+/// Reads one JSON object from untrusted bytes. Unknown fields are ignored, of a field given twice the last
+/// one holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or kInvalidArgument with
+/// the field (a wrong type, a NUL in a string).
+std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields);
+
+}  // namespace gpusched::api

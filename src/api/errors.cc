@@ -1,0 +1,202 @@
+#include "api/errors.h"
+
+#include <array>
+
+#include "api/json_writer.h"
+
+namespace gpusched::api {
+namespace {
+
+// Numbers of the gRPC status codes that the table uses.
+constexpr uint8_t kInvalid = 3, kDeadline = 4, kMissing = 5, kExists = 6, kDenied = 7, kExhausted = 8,
+                  kPrecondition = 9, kUnimplemented = 12, kInternalBug = 13, kDown = 14, kNoToken = 16;
+
+using enum ErrorKind;
+
+constexpr std::array kTable = {
+    ErrorRow{kInvalidArgument, "invalid_argument", 400, kInvalid,
+             "A field has a wrong type, a value out of range, or is missing.",
+             "Correct the field that `field` names."},
+    ErrorRow{kMalformedJson, "malformed_json", 400, kInvalid,
+             "The body is no JSON: a syntax error, bytes that are not UTF-8, or more than 32 levels.",
+             "Send one JSON object in UTF-8."},
+    ErrorRow{kUnauthenticated, "unauthenticated", 401, kNoToken, "The shared token is missing or wrong.",
+             "Send `Authorization: Bearer <token>` with the content of the scheduler's DATA_DIR/token."},
+    ErrorRow{kPermissionDenied, "permission_denied", 403, kDenied, "The caller may not do this.",
+             "Ask somebody who may."},
+    ErrorRow{kQuotaExceeded, "quota_exceeded", 403, kExhausted,
+             "The request alone is more than the tenant's quota: it could never run.",
+             "Ask for less, or have the tenant's limit raised."},
+    ErrorRow{kNotFound, "not_found", 404, kMissing, "No such path.",
+             "Compare it with docs/reference/rest.md."},
+    ErrorRow{kJobNotFound, "job_not_found", 404, kMissing,
+             "No such job, or it ended so long ago that it is no longer kept.",
+             "Look at `GET /api/v1/jobs`; finished jobs are kept for 7 days."},
+    ErrorRow{kTenantNotFound, "tenant_not_found", 404, kMissing, "No such tenant.",
+             "Create it with `POST /api/v1/tenants`, or use \"default\"."},
+    ErrorRow{kNodeNotFound, "node_not_found", 404, kMissing, "No node of this name ever registered.",
+             "Look at `GET /api/v1/nodes`."},
+    ErrorRow{kDeviceNotFound, "device_not_found", 404, kMissing, "The node has no device of this index.",
+             "Look at `GET /api/v1/nodes`."},
+    ErrorRow{kAttemptNotFound, "attempt_not_found", 404, kMissing, "The attempt is over, or never was.",
+             "Nothing: there is nothing left to do."},
+    ErrorRow{kLogNotFound, "log_not_found", 404, kMissing,
+             "This attempt has no output that can be read: it has not started, or its node cleaned it up.",
+             "Ask for another attempt, or wait until the job has started."},
+    ErrorRow{kMethodNotAllowed, "method_not_allowed", 405, kUnimplemented,
+             "The path exists, the method does not.", "Use one of the methods in the `Allow` header."},
+    ErrorRow{kRequestTimeout, "request_timeout", 408, kDeadline, "The request did not arrive in time.",
+             "Send it faster; a header has 10 s, a body 30 s."},
+    ErrorRow{kAlreadyExists, "already_exists", 409, kExists, "It exists already.",
+             "Use what exists, or choose another name."},
+    ErrorRow{kTenantExists, "tenant_exists", 409, kExists, "Another tenant has this name.",
+             "Choose another name, or update that tenant."},
+    ErrorRow{kJobFinished, "job_finished", 409, kPrecondition,
+             "The job has ended: nothing is left to cancel.", "Nothing: its state is final."},
+    ErrorRow{kTenantBusy, "tenant_busy", 409, kPrecondition,
+             "The tenant has unfinished jobs or child tenants, or is the default one.",
+             "Cancel its jobs or wait for their ends first."},
+    ErrorRow{kKeyConflict, "request_key_conflict", 409, kPrecondition,
+             "This request key was used with another request within the last 24 hours.",
+             "Use a new key for a new request."},
+    ErrorRow{kNodeAlive, "node_alive", 409, kPrecondition, "The node reports: it is not dead.",
+             "Stop its agent before confirming it dead."},
+    ErrorRow{kNodeNameTaken, "node_name_taken", 409, kPrecondition,
+             "Another agent, with another data folder, is registered under this node's name.",
+             "Give each agent its own name; confirm the old one dead once it is certainly gone."},
+    ErrorRow{kConflict, "conflict", 409, kPrecondition, "What is asked for does not fit the present state.",
+             "Read the present state and decide again."},
+    ErrorRow{kTenantLimit, "tenant_limit", 409, kPrecondition, "There are as many tenants as there may be.",
+             "Delete unused ones."},
+    ErrorRow{kNodeLimit, "node_limit", 409, kPrecondition,
+             "There are too many nodes, devices on one node, or kinds of device.",
+             "Compare with the limits in docs/operate."},
+    ErrorRow{kTooLarge, "too_large", 413, kExhausted,
+             "The body is larger than 4 MiB, or a job's specification larger than 1 MiB.",
+             "Put large data into a file that the job reads."},
+    ErrorRow{kUnprocessable, "unprocessable", 422, kInvalid, "Well-formed, but it makes no sense as a whole.",
+             "Remove the contradiction that the sentence names."},
+    ErrorRow{kImageUnsupported, "image_unsupported", 422, kPrecondition, "No node can run container images.",
+             "Leave `image` out, or add a node that runs containers."},
+    ErrorRow{kInfeasible, "infeasible", 422, kPrecondition,
+             "`require_feasible` is set, and no registered node could ever run this.",
+             "Ask for what a node has, or leave `require_feasible` out to wait for such a node."},
+    ErrorRow{kPartsUnsupported, "parts_unsupported", 422, kPrecondition,
+             "The job has parts or members that this version cannot place.",
+             "Ask for one part with one member."},
+    ErrorRow{kTenantParentInvalid, "tenant_parent_invalid", 422, kPrecondition,
+             "The parent tenant does not exist, or is nested too deep.",
+             "Name an existing tenant as the parent."},
+    ErrorRow{kRateLimited, "rate_limited", 429, kExhausted, "Too many requests a second from this address.",
+             "Wait for as long as `Retry-After` says; submit jobs in batches."},
+    ErrorRow{kQueueFull, "queue_full", 429, kExhausted,
+             "As many jobs wait as `scheduler.max_queue_size` allows.",
+             "Wait for as long as `Retry-After` says, then send it again."},
+    ErrorRow{kHeadersTooLarge, "headers_too_large", 431, kExhausted, "The header is larger than 16 KiB.",
+             "Send fewer or shorter header fields."},
+    ErrorRow{kInternal, "internal", 500, kInternalBug, "A fault of the scheduler.",
+             "Report it, with the scheduler's log."},
+    ErrorRow{kUnavailable, "unavailable", 503, kDown, "Not now.", "Send it again after `Retry-After`."},
+    ErrorRow{kStorageFull, "storage_full", 503, kDown,
+             "The journal's disk is full: no new work is taken. Cancels and ends still are.",
+             "Free space on the scheduler's disk; service resumes by itself."},
+    ErrorRow{kNoLeader, "no_leader", 503, kDown, "No scheduler leads now.",
+             "Send it again after `Retry-After`."},
+    ErrorRow{kShuttingDown, "shutting_down", 503, kDown, "The scheduler is shutting down.",
+             "Send it again after its restart."},
+    ErrorRow{kOutcomeUnknown, "outcome_unknown", 503, kDown, "It may or may not have been done.",
+             "Send it again with the same `Idempotency-Key`, or look before repeating it."},
+    ErrorRow{kTimeout, "timeout", 504, kDeadline, "It was not done in time, and will not be.",
+             "Send it again."},
+};
+
+}  // namespace
+
+std::span<const ErrorRow> error_table() { return kTable; }
+
+const ErrorRow& row_of(ErrorKind kind) {
+  const ErrorRow& row = kTable.at(static_cast<std::size_t>(kind));
+  CHECK(row.kind == kind);  // The table is in the order of the kinds.
+  return row;
+}
+
+std::string_view grpc_status_name(uint8_t grpc_status) {
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+      "DATA_LOSS", "UNAUTHENTICATED"};
+  return kNames.at(grpc_status);
+}
+
+std::string errors_markdown() {
+  std::string out =
+      "# Errors\n\n"
+      "Every error has one shape. REST: the status below and `{\"error\":\"<a "
+      "sentence>\",\"code\":\"<code>\","
+      "\"field\":\"<the field at fault>\"}`;\n"
+      "`field` is there when a field is at fault. gRPC: the status below, the sentence as its message, and "
+      "the "
+      "trailing metadata\n"
+      "`gpusched-code` and `gpusched-field`. Codes are stable; sentences may change. With 429 and 503 comes "
+      "`Retry-After` in seconds\n"
+      "when it is known how long to wait.\n\n"
+      "This page is generated from `src/api/errors.cc`; a test compares the two.\n\n"
+      "| code | HTTP | gRPC | what it means | what to do |\n|---|---|---|---|---|\n";
+  for (const ErrorRow& row : kTable) {
+    out.append("| `").append(row.code).append("` | ").append(std::to_string(row.http_status)).append(" | ");
+    out.append(grpc_status_name(row.grpc_status)).append(" | ").append(row.meaning).append(" | ");
+    out.append(row.what_to_do).append(" |\n");
+  }
+  return out;
+}
+
+ErrorKind kind_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return kInvalidArgument;
+    case ErrorCode::kNotFound:
+      return kNotFound;
+    case ErrorCode::kAlreadyExists:
+      return kAlreadyExists;
+    case ErrorCode::kPermissionDenied:
+      return kPermissionDenied;
+    case ErrorCode::kUnauthenticated:
+      return kUnauthenticated;
+    case ErrorCode::kTooLarge:
+      return kTooLarge;
+    case ErrorCode::kUnavailable:
+      return kUnavailable;
+    case ErrorCode::kStorageFull:
+      return kStorageFull;
+    case ErrorCode::kTimeout:
+      return kTimeout;
+    case ErrorCode::kOutcomeUnknown:
+      return kOutcomeUnknown;
+    case ErrorCode::kLocked:
+      return kConflict;
+    case ErrorCode::kIo:
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kVersion:
+    case ErrorCode::kInternal:
+      return kInternal;
+  }
+  UNREACHABLE();
+}
+
+ApiError to_api_error(const Error& error) {
+  ApiError shown{kind_of(error.code), error.message, error.field};
+  if (row_of(shown.kind).http_status == 503) shown.retry_after = seconds(1);
+  return shown;
+}
+
+std::string error_json(const ApiError& error) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("error", error.message).field("code", row_of(error.kind).code);
+  if (!error.field.empty()) json.field("field", error.field);
+  json.end_object();
+  return out;
+}
+
+}  // namespace gpusched::api

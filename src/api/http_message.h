@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace gpusched::api {
+
+enum class HttpMethod : uint8_t { kGet, kHead, kPost, kPut, kDelete, kPatch, kOptions, kOther };
+
+std::string_view to_string(HttpMethod method);
+
+/// One request as it came; nothing but the header's syntax is checked.
+struct HttpRequest {
+  HttpMethod method = HttpMethod::kOther;
+  std::string path;   ///< Still percent-encoded; starts with '/' unless it is "*".
+  std::string query;  ///< What follows the '?', still encoded.
+  std::string body;
+  std::string peer;  ///< The client's address, without port.
+  std::string authorization, idempotency_key, origin, accept, content_type;
+  std::string cors_method, cors_headers;  ///< Access-Control-Request-Method and -Headers.
+};
+
+/// One answer. Content-Length, Connection and Date are the server's to add.
+struct HttpResponse {
+  int status = 200;
+  std::string body = {};
+  std::string_view content_type = "application/json";                  ///< Of static storage.
+  std::vector<std::pair<std::string_view, std::string>> headers = {};  ///< Names of static storage.
+};
+
+/// The phrase behind a status; "Unknown" for one that we never send.
+std::string_view reason_phrase(int status);
+
+/// Decodes %XX; nothing when an escape is broken or makes a NUL. `plus_is_space` as in queries.
+std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space);
+
+/// The decoded parameters of a query string, in order; nothing when an escape is broken.
+using QueryParameters = std::vector<std::pair<std::string, std::string>>;
+std::optional<QueryParameters> parse_query(std::string_view query);
+
+}  // namespace gpusched::api
