@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "journal/record_format.h"
 
 namespace gpusched {
 namespace {
@@ -89,7 +90,9 @@ Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
                             ", this program knows up to " + std::to_string(kSnapshotFormatVersion) +
                             ": start the newer version on this folder"};
   }
-  if (load<uint32_t>(block, 12) != kChunkBytes) return corrupt("the header is damaged");
+  if (load<uint32_t>(block, 12) != kChunkBytes || !all_zero(block.substr(kHeaderUsed))) {
+    return corrupt("the header is damaged");
+  }
   Layout layout;
   layout.info = {.last_sequence = load<uint64_t>(block, 16),
                  .last_position = load<uint64_t>(block, 24),
