@@ -78,7 +78,14 @@ class ByteReader {
     const uint64_t value = varint();
     return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
   }
-  /// A view into the input: valid as long as the input is.
+  /// The next `size` bytes, as a view into the input: valid as long as the input is.
+  std::string_view take(std::size_t size) {
+    if (size > in_.size()) return fail(), std::string_view{};
+    const std::string_view value = in_.substr(0, size);
+    in_.remove_prefix(size);
+    return value;
+  }
+  /// Length and bytes, likewise.
   std::string_view bytes() {
     const uint64_t size = varint();
     if (size > in_.size()) return fail(), std::string_view{};

@@ -2,8 +2,10 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/blob.h"
@@ -24,6 +26,29 @@
 /// neither stored nor hashed, so a new field leaves old bytes and old digests as they are.
 namespace gpusched {
 
+/// A value that lives apart, so that a rare large struct does not widen a variant. Never empty.
+template <typename T>
+class Boxed {
+ public:
+  Boxed() : value_(std::make_unique<T>()) {}
+  Boxed(T value) : value_(std::make_unique<T>(std::move(value))) {}  // NOLINT(google-explicit-constructor)
+  Boxed(const Boxed& other) : value_(std::make_unique<T>(*other)) {}
+  Boxed(Boxed&& other) noexcept = default;
+  Boxed& operator=(Boxed other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  ~Boxed() = default;
+
+  const T& operator*() const { return *value_; }
+  T& operator*() { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  T* operator->() { return value_.get(); }
+
+ private:
+  std::unique_ptr<T> value_;
+};
+
 namespace fields_detail {
 struct AnyVisit {
   template <typename T>
@@ -38,6 +63,11 @@ template <typename T>
 inline constexpr bool kIsId = false;
 template <typename Tag>
 inline constexpr bool kIsId<Id<Tag>> = true;
+
+template <typename T>
+inline constexpr bool kIsBoxed = false;
+template <typename T>
+inline constexpr bool kIsBoxed<Boxed<T>> = true;
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -60,7 +90,7 @@ class HashVisitor {
   static bool is_zero(const T& value) {
     if constexpr (std::is_same_v<T, std::string> || kIsVector<T> || std::is_same_v<T, Blob>) {
       return value.empty();
-    } else if constexpr (HasFields<T>) {
+    } else if constexpr (HasFields<T> || kIsBoxed<T>) {
       return false;
     } else {
       return value == T{};
@@ -81,6 +111,8 @@ class HashVisitor {
       digest_.mix(value.value);
     } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, Duration>) {
       digest_.mix(static_cast<uint64_t>(value.ns));
+    } else if constexpr (kIsBoxed<T>) {
+      mix(*value);
     } else if constexpr (HasFields<T>) {
       T::fields(value, *this);
       digest_.mix(uint64_t{0});  // The struct's end.

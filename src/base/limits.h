@@ -38,7 +38,7 @@ inline constexpr int64_t kRequestKeysMax = 1'000'000;  ///< Over all tenants; th
 
 // Cycles.
 inline constexpr uint32_t kPlacementsPerSlice = 256;   ///< One CommitPlan; keeps a slice under 2 ms.
-inline constexpr uint32_t kClassesPerSlice = 256;      ///< Blocked classes looked at in one slice.
+inline constexpr uint64_t kNodeVisitsPerSlice = 60'000;  ///< Nodes looked at in one slice, about 1 ms.
 inline constexpr uint32_t kCandidatesMax = 64;         ///< Nodes scored for one placement.
 inline constexpr uint32_t kForgottenPerCommand = 256;  ///< Retention work of one AdvanceTime.
 
@@ -46,6 +46,11 @@ inline constexpr uint32_t kForgottenPerCommand = 256;  ///< Retention work of on
 inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
 inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
+
+/// How long after a job's maximum runtime the engine steps in when its node did not.
+inline constexpr Duration kRuntimeSlack = seconds(5);
+/// Beyond a job's own limit without contact, until its shim has certainly ended it: grace, drift, polling.
+inline constexpr Duration kContactSlack = seconds(60);
 
 // Fence.
 inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the device is quarantined.

@@ -65,6 +65,7 @@ struct Node {
   std::string version;
   NodeState state = NodeState::kReady;
   Time state_since;
+  Time silent_since;  ///< Since when it is not ready without a word from it.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::vector<Device> devices;
@@ -88,6 +89,7 @@ struct Node {
     visit(8, "cpu_milli", self.cpu_milli);
     visit(9, "memory_mb", self.memory_mb);
     visit(10, "devices", self.devices);
+    visit(11, "silent_since", self.silent_since);
   }
 };
 

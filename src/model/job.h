@@ -104,6 +104,8 @@ struct Member {
   NodeId node;
   uint64_t device_mask = 0;
   uint32_t part = 0;
+  int32_t cpu_milli = 0;
+  int64_t memory_mb = 0;
   MemberState state = MemberState::kPlaced;
   Outcome outcome;  ///< When ended.
 
@@ -112,8 +114,10 @@ struct Member {
     visit(1, "node", self.node);
     visit(2, "device_mask", self.device_mask);
     visit(3, "part", self.part);
-    visit(4, "state", self.state);
-    visit(5, "outcome", self.outcome);
+    visit(4, "cpu_milli", self.cpu_milli);
+    visit(5, "memory_mb", self.memory_mb);
+    visit(6, "state", self.state);
+    visit(7, "outcome", self.outcome);
   }
 };
 

@@ -14,6 +14,25 @@ namespace gpusched {
 /// All jobs, by id: records in stable places, found by hash, walked in id order. Not thread-safe.
 class JobTable {
  public:
+  JobTable() = default;
+  JobTable(JobTable&&) noexcept = default;
+  JobTable& operator=(JobTable&&) noexcept = default;
+  /// A copy of its own; the jobs' specifications are shared.
+  JobTable clone() const {
+    JobTable copy;
+    copy.chunks_.reserve(chunks_.size());
+    for (const auto& chunk : chunks_) {
+      copy.chunks_.push_back(std::make_unique<Job[]>(kChunk));
+      std::copy(chunk.get(), chunk.get() + kChunk, copy.chunks_.back().get());
+    }
+    copy.unused_ = unused_;
+    copy.free_ = free_;
+    copy.slots_ = slots_;
+    copy.ids_ = ids_;
+    copy.erased_ = erased_;
+    return copy;
+  }
+
   /// Adds a job; ids must ascend. The reference stays valid until the job is erased.
   Job& insert(Job job) {
     CHECK(ids_.empty() || job.id > ids_.back());

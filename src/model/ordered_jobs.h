@@ -27,10 +27,6 @@ struct OrderKey {
 /// in line by summing block sizes. Not thread-safe.
 class OrderedJobs {
  public:
-  OrderedJobs() = default;
-  OrderedJobs(OrderedJobs&&) noexcept = default;
-  OrderedJobs& operator=(OrderedJobs&&) noexcept = default;
-
   /// `key` must not be in line yet.
   void insert(const OrderKey& key);
   /// `key` must be in line.

@@ -12,6 +12,33 @@ State::State() {
   add_tenant(Tenant{.id = kDefaultTenant, .name = "default"});
 }
 
+State State::clone() const {
+  State copy;
+  copy.config = config;
+  copy.last = last;
+  copy.digest = digest;
+  copy.tenants = tenants;
+  copy.device_classes = device_classes;
+  copy.nodes = nodes;
+  copy.jobs = jobs.clone();
+  copy.attempts = attempts;
+  copy.requests = requests;
+  copy.finished = finished;
+  copy.classes = classes;
+  copy.line = line;
+  copy.timers = timers;
+  std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
+  copy.pending_backoff = pending_backoff;
+  copy.class_by_hash_ = class_by_hash_;
+  copy.free_classes_ = free_classes_;
+  copy.node_by_name_ = node_by_name_;
+  copy.node_by_id_ = node_by_id_;
+  copy.tenant_by_name_ = tenant_by_name_;
+  copy.request_by_hash_ = request_by_hash_;
+  copy.requests_forgotten_ = requests_forgotten_;
+  return copy;
+}
+
 const Tenant* State::find_tenant(TenantId id) const {
   const auto it = tenants.find(id);
   return it == tenants.end() ? nullptr : &it->second;
@@ -96,6 +123,11 @@ Tenant& State::add_tenant(Tenant tenant) {
   const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
   CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.
   return it->second;
+}
+
+void State::rename_tenant(Tenant& tenant, const std::string& name) {
+  tenant.name = name;
+  tenant_by_name_[name] = tenant.id;
 }
 
 uint32_t State::acquire_class(TenantId tenant, const std::vector<Part>& parts) {
@@ -195,6 +227,15 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   }
 }
 
+void State::requeue(Job& job, Time not_before) {
+  CHECK(not_before.valid());
+  move_job(job, JobState::kPending, JobReason::kBackoff);
+  ++find_tenant(job.tenant)->waiting;
+  ++pending_backoff;
+  job.not_before = not_before;
+  timers.insert(Timer{.due = not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
+}
+
 void State::end_backoff(Job& job) {
   CHECK(job.state == JobState::kPending);
   CHECK(job.not_before.valid());
@@ -226,11 +267,8 @@ void State::hold_member(const Attempt& attempt, uint32_t member) {
   const Member& held = attempt.members[member];
   Node* node = find_node(held.node);
   CHECK(node != nullptr);
-  const Job* job = jobs.find(attempt.job);
-  CHECK(job != nullptr);
-  const Part& part = class_of(*job).parts[held.part];
-  node->cpu_milli_used += part.cpu_milli;
-  node->memory_mb_used += part.memory_mb;
+  node->cpu_milli_used += held.cpu_milli;
+  node->memory_mb_used += held.memory_mb;
   const AttemptKey key = attempt.key(member);
   const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
   CHECK(place == node->attempts.end() || *place != key);
@@ -241,11 +279,8 @@ void State::unhold_member(const Attempt& attempt, uint32_t member) {
   const Member& held = attempt.members[member];
   Node* node = find_node(held.node);
   CHECK(node != nullptr);
-  const Job* job = jobs.find(attempt.job);
-  CHECK(job != nullptr);
-  const Part& part = class_of(*job).parts[held.part];
-  node->cpu_milli_used -= part.cpu_milli;
-  node->memory_mb_used -= part.memory_mb;
+  node->cpu_milli_used -= held.cpu_milli;
+  node->memory_mb_used -= held.memory_mb;
   CHECK(node->cpu_milli_used >= 0);
   CHECK(node->memory_mb_used >= 0);
   const AttemptKey key = attempt.key(member);

@@ -39,6 +39,8 @@ struct State {
   State();
   State(State&&) noexcept = default;
   State& operator=(State&&) noexcept = default;
+  /// A copy of its own, for the observer; specifications are shared.
+  State clone() const;
 
   EngineConfig config;
   Stamp last;     ///< Of the newest command.
@@ -85,9 +87,11 @@ struct State {
   void release_class(uint32_t job_class);
   Job& add_job(Job job);
   void remove_job(JobId id);
-  /// Moves the job to `to`, keeping line, counts and the finished list true. `not_before` of a job that goes
-  /// back to pending must be set before.
+  void rename_tenant(Tenant& tenant, const std::string& name);
+  /// Moves the job on to `to`, not back to pending, keeping line, counts and the finished list true.
   void move_job(Job& job, JobState to, JobReason reason);
+  /// Back to pending, out of line until `not_before`.
+  void requeue(Job& job, Time not_before);
   /// Puts a job whose back-off is over in line.
   void end_backoff(Job& job);
   Attempt& add_attempt(Attempt attempt);

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "engine/commands.h"
+
+namespace gpusched {
+
+/// A journal record's payload: the commands that became durable together, with the one time they share.
+/// Commands keep their sequence numbers by their order; see `sequence_count`.
+struct CommandGroup {
+  Time at;
+  std::vector<Command> commands;
+};
+
+/// Builds a payload command by command, so that a command's bytes are made once.
+class GroupEncoder {
+ public:
+  /// Forgets everything; the next payload has this time.
+  void begin(Time at);
+  void add(const Command& command);
+  uint32_t command_count() const { return count_; }
+  /// Valid until the next call of any other member.
+  std::string_view payload() const { return bytes_; }
+  /// Takes the payload out; `begin` must follow.
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+  uint32_t count_ = 0;
+};
+
+/// Untrusted bytes end here: kCorrupt for what no encoder wrote, kVersion for a command of a newer version.
+/// Enumerators and amounts inside commands are checked; ids are not, `decide` answers for them.
+Result<CommandGroup> decode_group(std::string_view payload);
+
+/// The group as one line of JSON, for `journal dump`.
+std::string dump_group(const CommandGroup& group);
+
+}  // namespace gpusched

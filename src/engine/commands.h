@@ -1,0 +1,390 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/blob.h"
+#include "base/fields.h"
+#include "model/types.h"
+
+/// Everything that can be asked of the engine. Commands are journaled as they are: a field's number and
+/// meaning, and a command's place in `Command`, are for ever.
+namespace gpusched {
+
+/// Journals what `decide` depends on. Proposed at start when it differs from the state's.
+struct Configure {
+  EngineConfig config;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "config", self.config);
+  }
+};
+
+/// Lets timers fire, retention forget and keys expire, up to the command's own time.
+struct AdvanceTime {
+  uint32_t unused = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "unused", self.unused);
+  }
+};
+
+struct CreateTenant {
+  std::string name;
+  std::string email;
+  std::string organization;
+  TenantId parent;  ///< None: a root.
+  Limits limits;
+  int32_t priority_tier = 500;
+  int64_t weight_milli = 1000;
+  bool allow_preemption = false;
+  bool can_preempt_others = false;
+  std::string request_key;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.name);
+    visit(2, "email", self.email);
+    visit(3, "organization", self.organization);
+    visit(4, "parent", self.parent);
+    visit(5, "limits", self.limits);
+    visit(6, "priority_tier", self.priority_tier);
+    visit(7, "weight_milli", self.weight_milli);
+    visit(8, "allow_preemption", self.allow_preemption);
+    visit(9, "can_preempt_others", self.can_preempt_others);
+    visit(10, "request_key", self.request_key);
+  }
+};
+
+/// Which of UpdateTenant's fields are given.
+enum TenantField : uint32_t {
+  kTenantName = 1u << 0,
+  kTenantEmail = 1u << 1,
+  kTenantOrganization = 1u << 2,
+  kTenantMaxGpus = 1u << 3,
+  kTenantMaxGpuMemory = 1u << 4,
+  kTenantMaxCpu = 1u << 5,
+  kTenantMaxMemory = 1u << 6,
+  kTenantMaxJobs = 1u << 7,
+  kTenantPriorityTier = 1u << 8,
+  kTenantWeight = 1u << 9,
+  kTenantAllowPreemption = 1u << 10,
+  kTenantCanPreempt = 1u << 11,
+};
+
+/// Changes what `given` names. A new priority tier holds for jobs submitted after it.
+struct UpdateTenant {
+  TenantId tenant;
+  uint32_t given = 0;  ///< Of TenantField.
+  std::string name;
+  std::string email;
+  std::string organization;
+  Limits limits;
+  int32_t priority_tier = 0;
+  int64_t weight_milli = 0;
+  bool allow_preemption = false;
+  bool can_preempt_others = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "given", self.given);
+    visit(3, "name", self.name);
+    visit(4, "email", self.email);
+    visit(5, "organization", self.organization);
+    visit(6, "limits", self.limits);
+    visit(7, "priority_tier", self.priority_tier);
+    visit(8, "weight_milli", self.weight_milli);
+    visit(9, "allow_preemption", self.allow_preemption);
+    visit(10, "can_preempt_others", self.can_preempt_others);
+  }
+};
+
+/// Refused while the tenant has unfinished jobs or children.
+struct DeleteTenant {
+  TenantId tenant;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+  }
+};
+
+struct DeviceOffer {
+  std::string uuid;
+  std::string model;
+  int64_t memory_mb = 0;
+  DeviceCondition condition = DeviceCondition::kOk;
+  std::string detail;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "uuid", self.uuid);
+    visit(2, "model", self.model);
+    visit(3, "memory_mb", self.memory_mb);
+    visit(4, "condition", self.condition);
+    visit(5, "detail", self.detail);
+  }
+};
+
+/// An attempt that a registering agent knows.
+struct KnownAttempt {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  bool ended = false;        ///< Its AttemptEnded follows.
+  uint64_t device_mask = 0;  ///< What it was started with.
+
+  AttemptKey key() const { return {.job = job, .attempt = attempt, .member = member}; }
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "ended", self.ended);
+    visit(5, "device_mask", self.device_mask);
+  }
+};
+
+/// A node announces itself, for the first time or again. A new boot id proves its older attempts dead; with
+/// the same one, what it does not know of and the state has as running is lost.
+struct RegisterNode {
+  std::string name;
+  std::string instance;
+  std::string boot_id;
+  std::string version;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::vector<DeviceOffer> devices;
+  std::vector<KnownAttempt> attempts;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.name);
+    visit(2, "instance", self.instance);
+    visit(3, "boot_id", self.boot_id);
+    visit(4, "version", self.version);
+    visit(5, "cpu_milli", self.cpu_milli);
+    visit(6, "memory_mb", self.memory_mb);
+    visit(7, "devices", self.devices);
+    visit(8, "attempts", self.attempts);
+  }
+};
+
+/// The node was silent past its lease.
+struct NodeLeaseLost {
+  NodeId node;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+  }
+};
+
+/// A silent node is heard again on the stream it had.
+struct NodeLeaseBack {
+  NodeId node;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+  }
+};
+
+/// An operator's word that nothing runs on a silent node any more.
+struct ConfirmNodeDead {
+  NodeId node;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+  }
+};
+
+/// What the driver, or an operator, says of a device. An operator's kOk also ends a quarantine.
+struct SetDeviceCondition {
+  NodeId node;
+  uint32_t device = 0;
+  DeviceCondition condition = DeviceCondition::kOk;
+  std::string detail;
+  bool by_operator = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "condition", self.condition);
+    visit(4, "detail", self.detail);
+    visit(5, "by_operator", self.by_operator);
+  }
+};
+
+struct JobRequest {
+  int32_t priority = 0;
+  std::vector<Part> parts;
+  Duration max_runtime;
+  RetryPolicy retry;
+  bool require_feasible = false;
+  Blob spec;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "priority", self.priority);
+    visit(2, "parts", self.parts);
+    visit(3, "max_runtime", self.max_runtime);
+    visit(4, "retry", self.retry);
+    visit(5, "require_feasible", self.require_feasible);
+    visit(6, "spec", self.spec);
+  }
+};
+
+/// One job or a batch: all are accepted or none. Takes one sequence number a job; they are the jobs' ids.
+struct SubmitJobs {
+  TenantId tenant;
+  std::string request_key;
+  std::vector<JobRequest> jobs;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "request_key", self.request_key);
+    visit(3, "jobs", self.jobs);
+  }
+};
+
+/// A waiting job ends at once; a placed one is ended by its node.
+struct CancelJob {
+  JobId job;
+  TenantId tenant;  ///< Given: only if the job is this tenant's.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+  }
+};
+
+/// The devices of one node for one member, each in the generation that the planner saw.
+struct MemberPlacement {
+  NodeId node;
+  uint32_t part = 0;
+  uint64_t device_mask = 0;
+  std::vector<uint32_t> generations;  ///< In the order of the mask's bits.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "part", self.part);
+    visit(3, "device_mask", self.device_mask);
+    visit(4, "generations", self.generations);
+  }
+};
+
+/// What starts together or not at all.
+struct PlanGroup {
+  JobId job;
+  uint32_t attempt = 0;
+  std::vector<MemberPlacement> members;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "members", self.members);
+  }
+};
+
+/// What the planner chose. Only safety is checked again; a stale group is dropped whole.
+struct CommitPlan {
+  uint64_t based_on = 0;  ///< The newest sequence number that the planner had seen.
+  std::vector<PlanGroup> groups;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "based_on", self.based_on);
+    visit(2, "groups", self.groups);
+  }
+};
+
+struct AttemptStarted {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  NodeId node;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "node", self.node);
+  }
+};
+
+struct AttemptEnded {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  NodeId node;
+  Outcome outcome;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "node", self.node);
+    visit(5, "outcome", self.outcome);
+  }
+};
+
+/// The node saw no process on the device and its memory at its baseline.
+struct DeviceReleased {
+  NodeId node;
+  uint32_t device = 0;
+  uint32_t generation = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "generation", self.generation);
+  }
+};
+
+/// The device is still not empty. Past the drain limit it is quarantined with this evidence.
+struct DeviceStillBusy {
+  NodeId node;
+  uint32_t device = 0;
+  uint32_t generation = 0;
+  std::string evidence;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "generation", self.generation);
+    visit(4, "evidence", self.evidence);
+  }
+};
+
+/// A command's index here is its tag in the journal: append only.
+using Command =
+    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy>;
+
+/// How many sequence numbers the command takes. At least one.
+uint32_t sequence_count(const Command& command);
+
+/// A command's name for logs and dumps.
+std::string_view name_of(const Command& command);
+
+/// True for what must wait while the disk is full: it adds work. Ends, cancels and releases do not.
+bool is_new_work(const Command& command);
+
+}  // namespace gpusched

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "engine/engine.h"
+
+/// The rules of `decide`, one function a command. Internal to the engine. Each appends events or answers a
+/// rejection, in the order in which the checks stand.
+namespace gpusched::rules {
+
+using Answer = Applied;
+
+inline Applied reject(RejectionCode code) { return {.rejection = Rejection{.code = code}}; }
+inline Applied reject(const Rejection& rejection) { return {.rejection = rejection}; }
+inline Applied accept() { return {}; }
+
+Applied configure(const State& state, const Configure& command, Events& events);
+Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events);
+Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events);
+Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events);
+
+Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
+Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
+
+Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events);
+Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events);
+Applied node_lease_back(const State& state, const NodeLeaseBack& command, Stamp stamp, Events& events);
+Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, Stamp stamp, Events& events);
+Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events);
+Applied device_released(const State& state, const DeviceReleased& command, Events& events);
+Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events);
+
+/// One group of a plan: an event, or nothing when it is stale.
+bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events);
+Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events);
+Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp stamp, Events& events);
+
+/// The next thing that is due at `now`: its events, or false when nothing is.
+bool next_due(const State& state, Time now, Events& events);
+
+/// One member is over: its end, and what that means for its job.
+void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
+                bool devices_free, Time at, Events& events);
+/// A job's attempt is over or given up: finished, or pending again.
+void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
+              Events& events);
+
+/// The tenant or ancestor whose limit `wanted` on top of `with_usage ? usage : nothing` would break.
+std::optional<Rejection> over_quota(const State& state, TenantId tenant, const Amount& wanted,
+                                    bool with_usage);
+
+}  // namespace gpusched::rules

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/limits.h"
+#include "engine/decide.h"
+
+namespace gpusched::rules {
+namespace {
+
+/// The devices are there, free, of one class, in the generation that the planner saw, and large enough.
+bool devices_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement) {
+  const int count = std::popcount(placement.device_mask);
+  if (count != part.gpu_count) return false;
+  if (placement.generations.size() != static_cast<std::size_t>(count)) return false;
+  if ((placement.device_mask & ~node.free_mask) != 0) return false;
+  std::size_t at = 0;
+  std::optional<uint32_t> device_class;
+  for (uint64_t rest = placement.device_mask; rest != 0; rest &= rest - 1, ++at) {
+    const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
+    if (device.generation != placement.generations[at]) return false;
+    if (device_class.has_value() && *device_class != device.device_class) return false;
+    device_class = device.device_class;
+  }
+  if (!device_class.has_value()) return true;
+  const DeviceClass& kind = state.device_classes[*device_class];
+  return kind.memory_mb >= part.gpu_memory_mb;
+}
+
+bool member_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
+                 std::size_t index) {
+  const MemberPlacement& placement = group.members[index];
+  const Node* node = state.find_node(placement.node);
+  if (node == nullptr || node->state != NodeState::kReady) return false;
+  if (placement.part >= parts.size()) return false;
+  if (!devices_fit(state, *node, parts[placement.part], placement)) return false;
+  // What the group's members on this node need together.
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::size_t attempts = node->attempts.size();
+  for (std::size_t other = 0; other < group.members.size(); ++other) {
+    if (group.members[other].node != placement.node) continue;
+    if (group.members[other].part >= parts.size()) return false;
+    if (other != index && (group.members[other].device_mask & placement.device_mask) != 0) return false;
+    cpu_milli += parts[group.members[other].part].cpu_milli;
+    memory_mb += parts[group.members[other].part].memory_mb;
+    ++attempts;
+  }
+  return node->cpu_milli_used + cpu_milli <= node->cpu_milli &&
+         node->memory_mb_used + memory_mb <= node->memory_mb && attempts <= limits::kAttemptsPerNodeMax;
+}
+
+bool whole(const PlanGroup& group, const std::vector<Part>& parts) {
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    const auto count = std::count_if(group.members.begin(), group.members.end(),
+                                     [&](const MemberPlacement& member) { return member.part == part; });
+    if (count != parts[part].member_count) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events) {
+  const Job* job = state.jobs.find(group.job);
+  if (job == nullptr || !job->waits_in_line()) return false;
+  if (group.attempt != job->attempt_count + 1) return false;
+  const std::vector<Part>& parts = state.class_of(*job).parts;
+  if (!whole(group, parts)) return false;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (!member_fits(state, group, parts, i)) return false;
+  }
+  if (over_quota(state, job->tenant, total_of(parts), true)) return false;
+  AttemptPlaced placed{.job = group.job, .attempt = group.attempt, .members = {}, .at = stamp.at};
+  placed.members.reserve(group.members.size());
+  for (const MemberPlacement& member : group.members) {
+    const Part& part = parts[member.part];
+    placed.members.push_back(Member{.node = member.node,
+                                    .device_mask = member.device_mask,
+                                    .part = member.part,
+                                    .cpu_milli = part.cpu_milli,
+                                    .memory_mb = part.memory_mb});
+  }
+  events.push_back(std::move(placed));
+  return true;
+}
+
+Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events) {
+  const Attempt* attempt = state.find_attempt(command.job, command.attempt);
+  if (attempt == nullptr || command.member >= attempt->members.size())
+    return reject(RejectionCode::kAttemptNotFound);
+  const Member& member = attempt->members[command.member];
+  if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
+  if (member.state != MemberState::kPlaced) return accept();  // Said again.
+  events.push_back(MemberStarted{
+      .job = command.job, .attempt = command.attempt, .member = command.member, .at = stamp.at});
+  return accept();
+}
+
+Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp stamp, Events& events) {
+  const Attempt* attempt = state.find_attempt(command.job, command.attempt);
+  if (attempt == nullptr || command.member >= attempt->members.size())
+    return reject(RejectionCode::kAttemptNotFound);
+  const Member& member = attempt->members[command.member];
+  if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
+  if (member.state == MemberState::kEnded) return accept();
+  end_member(state, *attempt, command.member, command.outcome, false, stamp.at, events);
+  return accept();
+}
+
+void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
+                bool devices_free, Time at, Events& events) {
+  uint32_t others = 0;
+  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+    if (i != member && attempt.members[i].state != MemberState::kEnded) ++others;
+  }
+  events.push_back(MemberEnded{.job = attempt.job,
+                               .attempt = attempt.number,
+                               .member = member,
+                               .outcome = outcome,
+                               .last = others == 0,
+                               .devices_free = devices_free,
+                               .at = at});
+  if (others > 0 || attempt.abandoned) return;
+  const Job* job = state.jobs.find(attempt.job);
+  CHECK(job != nullptr);
+  CHECK(job->attempt_count == attempt.number);
+  conclude(state, *job, attempt.stop, outcome, at, events);
+}
+
+}  // namespace gpusched::rules

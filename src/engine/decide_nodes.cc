@@ -1,0 +1,186 @@
+#include <algorithm>
+
+#include "base/limits.h"
+#include "engine/decide.h"
+
+namespace gpusched::rules {
+namespace {
+
+/// How many kinds of device there would be with the offer's.
+std::size_t device_classes_with(const State& state, const RegisterNode& command) {
+  std::vector<DeviceClass> classes = state.device_classes;
+  for (const DeviceOffer& offer : command.devices) {
+    const DeviceClass kind{.model = offer.model, .memory_mb = offer.memory_mb};
+    if (std::find(classes.begin(), classes.end(), kind) == classes.end()) classes.push_back(kind);
+  }
+  return classes.size();
+}
+
+/// The node's slots with the offer's unknown devices behind them.
+std::size_t slots_with(const Node* node, const RegisterNode& command) {
+  std::size_t slots = node == nullptr ? 0 : node->devices.size();
+  for (const DeviceOffer& offer : command.devices) {
+    const bool known = node != nullptr && std::any_of(node->devices.begin(), node->devices.end(),
+                                                      [&](const Device& d) { return d.uuid == offer.uuid; });
+    if (!known) ++slots;
+  }
+  return slots;
+}
+
+/// Everything that the node held is certainly over: its attempts end, its devices are free.
+void end_everything(const State& state, const Node& node, std::string_view detail, Time at, Events& events) {
+  for (const AttemptKey& key : node.attempts) {
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    CHECK(attempt != nullptr);
+    const Outcome lost{.cause = EndCause::kNodeLost, .detail = std::string(detail)};
+    end_member(state, *attempt, key.member, lost, true, at, events);
+  }
+  for (uint32_t i = 0; i < node.devices.size(); ++i) {
+    const DeviceState device = node.devices[i].state;
+    if (device == DeviceState::kDraining || device == DeviceState::kQuarantined) {
+      events.push_back(DeviceFreed{.node = node.id, .device = i});
+    }
+  }
+}
+
+/// The same boot: what runs by the state but not by the agent is lost.
+void end_forgotten(const State& state, const Node& node, const RegisterNode& command, Time at,
+                   Events& events) {
+  for (const AttemptKey& key : node.attempts) {
+    const bool known = std::any_of(command.attempts.begin(), command.attempts.end(),
+                                   [&](const KnownAttempt& attempt) { return attempt.key() == key; });
+    if (known) continue;
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    CHECK(attempt != nullptr);
+    // A member that was only placed is ordered again; its order may never have arrived.
+    if (attempt->members[key.member].state != MemberState::kRunning) continue;
+    const Outcome lost{.cause = EndCause::kShimLost, .detail = "the agent no longer knows the attempt"};
+    end_member(state, *attempt, key.member, lost, false, at, events);
+  }
+}
+
+/// What the agent runs and the state does not know occupies its devices.
+void occupy_unknown(const State& state, const RegisterNode& command, NodeId node, std::size_t slots, Time at,
+                    Events& events) {
+  const Node* known_node = state.find_node(node);
+  for (const KnownAttempt& known : command.attempts) {
+    if (known.ended || state.find_attempt(known.job, known.attempt) != nullptr) continue;
+    for (uint32_t i = 0; i < slots && i < limits::kDevicesPerNodeMax; ++i) {
+      if (((known.device_mask >> i) & 1) == 0) continue;
+      const bool draining = known_node != nullptr && i < known_node->devices.size() &&
+                            known_node->devices[i].state != DeviceState::kFree;
+      if (!draining) events.push_back(DeviceOccupied{.node = node, .device = i, .at = at});
+    }
+  }
+}
+
+bool holds_something(const Node& node) {
+  if (!node.attempts.empty()) return true;
+  return std::any_of(node.devices.begin(), node.devices.end(),
+                     [](const Device& device) { return device.state != DeviceState::kFree; });
+}
+
+}  // namespace
+
+Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events) {
+  const Node* node = state.find_node_named(command.name);
+  const bool moved = node != nullptr && node->instance != command.instance;
+  if (moved && node->state != NodeState::kDead) {
+    if (node->state == NodeState::kReady || holds_something(*node))
+      return reject(RejectionCode::kNodeNameTaken);
+  }
+  if (node == nullptr && state.nodes.size() >= limits::kNodesMax) return reject(RejectionCode::kNodeLimit);
+  const std::size_t slots = slots_with(node, command);
+  if (slots > limits::kDevicesPerNodeMax) return reject(RejectionCode::kNodeLimit);
+  if (device_classes_with(state, command) > limits::kDeviceClassesMax)
+    return reject(RejectionCode::kNodeLimit);
+
+  const bool rebooted = node != nullptr && (moved || node->boot_id != command.boot_id);
+  if (node != nullptr) {
+    if (rebooted) {
+      end_everything(state, *node, "the node restarted", stamp.at, events);
+    } else {
+      end_forgotten(state, *node, command, stamp.at, events);
+    }
+  }
+  const NodeId id = node == nullptr ? NodeId{stamp.sequence} : node->id;
+  NodeRegistered registered{.node = id, .rebooted = rebooted, .offer = command, .at = stamp.at};
+  registered.offer->attempts.clear();
+  events.push_back(std::move(registered));
+  if (!rebooted) occupy_unknown(state, command, id, slots, stamp.at, events);
+  return {.rejection = {}, .first_id = id.value, .id_count = 1};
+}
+
+Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (node->state != NodeState::kReady) return accept();
+  events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kUnreachable, .at = stamp.at});
+  return accept();
+}
+
+Applied node_lease_back(const State& state, const NodeLeaseBack& command, Stamp stamp, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  // A node that was declared dead must register: what it runs is unknown.
+  if (node->state == NodeState::kDead) return reject(RejectionCode::kStale);
+  if (node->state == NodeState::kReady) return accept();
+  events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kReady, .at = stamp.at});
+  return accept();
+}
+
+Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, Stamp stamp, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (node->state == NodeState::kReady) return reject(RejectionCode::kNodeAlive);
+  if (node->state == NodeState::kDead) return accept();
+  end_everything(state, *node, "an operator confirmed the node dead", stamp.at, events);
+  events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kDead, .at = stamp.at});
+  return accept();
+}
+
+Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
+  const Device& device = node->devices[command.device];
+  if (device.condition != command.condition || device.detail != command.detail) {
+    events.push_back(DeviceConditionChanged{.node = command.node,
+                                            .device = command.device,
+                                            .condition = command.condition,
+                                            .detail = command.detail});
+  }
+  const bool lift = command.by_operator && command.condition == DeviceCondition::kOk;
+  if (lift && device.state == DeviceState::kQuarantined) {
+    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
+  }
+  return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
+}
+
+Applied device_released(const State& state, const DeviceReleased& command, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
+  const Device& device = node->devices[command.device];
+  if (device.generation != command.generation) return reject(RejectionCode::kStale);
+  if (device.state != DeviceState::kDraining && device.state != DeviceState::kQuarantined) {
+    return reject(RejectionCode::kStale);
+  }
+  events.push_back(DeviceFreed{.node = command.node, .device = command.device});
+  return accept();
+}
+
+Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
+  const Device& device = node->devices[command.device];
+  if (device.generation != command.generation) return reject(RejectionCode::kStale);
+  if (device.state != DeviceState::kDraining) return accept();
+  if (stamp.at - device.draining_since < state.config.drain_limit) return accept();
+  events.push_back(
+      DeviceQuarantined{.node = command.node, .device = command.device, .evidence = command.evidence});
+  return accept();
+}
+
+}  // namespace gpusched::rules

@@ -1,0 +1,86 @@
+#include "engine/engine.h"
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/decide.h"
+
+namespace gpusched {
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+void evolve_from(State& state, const Events& events, std::size_t begin) {
+  for (std::size_t i = begin; i < events.size(); ++i) evolve(state, events[i]);
+}
+
+}  // namespace
+
+Applied decide(const State& state, const Command& command, Stamp stamp, Events& events) {
+  return std::visit(
+      Overloaded{
+          [&](const Configure& c) { return rules::configure(state, c, events); },
+          [&](const AdvanceTime&) {
+            rules::next_due(state, stamp.at, events);
+            return Applied{};
+          },
+          [&](const CreateTenant& c) { return rules::create_tenant(state, c, stamp, events); },
+          [&](const UpdateTenant& c) { return rules::update_tenant(state, c, stamp, events); },
+          [&](const DeleteTenant& c) { return rules::delete_tenant(state, c, stamp, events); },
+          [&](const RegisterNode& c) { return rules::register_node(state, c, stamp, events); },
+          [&](const NodeLeaseLost& c) { return rules::node_lease_lost(state, c, stamp, events); },
+          [&](const NodeLeaseBack& c) { return rules::node_lease_back(state, c, stamp, events); },
+          [&](const ConfirmNodeDead& c) { return rules::confirm_node_dead(state, c, stamp, events); },
+          [&](const SetDeviceCondition& c) { return rules::set_device_condition(state, c, events); },
+          [&](const SubmitJobs& c) { return rules::submit_jobs(state, c, stamp, events); },
+          [&](const CancelJob& c) { return rules::cancel_job(state, c, stamp, events); },
+          [&](const CommitPlan& c) {
+            for (const PlanGroup& group : c.groups) rules::plan_group(state, group, stamp, events);
+            return Applied{};
+          },
+          [&](const AttemptStarted& c) { return rules::attempt_started(state, c, stamp, events); },
+          [&](const AttemptEnded& c) { return rules::attempt_ended(state, c, stamp, events); },
+          [&](const DeviceReleased& c) { return rules::device_released(state, c, events); },
+          [&](const DeviceStillBusy& c) { return rules::device_still_busy(state, c, stamp, events); },
+      },
+      command);
+}
+
+Applied apply(State& state, const Command& command, Stamp stamp, Events& events) {
+  CHECK(stamp.sequence == state.last.sequence + 1);
+  CHECK(stamp.at >= state.last.at);
+  std::size_t begin = events.size();
+  Applied applied;
+  if (const auto* plan = std::get_if<CommitPlan>(&command)) {
+    // Group after group, so that two that each fit but not together do not both start.
+    for (const PlanGroup& group : plan->groups) {
+      if (!rules::plan_group(state, group, stamp, events)) continue;
+      evolve_from(state, events, begin);
+      begin = events.size();
+    }
+  } else if (std::holds_alternative<AdvanceTime>(command)) {
+    // One thing after the other, so that each is decided on the state that the one before left.
+    for (uint32_t i = 0; i < limits::kForgottenPerCommand && rules::next_due(state, stamp.at, events); ++i) {
+      evolve_from(state, events, begin);
+      begin = events.size();
+    }
+  } else {
+    applied = decide(state, command, stamp, events);
+    CHECK(!applied.rejection.has_value() || events.size() == begin);
+    evolve_from(state, events, begin);
+  }
+  state.last = {.sequence = stamp.sequence + sequence_count(command) - 1, .at = stamp.at};
+  return applied;
+}
+
+void follow(State& state, const Event* events, std::size_t count, Stamp last) {
+  for (std::size_t i = 0; i < count; ++i) evolve(state, events[i]);
+  CHECK(last >= state.last);
+  state.last = last;
+}
+
+}  // namespace gpusched

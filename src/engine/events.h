@@ -1,0 +1,335 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/blob.h"
+#include "base/fields.h"
+#include "base/time.h"
+#include "engine/commands.h"
+#include "model/cluster.h"
+#include "model/job.h"
+#include "model/types.h"
+
+/// What happened. `decide` makes events, `evolve` applies them; each mixes itself into the running digest, so
+/// numbers and meanings are for ever, as for commands. An event is self-contained: the observer gets these
+/// and nothing else.
+namespace gpusched {
+
+struct Configured {
+  EngineConfig config;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "config", self.config);
+  }
+};
+
+struct TenantCreated {
+  Boxed<Tenant> tenant;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+  }
+};
+
+struct TenantUpdated {
+  Boxed<UpdateTenant> change;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "change", self.change);
+    visit(2, "at", self.at);
+  }
+};
+
+struct TenantDeleted {
+  TenantId tenant;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "at", self.at);
+  }
+};
+
+struct NodeRegistered {
+  NodeId node;
+  bool rebooted = false;      ///< Everything that it held before is free.
+  Boxed<RegisterNode> offer;  ///< Without its attempts.
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "rebooted", self.rebooted);
+    visit(3, "offer", self.offer);
+    visit(4, "at", self.at);
+  }
+};
+
+struct NodeStateChanged {
+  NodeId node;
+  NodeState to = NodeState::kReady;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "to", self.to);
+    visit(3, "at", self.at);
+  }
+};
+
+struct DeviceConditionChanged {
+  NodeId node;
+  uint32_t device = 0;
+  DeviceCondition condition = DeviceCondition::kOk;
+  std::string detail;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "condition", self.condition);
+    visit(4, "detail", self.detail);
+  }
+};
+
+struct JobSubmitted {
+  JobId job;
+  TenantId tenant;
+  JobRequest request;
+  int64_t order_key = 0;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+    visit(3, "request", self.request);
+    visit(4, "order_key", self.order_key);
+    visit(5, "at", self.at);
+  }
+};
+
+struct RequestRemembered {
+  Boxed<RememberedRequest> request;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "request", self.request);
+  }
+};
+
+struct OldestRequestForgotten {
+  uint32_t count = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "count", self.count);
+  }
+};
+
+/// The job is scheduled: its attempt holds its devices, CPU and memory from here on.
+struct AttemptPlaced {
+  JobId job;
+  uint32_t attempt = 0;
+  std::vector<Member> members;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "members", self.members);
+    visit(4, "at", self.at);
+  }
+};
+
+/// A member runs. With its last member the job is running.
+struct MemberStarted {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "at", self.at);
+  }
+};
+
+/// Its node is to end the attempt.
+struct StopRequested {
+  JobId job;
+  uint32_t attempt = 0;
+  StopReason reason = StopReason::kNone;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "reason", self.reason);
+  }
+};
+
+/// A member ended: its CPU and memory are free, its devices draining.
+struct MemberEnded {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  Outcome outcome;
+  bool last = false;          ///< The attempt is over with it.
+  bool devices_free = false;  ///< The node restarted or was confirmed dead: nothing is on them.
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "outcome", self.outcome);
+    visit(5, "last", self.last);
+    visit(6, "devices_free", self.devices_free);
+    visit(7, "at", self.at);
+  }
+};
+
+/// The job goes on without this attempt, which holds its devices until its node says otherwise.
+struct AttemptAbandoned {
+  JobId job;
+  uint32_t attempt = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+  }
+};
+
+/// The job is final.
+struct JobFinished {
+  JobId job;
+  JobState state = JobState::kFailed;
+  JobReason reason = JobReason::kNone;
+  Outcome outcome;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "state", self.state);
+    visit(3, "reason", self.reason);
+    visit(4, "outcome", self.outcome);
+    visit(5, "at", self.at);
+  }
+};
+
+/// The job is pending again and waits until `not_before`.
+struct JobRequeued {
+  JobId job;
+  Outcome outcome;  ///< Of the attempt that failed.
+  Time not_before;
+  bool by_exit_code = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "outcome", self.outcome);
+    visit(3, "not_before", self.not_before);
+    visit(4, "by_exit_code", self.by_exit_code);
+  }
+};
+
+struct BackoffEnded {
+  JobId job;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+  }
+};
+
+/// Finished jobs beyond their retention, from the oldest on.
+struct JobsForgotten {
+  uint32_t count = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "count", self.count);
+  }
+};
+
+/// The device is in the pool again, in a new generation.
+struct DeviceFreed {
+  NodeId node;
+  uint32_t device = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+  }
+};
+
+/// A device that an unknown attempt occupies leaves the pool until it is seen empty.
+struct DeviceOccupied {
+  NodeId node;
+  uint32_t device = 0;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "at", self.at);
+  }
+};
+
+struct DeviceQuarantined {
+  NodeId node;
+  uint32_t device = 0;
+  std::string evidence;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "evidence", self.evidence);
+  }
+};
+
+/// A timer that was due and had nothing to do any more.
+struct TimerDropped {
+  Time due;
+  uint32_t kind = 0;
+  uint64_t id = 0;
+  uint32_t extra = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "due", self.due);
+    visit(2, "kind", self.kind);
+    visit(3, "id", self.id);
+    visit(4, "extra", self.extra);
+  }
+};
+
+/// An event's index here is mixed into the digest: append only.
+using Event = std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered,
+                           NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
+                           OldestRequestForgotten, AttemptPlaced, MemberStarted, StopRequested, MemberEnded,
+                           AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten,
+                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped>;
+using Events = std::vector<Event>;
+
+}  // namespace gpusched

@@ -1,0 +1,350 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/engine.h"
+
+namespace gpusched {
+namespace {
+
+template <typename Visit>
+void for_each_bit(uint64_t mask, Visit&& visit) {
+  for (; mask != 0; mask &= mask - 1) visit(static_cast<uint32_t>(std::countr_zero(mask)));
+}
+
+Node& node_at(State& state, NodeId id) {
+  Node* node = state.find_node(id);
+  CHECK(node != nullptr);
+  return *node;
+}
+
+Job& job_at(State& state, JobId id) {
+  Job* job = state.jobs.find(id);
+  CHECK(job != nullptr);
+  return *job;
+}
+
+Device& device_at(Node& node, uint32_t index) {
+  CHECK(index < node.devices.size());
+  return node.devices[index];
+}
+
+void free_device(Device& device) {
+  CHECK(device.state != DeviceState::kFree);
+  device.state = DeviceState::kFree;
+  device.held_by = {};
+  device.draining_since = {};
+  ++device.generation;
+}
+
+void on(State& state, const Configured& event) { state.config = event.config; }
+
+void on(State& state, const TenantCreated& event) { state.add_tenant(*event.tenant); }
+
+void on(State& state, const TenantUpdated& event) {
+  const UpdateTenant& change = *event.change;
+  Tenant* tenant = state.find_tenant(change.tenant);
+  CHECK(tenant != nullptr);
+  const auto given = [&](TenantField field) { return (change.given & field) != 0; };
+  if (given(kTenantEmail)) tenant->email = change.email;
+  if (given(kTenantOrganization)) tenant->organization = change.organization;
+  if (given(kTenantMaxGpus)) tenant->limits.plus_one.gpus = change.limits.plus_one.gpus;
+  if (given(kTenantMaxGpuMemory))
+    tenant->limits.plus_one.gpu_memory_mb = change.limits.plus_one.gpu_memory_mb;
+  if (given(kTenantMaxCpu)) tenant->limits.plus_one.cpu_milli = change.limits.plus_one.cpu_milli;
+  if (given(kTenantMaxMemory)) tenant->limits.plus_one.memory_mb = change.limits.plus_one.memory_mb;
+  if (given(kTenantMaxJobs)) tenant->limits.plus_one.jobs = change.limits.plus_one.jobs;
+  if (given(kTenantPriorityTier)) tenant->priority_tier = change.priority_tier;
+  if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
+  if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
+  if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
+  tenant->updated_at = event.at;
+  if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
+}
+
+void on(State& state, const TenantDeleted& event) {
+  Tenant* tenant = state.find_tenant(event.tenant);
+  CHECK(tenant != nullptr);
+  tenant->deleted = true;
+  tenant->updated_at = event.at;
+}
+
+void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
+  const uint32_t device_class =
+      state.intern_device_class({.model = offer.model, .memory_mb = offer.memory_mb});
+  const auto known = std::find_if(node.devices.begin(), node.devices.end(),
+                                  [&](const Device& d) { return d.uuid == offer.uuid; });
+  if (known == node.devices.end()) {
+    CHECK(node.devices.size() < limits::kDevicesPerNodeMax);
+    node.devices.push_back(Device{.uuid = offer.uuid,
+                                  .device_class = device_class,
+                                  .memory_mb = offer.memory_mb,
+                                  .condition = offer.condition,
+                                  .detail = offer.detail});
+    return;
+  }
+  known->device_class = device_class;
+  known->memory_mb = offer.memory_mb;
+  known->condition = offer.condition;
+  if (known->state != DeviceState::kQuarantined) known->detail = offer.detail;
+}
+
+void on(State& state, const NodeRegistered& event) {
+  const RegisterNode& offer = *event.offer;
+  Node* node = state.find_node(event.node);
+  if (node == nullptr) node = &state.add_node(Node{.id = event.node, .name = offer.name});
+  state.timers.erase(Timer{.due = node->state_since + state.config.lost_after,
+                           .kind = TimerKind::kNodeLost,
+                           .id = node->id.value});
+  node->instance = offer.instance;
+  node->boot_id = offer.boot_id;
+  node->version = offer.version;
+  if (node->state != NodeState::kReady || !node->state_since.valid()) node->state_since = event.at;
+  node->state = NodeState::kReady;
+  node->silent_since = {};
+  node->cpu_milli = offer.cpu_milli;
+  node->memory_mb = offer.memory_mb;
+  for (Device& device : node->devices) {
+    const bool offered = std::any_of(offer.devices.begin(), offer.devices.end(),
+                                     [&](const DeviceOffer& o) { return o.uuid == device.uuid; });
+    if (offered) continue;
+    device.condition = DeviceCondition::kMissing;
+    device.detail = "the node no longer has it";
+  }
+  for (const DeviceOffer& device : offer.devices) add_or_update_device(state, *node, device);
+  State::refresh_free_mask(*node);
+}
+
+void on(State& state, const NodeStateChanged& event) {
+  Node& node = node_at(state, event.node);
+  const Timer lost{
+      .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value};
+  state.timers.erase(lost);
+  node.state = event.to;
+  node.state_since = event.at;
+  State::refresh_free_mask(node);
+  if (event.to == NodeState::kReady) node.silent_since = {};
+  if (event.to != NodeState::kUnreachable) return;
+  node.silent_since = event.at;
+  state.timers.insert(
+      Timer{.due = event.at + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value});
+  for (const AttemptKey& key : node.attempts) {
+    const Job* job = state.jobs.find(key.job);
+    if (job == nullptr || job->retry.kill_after_lost_contact.ns == 0) continue;
+    state.timers.insert(Timer{.due = event.at + job->retry.kill_after_lost_contact + limits::kContactSlack,
+                              .kind = TimerKind::kContactLost,
+                              .id = key.job.value,
+                              .extra = key.attempt});
+  }
+}
+
+void on(State& state, const DeviceConditionChanged& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  device.condition = event.condition;
+  device.detail = event.detail;
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const JobSubmitted& event) {
+  const JobRequest& request = event.request;
+  Job job;
+  job.id = event.job;
+  job.tenant = event.tenant;
+  job.spec = request.spec;
+  job.order_key = event.order_key;
+  job.submitted_at = event.at;
+  job.max_runtime = request.max_runtime;
+  job.retry = request.retry;
+  job.job_class = state.acquire_class(event.tenant, request.parts);
+  job.priority = request.priority;
+  state.add_job(std::move(job)).tenant = event.tenant;
+  state.find_tenant(event.tenant)->jobs_total += 1;
+}
+
+void on(State& state, const RequestRemembered& event) { state.remember(*event.request); }
+
+void on(State& state, const OldestRequestForgotten& event) {
+  for (uint32_t i = 0; i < event.count; ++i) state.forget_oldest_request();
+}
+
+void on(State& state, const AttemptPlaced& event) {
+  Job& job = job_at(state, event.job);
+  CHECK(event.attempt == job.attempt_count + 1);
+  job.attempt_count = event.attempt;
+  job.scheduled_at = event.at;
+  job.started_at = {};
+  job.node = event.members.front().node;
+  job.device_mask = event.members.front().device_mask;
+  state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
+  state.charge(job.tenant, total_of(state.class_of(job).parts));
+  const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
+                                                     .number = event.attempt,
+                                                     .placed_at = event.at,
+                                                     .started_at = {},
+                                                     .members = event.members});
+  for (uint32_t member = 0; member < attempt.members.size(); ++member) {
+    state.hold_member(attempt, member);
+    Node& node = node_at(state, attempt.members[member].node);
+    for_each_bit(attempt.members[member].device_mask, [&](uint32_t index) {
+      Device& device = device_at(node, index);
+      CHECK(device.state == DeviceState::kFree);  // No device is granted twice.
+      device.state = DeviceState::kHeld;
+      device.held_by = attempt.key(member);
+    });
+    State::refresh_free_mask(node);
+  }
+}
+
+void on(State& state, const MemberStarted& event) {
+  Attempt* attempt = state.find_attempt(event.job, event.attempt);
+  CHECK(attempt != nullptr);
+  CHECK(event.member < attempt->members.size());
+  attempt->members[event.member].state = MemberState::kRunning;
+  const bool all = std::all_of(attempt->members.begin(), attempt->members.end(),
+                               [](const Member& member) { return member.state != MemberState::kPlaced; });
+  if (!all) return;
+  attempt->started_at = event.at;
+  if (attempt->abandoned) return;
+  Job& job = job_at(state, event.job);
+  job.started_at = event.at;
+  state.move_job(job, JobState::kRunning, JobReason::kStarted);
+  if (job.max_runtime.ns == 0) return;
+  state.timers.insert(Timer{.due = event.at + job.max_runtime + limits::kRuntimeSlack,
+                            .kind = TimerKind::kRuntimeOver,
+                            .id = event.job.value,
+                            .extra = event.attempt});
+}
+
+void on(State& state, const StopRequested& event) {
+  Attempt* attempt = state.find_attempt(event.job, event.attempt);
+  CHECK(attempt != nullptr);
+  attempt->stop = event.reason;
+  if (event.reason == StopReason::kCancel) job_at(state, event.job).cancel_requested = true;
+}
+
+void end_devices(Node& node, uint64_t mask, bool devices_free, Time at) {
+  for_each_bit(mask, [&](uint32_t index) {
+    Device& device = device_at(node, index);
+    if (device.state != DeviceState::kHeld) return;
+    if (devices_free) return free_device(device);
+    device.state = DeviceState::kDraining;
+    device.draining_since = at;
+  });
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const MemberEnded& event) {
+  Attempt* attempt = state.find_attempt(event.job, event.attempt);
+  CHECK(attempt != nullptr);
+  CHECK(event.member < attempt->members.size());
+  Member& member = attempt->members[event.member];
+  CHECK(member.state != MemberState::kEnded);
+  member.state = MemberState::kEnded;
+  member.outcome = event.outcome;
+  state.unhold_member(*attempt, event.member);
+  end_devices(node_at(state, member.node), member.device_mask, event.devices_free, event.at);
+  if (!event.last) return;
+  if (!attempt->abandoned) {
+    Job& job = job_at(state, event.job);
+    const Amount amount = total_of(state.class_of(job).parts);
+    state.discharge(job.tenant, amount);
+    state.find_tenant(job.tenant)->gpu_ms += amount.gpus * (event.at - attempt->placed_at).ms();
+    if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
+      state.timers.erase(Timer{.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack,
+                               .kind = TimerKind::kRuntimeOver,
+                               .id = event.job.value,
+                               .extra = event.attempt});
+    }
+  }
+  state.attempts.erase(attempt->key());
+}
+
+void on(State& state, const AttemptAbandoned& event) {
+  Attempt* attempt = state.find_attempt(event.job, event.attempt);
+  CHECK(attempt != nullptr);
+  CHECK(!attempt->abandoned);
+  attempt->abandoned = true;
+  attempt->stop = StopReason::kAbandoned;
+  const Job& job = job_at(state, event.job);
+  state.discharge(job.tenant, total_of(state.class_of(job).parts));
+}
+
+void take_outcome(Job& job, const Outcome& outcome) {
+  job.last_cause = outcome.cause;
+  job.exit_code = outcome.exit_code;
+  job.signal = outcome.signal;
+}
+
+void on(State& state, const JobFinished& event) {
+  Job& job = job_at(state, event.job);
+  take_outcome(job, event.outcome);
+  job.ended_at = event.at;
+  state.move_job(job, event.state, event.reason);
+  Tenant* tenant = state.find_tenant(job.tenant);
+  if (event.state == JobState::kCompleted) tenant->jobs_successful += 1;
+  if (event.state == JobState::kFailed) tenant->jobs_failed += 1;
+}
+
+void on(State& state, const JobRequeued& event) {
+  Job& job = job_at(state, event.job);
+  take_outcome(job, event.outcome);
+  (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
+  state.requeue(job, event.not_before);
+}
+
+void on(State& state, const BackoffEnded& event) { state.end_backoff(job_at(state, event.job)); }
+
+void on(State& state, const JobsForgotten& event) {
+  for (uint32_t i = 0; i < event.count; ++i) {
+    CHECK(!state.finished.empty());
+    state.remove_job(state.finished.front());
+    state.finished.pop_front();
+  }
+}
+
+void on(State& state, const DeviceFreed& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  if (device.state == DeviceState::kQuarantined) device.detail.clear();
+  free_device(device);
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const DeviceOccupied& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  CHECK(device.state == DeviceState::kFree);
+  device.state = DeviceState::kDraining;
+  device.draining_since = event.at;
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const DeviceQuarantined& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  CHECK(device.state == DeviceState::kDraining);
+  device.state = DeviceState::kQuarantined;
+  device.detail = event.evidence;
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const TimerDropped& event) {
+  state.timers.erase(Timer{
+      .due = event.due, .kind = static_cast<TimerKind>(event.kind), .id = event.id, .extra = event.extra});
+}
+
+}  // namespace
+
+void evolve(State& state, const Event& event) {
+  state.digest.mix(event.index());
+  std::visit(
+      [&](const auto& concrete) {
+        mix_fields(state.digest, concrete);
+        on(state, concrete);
+      },
+      event);
+}
+
+}  // namespace gpusched

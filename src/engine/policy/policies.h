@@ -1,0 +1,28 @@
+#pragma once
+
+#include "engine/policy/policy.h"
+
+namespace gpusched::policy {
+
+/// Priority, tier and aging over all tenants, then submission.
+class PriorityAging final : public QueueOrder {
+ public:
+  std::string_view name() const override { return "priority_aging"; }
+  OrderKey key(const ClassView& job_class) const override;
+};
+
+/// Whole GPUs of one class, CPU, memory, and the number of attempts on a node.
+class Capacity final : public Filter {
+ public:
+  std::string_view name() const override { return "capacity"; }
+  Refusal check(const Part& part, const NodeView& node) const override;
+};
+
+/// Prefers the node on which least stays free: large holes stay for large jobs.
+class BestFit final : public ScorePolicy {
+ public:
+  std::string_view name() const override { return "best_fit"; }
+  Score score(const Part& part, const NodeView& node) const override;
+};
+
+}  // namespace gpusched::policy

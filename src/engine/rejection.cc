@@ -1,0 +1,120 @@
+#include "engine/rejection.h"
+
+#include "base/check.h"
+
+namespace gpusched {
+
+std::string_view to_string(RejectionCode code) {
+  switch (code) {
+    case RejectionCode::kTenantNotFound:
+      return "tenant_not_found";
+    case RejectionCode::kTenantExists:
+      return "tenant_exists";
+    case RejectionCode::kTenantBusy:
+      return "tenant_busy";
+    case RejectionCode::kTenantParentInvalid:
+      return "tenant_parent_invalid";
+    case RejectionCode::kTenantLimit:
+      return "tenant_limit";
+    case RejectionCode::kJobNotFound:
+      return "job_not_found";
+    case RejectionCode::kJobFinished:
+      return "job_finished";
+    case RejectionCode::kQuotaExceeded:
+      return "quota_exceeded";
+    case RejectionCode::kQueueFull:
+      return "queue_full";
+    case RejectionCode::kInfeasible:
+      return "infeasible";
+    case RejectionCode::kRequestKeyConflict:
+      return "request_key_conflict";
+    case RejectionCode::kPartsUnsupported:
+      return "parts_unsupported";
+    case RejectionCode::kNodeNotFound:
+      return "node_not_found";
+    case RejectionCode::kNodeNameTaken:
+      return "node_name_taken";
+    case RejectionCode::kNodeAlive:
+      return "node_alive";
+    case RejectionCode::kNodeLimit:
+      return "node_limit";
+    case RejectionCode::kDeviceNotFound:
+      return "device_not_found";
+    case RejectionCode::kAttemptNotFound:
+      return "attempt_not_found";
+    case RejectionCode::kStale:
+      return "stale";
+  }
+  UNREACHABLE();
+}
+
+namespace {
+
+std::string tenant_name(TenantId id) {
+  return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);
+}
+
+// CPU is counted in thousandths of a core and shown in cores.
+std::string shown(Resource resource, int64_t amount) {
+  if (resource != Resource::kCpu) return std::to_string(amount);
+  const int64_t milli = amount % 1000;
+  if (milli == 0) return std::to_string(amount / 1000);
+  std::string fraction = std::to_string(1000 + milli).substr(1);
+  while (fraction.back() == '0') fraction.pop_back();
+  return std::to_string(amount / 1000) + "." + fraction;
+}
+
+}  // namespace
+
+std::string describe(const Rejection& rejection) {
+  switch (rejection.code) {
+    case RejectionCode::kTenantNotFound:
+      return "no such tenant; create it first or name an existing one";
+    case RejectionCode::kTenantExists:
+      return "a tenant of this name exists; choose another name or update that one";
+    case RejectionCode::kTenantBusy:
+      return "the tenant has unfinished jobs or child tenants; cancel or remove them first";
+    case RejectionCode::kTenantParentInvalid:
+      return "the parent tenant does not exist or is nested too deep";
+    case RejectionCode::kTenantLimit:
+      return "there are too many tenants; delete unused ones";
+    case RejectionCode::kJobNotFound:
+      return "no such job";
+    case RejectionCode::kJobFinished:
+      return "the job has already finished";
+    case RejectionCode::kQuotaExceeded:
+      return "quota exceeded for tenant " + tenant_name(rejection.tenant) + ": " +
+             std::string(to_string(rejection.resource)) +
+             " requested=" + shown(rejection.resource, rejection.requested) +
+             ", quota=" + shown(rejection.resource, rejection.limit) +
+             ", current=" + shown(rejection.resource, rejection.current);
+    case RejectionCode::kQueueFull:
+      return "the queue is full (" + std::to_string(rejection.limit) + " waiting jobs); try again later";
+    case RejectionCode::kInfeasible:
+      return "no registered node could ever run this job; lower the request or drop require_feasible to let "
+             "it wait";
+    case RejectionCode::kRequestKeyConflict:
+      return "this idempotency key was used for a different request; use a new key for a new request";
+    case RejectionCode::kPartsUnsupported:
+      return "a job has exactly one part with one member";
+    case RejectionCode::kNodeNotFound:
+      return "no such node";
+    case RejectionCode::kNodeNameTaken:
+      return "another agent (with another data folder) is registered under this node name; choose another "
+             "--node, or "
+             "run confirm-dead for the old one once it is certainly gone";
+    case RejectionCode::kNodeAlive:
+      return "the node is reporting; stop its agent before confirming it dead";
+    case RejectionCode::kNodeLimit:
+      return "too many nodes, devices on the node, or kinds of device";
+    case RejectionCode::kDeviceNotFound:
+      return "the node has no such device";
+    case RejectionCode::kAttemptNotFound:
+      return "no such attempt is active";
+    case RejectionCode::kStale:
+      return "the cluster has changed since; look again";
+  }
+  UNREACHABLE();
+}
+
+}  // namespace gpusched

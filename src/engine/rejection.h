@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+#include "model/types.h"
+
+namespace gpusched {
+
+/// The engine says no. A value: the state is untouched.
+enum class RejectionCode : uint8_t {
+  kTenantNotFound = 1,
+  kTenantExists,         ///< Another tenant has the name.
+  kTenantBusy,           ///< It has unfinished jobs or children.
+  kTenantParentInvalid,  ///< Unknown, or too deep.
+  kTenantLimit,          ///< Too many tenants.
+  kJobNotFound,
+  kJobFinished,    ///< Too late: it is final.
+  kQuotaExceeded,  ///< The request alone is more than the tenant may ever hold.
+  kQueueFull,
+  kInfeasible,          ///< `require_feasible`, and no registered node could ever run it.
+  kRequestKeyConflict,  ///< The key was used for another request.
+  kPartsUnsupported,    ///< More than one member.
+  kNodeNotFound,
+  kNodeNameTaken,  ///< Another agent's data folder holds the name.
+  kNodeAlive,      ///< It reports: it cannot be confirmed dead.
+  kNodeLimit,      ///< Too many nodes, devices on one, or kinds of device.
+  kDeviceNotFound,
+  kAttemptNotFound,  ///< It is over, or never was: nothing to do.
+  kStale,            ///< The world has moved on: another generation, state or boot.
+};
+
+std::string_view to_string(RejectionCode code);
+
+struct Rejection {
+  RejectionCode code = RejectionCode::kStale;
+  // Evidence, as far as the code has any.
+  TenantId tenant;  ///< Whose quota.
+  Resource resource = Resource::kNone;
+  int64_t requested = 0;
+  int64_t limit = 0;
+  int64_t current = 0;
+  uint32_t index = 0;  ///< Which job of a batch.
+};
+
+/// The rejection as one sentence that says what to do.
+std::string describe(const Rejection& rejection);
+
+}  // namespace gpusched

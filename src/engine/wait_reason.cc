@@ -1,0 +1,118 @@
+#include "base/check.h"
+#include "engine/planner.h"
+
+namespace gpusched {
+
+std::string_view to_string(WaitCode code) {
+  switch (code) {
+    case WaitCode::kQueued:
+      return "queued";
+    case WaitCode::kNoNode:
+      return "no_node";
+    case WaitCode::kNoSuchDevice:
+      return "no_such_device";
+    case WaitCode::kTooLarge:
+      return "too_large";
+    case WaitCode::kNodesAway:
+      return "nodes_away";
+    case WaitCode::kDevicesUnfit:
+      return "devices_unfit";
+    case WaitCode::kGpusBusy:
+      return "gpus_busy";
+    case WaitCode::kCpuBusy:
+      return "cpu_busy";
+    case WaitCode::kMemoryBusy:
+      return "memory_busy";
+    case WaitCode::kNodeFull:
+      return "node_full";
+    case WaitCode::kQuota:
+      return "quota";
+  }
+  UNREACHABLE();
+}
+
+namespace {
+
+std::string cores(int64_t milli) {
+  std::string text = std::to_string(milli / 1000);
+  if (milli % 1000 != 0) text += "." + std::to_string(1000 + milli % 1000).substr(1);
+  return text;
+}
+
+std::string gpus_wanted(const Part& part) {
+  std::string text = std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
+  if (!part.gpu_model.empty()) text += " of model " + part.gpu_model;
+  if (part.gpu_memory_mb > 0) text += " with at least " + std::to_string(part.gpu_memory_mb) + " MB each";
+  return text;
+}
+
+std::string box_wanted(const Part& part) {
+  return cores(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
+}
+
+}  // namespace
+
+std::string describe(const WaitReason& reason) {
+  const Part& part = reason.wanted;
+  switch (reason.code) {
+    case WaitCode::kQueued:
+      return "waits for its turn";
+    case WaitCode::kNoNode:
+      return "no node is registered; start gpu-agent on a machine";
+    case WaitCode::kNoSuchDevice:
+      return "no registered node has " + gpus_wanted(part);
+    case WaitCode::kTooLarge:
+      return "no registered node" + (part.gpu_count > 0 ? " with " + gpus_wanted(part) : std::string()) +
+             " has " + box_wanted(part);
+    case WaitCode::kNodesAway:
+      return "none of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it is reporting";
+    case WaitCode::kDevicesUnfit:
+      return "nodes have " + gpus_wanted(part) +
+             ", but unhealthy, missing or quarantined ones are among them";
+    case WaitCode::kGpusBusy:
+      return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
+             " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
+    case WaitCode::kCpuBusy:
+      return "wants " + cores(part.cpu_milli) +
+             " CPU cores; none of the nodes with enough GPUs has as many free";
+    case WaitCode::kMemoryBusy:
+      return "wants " + std::to_string(part.memory_mb) +
+             " MB of memory; none of the nodes with enough GPUs has as much free";
+    case WaitCode::kNodeFull:
+      return "every node that fits runs as many attempts as it may";
+    case WaitCode::kQuota: {
+      const bool cpu = reason.resource == Resource::kCpu;
+      return "tenant " +
+             (reason.tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(reason.tenant.value)) +
+             " uses " + (cpu ? cores(reason.current) : std::to_string(reason.current)) + " of its " +
+             (cpu ? cores(reason.limit) : std::to_string(reason.limit)) + " " +
+             std::string(to_string(reason.resource));
+    }
+  }
+  UNREACHABLE();
+}
+
+std::vector<std::string> lifted_by(const WaitReason& reason) {
+  switch (reason.code) {
+    case WaitCode::kQueued:
+      return {};
+    case WaitCode::kNoNode:
+    case WaitCode::kNoSuchDevice:
+    case WaitCode::kTooLarge:
+      return {"NodeAdded"};
+    case WaitCode::kNodesAway:
+      return {"NodeBack", "NodeAdded"};
+    case WaitCode::kDevicesUnfit:
+      return {"DeviceHealthy", "NodeAdded"};
+    case WaitCode::kGpusBusy:
+    case WaitCode::kCpuBusy:
+    case WaitCode::kMemoryBusy:
+    case WaitCode::kNodeFull:
+      return {"JobEnded", "NodeAdded"};
+    case WaitCode::kQuota:
+      return {"JobEnded", "QuotaRaised"};
+  }
+  UNREACHABLE();
+}
+
+}  // namespace gpusched
