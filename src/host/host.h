@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "host/host_core.h"
+#include "host/observer.h"
+#include "journal/journal.h"
+
+namespace gpusched {
+
+struct HostOptions {
+  std::string data_dir;
+  EngineConfig engine;
+  HostTuning tuning;
+  int64_t segment_bytes = int64_t{16} << 20;
+  int64_t snapshot_bytes = int64_t{256} << 20;  ///< A snapshot after so much journal.
+};
+
+/// What recovery found, for the log.
+struct RecoveryReport {
+  uint64_t snapshot_sequence = 0;  ///< 0: none.
+  uint64_t replayed_records = 0;
+  uint64_t replayed_commands = 0;
+  uint64_t last_sequence = 0;
+  uint64_t last_position = 0;
+  uint64_t digest = 0;
+  int64_t waiting_jobs = 0;
+  int64_t elapsed_ms = 0;
+  std::string notes;               ///< A torn tail that was cut back, a damaged snapshot that was passed over.
+};
+
+/// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.
+/// All members are thread-safe but `open` and `stop`.
+class Host {
+ public:
+  /// Recovers from `data_dir` (made if absent) and starts. kLocked names the process that holds it; kVersion
+  /// and kCorrupt say what to do.
+  static Result<std::unique_ptr<Host>> open(const HostOptions& options);
+  virtual ~Host() = default;
+
+  /// Queues a command; `decision` is called on the host's thread once it is durable and applied.
+  virtual void propose(Command command, Decision decision) = 0;
+  /// Called on the host's thread after the last decision of each group. Add before serving begins.
+  virtual void on_group_done(std::function<void()> hook) = 0;
+  virtual Observer& observer() = 0;
+
+  virtual SessionId node_opened(std::shared_ptr<NodeSession> session) = 0;
+  virtual void node_received(SessionId session, v1::AgentMessage message) = 0;
+  virtual void node_closed(SessionId session) = 0;
+  virtual void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) = 0;
+  virtual std::shared_ptr<TelemetryTable> telemetry() const = 0;
+
+  /// Whether new work is accepted; else `health_reason` says why not.
+  virtual bool accepts_new_work() const = 0;
+  virtual std::string health_reason() const = 0;
+  virtual HostStats stats() const = 0;
+  virtual const RecoveryReport& recovery() const = 0;
+
+  /// Finishes what is in flight, writes a snapshot, seals the journal. Nothing may be called after it.
+  virtual void stop() = 0;
+};
+
+}  // namespace gpusched

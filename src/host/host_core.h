@@ -1,0 +1,113 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "codec/group.h"
+#include "engine/engine.h"
+#include "engine/planner.h"
+#include "host/interfaces.h"
+#include "host/node_hub.h"
+#include "host/stamp_clock.h"
+#include "host/start_rate.h"
+
+namespace gpusched {
+
+struct HostTuning {
+  Duration node_lease = seconds(15);
+  Duration grace = seconds(10);       ///< Between SIGTERM and SIGKILL.
+  std::size_t proposals_max = 200'000;  ///< Waiting for their group.
+};
+
+/// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.
+struct HostStats {
+  uint64_t commands = 0;
+  uint64_t rejected = 0;
+  uint64_t groups = 0;
+  uint64_t payload_bytes = 0;
+  uint64_t cycles = 0;
+  uint64_t placements = 0;
+  uint64_t preemptions = 0;
+};
+
+/// The one loop, as a reactor without threads: collect, stamp, make durable, decide, evolve, publish, plan.
+/// Everything it does happens inside a call of its members; one thread owns it. `sim/` drives it on a virtual
+/// clock.
+class HostCore {
+ public:
+  /// `position` is the journal's last. `fatal` is told of a failed write: the process must end.
+  HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
+           ChangeSink& sink, std::function<void(const Error&)> fatal);
+
+  /// Queues a command. `decision` may be empty. New work is refused at once while the disk is full.
+  void propose(Command command, Decision decision);
+  /// The writer's answer to the group in flight. kStorageFull: nothing was written. Any other error is fatal.
+  void on_durable(const Result<Unit>& result);
+  /// Lets due timers fire and starts what can be started. Call after a batch of inputs and at `next_wakeup`.
+  void turn();
+  /// The monotonic time at which `turn` is needed without any input; kNever if none is.
+  Time next_wakeup() const;
+  /// True when nothing waits and nothing is in flight.
+  bool idle() const { return !in_flight_ && queue_.empty() && !planner_.wants_cycle(); }
+  bool in_flight() const { return in_flight_; }
+  /// Whether new work is accepted.
+  bool accepts_new_work() const { return !storage_full_; }
+  /// Stops taking proposals: everything new is refused. For a clean end.
+  void close();
+
+  NodeHub& nodes() { return nodes_; }
+  const State& state() const { return state_; }
+  const HostStats& stats() const { return stats_; }
+  uint64_t position() const { return position_; }
+  /// Called after the last decision of each group.
+  void on_group_done(std::function<void()> hook) { group_done_.push_back(std::move(hook)); }
+
+ private:
+  struct Proposal {
+    Command command;
+    Decision decision;
+    bool is_plan = false;
+  };
+
+  void start_group();
+  void fail(Proposal& proposal, const Error& error);
+  void apply_group();
+  void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
+  void observe(std::size_t begin);
+  void plan();
+  void advance_time();
+  Error storage_full_error() const;
+
+  State state_;
+  uint64_t position_;
+  HostTuning tuning_;
+  const Clock& clock_;
+  GroupWriter& writer_;
+  ChangeSink& sink_;
+  std::function<void(const Error&)> fatal_;
+  StampClock stamps_;
+  Planner planner_;
+  NodeHub nodes_;
+  StartRate start_rate_;
+  HostStats stats_;
+  GroupEncoder encoder_;
+
+  std::deque<Proposal> queue_;
+  std::vector<Proposal> group_;      ///< In flight.
+  Time group_at_;
+  uint64_t group_bytes_ = 0;
+  Events events_;                    ///< Of the group that is being applied.
+  bool in_flight_ = false;
+  bool plan_in_flight_ = false;
+  bool time_in_flight_ = false;      ///< An AdvanceTime is queued or in flight.
+  bool storage_full_ = false;
+  bool closed_ = false;
+  Time retry_at_ = kNever;           ///< When to try again after a full disk.
+  std::vector<std::function<void()>> group_done_;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "engine/engine.h"
+#include "engine/planner.h"
+#include "gpusched/v1/node.pb.h"
+#include "journal/journal.h"
+
+/// What the host's core needs from the world, so that `sim/` can be the world.
+namespace gpusched {
+
+/// Everything that waited, packed, on its way to the journal.
+struct DurableGroup {
+  uint64_t position = 0;
+  uint64_t first_sequence = 0;
+  uint32_t command_count = 0;  ///< Sequence numbers taken.
+  std::string payload;
+};
+
+/// Makes groups durable, one at a time, without making the core wait.
+class GroupWriter {
+ public:
+  virtual ~GroupWriter() = default;
+  /// Begins; not before the one before was answered. The answer reaches HostCore::on_durable.
+  virtual void start(DurableGroup group) = 0;
+  virtual JournalSpace space() const = 0;
+};
+
+/// What a group changed, for the observer.
+struct Changes {
+  Events events;
+  Stamp last;
+  uint64_t position = 0;        ///< Of the journal record.
+  uint64_t payload_bytes = 0;
+  std::vector<std::pair<uint32_t, WaitReason>> reasons;  ///< By class number.
+};
+
+/// Takes what became durable and was applied, in order.
+class ChangeSink {
+ public:
+  virtual ~ChangeSink() = default;
+  virtual void publish(Changes changes) = 0;
+};
+
+/// The way back to one connected agent. Thread-safe; never blocks; sending to a broken one does nothing.
+class NodeSession {
+ public:
+  virtual ~NodeSession() = default;
+  virtual void send(const v1::SchedulerMessage& message) = 0;
+  /// Ends the stream after what was sent.
+  virtual void close() = 0;
+};
+
+/// What became of a proposal that reached the engine.
+struct Decided {
+  Applied applied;
+  uint64_t sequence = 0;        ///< Of the command; the observer can be asked to have seen it.
+  int64_t queue_position = 0;   ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
+  Duration estimated_wait;      ///< By the rate of recent starts; zero when nothing is known.
+};
+/// Called once, on the host's thread, after the command is durable and applied; it must not block.
+using Decision = std::function<void(Result<Decided>)>;
+
+}  // namespace gpusched

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "engine/engine.h"
+#include "host/interfaces.h"
+
+namespace gpusched {
+
+/// What a node last said of itself. Never journaled.
+struct NodeTelemetry {
+  struct Device {
+    int32_t utilization_percent = 0;
+    int64_t memory_used_mb = 0;
+    int32_t temperature_celsius = 0;
+    int32_t power_watts = 0;
+    std::string draining_evidence;  ///< Why it is not released yet.
+  };
+  std::vector<Device> devices;      ///< By the state's slot.
+  double cpu_utilization = 0;       ///< 0..1
+  double memory_utilization = 0;    ///< 0..1
+  bool connected = false;
+};
+
+/// The newest telemetry of every node, for readers on other threads. Thread-safe.
+class TelemetryTable {
+ public:
+  void set(NodeId node, NodeTelemetry telemetry);
+  void set_connected(NodeId node, bool connected);
+  void set_evidence(NodeId node, uint32_t device, std::string evidence);
+  NodeTelemetry get(NodeId node) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<NodeId, NodeTelemetry> nodes_;
+};
+
+using SessionId = uint64_t;
+
+/// Agents' sessions: turns what they say into commands, and events into orders. Owned by the host's core and
+/// its thread. Everything may come twice; a report is acknowledged when what it said is durable.
+class NodeHub {
+ public:
+  struct Hooks {
+    std::function<void(Command, Decision)> propose;
+    std::function<const State&()> state;
+    std::function<Time()> now;           ///< The journal's time.
+    std::function<Time()> monotonic;
+  };
+  NodeHub(Hooks hooks, Duration lease, Duration grace);
+
+  /// A stream whose peer proved that it may speak. Its first message must be Register.
+  SessionId open(std::shared_ptr<NodeSession> session);
+  void receive(SessionId id, const v1::AgentMessage& message);
+  void closed(SessionId id);
+
+  /// Sends the orders that an applied event asks for.
+  void on_event(const Event& event);
+  /// Sends the acknowledgements of a group.
+  void flush();
+  /// Names nodes whose lease ran out; proposes that they are unreachable.
+  void check_leases();
+  Time next_check() const { return next_check_; }
+  /// Every ready node gets a fresh lease: the scheduler itself was away.
+  void begin();
+
+  /// Asks the attempt's node for a piece of its output. `done` gets kUnavailable when the node is not connected.
+  void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done);
+
+  std::shared_ptr<TelemetryTable> telemetry() const { return telemetry_; }
+  std::size_t connected_count() const { return by_node_.size(); }
+
+ private:
+  struct Session {
+    std::shared_ptr<NodeSession> peer;
+    NodeId node;                                ///< Once registered.
+    bool registering = false;
+    std::vector<uint32_t> slots;                ///< The state's slot of each of the agent's devices.
+    std::vector<uint64_t> acks;
+  };
+
+  Session* find(SessionId id);
+  Session* session_of(NodeId node);
+  void refuse(Session& session, const std::string& code, const std::string& message);
+  void on_register(SessionId id, const v1::Register& message);
+  void registered(SessionId id, const v1::Register& message, const Decided& decided);
+  void reconcile(Session& session, const v1::Register& message);
+  void on_heartbeat(Session& session, const v1::Heartbeat& message);
+  void on_report(SessionId id, const v1::Report& report);
+  std::optional<Command> command_of(const Session& session, const v1::Report& report);
+  void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
+  void on_log_chunk(const v1::LogChunk& chunk);
+  void acknowledge(SessionId id, uint64_t report);
+  void order_start(Session& session, const Attempt& attempt, uint32_t member);
+  void order_stop(Session& session, const AttemptKey& key);
+  std::optional<uint32_t> agent_index(const Session& session, uint32_t slot) const;
+  std::optional<uint32_t> slot_of(const Session& session, uint32_t index) const;
+
+  Hooks hooks_;
+  Duration lease_;
+  Duration grace_;
+  std::map<SessionId, Session> sessions_;
+  std::map<NodeId, SessionId> by_node_;
+  std::map<NodeId, Time> heard_at_;             ///< Monotonic.
+  std::vector<SessionId> to_acknowledge_;
+  SessionId next_session_ = 1;
+  uint64_t next_log_request_ = 1;
+  struct PendingLog {
+    NodeId node;
+    std::function<void(Result<v1::LogChunk>)> done;
+  };
+  std::map<uint64_t, PendingLog> logs_;
+  Time next_check_ = kNever;
+  std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
+};
+
+}  // namespace gpusched
