@@ -158,6 +158,8 @@ class SnapshotDecoder {
         return add_request(bytes);
       case Section::kFinished:
         return add_finished(bytes);
+      case Section::kTimer:
+        return add_timer(bytes);
       case Section::kEnd:
         ended = true;
         return Unit{};
