@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "node/ports.h"
+
+namespace gpusched {
+
+/// One device of a node, as registered. Its index is its position.
+struct DeviceFacts {
+  std::string uuid;
+  std::string model;
+  int64_t memory_mb = 0;
+};
+
+/// What a fence check has to say.
+struct ReleaseVerdict {
+  HeldDevice device;
+  bool released = false;
+  std::string evidence = {};  ///< Of what is still there, when not released.
+};
+struct ConditionNews {
+  uint32_t index = 0;
+  v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
+  std::string detail = {};
+};
+
+/// Watches a node's devices: readings for telemetry, conditions, and the fence. A device whose attempt is
+/// over is checked, at growing intervals, until no process is on it and its memory is back at what it had
+/// when it was idle. Not thread-safe; NodeCore owns it.
+class DeviceWatch {
+ public:
+  DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader);
+
+  /// An attempt holds the device: older checks are over, and readings are no measure of the idle device.
+  void hold(HeldDevice device);
+  /// The attempt that held it is over.
+  void let_go(HeldDevice device);
+  /// Checks a device that nobody holds, at once and until it is free. Repeating it checks anew, at once.
+  void begin_release(HeldDevice device, Time now);
+  /// Whether a check of exactly this generation is going on.
+  bool releasing(HeldDevice device) const;
+
+  /// Asks for a reading of every device: for telemetry and conditions.
+  void look_at_all(Time now);
+  /// A reading that took time.
+  void on_reading(uint32_t index, DeviceReading reading, Time now);
+  /// Does the checks that are due.
+  void tick(Time now);
+  Time next_due() const;
+
+  /// What became known since the last call.
+  std::vector<ReleaseVerdict> take_verdicts();
+  std::vector<ConditionNews> take_conditions();
+
+  const std::vector<DeviceFacts>& facts() const { return facts_; }
+  const DeviceReading& last_reading(uint32_t index) const { return slots_[index].last; }
+
+ private:
+  struct Check {
+    uint32_t generation = 0;
+    Duration pause;
+    Time due;
+  };
+  struct Slot {
+    DeviceReading last;
+    int holders = 0;
+    std::optional<int64_t> idle_memory_mb;
+    std::optional<Check> check;
+    bool check_asked = false;   ///< The outstanding reading was asked for after the check began.
+    Time asked_at;              ///< Of the outstanding reading; not valid when there is none.
+    bool silence_told = false;  ///< The driver's silence was made a condition.
+  };
+  void ask(uint32_t index, Time now);
+  void judge(uint32_t index, Time now);
+  void note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail);
+  std::optional<std::string> evidence_against_release(const Slot& slot, const DeviceFacts& facts) const;
+
+  std::vector<DeviceFacts> facts_;
+  DeviceReader& reader_;
+  std::vector<Slot> slots_;
+  std::vector<ReleaseVerdict> verdicts_;
+  std::vector<ConditionNews> conditions_;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,123 @@
+#include "node/launch.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/limits.h"
+#include "gpusched/v1/types.pb.h"
+#include "shim/protocol.h"
+
+namespace gpusched {
+namespace {
+
+constexpr int64_t kMillisecondsMax = limits::kRuntimeMax.ns / 1'000'000;
+
+Error refuse(std::string message) {
+  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
+}
+
+bool has_zero_byte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+Duration bounded_ms(int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, kMillisecondsMax)); }
+
+Result<Unit> check_spec(const v1::JobSpec& spec) {
+  if (!spec.image().empty()) {
+    return refuse("this node cannot run container images, and the job asks for '" + spec.image() + "'");
+  }
+  if (spec.command_size() == 0 && spec.script().empty())
+    return refuse("the job has neither a command nor a script");
+  if (!spec.working_directory().empty() && !spec.working_directory().starts_with('/')) {
+    return refuse("the working directory '" + spec.working_directory() + "' is not absolute");
+  }
+  bool zero = has_zero_byte(spec.script()) || has_zero_byte(spec.working_directory());
+  for (const std::string& word : spec.command()) zero = zero || has_zero_byte(word);
+  for (const std::string& word : spec.args()) zero = zero || has_zero_byte(word);
+  for (const auto& [name, value] : spec.environment()) {
+    zero = zero || has_zero_byte(name) || has_zero_byte(value);
+    if (name.empty() || name.find('=') != std::string::npos) {
+      return refuse("'" + name + "' cannot be the name of an environment variable");
+    }
+  }
+  if (zero) return refuse("command, script, working directory and environment cannot hold a zero byte");
+  return Unit{};
+}
+
+Result<Unit> check_devices(const v1::StartAttempt& order, const std::vector<std::string>& devices) {
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    if (granted.index() >= devices.size()) {
+      return refuse("device " + std::to_string(granted.index()) + " is granted, and this node has " +
+                    std::to_string(devices.size()) + " devices");
+    }
+    if (granted.uuid() != devices[granted.index()]) {
+      return refuse("device " + std::to_string(granted.index()) + " is " + devices[granted.index()] +
+                    " here, and the grant names " + granted.uuid());
+    }
+  }
+  return Unit{};
+}
+
+std::vector<std::string> command_words(const v1::JobSpec& spec) {
+  std::vector<std::string> words;
+  if (spec.command_size() == 0) {
+    words = {"/bin/sh", "-c", spec.script()};
+    if (spec.args_size() > 0)
+      words.push_back("script");  // What the shell calls $0, so that args begin at $1.
+  } else {
+    words.assign(spec.command().begin(), spec.command().end());
+  }
+  words.insert(words.end(), spec.args().begin(), spec.args().end());
+  return words;
+}
+
+}  // namespace
+
+Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
+                                 const LaunchDefaults& defaults) {
+  v1::JobSpec spec;
+  if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
+  if (const Result<Unit> good = check_spec(spec); !good) return good.error();
+  if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
+  SpawnRequest request{.key = from_wire(order.key()),
+                       .arguments = command_words(spec),
+                       .environment = build_environment(order, spec, defaults),
+                       .working_directory = spec.working_directory(),
+                       .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
+                       .max_runtime = bounded_ms(order.max_runtime_ms()),
+                       .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    request.devices.push_back({.index = granted.index(), .generation = granted.generation()});
+  }
+  return request;
+}
+
+std::vector<std::string> build_environment(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                           const LaunchDefaults& defaults) {
+  std::map<std::string, std::string> variables = {{"PATH", defaults.path},
+                                                  {"HOME", defaults.home},
+                                                  {"USER", defaults.user},
+                                                  {"LANG", "C.UTF-8"},
+                                                  {"TMPDIR", "/tmp"}};
+  for (const auto& [name, value] : spec.environment()) variables[name] = value;
+
+  // From here on ours, whatever the job says: another device's name in any of these would break a promise.
+  std::string uuids;
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    if (!uuids.empty()) uuids += ',';
+    uuids += granted.uuid();
+  }
+  for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
+    variables.erase(name);
+  variables["CUDA_VISIBLE_DEVICES"] = uuids;
+  variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
+  variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
+  variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
+  variables[std::string(shim::kMarkerVariable)] = to_string(from_wire(order.key())) + '@' + defaults.instance;
+
+  std::vector<std::string> entries;
+  entries.reserve(variables.size());
+  for (const auto& [name, value] : variables) entries.push_back(name + '=' + value);
+  return entries;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "gpusched/v1/node.pb.h"
+#include "node/ports.h"
+
+namespace gpusched {
+
+/// What every attempt's environment begins with; the job's own entries replace these.
+struct LaunchDefaults {
+  std::string home = "/";
+  std::string user = "nobody";
+  std::string path = "/usr/local/bin:/usr/bin:/bin";
+  Duration grace = seconds(10);  ///< Where the scheduler names none.
+  std::string instance;          ///< Part of the mark that every process of an attempt carries.
+};
+
+/// Turns an order into what the shim runs. kInvalidArgument with a sentence for people when it can never run
+/// here: a specification that does not parse, an image, no command, a device that is not the one the
+/// scheduler means. `devices` are the uuids of this node's devices by index.
+Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
+                                 const LaunchDefaults& defaults);
+
+/// The whole environment, sorted by name. Device variables are always exactly the granted ones.
+std::vector<std::string> build_environment(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                           const LaunchDefaults& defaults);
+
+}  // namespace gpusched

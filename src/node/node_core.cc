@@ -1,0 +1,452 @@
+#include "node/node_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kHeartbeatDefault = seconds(5);
+constexpr Duration kHeartbeatMin = milliseconds(50);
+constexpr Duration kHeartbeatMax = minutes(5);
+constexpr Duration kContactMarkPause = milliseconds(250);
+constexpr Duration kLookPause = seconds(5);
+constexpr int kForgottenAtOnce = 64;
+constexpr std::size_t kDetailBytesMax = 4'096;
+constexpr int kEpochShift = 32;
+
+LogSubject subject_of(const AttemptKey& key) { return {.id = key.job}; }
+
+}  // namespace
+
+NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image)
+    : options_(std::move(options)),
+      ports_(ports),
+      watch_(options_.devices, ports_.devices),
+      outbox_(((image.epoch + 1) << kEpochShift) + 1),
+      heartbeat_every_(kHeartbeatDefault) {
+  options_.launch.instance = options_.instance;
+  for (const DeviceFacts& device : options_.devices) device_uuids_.push_back(device.uuid);
+  record({.kind = StoreRecord::Kind::kBoot, .boot_id = options_.boot_id, .epoch = image.epoch + 1});
+  sync_wanted_ = true;
+  next_look_ = ports_.clock.monotonic();
+  restore(image);
+}
+
+void NodeCore::restore(const StoreImage& image) {
+  closed_ = image.closed;
+  const bool earlier_boot = image.boot_id != options_.boot_id;
+  for (const auto& [key, stored] : image.attempts) {
+    Attempt& attempt = attempts_[key];
+    attempt.devices = stored.devices;
+    attempt.pid = stored.pid;
+    attempt.started_unix_ns = stored.started_unix_ns;
+    attempt.acked = stored.acked;
+    attempt.closed = stored.closed;
+    attempt.of_earlier_boot = earlier_boot;
+    if (stored.outcome) {
+      attempt.outcome = stored.outcome;
+      attempt.end_reported = stored.acked;
+      continue;
+    }
+    running_count_ += 1;
+    hold_devices(key, attempt);
+    to_adopt_.push_back(key);
+  }
+  const Time now = ports_.clock.monotonic();
+  for (const auto& [key, stored] : image.attempts) {
+    Attempt& attempt = attempts_[key];
+    if (!attempt.outcome || attempt.closed) continue;
+    if (attempt.acked) {
+      begin_releases(key, attempt, now);
+      close_if_done(key, attempt);
+      continue;
+    }
+    // Whether the record was durable when the last agent ended is unknown: said again, it will be.
+    record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
+    attempt.ended_position = last_position_;
+    unsynced_ends_.push_back(key);
+  }
+}
+
+// The link.
+
+void NodeCore::on_link_up() {
+  link_up_ = true;
+  registered_ = false;
+  heartbeats_answered_ = false;
+  heartbeat_sequence_ = 0;
+  send_register();
+}
+
+void NodeCore::on_link_down() {
+  link_up_ = false;
+  registered_ = false;
+  next_beat_ = kNever;
+  reads_.clear();  // Whoever asked asks again.
+  next_read_look_ = kNever;
+}
+
+void NodeCore::send_register() {
+  v1::AgentMessage message;
+  v1::Register& out = *message.mutable_register_();
+  out.set_node_name(options_.node_name);
+  out.set_instance(options_.instance);
+  out.set_boot_id(options_.boot_id);
+  out.set_version(options_.version);
+  out.set_cpu_milli(options_.cpu_milli);
+  out.set_memory_mb(options_.memory_mb);
+  for (uint32_t index = 0; index < options_.devices.size(); ++index) {
+    v1::Device& device = *out.add_devices();
+    device.set_uuid(options_.devices[index].uuid);
+    device.set_model(options_.devices[index].model);
+    device.set_memory_mb(options_.devices[index].memory_mb);
+    device.set_condition(watch_.last_reading(index).condition);
+    device.set_detail(watch_.last_reading(index).detail);
+  }
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt.acked) keys.push_back(key);
+  }
+  std::sort(keys.begin(), keys.end());
+  for (const AttemptKey& key : keys) {
+    v1::AttemptOnNode& known = *out.add_attempts();
+    *known.mutable_key() = to_wire(key);
+    known.set_ended(attempts_.at(key).outcome.has_value());
+  }
+  out.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
+  ports_.link.send(message);
+}
+
+void NodeCore::on_message(const v1::SchedulerMessage& message) {
+  const Time now = ports_.clock.monotonic();
+  touch_contact(now);
+  switch (message.body_case()) {
+    case v1::SchedulerMessage::kRegistered:
+      return on_registered(message.registered());
+    case v1::SchedulerMessage::kStart:
+      return on_start(message.start());
+    case v1::SchedulerMessage::kStop:
+      return on_stop(message.stop());
+    case v1::SchedulerMessage::kCheckRelease:
+      return on_check_release(message.check_release());
+    case v1::SchedulerMessage::kAck:
+      return on_ack(message.ack());
+    case v1::SchedulerMessage::kReadLog:
+      return on_read_log(message.read_log());
+    case v1::SchedulerMessage::kHeartbeatSeen:
+      heartbeats_answered_ = true;
+      return;
+    case v1::SchedulerMessage::kRefused:
+      registered_ = false;
+      return;
+    case v1::SchedulerMessage::kChallenge:
+    case v1::SchedulerMessage::BODY_NOT_SET:
+      return;  // The link's business, and a newer scheduler's.
+  }
+}
+
+void NodeCore::on_registered(const v1::Registered& registered) {
+  const Duration wanted =
+      registered.heartbeat_ms() > 0 ? milliseconds(registered.heartbeat_ms()) : kHeartbeatDefault;
+  heartbeat_every_ = std::clamp(wanted, kHeartbeatMin, kHeartbeatMax);
+  registered_ = true;
+  next_beat_ = ports_.clock.monotonic();
+  next_look_ = next_beat_;
+  outbox_.forget_sendings();
+  log_event(LogLevel::kInfo, "agent", "registered", {},
+            {{"node", options_.node_name}, {"running", running_count_}, {"unacknowledged", outbox_.size()}});
+}
+
+// Orders.
+
+void NodeCore::on_start(const v1::StartAttempt& order) {
+  const AttemptKey key = from_wire(order.key());
+  if (const auto known = attempts_.find(key); known != attempts_.end())
+    return report_again(key, known->second);
+  log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
+            {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
+
+  Result<SpawnRequest> plan = plan_launch(order, device_uuids_, options_.launch);
+  if (plan.ok() && running_count_ >= limits::kAttemptsPerNodeMax) {
+    plan =
+        Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
+  }
+  Attempt& attempt = attempts_[key];
+  for (const v1::GrantedDevice& device : order.devices()) {
+    attempt.devices.push_back({.index = device.index(), .generation = device.generation()});
+  }
+  running_count_ += 1;
+  hold_devices(key, attempt);
+  record({.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices});
+  if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
+  to_start_.push_back(std::move(*plan));
+}
+
+void NodeCore::on_stop(const v1::StopAttempt& order) {
+  const AttemptKey key = from_wire(order.key());
+  const auto known = attempts_.find(key);
+  if (known == attempts_.end()) {
+    // Recorded as ended, it is refused should its start still arrive.
+    running_count_ += 1;
+    return end_attempt(key, attempts_[key], make_outcome(v1::Outcome::STOPPED, "never started"));
+  }
+  if (known->second.outcome) return report_again(key, known->second);
+  const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
+  to_stop_.push_back({.key = key, .grace = std::min(grace, limits::kRuntimeMax)});
+}
+
+void NodeCore::on_ack(const v1::Ack& ack) {
+  for (const uint64_t id : ack.report_ids()) {
+    if (const std::optional<v1::Report> report = outbox_.acknowledge(id)) on_report_acked(*report);
+  }
+}
+
+void NodeCore::on_report_acked(const v1::Report& report) {
+  switch (report.what_case()) {
+    case v1::Report::kStarted: {
+      const auto found = attempts_.find(from_wire(report.started().key()));
+      if (found != attempts_.end()) found->second.started_report = 0;
+      return;
+    }
+    case v1::Report::kEnded: {
+      const AttemptKey key = from_wire(report.ended().key());
+      const auto found = attempts_.find(key);
+      if (found == attempts_.end()) return;
+      found->second.ended_report = 0;
+      if (found->second.acked) return;
+      found->second.acked = true;
+      record({.kind = StoreRecord::Kind::kAcked, .key = key});
+      return close_if_done(key, found->second);
+    }
+    case v1::Report::kReleased:
+      return on_released_acked(report.released(), report.id());
+    case v1::Report::kDraining: {
+      const auto found = releases_.find(report.draining().index());
+      if (found != releases_.end() && found->second.report == report.id()) found->second.report = 0;
+      return;
+    }
+    case v1::Report::kCondition:
+    case v1::Report::WHAT_NOT_SET:
+      return;
+  }
+}
+
+// What becomes of attempts.
+
+void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end()) return on_shim_found(key, pid, started_unix_ns);
+  Attempt& attempt = found->second;
+  if (attempt.outcome) return;
+  if (attempt.pid == 0) {
+    attempt.pid = pid;
+    attempt.started_unix_ns = started_unix_ns;
+    record({.kind = StoreRecord::Kind::kStarted, .key = key, .pid = pid, .started_unix_ns = started_unix_ns});
+    log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
+              {{"attempt", key.attempt}, {"pid", pid}});
+  }
+  report_started(key, attempt);
+}
+
+void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  const auto [it, is_new] = attempts_.try_emplace(key);
+  if (!is_new) return on_shim_started(key, pid, started_unix_ns);
+  running_count_ += 1;
+  log_event(LogLevel::kWarning, "agent", "attempt_found", subject_of(key),
+            {{"attempt", key.attempt}, {"pid", pid}});
+  record({.kind = StoreRecord::Kind::kIntent, .key = key});
+  on_shim_started(key, pid, started_unix_ns);
+}
+
+void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end() || found->second.outcome) return;
+  end_attempt(key, found->second, outcome);
+}
+
+void NodeCore::on_shim_lost(const AttemptKey& key, const std::string& detail) {
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end() || found->second.outcome) return;
+  if (found->second.of_earlier_boot) {
+    return end_attempt(key, found->second, make_outcome(v1::Outcome::NODE_LOST, "the node was restarted"));
+  }
+  end_attempt(key, found->second, make_outcome(v1::Outcome::SHIM_LOST, detail));
+}
+
+v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& detail) const {
+  v1::Outcome outcome;
+  outcome.set_cause(cause);
+  outcome.set_detail(clean_text(detail, kDetailBytesMax));
+  outcome.set_ended_unix_ns(ports_.clock.wall().ns);
+  return outcome;
+}
+
+void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome) {
+  CHECK(!attempt.outcome.has_value());
+  outcome.set_detail(clean_text(outcome.detail(), kDetailBytesMax));
+  if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
+  attempt.outcome = std::move(outcome);
+  CHECK(running_count_ > 0);
+  running_count_ -= 1;
+  record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
+  attempt.ended_position = last_position_;
+  unsynced_ends_.push_back(key);
+  sync_wanted_ = true;
+  if (!reads_.empty()) next_read_look_ = ports_.clock.monotonic();
+  log_event(LogLevel::kInfo, "agent", "task_completed", subject_of(key),
+            {{"attempt", key.attempt},
+             {"cause", v1::Outcome::Cause_Name(attempt.outcome->cause())},
+             {"exit_code", attempt.outcome->exit_code()},
+             {"detail", attempt.outcome->detail()}});
+}
+
+void NodeCore::record(StoreRecord record) {
+  last_position_ = ports_.store.append(record);
+  flush_wanted_ = true;
+}
+
+void NodeCore::on_synced(uint64_t position) {
+  synced_position_ = std::max(synced_position_, position);
+  report_synced_ends();
+}
+
+void NodeCore::report_synced_ends() {
+  const Time now = ports_.clock.monotonic();
+  while (!unsynced_ends_.empty()) {
+    const AttemptKey key = unsynced_ends_.front();
+    Attempt& attempt = attempts_.at(key);
+    if (attempt.ended_position > synced_position_) return;
+    unsynced_ends_.pop_front();
+    attempt.end_reported = true;
+    report_ended(key, attempt);
+    begin_releases(key, attempt, now);
+  }
+}
+
+void NodeCore::report_started(const AttemptKey& key, Attempt& attempt) {
+  if (attempt.started_report != 0) return;
+  v1::Report report;
+  *report.mutable_started()->mutable_key() = to_wire(key);
+  report.mutable_started()->set_started_unix_ns(attempt.started_unix_ns);
+  report.mutable_started()->set_pid(attempt.pid);
+  attempt.started_report = outbox_.add(std::move(report));
+}
+
+void NodeCore::report_ended(const AttemptKey& key, Attempt& attempt) {
+  if (attempt.ended_report != 0) return;
+  v1::Report report;
+  *report.mutable_ended()->mutable_key() = to_wire(key);
+  *report.mutable_ended()->mutable_outcome() = *attempt.outcome;
+  attempt.ended_report = outbox_.add(std::move(report));
+}
+
+/// A repeated order is answered with where the attempt stands.
+void NodeCore::report_again(const AttemptKey& key, Attempt& attempt) {
+  if (attempt.outcome) {
+    if (attempt.end_reported) report_ended(key, attempt);
+    return;
+  }
+  if (attempt.pid != 0) report_started(key, attempt);
+}
+
+void NodeCore::close_if_done(const AttemptKey& key, Attempt& attempt) {
+  if (!attempt.acked || attempt.unreleased > 0 || attempt.closed) return;
+  attempt.closed = true;
+  closed_.push_back(key);
+  record({.kind = StoreRecord::Kind::kClosed, .key = key});
+}
+
+void NodeCore::forget_oldest() {
+  for (int count = 0; closed_.size() > options_.finished_kept && count < kForgottenAtOnce; ++count) {
+    const AttemptKey key = closed_.front();
+    closed_.pop_front();
+    if (attempts_.erase(key) == 0) continue;
+    record({.kind = StoreRecord::Kind::kForgotten, .key = key});
+    ports_.files.remove(key);
+  }
+}
+
+// Time.
+
+void NodeCore::on_reading(uint32_t index, DeviceReading reading) {
+  watch_.on_reading(index, std::move(reading), ports_.clock.monotonic());
+}
+
+void NodeCore::on_tick() {
+  const Time now = ports_.clock.monotonic();
+  if (now >= next_look_) {
+    watch_.look_at_all(now);
+    next_look_ = now + std::min(kLookPause, heartbeat_every_);
+  }
+  watch_.tick(now);
+  beat(now);
+  if (registered_) {
+    outbox_.send_late(now, [this](const v1::Report& report) {
+      v1::AgentMessage message;
+      *message.mutable_report() = report;
+      ports_.link.send(message);
+    });
+  }
+}
+
+void NodeCore::beat(Time now) {
+  if (!registered_ || now < next_beat_) return;
+  next_beat_ = now + heartbeat_every_;
+  v1::AgentMessage message;
+  v1::Heartbeat& out = *message.mutable_heartbeat();
+  out.set_sequence(++heartbeat_sequence_);
+  for (uint32_t index = 0; index < options_.devices.size(); ++index) {
+    const DeviceReading& reading = watch_.last_reading(index);
+    v1::DeviceTelemetry& device = *out.add_devices();
+    device.set_index(index);
+    device.set_utilization_percent(reading.utilization_percent);
+    device.set_memory_used_mb(reading.memory_used_mb);
+    device.set_temperature_celsius(reading.temperature_celsius);
+    device.set_power_watts(reading.power_watts);
+  }
+  const HostLoad load = ports_.host.load();
+  out.set_cpu_utilization(load.cpu);
+  out.set_memory_utilization(load.memory);
+  ports_.link.send(message);
+  if (!heartbeats_answered_) touch_contact(now);
+}
+
+void NodeCore::touch_contact(Time now) {
+  if (contact_marked_at_.valid() && now - contact_marked_at_ < kContactMarkPause) return;
+  contact_marked_at_ = now;
+  ports_.spawner.mark_contact();
+}
+
+Time NodeCore::next_deadline() const {
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_read_look_});
+  if (registered_) next = std::min(next, outbox_.next_late());
+  return next;
+}
+
+void NodeCore::settle() {
+  if (std::exchange(flush_wanted_, false)) ports_.store.flush();
+  if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
+  for (const SpawnRequest& request : to_start_) ports_.spawner.start(request);
+  to_start_.clear();
+  for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.grace);
+  to_stop_.clear();
+  if (std::exchange(sync_wanted_, false)) ports_.store.sync();
+  report_devices();
+  forget_oldest();
+  if (std::exchange(flush_wanted_, false)) ports_.store.flush();
+  const Time now = ports_.clock.monotonic();
+  if (now >= next_read_look_) answer_reads(now);
+  if (!registered_) return;
+  outbox_.send_new(now, [this](const v1::Report& report) {
+    v1::AgentMessage message;
+    *message.mutable_report() = report;
+    ports_.link.send(message);
+  });
+}
+
+}  // namespace gpusched

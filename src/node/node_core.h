@@ -1,0 +1,192 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "gpusched/v1/node.pb.h"
+#include "node/device_watch.h"
+#include "node/launch.h"
+#include "node/ports.h"
+#include "node/report_outbox.h"
+
+namespace gpusched {
+
+struct NodeOptions {
+  std::string node_name;
+  std::string instance;  ///< Of the data folder; made once.
+  std::string boot_id;
+  std::string version;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::map<std::string, std::string> labels = {};
+  std::vector<DeviceFacts> devices = {};
+  LaunchDefaults launch = {};
+  /// Ended attempts whose folders and tombstones are kept; the oldest that the scheduler knows all about go
+  /// first.
+  std::size_t finished_kept = 10'000;
+};
+
+struct NodePorts {
+  const Clock& clock;
+  NodeLink& link;
+  Spawner& spawner;
+  AttemptStore& store;
+  AttemptFiles& files;
+  DeviceReader& devices;
+  HostMeter& host;
+};
+
+/// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
+/// until that is acknowledged. A reactor without I/O, threads or clock of its own; `sim/` runs the same code.
+///
+/// Every input is one of the `on_` functions; after one or many of them call `settle`, which does what they
+/// asked for. Call `on_tick` no later than `next_deadline`. Not thread-safe.
+///
+/// Promises, for each attempt key, through crashes of the agent:
+/// - it is started at most once, however often it is ordered; stopped before it was started, it never is;
+/// - its end is reported only when its outcome is durable, and then until it is acknowledged;
+/// - each of its devices is reported released only after it ended and the device was seen empty.
+class NodeCore {
+ public:
+  NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image);
+  NodeCore(const NodeCore&) = delete;
+  NodeCore& operator=(const NodeCore&) = delete;
+
+  /// The stream stands and both sides proved who they are. Sends Register.
+  void on_link_up();
+  void on_link_down();
+  /// Anything but Challenge, which is the link's business.
+  void on_message(const v1::SchedulerMessage& message);
+
+  void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
+  void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome);
+  void on_shim_lost(const AttemptKey& key, const std::string& detail);
+  /// A running attempt that the store does not know: its record was lost with the disk's last writes.
+  void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
+
+  /// Every record up to `position` is durable.
+  void on_synced(uint64_t position);
+  void on_reading(uint32_t index, DeviceReading reading);
+  void on_tick();
+  void settle();
+  Time next_deadline() const;
+
+  /// The scheduler accepted the registration on this connection.
+  bool registered() const { return registered_; }
+  std::size_t running_count() const { return running_count_; }
+  std::size_t unacknowledged_count() const { return outbox_.size(); }
+  std::size_t known_count() const { return attempts_.size(); }
+
+ private:
+  struct Attempt {
+    std::vector<HeldDevice> devices;
+    int64_t pid = 0;
+    int64_t started_unix_ns = 0;
+    std::optional<v1::Outcome> outcome;  ///< Set: it is over.
+    uint64_t ended_position = 0;         ///< Of its kEnded record; 0: durable before this agent began.
+    bool end_reported = false;
+    bool acked = false;
+    bool closed = false;
+    std::size_t unreleased = 0;  ///< Devices whose release is not acknowledged yet.
+    bool of_earlier_boot = false;
+    bool holds = false;           ///< Its devices are its own: it is not over, or its end is not durable yet.
+    uint64_t started_report = 0;  ///< Outstanding; 0: none.
+    uint64_t ended_report = 0;
+  };
+  using Attempts = std::unordered_map<AttemptKey, Attempt>;
+
+  void restore(const StoreImage& image);
+  void send_register();
+
+  void on_registered(const v1::Registered& registered);
+  void on_start(const v1::StartAttempt& order);
+  void on_stop(const v1::StopAttempt& order);
+  void on_check_release(const v1::CheckRelease& order);
+  void on_ack(const v1::Ack& ack);
+  void on_report_acked(const v1::Report& report);
+  void on_read_log(const v1::ReadLog& order);
+
+  void record(StoreRecord record);
+  void hold_devices(const AttemptKey& key, Attempt& attempt);
+  void let_go_devices(const AttemptKey& key, Attempt& attempt);
+  void begin_releases(const AttemptKey& key, Attempt& attempt, Time now);
+  void supersede_release(uint32_t index);
+  void end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome);
+  v1::Outcome make_outcome(v1::Outcome::Cause cause, const std::string& detail) const;
+  const AttemptKey* holder_of(uint32_t index) const;
+
+  void report_started(const AttemptKey& key, Attempt& attempt);
+  void report_ended(const AttemptKey& key, Attempt& attempt);
+  void report_synced_ends();
+  void report_again(const AttemptKey& key, Attempt& attempt);
+  void report_devices();
+  void on_released_acked(const v1::Released& released, uint64_t report);
+  void close_if_done(const AttemptKey& key, Attempt& attempt);
+  void forget_oldest();
+
+  void beat(Time now);
+  void touch_contact(Time now);
+
+  struct PendingRead {
+    v1::ReadLog order;
+    Time deadline;
+  };
+  /// False: nothing new yet, and it may wait.
+  bool answer_read(const v1::ReadLog& order, bool may_wait);
+  void answer_reads(Time now);
+
+  NodeOptions options_;
+  NodePorts ports_;
+  std::vector<std::string> device_uuids_;
+  DeviceWatch watch_;
+  ReportOutbox outbox_;
+  Attempts attempts_;
+  std::deque<AttemptKey> closed_;
+  std::size_t running_count_ = 0;
+
+  std::vector<AttemptKey> to_adopt_;
+  bool adopted_ = false;
+  std::vector<SpawnRequest> to_start_;
+  struct Stop {
+    AttemptKey key;
+    Duration grace;
+  };
+  std::vector<Stop> to_stop_;
+  std::deque<AttemptKey> unsynced_ends_;  ///< In the order of their records.
+  uint64_t last_position_ = 0;
+  uint64_t synced_position_ = 0;
+  bool flush_wanted_ = false;
+  bool sync_wanted_ = false;
+
+  /// Who waits for a release, by device: the attempt that held it last.
+  struct Release {
+    HeldDevice device;
+    std::optional<AttemptKey> key;
+    uint64_t report = 0;        ///< Outstanding Released or Draining; 0: none.
+    std::string evidence = {};  ///< Reported last.
+  };
+  std::map<uint32_t, Release> releases_;
+  std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
+  std::map<uint32_t, uint64_t> condition_reports_;
+  std::map<uint32_t, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
+
+  bool link_up_ = false;
+  bool registered_ = false;
+  bool heartbeats_answered_ = false;  ///< On this connection: then only answers are contact.
+  uint64_t heartbeat_sequence_ = 0;
+  Duration heartbeat_every_;
+  Time next_beat_ = kNever;
+  Time next_look_;
+  Time contact_marked_at_;
+  std::deque<PendingRead> reads_;
+  Time next_read_look_ = kNever;
+};
+
+}  // namespace gpusched

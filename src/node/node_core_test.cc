@@ -1,0 +1,661 @@
+#include "node/node_core.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace gpusched {
+namespace {
+
+const AttemptKey kKey{JobId{7}, 1, 0};
+
+class FakeClock final : public Clock {
+ public:
+  Time monotonic() const override { return now; }
+  Time wall() const override { return now + hours(400'000); }
+  Time now{1'000'000'000};
+};
+
+class FakeLink final : public NodeLink {
+ public:
+  void send(const v1::AgentMessage& message) override { sent.push_back(message); }
+  std::vector<v1::AgentMessage> sent;
+};
+
+class FakeSpawner final : public Spawner {
+ public:
+  void start(const SpawnRequest& request) override { started.push_back(request); }
+  void stop(const AttemptKey& key, Duration grace) override { stopped.emplace_back(key, grace); }
+  void adopt(const std::vector<AttemptKey>& keys) override { adopted = keys; }
+  void mark_contact() override { contacts += 1; }
+  std::vector<SpawnRequest> started;
+  std::vector<std::pair<AttemptKey, Duration>> stopped;
+  std::optional<std::vector<AttemptKey>> adopted;
+  int contacts = 0;
+};
+
+/// Keeps its image like a disk: what was flushed is there for the next core.
+class FakeStore final : public AttemptStore {
+ public:
+  uint64_t append(const StoreRecord& record) override {
+    pending.push_back(record);
+    return ++position;
+  }
+  void flush() override {
+    for (const StoreRecord& record : pending) disk.apply(record);
+    pending.clear();
+  }
+  void sync() override {
+    EXPECT_TRUE(pending.empty());
+    sync_asked = position;
+  }
+  StoreImage disk;
+  std::vector<StoreRecord> pending;
+  uint64_t position = 0;
+  uint64_t sync_asked = 0;
+};
+
+class FakeFiles final : public AttemptFiles {
+ public:
+  Result<LogPiece> read(const AttemptKey&, bool, int64_t offset, int32_t size_max) override {
+    if (!exists) return Error{.code = ErrorCode::kNotFound, .message = "no such file"};
+    const auto size = static_cast<int64_t>(text.size());
+    offset = std::min(offset, size);
+    return LogPiece{.data = text.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size_max)),
+                    .offset = offset,
+                    .size = size};
+  }
+  void remove(const AttemptKey& key) override { removed.push_back(key); }
+  bool exists = true;
+  std::string text;
+  std::vector<AttemptKey> removed;
+};
+
+class FakeDevices final : public DeviceReader {
+ public:
+  std::optional<DeviceReading> read(uint32_t index) override {
+    if (slow) return std::nullopt;
+    return readings[index];
+  }
+  bool slow = false;
+  std::map<uint32_t, DeviceReading> readings;
+};
+
+class FakeHost final : public HostMeter {
+ public:
+  HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
+};
+
+/// One data folder and the agents that live on it, one after the other.
+class Node {
+ public:
+  explicit Node(std::size_t finished_kept = 100) : finished_kept_(finished_kept) { begin("boot-1"); }
+
+  void begin(const std::string& boot_id) {
+    link.sent.clear();
+    store.pending.clear();
+    store.position = 0;
+    NodeOptions options{.node_name = "n1", .instance = "i1", .boot_id = boot_id, .version = "test"};
+    options.devices = {{.uuid = "GPU-0", .model = "A100", .memory_mb = 1000},
+                       {.uuid = "GPU-1", .model = "A100", .memory_mb = 1000}};
+    options.finished_kept = finished_kept_;
+    core.emplace(options,
+                 NodePorts{.clock = clock,
+                           .link = link,
+                           .spawner = spawner,
+                           .store = store,
+                           .files = files,
+                           .devices = devices,
+                           .host = host},
+                 StoreImage(store.disk));
+    core->settle();
+    core->on_tick();
+    core->settle();
+  }
+
+  void connect() {
+    core->on_link_up();
+    v1::SchedulerMessage message;
+    message.mutable_registered()->set_heartbeat_ms(1000);
+    receive(message);
+  }
+  void receive(const v1::SchedulerMessage& message) {
+    core->on_message(message);
+    core->settle();
+  }
+  void order_start(const AttemptKey& key, std::vector<HeldDevice> held = {}) {
+    v1::JobSpec spec;
+    spec.add_command("/bin/true");
+    order_start(key, spec, std::move(held));
+  }
+  void order_start(const AttemptKey& key, const v1::JobSpec& spec, const std::vector<HeldDevice>& held) {
+    v1::SchedulerMessage message;
+    v1::StartAttempt& start = *message.mutable_start();
+    *start.mutable_key() = to_wire(key);
+    start.set_spec(spec.SerializeAsString());
+    for (const HeldDevice& device : held) {
+      v1::GrantedDevice& granted = *start.add_devices();
+      granted.set_index(device.index);
+      granted.set_generation(device.generation);
+      granted.set_uuid("GPU-" + std::to_string(device.index));
+    }
+    receive(message);
+  }
+  void order_stop(const AttemptKey& key) {
+    v1::SchedulerMessage message;
+    *message.mutable_stop()->mutable_key() = to_wire(key);
+    message.mutable_stop()->set_grace_ms(3000);
+    receive(message);
+  }
+  void end(const AttemptKey& key, int exit_code = 0) {
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::EXITED);
+    outcome.set_exit_code(exit_code);
+    core->on_shim_ended(key, outcome);
+    core->settle();
+  }
+  void sync() {
+    core->on_synced(store.sync_asked);
+    core->settle();
+  }
+  void pass(Duration span) {
+    const Time until = clock.now + span;
+    while (core->next_deadline() <= until) {
+      clock.now = std::max(clock.now, core->next_deadline());
+      core->on_tick();
+      core->settle();
+    }
+    clock.now = until;
+  }
+
+  std::vector<v1::Report> reports(v1::Report::WhatCase what) const {
+    std::vector<v1::Report> found;
+    for (const v1::AgentMessage& message : link.sent) {
+      if (message.has_report() && message.report().what_case() == what) found.push_back(message.report());
+    }
+    return found;
+  }
+  std::size_t count(v1::Report::WhatCase what) const { return reports(what).size(); }
+  void acknowledge_all() {
+    v1::SchedulerMessage message;
+    for (const v1::AgentMessage& sent : link.sent) {
+      if (sent.has_report()) message.mutable_ack()->add_report_ids(sent.report().id());
+    }
+    receive(message);
+  }
+  v1::Outcome last_outcome() const { return reports(v1::Report::kEnded).back().ended().outcome(); }
+
+  FakeClock clock;
+  FakeLink link;
+  FakeSpawner spawner;
+  FakeStore store;
+  FakeFiles files;
+  FakeDevices devices;
+  FakeHost host;
+  std::optional<NodeCore> core;
+
+ private:
+  std::size_t finished_kept_;
+};
+
+TEST(NodeCore, AStartSeenTwiceStartsOnce) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.order_start(kKey);
+  ASSERT_EQ(node.spawner.started.size(), 1u);
+  EXPECT_EQ(node.spawner.started[0].arguments, std::vector<std::string>{"/bin/true"});
+}
+
+TEST(NodeCore, IntentIsWrittenBeforeTheShimStarts) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 4}});
+  ASSERT_TRUE(node.store.disk.attempts.contains(kKey));
+  EXPECT_EQ(node.store.disk.attempts[kKey].devices, (std::vector<HeldDevice>{{.index = 1, .generation = 4}}));
+}
+
+TEST(NodeCore, AStartSeenAgainByTheNextAgentStartsNothing) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.begin("boot-1");
+  node.connect();
+  EXPECT_EQ(node.spawner.adopted, std::vector<AttemptKey>{kKey});
+  node.order_start(kKey);
+  EXPECT_EQ(node.spawner.started.size(), 1u);
+}
+
+TEST(NodeCore, EndIsReportedOnlyWhenItsOutcomeIsDurable) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey, 3);
+  EXPECT_EQ(node.count(v1::Report::kEnded), 0u);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().exit_code(), 3);
+}
+
+TEST(NodeCore, OneSyncReportsEveryEndBeforeIt) {
+  Node node;
+  node.connect();
+  for (uint64_t job = 1; job <= 5; ++job) node.order_start({JobId{job}, 1, 0});
+  for (uint64_t job = 1; job <= 4; ++job) node.end({JobId{job}, 1, 0});
+  const uint64_t synced = node.store.sync_asked;
+  node.end({JobId{5}, 1, 0});
+  node.core->on_synced(synced);
+  node.core->settle();
+  EXPECT_EQ(node.count(v1::Report::kEnded), 4u);
+}
+
+TEST(NodeCore, UnacknowledgedReportsComeAgainWithTheirIdsAfterAReconnect) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.core->on_shim_started(kKey, 100, 1);
+  node.end(kKey);
+  node.sync();
+  const std::vector<v1::Report> first = node.reports(v1::Report::kEnded);
+  node.core->on_link_down();
+  node.link.sent.clear();
+  node.connect();
+  ASSERT_EQ(node.count(v1::Report::kStarted), 1u);
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kEnded)[0].id(), first[0].id());
+}
+
+TEST(NodeCore, AcknowledgedReportsDoNotComeAgain) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey);
+  node.sync();
+  node.acknowledge_all();
+  node.core->on_link_down();
+  node.link.sent.clear();
+  node.connect();
+  EXPECT_EQ(node.count(v1::Report::kEnded), 0u);
+  EXPECT_EQ(node.core->unacknowledged_count(), 0u);
+}
+
+TEST(NodeCore, AReportLostOnALiveLinkComesAgain) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey);
+  node.sync();
+  node.pass(seconds(12));
+  EXPECT_GE(node.count(v1::Report::kEnded), 2u);
+}
+
+TEST(NodeCore, NothingIsReportedBeforeRegistered) {
+  Node node;
+  node.core->on_link_up();
+  node.core->on_shim_found(kKey, 100, 1);
+  node.core->settle();
+  EXPECT_EQ(node.link.sent.size(), 1u);
+  EXPECT_TRUE(node.link.sent[0].has_register_());
+}
+
+TEST(NodeCore, RegisterNamesDevicesAndAttemptsNotYetAcknowledged) {
+  Node node;
+  node.connect();
+  const AttemptKey other{JobId{8}, 2, 1};
+  node.order_start(kKey);
+  node.order_start(other);
+  node.end(other);
+  node.sync();
+  node.core->on_link_down();
+  node.link.sent.clear();
+  node.core->on_link_up();
+  const v1::Register& out = node.link.sent.at(0).register_();
+  EXPECT_EQ(out.boot_id(), "boot-1");
+  ASSERT_EQ(out.devices_size(), 2);
+  EXPECT_EQ(out.devices(1).uuid(), "GPU-1");
+  ASSERT_EQ(out.attempts_size(), 2);
+  EXPECT_FALSE(out.attempts(0).ended());
+  EXPECT_EQ(from_wire(out.attempts(1).key()), other);
+  EXPECT_TRUE(out.attempts(1).ended());
+}
+
+TEST(NodeCore, AStopOfAnUnknownAttemptEndsItAndItsStartNeverRuns) {
+  Node node;
+  node.connect();
+  node.order_stop(kKey);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(node.last_outcome().detail(), "never started");
+  node.order_start(kKey);
+  node.begin("boot-1");
+  node.connect();
+  node.order_start(kKey);
+  EXPECT_TRUE(node.spawner.started.empty());
+}
+
+TEST(NodeCore, AStopReachesTheShimWithItsGraceAfterTheStart) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.order_stop(kKey);
+  ASSERT_EQ(node.spawner.stopped.size(), 1u);
+  EXPECT_EQ(node.spawner.stopped[0], std::make_pair(kKey, seconds(3)));
+  EXPECT_EQ(node.count(v1::Report::kEnded), 0u);  // Only the shim's word ends it.
+}
+
+TEST(NodeCore, AStopOfAnEndedAttemptIsAnsweredWithItsEnd) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey, 5);
+  node.sync();
+  node.acknowledge_all();
+  node.link.sent.clear();
+  node.order_stop(kKey);
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().exit_code(), 5);
+  EXPECT_TRUE(node.spawner.stopped.empty());
+}
+
+TEST(NodeCore, AnImageCannotRunHere) {
+  Node node;
+  node.connect();
+  v1::JobSpec spec;
+  spec.set_image("docker.io/library/python:3");
+  node.order_start(kKey, spec, {});
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::START_FAILED);
+  EXPECT_NE(node.last_outcome().detail().find("docker.io/library/python:3"), std::string::npos);
+  EXPECT_TRUE(node.spawner.started.empty());
+}
+
+TEST(NodeCore, ADeviceIsReleasedAfterTheEndAndWithItsGeneration) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 9}});
+  node.end(kKey);
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().index(), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().generation(), 9u);
+  const uint64_t ended_id = node.reports(v1::Report::kEnded)[0].id();
+  EXPECT_LT(ended_id, node.reports(v1::Report::kReleased)[0].id());
+}
+
+TEST(NodeCore, AProcessOnTheDeviceKeepsItDrainingUntilItIsGone) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.devices.readings[0].processes = {4711};
+  node.end(kKey);
+  node.sync();
+  node.pass(seconds(4));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  ASSERT_EQ(node.count(v1::Report::kDraining), 1u);  // Repeated only when the evidence changes.
+  EXPECT_NE(node.reports(v1::Report::kDraining)[0].draining().evidence().find("pid 4711"), std::string::npos);
+  node.devices.readings[0].processes.clear();
+  node.pass(seconds(2));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeCore, MemoryAboveWhatTheIdleDeviceHadKeepsItDraining) {
+  Node node;
+  node.devices.readings[0].memory_used_mb = 300;
+  node.pass(seconds(10));  // Seen idle.
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.devices.readings[0].memory_used_mb = 500;
+  node.end(kKey);
+  node.sync();
+  node.pass(seconds(3));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  node.devices.readings[0].memory_used_mb = 310;
+  node.pass(seconds(3));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeCore, AReadingFromBeforeTheEndReleasesNothing) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.devices.slow = true;
+  node.pass(seconds(5));  // A telemetry reading is under way.
+  node.end(kKey);
+  node.sync();
+  node.core->on_reading(0, DeviceReading{});
+  node.core->settle();
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  node.pass(milliseconds(1));
+  node.core->on_reading(0, DeviceReading{});
+  node.core->settle();
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeCore, CheckReleaseOfAnUnknownAttemptsDeviceIsAnswered) {
+  Node node;
+  node.connect();
+  v1::SchedulerMessage message;
+  v1::GrantedDevice& device = *message.mutable_check_release()->add_devices();
+  device.set_index(1);
+  device.set_generation(6);
+  node.receive(message);
+  ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().generation(), 6u);
+}
+
+TEST(NodeCore, CheckReleaseOfADeviceInUseNamesWhoUsesIt) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 6}});
+  v1::SchedulerMessage message;
+  v1::GrantedDevice& device = *message.mutable_check_release()->add_devices();
+  device.set_index(1);
+  device.set_generation(6);
+  node.receive(message);
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  ASSERT_EQ(node.count(v1::Report::kDraining), 1u);
+  EXPECT_NE(node.reports(v1::Report::kDraining)[0].draining().evidence().find("7-1-0"), std::string::npos);
+}
+
+TEST(NodeCore, AReleaseNotYetAcknowledgedIsCheckedAgainByTheNextAgent) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.devices.readings[0].processes = {4711};
+  node.end(kKey);
+  node.sync();
+  node.acknowledge_all();
+  node.begin("boot-1");
+  node.connect();
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  EXPECT_GE(node.count(v1::Report::kDraining), 1u);
+  node.devices.readings[0].processes.clear();
+  node.pass(seconds(2));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeCore, AnUnacknowledgedEndIsReportedByTheNextAgent) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey, 42);
+  node.begin("boot-1");
+  EXPECT_EQ(node.spawner.adopted, std::vector<AttemptKey>{});
+  node.sync();
+  node.connect();
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().exit_code(), 42);
+}
+
+TEST(NodeCore, AnAttemptOfAnEarlierBootIsNodeLost) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.begin("boot-2");
+  node.connect();
+  node.core->on_shim_lost(kKey, "no process");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_LOST);
+}
+
+TEST(NodeCore, AShimThatDiedMakesItsAttemptShimLost) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.core->on_shim_lost(kKey, "its shim was ended by signal 9");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::SHIM_LOST);
+  EXPECT_EQ(node.last_outcome().detail(), "its shim was ended by signal 9");
+}
+
+TEST(NodeCore, ReportIdsOfTheNextAgentAreNewOnes) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.end(kKey);
+  node.sync();
+  const uint64_t first = node.reports(v1::Report::kEnded)[0].id();
+  node.begin("boot-1");
+  node.sync();
+  node.connect();
+  EXPECT_NE(node.reports(v1::Report::kEnded)[0].id(), first);
+}
+
+TEST(NodeCore, HeartbeatsCarryTelemetryAndCountUp) {
+  Node node;
+  node.devices.readings[1].temperature_celsius = 66;
+  node.connect();
+  node.pass(milliseconds(3500));
+  std::vector<v1::Heartbeat> beats;
+  for (const v1::AgentMessage& message : node.link.sent) {
+    if (message.has_heartbeat()) beats.push_back(message.heartbeat());
+  }
+  ASSERT_EQ(beats.size(), 4u);
+  EXPECT_EQ(beats[0].sequence(), 1u);
+  EXPECT_EQ(beats[3].sequence(), 4u);
+  EXPECT_EQ(beats[3].devices(1).temperature_celsius(), 66);
+  EXPECT_DOUBLE_EQ(beats[3].cpu_utilization(), 0.5);
+}
+
+TEST(NodeCore, AChangedConditionIsReported) {
+  Node node;
+  node.connect();
+  node.devices.readings[1].condition = v1::DEVICE_CONDITION_UNHEALTHY;
+  node.devices.readings[1].detail = "XID 79";
+  node.pass(seconds(3));
+  ASSERT_EQ(node.count(v1::Report::kCondition), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kCondition)[0].condition().detail(), "XID 79");
+}
+
+TEST(NodeCore, ADriverThatDoesNotAnswerMakesItsDeviceUnhealthy) {
+  Node node;
+  node.devices.slow = true;
+  node.connect();
+  node.pass(seconds(60));
+  const std::vector<v1::Report> reports = node.reports(v1::Report::kCondition);
+  ASSERT_GE(reports.size(), 2u);
+  EXPECT_EQ(reports[0].condition().condition(), v1::DEVICE_CONDITION_UNHEALTHY);
+}
+
+TEST(NodeCore, OnceHeartbeatsAreAnsweredOnlyAnswersAreContact) {
+  Node node;
+  node.connect();
+  node.pass(seconds(5));
+  const int without_answers = node.spawner.contacts;
+  EXPECT_GE(without_answers, 5);
+  v1::SchedulerMessage message;
+  message.mutable_heartbeat_seen()->set_sequence(1);
+  node.receive(message);
+  node.pass(seconds(10));
+  EXPECT_LE(node.spawner.contacts, without_answers + 1);
+}
+
+TEST(NodeCore, TheOldestFinishedAttemptsAreForgotten) {
+  Node node(2);
+  node.connect();
+  for (uint64_t job = 1; job <= 4; ++job) {
+    const AttemptKey key{JobId{job}, 1, 0};
+    node.order_start(key);
+    node.end(key);
+    node.sync();
+    node.acknowledge_all();
+  }
+  EXPECT_EQ(node.files.removed, (std::vector<AttemptKey>{{JobId{1}, 1, 0}, {JobId{2}, 1, 0}}));
+  EXPECT_EQ(node.core->known_count(), 2u);
+  EXPECT_EQ(node.store.disk.attempts.size(), 2u);
+}
+
+v1::SchedulerMessage read_order(int64_t offset, int64_t wait_ms) {
+  v1::SchedulerMessage message;
+  v1::ReadLog& order = *message.mutable_read_log();
+  order.set_request(11);
+  *order.mutable_key() = to_wire(kKey);
+  order.set_offset(offset);
+  order.set_wait_ms(wait_ms);
+  return message;
+}
+
+TEST(NodeCore, OutputIsReadWhileTheAttemptRuns) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.files.text = "hello";
+  node.link.sent.clear();
+  node.receive(read_order(1, 0));
+  ASSERT_EQ(node.link.sent.size(), 1u);
+  EXPECT_EQ(node.link.sent[0].log_chunk().data(), "ello");
+  EXPECT_EQ(node.link.sent[0].log_chunk().offset(), 1);
+  EXPECT_FALSE(node.link.sent[0].log_chunk().at_end());
+}
+
+TEST(NodeCore, AReadAtTheEndWaitsForMore) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.pass(seconds(1));
+  node.link.sent.clear();
+  node.receive(read_order(0, 30'000));
+  EXPECT_TRUE(node.link.sent.empty());
+  node.files.text = "more";
+  node.pass(milliseconds(100));
+  ASSERT_EQ(node.link.sent.size(), 1u);
+  EXPECT_EQ(node.link.sent[0].log_chunk().data(), "more");
+}
+
+TEST(NodeCore, AReadThatWaitsIsToldTheEnd) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.pass(seconds(1));
+  node.link.sent.clear();
+  node.receive(read_order(0, 30'000));
+  node.end(kKey);
+  ASSERT_EQ(node.link.sent.size(), 1u);
+  EXPECT_TRUE(node.link.sent[0].log_chunk().at_end());
+}
+
+TEST(NodeCore, OutputOfAnUnknownAttemptIsAnError) {
+  Node node;
+  node.files.exists = false;
+  node.connect();
+  node.link.sent.clear();
+  node.receive(read_order(0, 30'000));
+  ASSERT_EQ(node.link.sent.size(), 1u);
+  EXPECT_NE(node.link.sent[0].log_chunk().error().find("7-1-0"), std::string::npos);
+}
+
+TEST(CleanText, ReplacesWhatIsNotUtf8AndCutsBetweenCharacters) {
+  EXPECT_EQ(clean_text("a\xff"
+                       "b",
+                       10),
+            "a?b");
+  EXPECT_EQ(clean_text("\xc3\xa4\xc3\xb6", 3), "\xc3\xa4");
+  EXPECT_EQ(clean_text("\xed\xa0\x80", 10), "???");
+}
+
+}  // namespace
+}  // namespace gpusched

@@ -1,0 +1,131 @@
+// NodeCore: who holds a device, and how its release is vouched for.
+#include <algorithm>
+#include <utility>
+
+#include "log/log.h"
+#include "node/node_core.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kEvidenceBytesMax = 4'096;
+
+}  // namespace
+
+void NodeCore::hold_devices(const AttemptKey& key, Attempt& attempt) {
+  attempt.holds = true;
+  for (const HeldDevice& device : attempt.devices) {
+    supersede_release(device.index);  // The scheduler gave the device away: it knows of the release before.
+    holders_[device.index].push_back(key);
+    watch_.hold(device);
+  }
+}
+
+void NodeCore::let_go_devices(const AttemptKey& key, Attempt& attempt) {
+  if (!std::exchange(attempt.holds, false)) return;
+  for (const HeldDevice& device : attempt.devices) {
+    std::vector<AttemptKey>& holders = holders_[device.index];
+    holders.erase(std::find(holders.begin(), holders.end(), key));
+    if (holders.empty()) holders_.erase(device.index);
+    watch_.let_go(device);
+  }
+}
+
+const AttemptKey* NodeCore::holder_of(uint32_t index) const {
+  const auto found = holders_.find(index);
+  return found == holders_.end() ? nullptr : &found->second.front();
+}
+
+void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now) {
+  let_go_devices(key, attempt);
+  for (const HeldDevice& device : attempt.devices) {
+    if (holder_of(device.index) != nullptr) continue;  // Given away again: its release is known.
+    const auto newer = releases_.find(device.index);
+    if (newer != releases_.end() && newer->second.device.generation > device.generation) continue;
+    supersede_release(device.index);
+    releases_[device.index] = Release{.device = device, .key = key};
+    attempt.unreleased += 1;
+    watch_.begin_release(device, now);
+  }
+}
+
+void NodeCore::supersede_release(uint32_t index) {
+  const auto found = releases_.find(index);
+  if (found == releases_.end()) return;
+  const Release release = std::move(found->second);
+  releases_.erase(found);
+  outbox_.withdraw(release.report);
+  if (!release.key) return;
+  const auto attempt = attempts_.find(*release.key);
+  if (attempt == attempts_.end() || attempt->second.unreleased == 0) return;
+  attempt->second.unreleased -= 1;
+  close_if_done(*release.key, attempt->second);
+}
+
+void NodeCore::report_devices() {
+  for (const ReleaseVerdict& verdict : watch_.take_verdicts()) {
+    const auto found = releases_.find(verdict.device.index);
+    if (found == releases_.end() || !(found->second.device == verdict.device)) continue;
+    Release& release = found->second;
+    if (!verdict.released && release.evidence == verdict.evidence) continue;
+    v1::Report report;
+    if (verdict.released) {
+      report.mutable_released()->set_index(verdict.device.index);
+      report.mutable_released()->set_generation(verdict.device.generation);
+    } else {
+      report.mutable_draining()->set_index(verdict.device.index);
+      report.mutable_draining()->set_generation(verdict.device.generation);
+      report.mutable_draining()->set_evidence(clean_text(verdict.evidence, kEvidenceBytesMax));
+    }
+    release.evidence = verdict.evidence;
+    outbox_.withdraw(release.report);
+    release.report = outbox_.add(std::move(report));
+  }
+  for (const ConditionNews& news : watch_.take_conditions()) {
+    v1::Report report;
+    report.mutable_condition()->set_index(news.index);
+    report.mutable_condition()->set_condition(news.condition);
+    report.mutable_condition()->set_detail(clean_text(news.detail, kEvidenceBytesMax));
+    uint64_t& outstanding = condition_reports_[news.index];
+    outbox_.withdraw(outstanding);
+    outstanding = outbox_.add(std::move(report));
+    log_event(LogLevel::kWarning, "agent", "device_condition", {},
+              {{"index", news.index},
+               {"condition", v1::DeviceCondition_Name(news.condition)},
+               {"detail", news.detail}});
+  }
+}
+
+void NodeCore::on_released_acked(const v1::Released& released, uint64_t report) {
+  const auto found = releases_.find(released.index());
+  if (found == releases_.end() || found->second.report != report) return;
+  found->second.report = 0;
+  supersede_release(released.index());
+}
+
+void NodeCore::on_check_release(const v1::CheckRelease& order) {
+  const Time now = ports_.clock.monotonic();
+  for (const v1::GrantedDevice& asked : order.devices()) {
+    const HeldDevice device{.index = asked.index(), .generation = asked.generation()};
+    if (const AttemptKey* holder = holder_of(device.index)) {
+      v1::Report report;
+      report.mutable_draining()->set_index(device.index);
+      report.mutable_draining()->set_generation(device.generation);
+      report.mutable_draining()->set_evidence("attempt " + to_string(*holder) + " runs on it");
+      uint64_t& outstanding = busy_reports_[device.index];
+      outbox_.withdraw(outstanding);
+      outstanding = outbox_.add(std::move(report));
+      continue;
+    }
+    const auto known = releases_.find(device.index);
+    if (known != releases_.end() && known->second.device.generation > device.generation) continue;
+    if (known == releases_.end() || known->second.device.generation < device.generation) {
+      supersede_release(device.index);
+      releases_[device.index] = Release{.device = device, .key = std::nullopt};
+    }
+    releases_[device.index].evidence.clear();  // Asked for, so answered even when nothing changed.
+    watch_.begin_release(device, now);
+  }
+}
+
+}  // namespace gpusched

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "gpusched/v1/node.pb.h"
+
+/// What NodeCore sees of the world. Production and `sim/` implement these; NodeCore calls them on its own
+/// thread only, and none of them may call NodeCore back before it returned.
+namespace gpusched {
+
+AttemptKey from_wire(const v1::AttemptKey& key);
+v1::AttemptKey to_wire(const AttemptKey& key);
+/// "12-1-0": job, attempt, member. For logs and markers.
+std::string to_string(const AttemptKey& key);
+
+/// At most `size_max` bytes of `text`, what is not UTF-8 replaced by '?': messages hold nothing else.
+std::string clean_text(std::string_view text, std::size_t size_max);
+
+/// The stream to the scheduler.
+class NodeLink {
+ public:
+  virtual ~NodeLink() = default;
+  /// Queues a message behind those before it. Dropped when the link is down. Sending Register, the link adds
+  /// the proof of the token, if there is one.
+  virtual void send(const v1::AgentMessage& message) = 0;
+};
+
+/// A device that an attempt holds; `generation` is the fence of its release.
+struct HeldDevice {
+  uint32_t index = 0;
+  uint32_t generation = 0;
+
+  friend bool operator==(const HeldDevice&, const HeldDevice&) = default;
+};
+
+struct SpawnRequest {
+  AttemptKey key;
+  std::vector<std::string> arguments;    ///< At least one.
+  std::vector<std::string> environment;  ///< "NAME=value", complete.
+  std::string working_directory = {};    ///< Empty: the attempt's own folder.
+  Duration grace;              ///< Between SIGTERM and SIGKILL at the maximum runtime or without contact.
+  Duration max_runtime = {};   ///< Zero: no limit.
+  Duration lost_contact = {};  ///< Zero: silence does not kill.
+  std::vector<HeldDevice> devices = {};
+};
+
+/// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
+/// each attempt that was started or adopted.
+class Spawner {
+ public:
+  virtual ~Spawner() = default;
+  virtual void start(const SpawnRequest& request) = 0;
+  /// SIGTERM, then after `grace` SIGKILL. May be repeated; of an attempt that is over, it does nothing.
+  virtual void stop(const AttemptKey& key, Duration grace) = 0;
+  /// Called once, before any start: finds out what became of attempts that an earlier agent may have started.
+  /// Answers each with on_shim_started (if it runs), on_shim_ended (also if the outcome is on disk) or
+  /// on_shim_lost (no outcome, and no process left); reports by on_shim_found what runs and was not asked
+  /// for.
+  virtual void adopt(const std::vector<AttemptKey>& keys) = 0;
+  /// The scheduler was heard: shims with a limit on silence count from now on.
+  virtual void mark_contact() = 0;
+};
+
+/// One fact about an attempt, in the order in which they become true.
+struct StoreRecord {
+  enum class Kind : uint8_t {
+    kBoot = 1,      ///< An agent opened the store: `boot_id`, `epoch`.
+    kIntent = 2,    ///< It may be started from now on: `devices`. Never again, whatever happens next.
+    kStarted = 3,   ///< `pid`, `started_unix_ns`.
+    kEnded = 4,     ///< `outcome`.
+    kAcked = 5,     ///< The scheduler has the outcome.
+    kClosed = 6,    ///< And its devices' releases. Kept as a tombstone.
+    kForgotten = 7  ///< No longer kept.
+  };
+  Kind kind = Kind::kIntent;
+  AttemptKey key = {};
+  std::vector<HeldDevice> devices = {};
+  int64_t pid = 0;
+  int64_t started_unix_ns = 0;
+  v1::Outcome outcome = {};
+  std::string boot_id = {};
+  uint64_t epoch = 0;
+};
+
+struct StoredAttempt {
+  std::vector<HeldDevice> devices;
+  int64_t pid = 0;  ///< 0: not known to have started.
+  int64_t started_unix_ns = 0;
+  std::optional<v1::Outcome> outcome;
+  bool acked = false;
+  bool closed = false;
+};
+
+/// What a store holds: the records' sum. Applying a record twice changes nothing.
+struct StoreImage {
+  std::string boot_id;  ///< Of the machine's boot in which the last record was written; empty in a new store.
+  uint64_t epoch = 0;   ///< How often a store was opened.
+  std::map<AttemptKey, StoredAttempt> attempts;
+  std::deque<AttemptKey> closed;  ///< In the order in which they closed; the first one is still kept.
+
+  void apply(const StoreRecord& record);
+};
+
+/// A durable record of attempts. What was appended survives the process once `flush` returned, and the
+/// machine once `sync` is answered by NodeCore::on_synced.
+class AttemptStore {
+ public:
+  virtual ~AttemptStore() = default;
+  /// Position of the record, counting from 1 for each opening.
+  virtual uint64_t append(const StoreRecord& record) = 0;
+  /// Gives everything appended to the operating system, in one write. A failure ends the process.
+  virtual void flush() = 0;
+  /// Starts making everything flushed durable. Many calls may share one answer.
+  virtual void sync() = 0;
+};
+
+struct LogPiece {
+  std::string data;
+  int64_t offset = 0;  ///< Of `data`.
+  int64_t size = 0;    ///< Of the whole output so far.
+};
+
+/// Attempts' folders: their output while they run and after.
+class AttemptFiles {
+ public:
+  virtual ~AttemptFiles() = default;
+  virtual Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) = 0;
+  /// Removes the folder, soon.
+  virtual void remove(const AttemptKey& key) = 0;
+};
+
+/// One look at a device.
+struct DeviceReading {
+  v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
+  std::string detail = {};  ///< Why it is not OK.
+  int64_t memory_used_mb = 0;
+  int32_t utilization_percent = 0;
+  int32_t temperature_celsius = 0;
+  int32_t power_watts = 0;
+  std::vector<int64_t> processes = {};  ///< Pids that compute on it.
+};
+
+/// A node's devices, in the order of their indexes.
+class DeviceReader {
+ public:
+  virtual ~DeviceReader() = default;
+  /// The reading, or nothing when it takes time: then it comes by NodeCore::on_reading, once for each call.
+  virtual std::optional<DeviceReading> read(uint32_t index) = 0;
+};
+
+struct HostLoad {
+  double cpu = 0;     ///< 0..1 since the last call.
+  double memory = 0;  ///< 0..1
+};
+class HostMeter {
+ public:
+  virtual ~HostMeter() = default;
+  virtual HostLoad load() = 0;
+};
+
+}  // namespace gpusched
