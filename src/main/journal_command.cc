@@ -1,0 +1,273 @@
+#include "main/journal_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "journal/journal_inspect.h"
+
+namespace gpusched {
+namespace {
+
+constexpr int kWhole = 0;
+constexpr int kDamaged = 1;
+constexpr int kUsage = 2;
+
+struct Arguments {
+  std::string dir;
+  bool json = false;
+  uint64_t from = 1;
+  uint64_t to = UINT64_MAX;
+};
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') out.push_back('\\');
+    if (byte >= 0x20) {
+      out.push_back(c);
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+    out += escaped;
+  }
+  return out + "\"";
+}
+
+std::string hex(uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%08x", value);
+  return text;
+}
+
+std::string column(const std::string& text, std::size_t width) {
+  return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
+}
+
+/// What the three commands say about a whole journal.
+struct Summary {
+  std::string dir;
+  JournalScan scan;
+  uint64_t records = 0;
+  uint64_t payload_bytes = 0;
+  uint64_t last_sequence = 0;
+
+  uint64_t first_position() const {
+    return scan.segments.empty() ? 1 : scan.segments.front().header.first_position;
+  }
+  uint64_t last_position() const {
+    return scan.segments.empty() ? 0 : scan.segments.back().scan.last_position;
+  }
+  uint64_t last_term() const { return scan.segments.empty() ? 0 : scan.segments.back().scan.last_term; }
+  bool sealed() const {
+    return !scan.segments.empty() && scan.segments.back().scan.tail == SegmentTail::kSealed;
+  }
+  uint64_t torn_bytes() const {
+    if (scan.segments.empty() || scan.segments.back().scan.tail != SegmentTail::kTorn) return 0;
+    return scan.segments.back().scan.used_end - scan.segments.back().scan.end;
+  }
+};
+
+class Command {
+ public:
+  Command(const Arguments& arguments, std::ostream& out, std::ostream& err, const JournalDecoder& decode)
+      : arguments_(arguments), out_(out), err_(err), decode_(decode) {}
+
+  int verify() {
+    if (!read({})) return kDamaged;
+    if (arguments_.json) {
+      out_ << "{\"ok\":true," << json_summary() << "}\n";
+      return kWhole;
+    }
+    out_ << summary_.dir << ": whole, " << records_line() << "\n";
+    print_tail();
+    return kWhole;
+  }
+
+  int dump() {
+    if (!arguments_.json) {
+      out_ << "    position     term  first_sequence  commands     bytes       crc"
+           << (decode_ ? "  payload" : "") << "\n";
+    }
+    const auto print = [this](const StoredRecord& stored, uint64_t) -> Result<Unit> {
+      if (stored.record.position >= arguments_.from && stored.record.position <= arguments_.to) {
+        print_record(stored);
+      }
+      return Unit{};
+    };
+    if (!read(print)) return kDamaged;
+    if (!arguments_.json) print_tail();
+    return kWhole;
+  }
+
+  int stat() {
+    if (!read({})) return kDamaged;
+    if (arguments_.json) {
+      out_ << "{\"ok\":true," << json_summary() << ",\"segment_list\":[";
+      bool first = true;
+      for (const ScannedSegment& segment : summary_.scan.segments) {
+        out_ << (first ? "" : ",") << json_segment(segment);
+        first = false;
+      }
+      out_ << "]}\n";
+      return kWhole;
+    }
+    out_ << summary_.dir << ": " << records_line() << "\n";
+    out_ << "segment                    first        last   records     used bytes     size bytes\n";
+    for (const ScannedSegment& segment : summary_.scan.segments) {
+      out_ << file_name(segment.path) << column(std::to_string(segment.header.first_position), 12)
+           << column(std::to_string(segment.scan.last_position), 12)
+           << column(std::to_string(segment.scan.records), 10) << column(std::to_string(segment.scan.end), 15)
+           << column(std::to_string(segment.header.segment_bytes), 15) << "\n";
+    }
+    for (const PreparedSegment& prepared : summary_.scan.prepared) {
+      out_ << file_name(prepared.path) << column("prepared", 12) << column("", 22) << column("0", 15)
+           << column(std::to_string(prepared.bytes), 15) << "\n";
+    }
+    print_tail();
+    return kWhole;
+  }
+
+ private:
+  static std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+  /// False: the error is printed.
+  bool read(const StoredVisitor& visit) {
+    Disk& disk = posix_disk();
+    summary_.dir = find_journal_dir(disk, arguments_.dir);
+    const auto count = [&](const StoredRecord& stored, uint64_t offset) -> Result<Unit> {
+      summary_.records += 1;
+      summary_.payload_bytes += stored.record.payload.size();
+      if (stored.record.command_count > 0) {
+        summary_.last_sequence = stored.record.first_sequence + stored.record.command_count - 1;
+      }
+      return visit ? visit(stored, offset) : Result<Unit>(Unit{});
+    };
+    Result<JournalScan> scan = inspect_journal(disk, summary_.dir, count);
+    if (scan) {
+      summary_.scan = std::move(*scan);
+      return true;
+    }
+    Error error = scan.error();
+    if (error.code == ErrorCode::kNotFound) {
+      error.message = arguments_.dir + " holds no journal (" + error.message +
+                      "): give the scheduler's data folder or the journal folder in it";
+    }
+    if (arguments_.json) {
+      out_ << "{\"ok\":false,\"journal\":" << json_string(summary_.dir)
+           << ",\"code\":" << json_string(to_string(error.code))
+           << ",\"error\":" << json_string(error.message) << ",\"whole_records\":" << summary_.records
+           << "}\n";
+    }
+    err_ << "gpu-scheduler journal: " << error.message << "\n";
+    return false;
+  }
+
+  std::string records_line() const {
+    std::string line = summary_.records == 0 ? "no records"
+                                             : std::to_string(summary_.records) + " records, positions " +
+                                                   std::to_string(summary_.first_position()) + " to " +
+                                                   std::to_string(summary_.last_position()) +
+                                                   ", last command " + std::to_string(summary_.last_sequence);
+    line += ", " + std::to_string(summary_.scan.segments.size()) + " segments in use, " +
+            std::to_string(summary_.scan.prepared.size()) + " prepared, ";
+    return line + (summary_.sealed() ? "sealed" : "not sealed");
+  }
+
+  void print_tail() {
+    if (summary_.torn_bytes() == 0) return;
+    const ScannedSegment& last = summary_.scan.segments.back();
+    err_ << last.path << ", offset " << last.scan.end << ": " << summary_.torn_bytes()
+         << " bytes of an unfinished write: a running scheduler is at it, or a crash tore it and the next "
+            "start "
+            "cuts it. Nothing acknowledged is in it\n";
+  }
+
+  void print_record(const StoredRecord& stored) {
+    const JournalRecord& record = stored.record;
+    const std::string decoded = decode_ ? decode_(record) : std::string();
+    if (arguments_.json) {
+      out_ << "{\"position\":" << record.position << ",\"term\":" << record.term
+           << ",\"first_sequence\":" << record.first_sequence << ",\"command_count\":" << record.command_count
+           << ",\"length\":" << record.payload.size() << ",\"crc\":\"" << hex(stored.crc) << "\"";
+      if (decode_) out_ << ",\"payload\":" << json_string(decoded);
+      out_ << "}\n";
+      return;
+    }
+    out_ << column(std::to_string(record.position), 12) << column(std::to_string(record.term), 9)
+         << column(std::to_string(record.first_sequence), 16)
+         << column(std::to_string(record.command_count), 10)
+         << column(std::to_string(record.payload.size()), 10) << "  " << hex(stored.crc);
+    if (decode_) out_ << "  " << decoded;
+    out_ << "\n";
+  }
+
+  std::string json_summary() const {
+    const JournalScan& scan = summary_.scan;
+    return "\"journal\":" + json_string(summary_.dir) + ",\"records\":" + std::to_string(summary_.records) +
+           ",\"first_position\":" + std::to_string(summary_.first_position()) +
+           ",\"last_position\":" + std::to_string(summary_.last_position()) +
+           ",\"last_term\":" + std::to_string(summary_.last_term()) +
+           ",\"last_sequence\":" + std::to_string(summary_.last_sequence) +
+           ",\"payload_bytes\":" + std::to_string(summary_.payload_bytes) +
+           ",\"segments\":" + std::to_string(scan.segments.size()) +
+           ",\"prepared_segments\":" + std::to_string(scan.prepared.size()) +
+           ",\"sealed\":" + (summary_.sealed() ? "true" : "false") +
+           ",\"torn_bytes\":" + std::to_string(summary_.torn_bytes());
+  }
+
+  static std::string json_segment(const ScannedSegment& segment) {
+    return "{\"file\":" + json_string(file_name(segment.path)) +
+           ",\"first_position\":" + std::to_string(segment.header.first_position) +
+           ",\"last_position\":" + std::to_string(segment.scan.last_position) +
+           ",\"records\":" + std::to_string(segment.scan.records) +
+           ",\"used_bytes\":" + std::to_string(segment.scan.end) +
+           ",\"size_bytes\":" + std::to_string(segment.header.segment_bytes) + "}";
+  }
+
+  const Arguments& arguments_;
+  std::ostream& out_;
+  std::ostream& err_;
+  const JournalDecoder& decode_;
+  Summary summary_;
+};
+
+}  // namespace
+
+int run_journal_command(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                        const JournalDecoder& decode) {
+  CLI::App app("Looks at a scheduler's journal without changing it, also while the scheduler runs.",
+               "gpu-scheduler journal");
+  app.require_subcommand(1);
+  Arguments arguments;
+  CLI::App* verify = app.add_subcommand("verify", "Read and check every record; exit status 1 on damage.");
+  CLI::App* dump = app.add_subcommand("dump", "Print one line for each record.");
+  CLI::App* stat = app.add_subcommand("stat", "Show segments, sizes and positions.");
+  for (CLI::App* command : {verify, dump, stat}) {
+    command->add_option("DIR", arguments.dir, "The scheduler's data folder, or the journal folder in it.")
+        ->required();
+    command->add_flag("--json", arguments.json, "Print JSON; dump prints one object a line.");
+  }
+  dump->add_option("--from", arguments.from, "First position to print.");
+  dump->add_option("--to", arguments.to, "Last position to print.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, out, err) == 0 ? kWhole : kUsage;
+  }
+  Command command(arguments, out, err, decode);
+  if (verify->parsed()) return command.verify();
+  return dump->parsed() ? command.dump() : command.stat();
+}
+
+int run_journal_command(int argc, char** argv) {
+  const int status = run_journal_command(argc, argv, std::cout, std::cerr, {});
+  std::cout.flush();
+  return status;
+}
+
+}  // namespace gpusched
