@@ -14,7 +14,7 @@ TEXT = CODE + (".md", ".txt", ".json", ".yaml", ".yml", ".scn", "")
 # Written in halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 # Somebody's home folder; the names that examples use are fine.
-HOME = re.compile(r"(?:/home|/Users)/(?!(?:alice|bob|carol|user|you|me|NAME)\b)[a-z][\w.-]*")
+HOME = re.compile(r"(?:/home|/Users)/(?!(?:ada|alice|bob|carol|user|you|me|NAME)\b)[a-z][\w.-]*")
 
 
 def texts(suffixes):
