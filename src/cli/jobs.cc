@@ -1,0 +1,206 @@
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "cli/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr int64_t kPageJobs = 500;
+
+std::string joined(const Json& list, std::string_view separator) {
+  std::string out;
+  for (const Json& item : list.items()) {
+    if (!out.empty()) out += separator;
+    out += item.text();
+  }
+  return out;
+}
+
+/// "12s ago (2025-01-31T09:00:00.123Z)", or nothing.
+std::string time_text(const Json& value, Time now) {
+  const Time time = parse_rfc3339(value.text());
+  return time.valid() ? format_relative(time, now) + " (" + value.text() + ")" : "";
+}
+
+/// How long the job has run or ran, or nothing when it has not started.
+std::string run_time(const Json& job, Time now) {
+  const Time started = parse_rfc3339(job["started_at"].text());
+  if (!started.valid()) return "";
+  const Time ended = parse_rfc3339(job["completed_at"].text());
+  const Duration run = (ended.valid() ? ended : now) - started;
+  return format_duration(run.ns / 1'000'000'000);
+}
+
+std::string number_text(const Json& value) {
+  return value.is_number() ? std::to_string(value.integer()) : std::string();
+}
+
+/// The number when it is given and not zero.
+std::string count_text(const Json& value) {
+  return value.integer() != 0 ? std::to_string(value.integer()) : std::string();
+}
+
+std::string size_text(const Json& value) {
+  return value.integer() > 0 ? format_size_mb(value.integer()) : std::string();
+}
+
+/// A word list as one would type it.
+std::string command_text(const Json& job) {
+  std::string out;
+  for (const Json& words : {job["command"], job["args"]}) {
+    for (const Json& word : words.items()) {
+      const std::string text = word.text();
+      const bool plain = !text.empty() && text.find_first_of(" \t\n\"'\\$*?;|&<>()") == std::string::npos;
+      if (!out.empty()) out += ' ';
+      out += plain ? text : "'" + text + "'";
+    }
+  }
+  return out;
+}
+
+std::string id_of(const Json& job) {
+  const std::string id = job["id"].text();
+  return id.empty() ? job["job_id"].text() : id;
+}
+
+std::string state_text(const Json& job) {
+  const std::string state = job["state"].text();
+  const std::string reason = job["reason"].text();
+  return reason.empty() || reason == "none" || reason == state ? state : state + " (" + reason + ")";
+}
+
+std::string record_text(const Json& job, Time now) {
+  Record record;
+  record.add("Job", id_of(job));
+  record.add("Name", job["name"].text());
+  record.add("State", state_text(job));
+  record.add("Message", job["message"].text());
+  record.add("Exit code", number_text(job["exit_code"]));
+  record.add("Signal", count_text(job["signal"]));
+  record.add("Tenant", job["tenant_id"].text());
+  record.add("Priority", number_text(job["priority"]));
+  record.add("GPUs", count_text(job["gpu_count"]));
+  record.add("GPU model", job["gpu_model"].text());
+  record.add("GPU memory", size_text(job["gpu_memory_mb"]));
+  record.add("CPUs", count_text(job["cpu_cores"]));
+  record.add("Memory", size_text(job["memory_mb"]));
+  record.add("Command", command_text(job));
+  record.add("Image", job["image"].text());
+  record.add("Node", job["node_name"].text());
+  record.add("On", joined(job["allocated_gpus"], ", "));
+  record.add("Attempts", count_text(job["attempts"]));
+  record.add("In line", count_text(job["queue_position"]));
+  if (job["queue_position"].integer() > 0) record.add("Starts in", job["estimated_wait"].text());
+  record.add("Submitted", time_text(job["submitted_at"], now));
+  record.add("Started", time_text(job["started_at"], now));
+  record.add("Ended", time_text(job["completed_at"], now));
+  record.add("Ran", run_time(job, now));
+  return record.render();
+}
+
+std::string list_path(const Options& options, int64_t limit, int64_t offset) {
+  std::string path = "/jobs?limit=" + std::to_string(limit) + "&offset=" + std::to_string(offset);
+  if (!options.list.state.empty()) path += "&state=" + url_encoded(options.list.state);
+  if (!options.tenant_id.empty()) path += "&tenant_id=" + url_encoded(options.tenant_id);
+  return path;
+}
+
+std::string jobs_text(const std::vector<Json>& jobs, const CliIo& io) {
+  Table table({{.title = "ID"},
+               {.title = "NAME", .may_shrink = true},
+               {.title = "STATE"},
+               {.title = "GPUS", .right = true},
+               {.title = "PRIORITY", .right = true, .drop_order = 2},
+               {.title = "TENANT", .may_shrink = true, .drop_order = 3},
+               {.title = "SUBMITTED", .right = true, .drop_order = 1},
+               {.title = "RAN", .right = true, .drop_order = 4}});
+  const Time now = io.wall_now();
+  for (const Json& job : jobs) {
+    const Time submitted = parse_rfc3339(job["submitted_at"].text());
+    table.add({id_of(job), job["name"].text(), job["state"].text(), number_text(job["gpu_count"]),
+               number_text(job["priority"]), job["tenant_id"].text(),
+               submitted.valid() ? format_relative(submitted, now) : "", run_time(job, now)});
+  }
+  return table.render(io.width);
+}
+
+}  // namespace
+
+int list_jobs(Session& session) {
+  const Options& options = session.options();
+  std::vector<Json> jobs;
+  int64_t total = 0;
+  const int64_t wanted = options.list.all ? INT64_MAX : options.list.limit;
+  while (static_cast<int64_t>(jobs.size()) < wanted) {
+    const auto have = static_cast<int64_t>(jobs.size());
+    const Reply page = session.get(list_path(options, std::min(kPageJobs, wanted - have), have));
+    if (!page) return session.fail(*page.trouble);
+    const std::vector<Json> items = page.json["jobs"].items();
+    jobs.insert(jobs.end(), items.begin(), items.end());
+    total = page.json["total"].integer();
+    if (items.empty() || static_cast<int64_t>(jobs.size()) >= total) break;
+  }
+  if (options.json) {
+    std::string text = "{\"jobs\":[";
+    for (size_t i = 0; i < jobs.size(); ++i) text += (i > 0 ? "," : "") + jobs[i].serialize();
+    session.io().out(text + "],\"total\":" + std::to_string(total) + "}\n");
+    return kExitOk;
+  }
+  if (jobs.empty()) {
+    session.io().out("No jobs.\n");
+    return kExitOk;
+  }
+  session.io().out(jobs_text(jobs, session.io()));
+  const auto shown = static_cast<int64_t>(jobs.size());
+  if (shown < total) {
+    session.io().out("The newest " + std::to_string(shown) + " of " + std::to_string(total) +
+                     "; --all or --limit N shows more.\n");
+  }
+  return kExitOk;
+}
+
+int get_job(Session& session) {
+  const Reply reply = session.get("/jobs/" + url_encoded(session.options().jobs.front()));
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json ? json_line(reply)
+                                          : record_text(reply.json, session.io().wall_now()));
+  return kExitOk;
+}
+
+int cancel_jobs(Session& session) {
+  int exit_code = kExitOk;
+  for (const std::string& job : session.options().jobs) {
+    const Reply reply = session.send("DELETE", "/jobs/" + url_encoded(job));
+    if (!reply) {
+      // The others are cancelled all the same, as far as somebody answers.
+      exit_code = session.fail(*reply.trouble);
+      if (exit_code == kExitUnreachable) return exit_code;
+      continue;
+    }
+    session.io().out(session.options().json ? json_line(reply) : job + " cancelled\n");
+  }
+  return exit_code;
+}
+
+int explain_job(Session& session) {
+  const std::string& job = session.options().jobs.front();
+  const Reply reply = session.get("/jobs/" + url_encoded(job) + "/explain");
+  if (!reply) return session.fail(*reply.trouble);
+  if (session.options().json) {
+    session.io().out(json_line(reply));
+    return kExitOk;
+  }
+  Record record;
+  record.add("Job", job);
+  record.add("State", reply.json["state"].text());
+  record.add("Reason", reply.json["reason"].text());
+  record.add("Why", reply.json["message"].text());
+  record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
+  record.add("In line", count_text(reply.json["queue_position"]));
+  session.io().out(record.render());
+  return kExitOk;
+}
+
+}  // namespace gpusched::cli

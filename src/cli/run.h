@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace gpusched::cli {
+
+/// How gpu-cli ends; `docs/reference/cli.md` has them for users. `submit --wait` ends with the job's own
+/// code.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitJobFailed = 1,    ///< The job ended without an exit code of its own: cancelled, lost, never started.
+  kExitUsage = 2,        ///< The command line is wrong; nothing was sent.
+  kExitUnreachable = 3,  ///< No scheduler answers there.
+  kExitRefused = 4,      ///< The scheduler said no: not found, quota, conflict, not now.
+  kExitUnexpected = 5,   ///< No usable answer: it may or may not have been done.
+  kExitTimeLimit = 124,  ///< The job reached its maximum runtime.
+};
+
+/// What the command line needs from the process around it, so that tests can stand in for it. The functions
+/// may be called from two threads, never at once.
+struct CliIo {
+  std::function<void(std::string_view)> out;  ///< Standard output, written through at once.
+  std::function<void(std::string_view)> err;
+  std::function<Result<std::string>()> read_stdin;
+  std::function<std::string(const char* name)> environment;  ///< Empty: not set.
+  std::function<Time()> wall_now;
+  std::function<void(Duration)> pause;
+  int width = 80;  ///< Columns of the terminal; 80 when standard output is none.
+};
+
+/// Runs one command. `arguments` are those behind the program's name.
+int run_cli(int argument_count, const char* const* arguments, const CliIo& io);
+
+/// The process's own streams, environment, clock and terminal.
+CliIo process_io();
+
+}  // namespace gpusched::cli

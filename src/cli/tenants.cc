@@ -1,0 +1,183 @@
+#include <charconv>
+#include <cmath>
+
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "cli/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+struct Tier {
+  std::string_view name;
+  int64_t priority;
+};
+constexpr Tier kTiers[] = {{"low", 100}, {"medium", 500}, {"high", 1000}, {"critical", 5000}};
+
+Result<int64_t> whole_number(const std::string& text) {
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value);
+  if (failure == std::errc{} && stop == end && value >= 0) return value;
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "\"" + text + "\" is no whole number, nor none for no limit"};
+}
+
+/// Adds a limit: a number, or null for "none".
+Result<Unit> add_limit(JsonObjectWriter& body, const char* option, const char* field, const std::string& text,
+                       Result<int64_t> (*parse)(const std::string&)) {
+  if (text.empty()) return Unit{};
+  if (text == "none") {
+    body.add_null(field);
+    return Unit{};
+  }
+  const Result<int64_t> value = parse(text);
+  if (!value) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(option) + ": " + value.error().message};
+  }
+  body.add(field, *value);
+  return Unit{};
+}
+
+Result<int64_t> tier_priority(const std::string& text) {
+  for (const Tier& tier : kTiers) {
+    if (text == tier.name) return tier.priority;
+  }
+  const Result<int64_t> number = whole_number(text);
+  if (number) return number;
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "--priority: \"" + text + "\" is neither low, medium, high, critical nor a number"};
+}
+
+Result<int64_t> size_mb(const std::string& text) { return parse_size_mb(text); }
+
+Result<std::string> tenant_body(const TenantOptions& tenant) {
+  JsonObjectWriter body;
+  if (!tenant.name.empty()) body.add("name", tenant.name);
+  if (!tenant.email.empty()) body.add("email", tenant.email);
+  if (!tenant.organization.empty()) body.add("organization", tenant.organization);
+  for (const Result<Unit>& added :
+       {add_limit(body, "--max-gpus", "max_gpus", tenant.max_gpus, whole_number),
+        add_limit(body, "--max-gpu-memory", "max_gpu_memory_mb", tenant.max_gpu_memory, size_mb),
+        add_limit(body, "--max-cpus", "max_cpu_cores", tenant.max_cpus, whole_number),
+        add_limit(body, "--max-mem", "max_memory_mb", tenant.max_memory, size_mb),
+        add_limit(body, "--max-jobs", "max_concurrent_jobs", tenant.max_jobs, whole_number)}) {
+    if (!added) return added.error();
+  }
+  if (!tenant.priority.empty()) {
+    const Result<int64_t> priority = tier_priority(tenant.priority);
+    if (!priority) return priority.error();
+    body.add("priority_tier", *priority);
+  }
+  if (tenant.weight) {
+    if (!std::isfinite(*tenant.weight) || *tenant.weight <= 0) {
+      return Error{.code = ErrorCode::kInvalidArgument, .message = "--weight: expected a number above 0"};
+    }
+    body.add("fair_share_weight", *tenant.weight);
+  }
+  if (body.empty()) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "nothing to change; gpu-cli tenant update --help lists what can be"};
+  }
+  return body.text();
+}
+
+/// "4/8", or "4" without a limit.
+std::string used_of(const Json& used, const Json& limit) {
+  const std::string text = std::to_string(used.integer());
+  return limit.is_number() ? text + "/" + std::to_string(limit.integer()) : text;
+}
+
+std::string limit_text(const Json& limit) {
+  return limit.is_number() ? std::to_string(limit.integer()) : "none";
+}
+
+std::string size_limit_text(const Json& limit) {
+  return limit.is_number() ? format_size_mb(limit.integer()) : "none";
+}
+
+std::string tier_text(const Json& priority) {
+  if (priority.is_string()) return priority.text();
+  for (const Tier& tier : kTiers) {
+    if (tier.priority == priority.integer()) return std::string(tier.name);
+  }
+  return std::to_string(priority.integer());
+}
+
+std::string record_text(const Json& tenant) {
+  Record record;
+  record.add("Tenant", tenant["id"].text());
+  record.add("Name", tenant["name"].text());
+  record.add("Email", tenant["email"].text());
+  record.add("Organization", tenant["organization"].text());
+  record.add("Tier", tier_text(tenant["priority_tier"]));
+  record.add("GPUs", used_of(tenant["current_gpus"], tenant["max_gpus"]));
+  record.add("Jobs", used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]));
+  record.add("Most GPU memory", size_limit_text(tenant["max_gpu_memory_mb"]));
+  record.add("Most CPUs", limit_text(tenant["max_cpu_cores"]));
+  record.add("Most memory", size_limit_text(tenant["max_memory_mb"]));
+  record.add("Jobs so far", std::to_string(tenant["total_jobs"].integer()) + ", " +
+                                std::to_string(tenant["successful_jobs"].integer()) + " completed, " +
+                                std::to_string(tenant["failed_jobs"].integer()) + " failed");
+  return record.render();
+}
+
+int print_tenant(const Session& session, const Reply& reply) {
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json ? json_line(reply) : record_text(reply.json));
+  return kExitOk;
+}
+
+std::string path_of(const Session& session) { return "/tenants/" + url_encoded(session.options().tenant.id); }
+
+}  // namespace
+
+int create_tenant(Session& session) {
+  const Result<std::string> body = tenant_body(session.options().tenant);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  const Reply reply = session.post_once("/tenants", *body, random_key());
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json ? json_line(reply) : reply.json["id"].text() + "\n");
+  return kExitOk;
+}
+
+int list_tenants(Session& session) {
+  const Reply reply = session.get("/tenants");
+  if (!reply) return session.fail(*reply.trouble);
+  if (session.options().json) {
+    session.io().out(json_line(reply));
+    return kExitOk;
+  }
+  Table table({{.title = "ID"},
+               {.title = "NAME", .may_shrink = true},
+               {.title = "TIER", .drop_order = 1},
+               {.title = "GPUS", .right = true},
+               {.title = "JOBS", .right = true},
+               {.title = "SO FAR", .right = true, .drop_order = 2}});
+  for (const Json& tenant : reply.json["tenants"].items()) {
+    table.add({tenant["id"].text(), tenant["name"].text(), tier_text(tenant["priority_tier"]),
+               used_of(tenant["current_gpus"], tenant["max_gpus"]),
+               used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]),
+               std::to_string(tenant["total_jobs"].integer())});
+  }
+  session.io().out(table.render(session.io().width));
+  return kExitOk;
+}
+
+int get_tenant(Session& session) { return print_tenant(session, session.get(path_of(session))); }
+
+int update_tenant(Session& session) {
+  const Result<std::string> body = tenant_body(session.options().tenant);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  return print_tenant(session, session.send("PUT", path_of(session), *body));
+}
+
+int delete_tenant(Session& session) {
+  const Reply reply = session.send("DELETE", path_of(session));
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json ? json_line(reply) : session.options().tenant.id + " deleted\n");
+  return kExitOk;
+}
+
+}  // namespace gpusched::cli
