@@ -70,7 +70,7 @@ int list_nodes(Session& session) {
     const auto gpus = static_cast<int64_t>(node["gpus"].items().size());
     table.add(
         {node["name"].text(), node["state"].text(), free_of(free_gpus(node), gpus),
-         free_of(node["cpu_cores_free"].integer(), node["cpu_cores"].integer()),
+         format_cores(node["cpu_cores_free"].number()) + "/" + format_cores(node["cpu_cores"].number()),
          format_size_mb(node["memory_mb_free"].integer()) + "/" + format_size_mb(node["memory_mb"].integer()),
          std::to_string(node["attempts"].integer())});
   }

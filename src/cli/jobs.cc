@@ -65,10 +65,20 @@ std::string id_of(const Json& job) {
   return id.empty() ? job["job_id"].text() : id;
 }
 
+/// The state, with why it waits or failed; in the other states the reason says the same again.
 std::string state_text(const Json& job) {
   const std::string state = job["state"].text();
   const std::string reason = job["reason"].text();
-  return reason.empty() || reason == "none" || reason == state ? state : state + " (" + reason + ")";
+  const bool telling = state == "pending" || state == "failed";
+  return telling && !reason.empty() ? state + " (" + reason + ")" : state;
+}
+
+/// A script's first line, with an ellipsis when there is more.
+std::string script_text(const Json& job) {
+  std::string script = job["script"].text();
+  while (script.ends_with('\n')) script.pop_back();
+  const size_t line_end = script.find('\n');
+  return line_end == std::string::npos ? script : script.substr(0, line_end) + " …";
 }
 
 std::string record_text(const Json& job, Time now) {
@@ -84,10 +94,15 @@ std::string record_text(const Json& job, Time now) {
   record.add("GPUs", count_text(job["gpu_count"]));
   record.add("GPU model", job["gpu_model"].text());
   record.add("GPU memory", size_text(job["gpu_memory_mb"]));
-  record.add("CPUs", count_text(job["cpu_cores"]));
+  if (job["cpu_cores"].number() > 0) record.add("CPUs", format_cores(job["cpu_cores"].number()));
   record.add("Memory", size_text(job["memory_mb"]));
   record.add("Command", command_text(job));
+  record.add("Script", script_text(job));
   record.add("Image", job["image"].text());
+  if (const int64_t limit = job["max_runtime_seconds"].integer(); limit > 0) {
+    record.add("Time limit", format_duration(limit));
+  }
+  record.add("Retries", count_text(job["retries"]));
   record.add("Node", job["node_name"].text());
   record.add("On", joined(job["allocated_gpus"], ", "));
   record.add("Attempts", count_text(job["attempts"]));

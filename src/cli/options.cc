@@ -84,7 +84,7 @@ void Parser::add_submit() {
   verb.add_option("--gpus", submit.gpus, "GPUs that it needs");
   verb.add_option("--gpu-model", submit.gpu_model, "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
   verb.add_option("--gpu-memory", submit.gpu_memory, "Memory of all its GPUs together, such as 80G");
-  verb.add_option("--cpus", submit.cpus, "CPU cores");
+  verb.add_option("--cpus", submit.cpus, "CPU cores, also parts such as 0.5");
   verb.add_option("--mem", submit.memory, "Memory, such as 8G");
   verb.add_option("--priority", submit.priority, "Higher starts earlier");
   verb.add_option("--image", submit.image, "Container image to run it in");

@@ -18,7 +18,7 @@ struct SubmitOptions {
   std::optional<int64_t> gpus;
   std::string gpu_model;
   std::string gpu_memory;  ///< As written, such as "80G".
-  std::optional<int64_t> cpus;
+  std::optional<double> cpus;
   std::string memory;
   std::optional<int64_t> priority;
   std::string image;

@@ -120,7 +120,7 @@ TEST(Submitting, SendsEveryOption) {
   const World world{.environment = {{"TOKEN", "t"}}};
   const Json body = submitted_body(
       {"submit", "--tenant-id",  "tenant-3", "--name",  "n",     "--gpus",    "2",     "--gpu-model",
-       "A100",   "--gpu-memory", "80G",      "--cpus",  "4",     "--mem",     "8G",    "--priority",
+       "A100",   "--gpu-memory", "80G",      "--cpus",  "0.5",   "--mem",     "8G",    "--priority",
        "-5",     "--time",       "2h",       "--env",   "A=b=c", "--env",     "TOKEN", "--label",
        "team=x", "--retries",    "3",        "--image", "img",   "--workdir", "/data", "--require-feasible",
        "--",     "run",          "--gpus",   "8"},
@@ -130,7 +130,7 @@ TEST(Submitting, SendsEveryOption) {
   EXPECT_EQ(body["gpu_count"].integer(), 2);
   EXPECT_EQ(body["gpu_model"].text(), "A100");
   EXPECT_EQ(body["gpu_memory_mb"].integer(), 81'920);
-  EXPECT_EQ(body["cpu_cores"].integer(), 4);
+  EXPECT_EQ(body["cpu_cores"].number(), 0.5);
   EXPECT_EQ(body["memory_mb"].integer(), 8'192);
   EXPECT_EQ(body["priority"].integer(), -5);
   EXPECT_EQ(body["max_runtime_seconds"].integer(), 7'200);
@@ -291,6 +291,7 @@ TEST(CommandLine, RefusesWhatMakesNoSense) {
        "--mem: \"lots\" is no amount of memory; write it as 512M, 8G or 1.5T"},
       {{"submit", "--time", "90", "--", "true"},
        "--time: \"90\" is no time span; write it as 90s, 45m, 2h, 1d or 1h30m"},
+      {{"submit", "--cpus", "-1", "--", "true"}, "--cpus: expected a number from 0 on"},
       {{"submit", "--label", "x", "--", "true"}, "--label: \"x\" is not KEY=VALUE"},
       {{"submit", "--env", "=x", "--", "true"}, "--env: \"=x\" is not KEY=VALUE"},
       {{"list", "--", "true"}, "only submit takes a command behind --"},
@@ -465,27 +466,28 @@ TEST(Getting, ShowsWhatIsKnown) {
         return Reply{.body =
                          R"({"job_id":"job-12","state":"failed","reason":"exit_code","message":"exit code 3",
           "name":"train","exit_code":3,"attempts":2,"gpu_count":2,"memory_mb":8192,"node_name":"n1",
-          "allocated_gpus":["n1-gpu-0","n1-gpu-1"],"command":["sh","-c","exit 3"],"queue_position":0,
+          "allocated_gpus":["n1-gpu-0","n1-gpu-1"],"script":"exit 3\nmore\n","max_runtime_seconds":60,"queue_position":0,
           "estimated_wait":"0s","submitted_at":"2025-01-31T09:00:00Z","started_at":"2025-01-31T09:00:10Z",
           "completed_at":"2025-01-31T09:00:40Z"})"};
       },
       {"get", "job-12"});
   EXPECT_EQ(ran.out,
-            "Job:        job-12\n"
-            "Name:       train\n"
-            "State:      failed (exit_code)\n"
-            "Message:    exit code 3\n"
-            "Exit code:  3\n"
-            "GPUs:       2\n"
-            "Memory:     8G\n"
-            "Command:    sh -c 'exit 3'\n"
-            "Node:       n1\n"
-            "On:         n1-gpu-0, n1-gpu-1\n"
-            "Attempts:   2\n"
-            "Submitted:  1m40s ago (2025-01-31T09:00:00Z)\n"
-            "Started:    1m30s ago (2025-01-31T09:00:10Z)\n"
-            "Ended:      1m00s ago (2025-01-31T09:00:40Z)\n"
-            "Ran:        30s\n");
+            "Job:         job-12\n"
+            "Name:        train\n"
+            "State:       failed (exit_code)\n"
+            "Message:     exit code 3\n"
+            "Exit code:   3\n"
+            "GPUs:        2\n"
+            "Memory:      8G\n"
+            "Script:      exit 3 …\n"
+            "Time limit:  1m00s\n"
+            "Node:        n1\n"
+            "On:          n1-gpu-0, n1-gpu-1\n"
+            "Attempts:    2\n"
+            "Submitted:   1m40s ago (2025-01-31T09:00:00Z)\n"
+            "Started:     1m30s ago (2025-01-31T09:00:10Z)\n"
+            "Ended:       1m00s ago (2025-01-31T09:00:40Z)\n"
+            "Ran:         30s\n");
 }
 
 TEST(Cancelling, GoesOnAfterARefusalAndReportsIt) {
@@ -653,7 +655,7 @@ TEST(Tenants, AreCreatedWithTheirLimits) {
   EXPECT_EQ(ran.out, "tenant-4\n");
   EXPECT_EQ(
       seen.at(0).body,
-      R"({"name":"lab","max_gpus":8,"max_gpu_memory_mb":655360,"priority_tier":1000,"fair_share_weight":2E0})");
+      R"({"name":"lab","max_gpus":8,"max_gpu_memory_mb":655360,"priority_tier":1000,"fair_share_weight":2})");
 }
 
 TEST(Tenants, LoseALimitWithNone) {

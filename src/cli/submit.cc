@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -81,7 +82,11 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
     if (!mb) return bad_option("--gpu-memory", mb.error().message);
     body.add("gpu_memory_mb", *mb);
   }
-  if (submit.cpus) body.add("cpu_cores", *submit.cpus);
+  if (submit.cpus) {
+    if (!std::isfinite(*submit.cpus) || *submit.cpus < 0)
+      return bad_option("--cpus", "expected a number from 0 on");
+    body.add("cpu_cores", *submit.cpus);
+  }
   if (!submit.memory.empty()) {
     const Result<int64_t> mb = parse_size_mb(submit.memory);
     if (!mb) return bad_option("--mem", mb.error().message);

@@ -1,5 +1,6 @@
 #include "cli/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -132,6 +133,15 @@ std::string format_size_mb(int64_t mb) {
   const bool whole = rounded == std::floor(rounded);
   const int size = std::snprintf(out.data(), out.size(), whole ? "%.0f%c" : "%.1f%c", rounded, kUnits[unit]);
   return {out.data(), static_cast<size_t>(size)};
+}
+
+std::string format_cores(double cores) {
+  std::array<char, 64> out;
+  const int size = std::snprintf(out.data(), out.size(), "%.2f", cores);
+  std::string text(out.data(), std::min(static_cast<size_t>(size), out.size() - 1));
+  while (text.ends_with('0')) text.pop_back();
+  if (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 Time parse_rfc3339(std::string_view text) {

@@ -23,6 +23,9 @@ std::string format_duration(int64_t seconds);
 /// "512M", "80G", "1.5T"; at most one decimal.
 std::string format_size_mb(int64_t mb);
 
+/// "4", "0.5": at most two decimals.
+std::string format_cores(double cores);
+
 /// "2025-01-31T09:00:00.123Z", or with an offset such as "+01:00". Zero when `text` is no such time.
 Time parse_rfc3339(std::string_view text);
 

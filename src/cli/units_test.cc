@@ -52,6 +52,13 @@ TEST(SizeFormatting, UsesTheLargestUnit) {
   EXPECT_EQ(format_size_mb(3 * 1'048'576), "3T");
 }
 
+TEST(CoreFormatting, LeavesOutWhatIsZero) {
+  EXPECT_EQ(format_cores(64), "64");
+  EXPECT_EQ(format_cores(100), "100");
+  EXPECT_EQ(format_cores(0.5), "0.5");
+  EXPECT_EQ(format_cores(1.25), "1.25");
+}
+
 TEST(TimeParsing, ReadsRfc3339) {
   EXPECT_EQ(parse_rfc3339("2025-01-31T09:00:00.123Z").ns, 1'738'314'000'123'000'000);
   EXPECT_EQ(parse_rfc3339("2025-01-31T09:00:00Z").ns, 1'738'314'000'000'000'000);

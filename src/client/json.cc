@@ -117,6 +117,11 @@ void JsonObjectWriter::add(std::string_view key, int64_t value) {
 
 void JsonObjectWriter::add(std::string_view key, double value) {
   CHECK(std::isfinite(value));
+  constexpr double kWholeMax = 9007199254740992.0;  // 2^53: above, not every whole number is a double.
+  if (value == std::floor(value) && std::abs(value) <= kWholeMax) {
+    add(key, static_cast<int64_t>(value));
+    return;
+  }
   begin(key);
   text_ += boost::json::serialize(boost::json::value(value));
 }

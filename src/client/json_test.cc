@@ -62,13 +62,14 @@ TEST(JsonObjectWriting, EscapesAndSeparates) {
   json.add("text", "a\"b\n");
   json.add("n", int64_t{-1});
   json.add("half", 0.5);
+  json.add("whole", 2.0);
   json.add("yes", true);
   json.add("list", std::vector<std::string>{"a", "b"});
   json.add("map", std::map<std::string, std::string>{{"k", "v"}});
   json.add_null("none");
   EXPECT_EQ(
       json.text(),
-      R"({"text":"a\"b\n","n":-1,"half":5E-1,"yes":true,"list":["a","b"],"map":{"k":"v"},"none":null})");
+      R"({"text":"a\"b\n","n":-1,"half":5E-1,"whole":2,"yes":true,"list":["a","b"],"map":{"k":"v"},"none":null})");
 }
 
 }  // namespace
