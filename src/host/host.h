@@ -30,7 +30,7 @@ struct RecoveryReport {
   uint64_t digest = 0;
   int64_t waiting_jobs = 0;
   int64_t elapsed_ms = 0;
-  std::string notes;               ///< A torn tail that was cut back, a damaged snapshot that was passed over.
+  std::string notes;  ///< A torn tail that was cut back, a damaged snapshot that was passed over.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.

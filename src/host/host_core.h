@@ -19,7 +19,7 @@ namespace gpusched {
 
 struct HostTuning {
   Duration node_lease = seconds(15);
-  Duration grace = seconds(10);       ///< Between SIGTERM and SIGKILL.
+  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL.
   std::size_t proposals_max = 200'000;  ///< Waiting for their group.
 };
 
@@ -97,16 +97,16 @@ class HostCore {
   GroupEncoder encoder_;
 
   std::deque<Proposal> queue_;
-  std::vector<Proposal> group_;      ///< In flight.
+  std::vector<Proposal> group_;  ///< In flight.
   Time group_at_;
   uint64_t group_bytes_ = 0;
-  Events events_;                    ///< Of the group that is being applied.
+  Events events_;  ///< Of the group that is being applied.
   bool in_flight_ = false;
   bool plan_in_flight_ = false;
-  bool time_in_flight_ = false;      ///< An AdvanceTime is queued or in flight.
+  bool time_in_flight_ = false;  ///< An AdvanceTime is queued or in flight.
   bool storage_full_ = false;
   bool closed_ = false;
-  Time retry_at_ = kNever;           ///< When to try again after a full disk.
+  Time retry_at_ = kNever;  ///< When to try again after a full disk.
   std::vector<std::function<void()>> group_done_;
 };
 

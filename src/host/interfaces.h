@@ -38,7 +38,7 @@ class GroupWriter {
 struct Changes {
   Events events;
   Stamp last;
-  uint64_t position = 0;        ///< Of the journal record.
+  uint64_t position = 0;  ///< Of the journal record.
   uint64_t payload_bytes = 0;
   std::vector<std::pair<uint32_t, WaitReason>> reasons;  ///< By class number.
 };
@@ -62,9 +62,9 @@ class NodeSession {
 /// What became of a proposal that reached the engine.
 struct Decided {
   Applied applied;
-  uint64_t sequence = 0;        ///< Of the command; the observer can be asked to have seen it.
-  int64_t queue_position = 0;   ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
-  Duration estimated_wait;      ///< By the rate of recent starts; zero when nothing is known.
+  uint64_t sequence = 0;       ///< Of the command; the observer can be asked to have seen it.
+  int64_t queue_position = 0;  ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
+  Duration estimated_wait;     ///< By the rate of recent starts; zero when nothing is known.
 };
 /// Called once, on the host's thread, after the command is durable and applied; it must not block.
 using Decision = std::function<void(Result<Decided>)>;

@@ -23,9 +23,9 @@ struct NodeTelemetry {
     int32_t power_watts = 0;
     std::string draining_evidence;  ///< Why it is not released yet.
   };
-  std::vector<Device> devices;      ///< By the state's slot.
-  double cpu_utilization = 0;       ///< 0..1
-  double memory_utilization = 0;    ///< 0..1
+  std::vector<Device> devices;    ///< By the state's slot.
+  double cpu_utilization = 0;     ///< 0..1
+  double memory_utilization = 0;  ///< 0..1
   bool connected = false;
 };
 
@@ -51,7 +51,7 @@ class NodeHub {
   struct Hooks {
     std::function<void(Command, Decision)> propose;
     std::function<const State&()> state;
-    std::function<Time()> now;           ///< The journal's time.
+    std::function<Time()> now;  ///< The journal's time.
     std::function<Time()> monotonic;
   };
   NodeHub(Hooks hooks, Duration lease, Duration grace);
@@ -71,7 +71,8 @@ class NodeHub {
   /// Every ready node gets a fresh lease: the scheduler itself was away.
   void begin();
 
-  /// Asks the attempt's node for a piece of its output. `done` gets kUnavailable when the node is not connected.
+  /// Asks the attempt's node for a piece of its output. `done` gets kUnavailable when the node is not
+  /// connected.
   void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done);
 
   std::shared_ptr<TelemetryTable> telemetry() const { return telemetry_; }
@@ -80,9 +81,9 @@ class NodeHub {
  private:
   struct Session {
     std::shared_ptr<NodeSession> peer;
-    NodeId node;                                ///< Once registered.
+    NodeId node;  ///< Once registered.
     bool registering = false;
-    std::vector<uint32_t> slots;                ///< The state's slot of each of the agent's devices.
+    std::vector<uint32_t> slots;  ///< The state's slot of each of the agent's devices.
     std::vector<uint64_t> acks;
   };
 
@@ -94,7 +95,7 @@ class NodeHub {
   void reconcile(Session& session, const v1::Register& message);
   void on_heartbeat(Session& session, const v1::Heartbeat& message);
   void on_report(SessionId id, const v1::Report& report);
-  std::optional<Command> command_of(const Session& session, const v1::Report& report);
+  std::optional<Command> command_of_report(const Session& session, const v1::Report& report);
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
   void on_log_chunk(const v1::LogChunk& chunk);
   void acknowledge(SessionId id, uint64_t report);
@@ -108,7 +109,7 @@ class NodeHub {
   Duration grace_;
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
-  std::map<NodeId, Time> heard_at_;             ///< Monotonic.
+  std::map<NodeId, Time> heard_at_;  ///< Monotonic.
   std::vector<SessionId> to_acknowledge_;
   SessionId next_session_ = 1;
   uint64_t next_log_request_ = 1;

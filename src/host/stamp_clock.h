@@ -28,6 +28,9 @@ class StampClock {
     return at_;
   }
 
+  /// What `now` last gave.
+  Time last() const { return at_; }
+
  private:
   const Clock& clock_;
   Time monotonic_;

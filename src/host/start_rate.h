@@ -11,9 +11,7 @@ namespace gpusched {
 /// by the rate of placements. An estimate of a moment, not a promise. Not thread-safe.
 class StartRate {
  public:
-  void add(Time now, uint64_t count) {
-    slot(now) += count;
-  }
+  void add(Time now, uint64_t count) { slot(now) += count; }
   /// The wait of the job at `position` (1 is next); zero when nothing was placed lately.
   Duration wait(Time now, int64_t position) {
     slot(now);

@@ -1,0 +1,299 @@
+#include "host/host.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <variant>
+
+#include "base/check.h"
+#include "host/event_log.h"
+#include "host/journal_thread.h"
+#include "host/recovery.h"
+#include "host/snapshotter.h"
+#include "host/system_clock.h"
+#include "journal/file_journal.h"
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+/// The exit status after a failed write: what became of the bytes is unknown, only a restart can tell.
+constexpr int kExitWriteFailed = 74;
+
+struct Input {
+  struct Propose {
+    Command command;
+    Decision decision;
+  };
+  struct Durable {
+    Result<Unit> result;
+  };
+  struct Opened {
+    SessionId outer;
+    std::shared_ptr<NodeSession> session;
+  };
+  struct Received {
+    SessionId outer;
+    v1::AgentMessage message;
+  };
+  struct Closed {
+    SessionId outer;
+  };
+  struct ReadLog {
+    NodeId node;
+    v1::ReadLog request;
+    std::function<void(Result<v1::LogChunk>)> done;
+  };
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog> what;
+};
+
+class HostImpl final : public Host {
+ public:
+  HostImpl(std::unique_ptr<FileJournal> journal, std::unique_ptr<SnapshotStore> snapshots,
+           Recovered recovered, RecoveryReport report, const HostOptions& options)
+      : journal_(std::move(journal)),
+        snapshots_(std::move(snapshots)),
+        report_(std::move(report)),
+        observer_(recovered.state.clone(), recovered.position),
+        journal_thread_(*journal_,
+                        [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
+        snapshotter_(*snapshots_, static_cast<uint64_t>(options.snapshot_bytes),
+                     [this](uint64_t position) { journal_thread_.compact_before(position); }),
+        core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
+              observer_, [](const Error& error) { write_failed(error); }) {
+    telemetry_ = core_.nodes().telemetry();
+    observer_.add_listener([this](const Observer::View& view, const Changes& changes) {
+      event_log_.on_changes(view, changes);
+      snapshotter_.on_changes(view, changes);
+    });
+    if (core_.state().config != options.engine) {
+      core_.propose(Configure{.config = options.engine}, [](const Result<Decided>&) {});
+    }
+  }
+  ~HostImpl() override { stop(); }
+
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  void propose(Command command, Decision decision) override {
+    push({Input::Propose{std::move(command), std::move(decision)}});
+  }
+  void on_group_done(std::function<void()> hook) override { core_.on_group_done(std::move(hook)); }
+  Observer& observer() override { return observer_; }
+
+  SessionId node_opened(std::shared_ptr<NodeSession> session) override {
+    const SessionId outer = next_session_.fetch_add(1);
+    push({Input::Opened{outer, std::move(session)}});
+    return outer;
+  }
+  void node_received(SessionId session, v1::AgentMessage message) override {
+    push({Input::Received{session, std::move(message)}});
+  }
+  void node_closed(SessionId session) override { push({Input::Closed{session}}); }
+  void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) override {
+    push({Input::ReadLog{node, std::move(request), std::move(done)}});
+  }
+  std::shared_ptr<TelemetryTable> telemetry() const override { return telemetry_; }
+
+  bool accepts_new_work() const override { return accepts_.load(std::memory_order_relaxed); }
+  std::string health_reason() const override {
+    const std::lock_guard lock(stats_mutex_);
+    return health_reason_;
+  }
+  HostStats stats() const override {
+    const std::lock_guard lock(stats_mutex_);
+    return stats_;
+  }
+  const RecoveryReport& recovery() const override { return report_; }
+  void stop() override;
+
+ private:
+  [[noreturn]] static void write_failed(const Error& error) {
+    log_event(LogLevel::kError, "journal", "write_failed", {}, {{"error", error.message}});
+    log_flush();
+    std::fprintf(
+        stderr, "gpu-scheduler: writing the journal failed: %s; ending, because what is durable is unknown\n",
+        error.message.c_str());
+    std::_Exit(kExitWriteFailed);
+  }
+
+  void push(Input input) {
+    bool sleeping = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return drop(input);
+      inbox_.push_back(std::move(input));
+      sleeping = std::exchange(sleeping_, false);
+    }
+    if (sleeping) wake_.notify_one();
+  }
+  /// After the end nobody decides any more; who asks is told so.
+  static void drop(Input& input) {
+    const Error error{.code = ErrorCode::kUnavailable,
+                      .message = "the scheduler is shutting down; try again soon"};
+    if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
+      if (propose->decision) propose->decision(error);
+    } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
+      log->done(error);
+    }
+  }
+
+  void run();
+  void take(Input& input);
+  void publish_stats();
+
+  SystemClock clock_;
+  std::unique_ptr<FileJournal> journal_;
+  std::unique_ptr<SnapshotStore> snapshots_;
+  RecoveryReport report_;
+  EventLog event_log_;
+  Observer observer_;
+  JournalThread journal_thread_;
+  Snapshotter snapshotter_;
+  HostCore core_;
+  std::shared_ptr<TelemetryTable> telemetry_;
+  std::map<SessionId, SessionId> sessions_;  ///< The doors' numbers to the hub's.
+  std::atomic<SessionId> next_session_{1};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Input> inbox_;
+  bool sleeping_ = false;
+  bool stopping_ = false;
+  bool ended_ = false;
+  bool stopped_ = false;
+
+  std::atomic<bool> accepts_{true};
+  mutable std::mutex stats_mutex_;
+  HostStats stats_;
+  std::string health_reason_;
+  std::thread thread_;
+};
+
+void HostImpl::take(Input& input) {
+  if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
+    core_.propose(std::move(propose->command), std::move(propose->decision));
+  } else if (auto* durable = std::get_if<Input::Durable>(&input.what)) {
+    core_.on_durable(durable->result);
+  } else if (auto* opened = std::get_if<Input::Opened>(&input.what)) {
+    sessions_[opened->outer] = core_.nodes().open(std::move(opened->session));
+  } else if (auto* received = std::get_if<Input::Received>(&input.what)) {
+    const auto it = sessions_.find(received->outer);
+    if (it != sessions_.end()) core_.nodes().receive(it->second, received->message);
+  } else if (auto* closed = std::get_if<Input::Closed>(&input.what)) {
+    const auto it = sessions_.find(closed->outer);
+    if (it == sessions_.end()) return;
+    core_.nodes().closed(it->second);
+    sessions_.erase(it);
+  } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
+    core_.nodes().read_log(log->node, std::move(log->request), std::move(log->done));
+  }
+}
+
+void HostImpl::run() {
+  std::vector<Input> taken;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (inbox_.empty()) {
+        if (stopping_ && !core_.in_flight()) {
+          core_.close();
+          ended_ = true;
+          return;
+        }
+        sleeping_ = true;
+        const Time next = core_.next_wakeup();
+        const auto awake = [this] { return !inbox_.empty() || (stopping_ && !core_.in_flight()); };
+        if (next == kNever) {
+          wake_.wait(lock, awake);
+        } else {
+          const std::chrono::nanoseconds wait(std::max<int64_t>((next - clock_.monotonic()).ns, 0));
+          wake_.wait_for(lock, wait, awake);
+        }
+        sleeping_ = false;
+      }
+      taken.swap(inbox_);
+    }
+    for (Input& input : taken) take(input);
+    taken.clear();
+    core_.turn();
+    publish_stats();
+  }
+}
+
+void HostImpl::publish_stats() {
+  const bool accepts = core_.accepts_new_work();
+  if (accepts != accepts_.load(std::memory_order_relaxed)) {
+    accepts_.store(accepts, std::memory_order_relaxed);
+    log_event(accepts ? LogLevel::kInfo : LogLevel::kError, "journal", accepts ? "space_open" : "space_full",
+              {}, {{"reason", journal_->space_reason()}});
+  }
+  const std::lock_guard lock(stats_mutex_);
+  stats_ = core_.stats();
+  health_reason_ = accepts ? std::string() : "the disk is full: " + journal_->space_reason();
+}
+
+void HostImpl::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  // What came while the loop ended is refused, not forgotten.
+  for (Input& input : inbox_) drop(input);
+  inbox_.clear();
+  observer_.read(0, [this](const Observer::View& view) { snapshotter_.take(view); });
+  observer_.stop();
+  snapshotter_.stop();
+  const Result<Unit> sealed = journal_thread_.stop(true);
+  if (!sealed.ok())
+    log_event(LogLevel::kError, "journal", "seal_failed", {}, {{"error", sealed.error().message}});
+}
+
+Result<Unit> make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return Unit{};
+  return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
+  const SystemClock clock;
+  const Time begin = clock.monotonic();
+  const Result<Unit> made = make_folder(options.data_dir);
+  if (!made.ok()) return made.error();
+  FileJournalOptions journal_options;
+  journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
+  Result<std::unique_ptr<FileJournal>> journal =
+      FileJournal::open(options.data_dir + "/journal", journal_options);
+  if (!journal.ok()) return journal.error();
+  Result<std::unique_ptr<SnapshotStore>> snapshots = SnapshotStore::open(options.data_dir + "/snapshots");
+  if (!snapshots.ok()) return snapshots.error();
+  RecoveryReport report;
+  const OpenReport& opened = (*journal)->open_report();
+  if (opened.bytes_cut > 0) {
+    report.notes += "cut a torn tail of " + std::to_string(opened.bytes_cut) + " bytes from " +
+                    opened.segment + " at offset " + std::to_string(opened.offset) + " (" + opened.reason +
+                    "). ";
+  }
+  Result<Recovered> recovered = recover(**journal, **snapshots, report);
+  if (!recovered.ok()) return recovered.error();
+  report.elapsed_ms = (clock.monotonic() - begin).ms();
+  auto host = std::make_unique<HostImpl>(std::move(*journal), std::move(*snapshots), std::move(*recovered),
+                                         std::move(report), options);
+  host->start();
+  return std::unique_ptr<Host>(std::move(host));
+}
+
+}  // namespace gpusched

@@ -1,0 +1,241 @@
+#include "host/host_core.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace gpusched {
+namespace {
+
+/// How long to wait before ends and releases are tried again on a disk that is full to the reserve's end.
+constexpr Duration kFullRetry = milliseconds(500);
+
+}  // namespace
+
+HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
+                   ChangeSink& sink, std::function<void(const Error&)> fatal)
+    : state_(std::move(state)),
+      position_(position),
+      tuning_(tuning),
+      clock_(clock),
+      writer_(writer),
+      sink_(sink),
+      fatal_(std::move(fatal)),
+      stamps_(clock, state_.last.at),
+      planner_(policy::default_policies()),
+      nodes_({.propose = [this](Command command,
+                                Decision decision) { propose(std::move(command), std::move(decision)); },
+              .state = [this]() -> const State& { return state_; },
+              .now = [this] { return stamps_.now(); },
+              .monotonic = [this] { return clock_.monotonic(); }},
+             tuning.node_lease, tuning.grace) {
+  planner_.reset(state_);
+  nodes_.begin();
+}
+
+Error HostCore::storage_full_error() const {
+  return {
+      .code = ErrorCode::kStorageFull,
+      .message = "the scheduler's disk is full: new work is refused until there is room; running jobs go on"};
+}
+
+void HostCore::fail(Proposal& proposal, const Error& error) {
+  if (proposal.is_plan) plan_in_flight_ = false;
+  if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
+  if (proposal.decision) proposal.decision(error);
+}
+
+void HostCore::propose(Command command, Decision decision) {
+  Proposal proposal{.command = std::move(command), .decision = std::move(decision)};
+  if (closed_) {
+    return fail(proposal, {.code = ErrorCode::kUnavailable,
+                           .message = "the scheduler is shutting down; try again soon"});
+  }
+  const bool new_work = is_new_work(proposal.command);
+  if (new_work && storage_full_) return fail(proposal, storage_full_error());
+  if (new_work && queue_.size() >= tuning_.proposals_max) {
+    return fail(proposal,
+                {.code = ErrorCode::kUnavailable, .message = "the scheduler is overloaded; try again soon"});
+  }
+  queue_.push_back(std::move(proposal));
+}
+
+void HostCore::turn() {
+  const bool full = writer_.space() == JournalSpace::kReserveOnly;
+  if (full != storage_full_) {
+    storage_full_ = full;
+    if (full) {
+      // What adds work must not wait in the queue for a disk that may stay full.
+      std::deque<Proposal> kept;
+      for (Proposal& proposal : queue_) {
+        if (is_new_work(proposal.command)) {
+          fail(proposal, storage_full_error());
+        } else {
+          kept.push_back(std::move(proposal));
+        }
+      }
+      queue_ = std::move(kept);
+      for (const auto& hook : group_done_) hook();
+    }
+  }
+  if (clock_.monotonic() >= nodes_.next_check()) nodes_.check_leases();
+  advance_time();
+  plan();
+  if (in_flight_ || queue_.empty()) return;
+  if (retry_at_ != kNever && clock_.monotonic() < retry_at_) return;
+  start_group();
+}
+
+void HostCore::advance_time() {
+  if (time_in_flight_ || closed_) return;
+  if (state_.next_due() > stamps_.now()) return;
+  time_in_flight_ = true;
+  queue_.push_back(Proposal{.command = AdvanceTime{}, .decision = {}});
+}
+
+void HostCore::plan() {
+  if (plan_in_flight_ || storage_full_ || closed_ || !planner_.wants_cycle()) return;
+  ++stats_.cycles;
+  Planner::Slice slice = planner_.plan(state_);
+  if (slice.plan.groups.empty()) {
+    planner_.plan_applied(state_);
+    std::vector<uint32_t> changed = planner_.take_changed_reasons();
+    if (changed.empty()) return;
+    Changes changes{
+        .events = {}, .last = state_.last, .position = position_, .payload_bytes = 0, .reasons = {}};
+    for (const uint32_t job_class : changed)
+      changes.reasons.emplace_back(job_class, planner_.reason(job_class));
+    return sink_.publish(std::move(changes));
+  }
+  plan_in_flight_ = true;
+  // At the front: a placement never waits behind submissions.
+  queue_.push_front(Proposal{.command = std::move(slice.plan), .decision = {}, .is_plan = true});
+}
+
+void HostCore::start_group() {
+  CHECK(!in_flight_);
+  CHECK(group_.empty());
+  group_at_ = stamps_.now();
+  encoder_.begin(group_at_);
+  uint32_t sequences = 0;
+  while (!queue_.empty() && group_.size() < limits::kGroupCommandsMax &&
+         encoder_.payload().size() < limits::kGroupBytesMax / 2) {
+    encoder_.add(queue_.front().command);
+    sequences += sequence_count(queue_.front().command);
+    group_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  in_flight_ = true;
+  retry_at_ = kNever;
+  group_bytes_ = encoder_.payload().size();
+  writer_.start(DurableGroup{.position = position_ + 1,
+                             .first_sequence = state_.last.sequence + 1,
+                             .command_count = sequences,
+                             .payload = encoder_.take()});
+}
+
+void HostCore::on_durable(const Result<Unit>& result) {
+  CHECK(in_flight_);
+  in_flight_ = false;
+  if (result.ok()) {
+    ++position_;
+    apply_group();
+    return;
+  }
+  if (result.error().code != ErrorCode::kStorageFull) {
+    // What became of the bytes is unknown: nobody may be told anything any more.
+    fatal_(result.error());
+    return;
+  }
+  // Nothing was written. Ends and releases wait for room, new work is refused.
+  std::deque<Proposal> again;
+  for (Proposal& proposal : group_) {
+    if (is_new_work(proposal.command)) {
+      if (proposal.is_plan) planner_.plan_applied(state_);
+      fail(proposal, storage_full_error());
+    } else {
+      again.push_back(std::move(proposal));
+    }
+  }
+  group_.clear();
+  std::move(queue_.begin(), queue_.end(), std::back_inserter(again));
+  queue_ = std::move(again);
+  retry_at_ = clock_.monotonic() + kFullRetry;
+  for (const auto& hook : group_done_) hook();
+}
+
+void HostCore::apply_group() {
+  events_.clear();
+  ++stats_.groups;
+  stats_.payload_bytes += group_bytes_;
+  for (Proposal& proposal : group_) {
+    const std::size_t begin = events_.size();
+    const uint64_t sequence = state_.last.sequence + 1;
+    const Applied applied =
+        apply(state_, proposal.command, Stamp{.sequence = sequence, .at = group_at_}, events_);
+    ++stats_.commands;
+    if (applied.rejection) ++stats_.rejected;
+    observe(begin);
+    if (proposal.is_plan) {
+      plan_in_flight_ = false;
+      planner_.plan_applied(state_);
+    }
+    if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
+    finish(proposal, applied, state_.last.sequence);
+  }
+  group_.clear();
+  Changes changes{.events = std::move(events_),
+                  .last = state_.last,
+                  .position = position_,
+                  .payload_bytes = group_bytes_,
+                  .reasons = {}};
+  events_ = Events();
+  for (const uint32_t job_class : planner_.take_changed_reasons()) {
+    changes.reasons.emplace_back(job_class, planner_.reason(job_class));
+  }
+  // Answers first, then the observer's turn: whoever asks it names the sequence number to have seen.
+  nodes_.flush();
+  for (const auto& hook : group_done_) hook();
+  sink_.publish(std::move(changes));
+}
+
+void HostCore::observe(std::size_t begin) {
+  uint64_t placed = 0;
+  for (std::size_t i = begin; i < events_.size(); ++i) {
+    planner_.observe(state_, events_[i]);
+    nodes_.on_event(events_[i]);
+    if (std::holds_alternative<AttemptPlaced>(events_[i])) ++placed;
+  }
+  if (placed == 0) return;
+  stats_.placements += placed;
+  start_rate_.add(clock_.monotonic(), placed);
+}
+
+void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t sequence) {
+  if (!proposal.decision) return;
+  Decided decided{.applied = applied, .sequence = sequence};
+  if (std::holds_alternative<SubmitJobs>(proposal.command) && !applied.rejection) {
+    const Job* job = state_.jobs.find(JobId{applied.first_id});
+    if (job != nullptr && job->waits_in_line()) {
+      decided.queue_position = static_cast<int64_t>(state_.line.rank(job->order())) + 1;
+      decided.estimated_wait = start_rate_.wait(clock_.monotonic(), decided.queue_position);
+    }
+  }
+  proposal.decision(std::move(decided));
+}
+
+Time HostCore::next_wakeup() const {
+  Time next = nodes_.next_check();
+  if (retry_at_ != kNever) next = std::min(next, retry_at_);
+  if (storage_full_) next = std::min(next, clock_.monotonic() + kFullRetry);
+  const Time due = state_.next_due();
+  if (due == kNever || time_in_flight_) return next;
+  // The journal's clock runs within a twentieth of the monotonic one: being early only means looking again.
+  const Duration wait = std::max(due - stamps_.last(), milliseconds(1));
+  return std::min(next, clock_.monotonic() + wait);
+}
+
+void HostCore::close() { closed_ = true; }
+
+}  // namespace gpusched

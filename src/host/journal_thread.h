@@ -1,0 +1,42 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "host/interfaces.h"
+#include "journal/journal.h"
+
+namespace gpusched {
+
+/// Owns the journal's thread: one append and one sync for each group, so that the engine's thread never
+/// waits for the disk. Public members are thread-safe.
+class JournalThread final : public GroupWriter {
+ public:
+  /// `done` gets each group's result, on the journal's thread. `journal` must outlive this.
+  JournalThread(Journal& journal, std::function<void(Result<Unit>)> done);
+  ~JournalThread() override;
+
+  void start(DurableGroup group) override;
+  JournalSpace space() const override { return journal_.space(); }
+  /// Lets the journal forget records before `position`, between two groups.
+  void compact_before(uint64_t position);
+  /// Ends the thread after the group in flight; with `seal`, marks a clean end.
+  Result<Unit> stop(bool seal);
+
+ private:
+  void run();
+
+  Journal& journal_;
+  std::function<void(Result<Unit>)> done_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::optional<DurableGroup> group_;
+  uint64_t compact_before_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,477 @@
+#include "host/node_hub.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace gpusched {
+namespace {
+
+/// How often leases are looked at.
+constexpr Duration kCheckInterval = seconds(1);
+
+v1::AttemptKey to_wire(const AttemptKey& key) {
+  v1::AttemptKey wire;
+  wire.set_job(key.job.value);
+  wire.set_attempt(key.attempt);
+  wire.set_member(key.member);
+  return wire;
+}
+
+Outcome from_wire(const v1::Outcome& wire) {
+  Outcome outcome{.cause = EndCause::kShimLost,
+                  .exit_code = wire.exit_code(),
+                  .signal = wire.signal(),
+                  .detail = wire.detail().substr(0, limits::kLabelBytesMax)};
+  const int cause = wire.cause();
+  if (cause > 0 && cause <= static_cast<int>(EndCause::kContactLost))
+    outcome.cause = static_cast<EndCause>(cause);
+  return outcome;
+}
+
+DeviceCondition from_wire(v1::DeviceCondition wire) {
+  switch (wire) {
+    case v1::DEVICE_CONDITION_UNHEALTHY:
+      return DeviceCondition::kUnhealthy;
+    case v1::DEVICE_CONDITION_MISSING:
+      return DeviceCondition::kMissing;
+    default:
+      return DeviceCondition::kOk;
+  }
+}
+
+/// The slot that each offered device has, or will have once the offer is applied.
+std::vector<uint32_t> slots_of_offer(const State& state, const v1::Register& offer) {
+  const Node* node = state.find_node_named(offer.node_name());
+  std::vector<uint32_t> slots;
+  uint32_t next = node == nullptr ? 0 : static_cast<uint32_t>(node->devices.size());
+  for (const v1::Device& device : offer.devices()) {
+    std::optional<uint32_t> known;
+    for (uint32_t i = 0; node != nullptr && i < node->devices.size(); ++i) {
+      if (node->devices[i].uuid == device.uuid()) known = i;
+    }
+    slots.push_back(known ? *known : next++);
+  }
+  return slots;
+}
+
+RegisterNode command_of(const State& state, const v1::Register& message) {
+  RegisterNode command{
+      .name = message.node_name(),
+      .instance = message.instance(),
+      .boot_id = message.boot_id(),
+      .version = message.version(),
+      .cpu_milli = std::clamp<int64_t>(message.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1000),
+      .memory_mb = std::clamp<int64_t>(message.memory_mb(), 0, limits::kMegabytesMax),
+      .devices = {},
+      .attempts = {}};
+  for (const v1::Device& device : message.devices()) {
+    command.devices.push_back(
+        DeviceOffer{.uuid = device.uuid(),
+                    .model = device.model(),
+                    .memory_mb = std::clamp<int64_t>(device.memory_mb(), 0, limits::kMegabytesMax),
+                    .condition = from_wire(device.condition()),
+                    .detail = device.detail().substr(0, limits::kLabelBytesMax)});
+  }
+  const std::vector<uint32_t> slots = slots_of_offer(state, message);
+  for (const v1::AttemptOnNode& attempt : message.attempts()) {
+    KnownAttempt known{.job = JobId{attempt.key().job()},
+                       .attempt = attempt.key().attempt(),
+                       .member = attempt.key().member(),
+                       .ended = attempt.ended()};
+    for (const v1::GrantedDevice& granted : attempt.devices()) {
+      for (int i = 0; i < message.devices_size(); ++i) {
+        const uint32_t slot = slots[static_cast<std::size_t>(i)];
+        if (message.devices(i).uuid() != granted.uuid() || slot >= limits::kDevicesPerNodeMax) continue;
+        known.device_mask |= uint64_t{1} << slot;
+      }
+    }
+    command.attempts.push_back(known);
+  }
+  return command;
+}
+
+/// What is wrong with a registration, or nothing.
+std::string problem_of(const v1::Register& message) {
+  if (message.node_name().empty() || message.node_name().size() > limits::kNameBytesMax) {
+    return "the node's name must have 1 to 253 bytes";
+  }
+  if (message.instance().empty() || message.boot_id().empty()) return "instance and boot_id must be given";
+  if (message.devices_size() > static_cast<int>(limits::kDevicesPerNodeMax))
+    return "a node has at most 64 devices";
+  std::vector<std::string> uuids;
+  for (const v1::Device& device : message.devices()) uuids.push_back(device.uuid());
+  std::sort(uuids.begin(), uuids.end());
+  if (std::adjacent_find(uuids.begin(), uuids.end()) != uuids.end()) return "two devices have the same uuid";
+  if (std::find(uuids.begin(), uuids.end(), "") != uuids.end()) return "a device has no uuid";
+  return {};
+}
+
+}  // namespace
+
+NodeHub::NodeHub(Hooks hooks, Duration lease, Duration grace)
+    : hooks_(std::move(hooks)), lease_(lease), grace_(grace) {
+  CHECK(lease_.ns > 0);
+}
+
+void NodeHub::begin() {
+  const Time now = hooks_.monotonic();
+  for (const Node& node : hooks_.state().nodes) {
+    if (node.state == NodeState::kReady) heard_at_[node.id] = now;
+  }
+  if (!heard_at_.empty()) next_check_ = now + kCheckInterval;
+}
+
+NodeHub::Session* NodeHub::find(SessionId id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+NodeHub::Session* NodeHub::session_of(NodeId node) {
+  const auto it = by_node_.find(node);
+  return it == by_node_.end() ? nullptr : find(it->second);
+}
+
+SessionId NodeHub::open(std::shared_ptr<NodeSession> session) {
+  const SessionId id = next_session_++;
+  sessions_[id].peer = std::move(session);
+  return id;
+}
+
+void NodeHub::closed(SessionId id) {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end()) return;
+  const NodeId node = it->second.node;
+  sessions_.erase(it);
+  const auto current = by_node_.find(node);
+  if (current == by_node_.end() || current->second != id) return;
+  by_node_.erase(current);
+  telemetry_->set_connected(node, false);
+  for (auto log = logs_.begin(); log != logs_.end();) {
+    if (log->second.node != node) {
+      ++log;
+      continue;
+    }
+    log->second.done(
+        Error{.code = ErrorCode::kUnavailable, .message = "the node's agent went away; try again"});
+    log = logs_.erase(log);
+  }
+}
+
+void NodeHub::refuse(Session& session, const std::string& code, const std::string& message) {
+  v1::SchedulerMessage reply;
+  reply.mutable_refused()->set_code(code);
+  reply.mutable_refused()->set_message(message);
+  session.peer->send(reply);
+  session.peer->close();
+}
+
+void NodeHub::receive(SessionId id, const v1::AgentMessage& message) {
+  Session* session = find(id);
+  if (session == nullptr) return;
+  if (message.has_register_()) return on_register(id, message.register_());
+  if (!session->node.valid()) {
+    if (!session->registering) refuse(*session, "not_registered", "the first message must be Register");
+    return;
+  }
+  heard_at_[session->node] = hooks_.monotonic();
+  if (message.has_heartbeat()) return on_heartbeat(*session, message.heartbeat());
+  if (message.has_report()) return on_report(id, message.report());
+  if (message.has_log_chunk()) return on_log_chunk(message.log_chunk());
+}
+
+void NodeHub::on_register(SessionId id, const v1::Register& message) {
+  Session& session = sessions_[id];
+  if (session.registering || session.node.valid()) return;
+  const std::string problem = problem_of(message);
+  if (!problem.empty()) return refuse(session, "invalid_argument", problem);
+  session.registering = true;
+  hooks_.propose(command_of(hooks_.state(), message), [this, id, message](const Result<Decided>& result) {
+    Session* waiting = find(id);
+    if (waiting == nullptr) return;
+    if (!result.ok())
+      return refuse(*waiting, std::string(to_string(result.error().code)), result.error().message);
+    const std::optional<Rejection>& rejection = result->applied.rejection;
+    if (rejection) return refuse(*waiting, std::string(to_string(rejection->code)), describe(*rejection));
+    registered(id, message, *result);
+  });
+}
+
+void NodeHub::registered(SessionId id, const v1::Register& message, const Decided& decided) {
+  const NodeId node{decided.applied.first_id};
+  const auto before = by_node_.find(node);
+  if (before != by_node_.end() && before->second != id) {
+    // The same agent on a new stream: the old one is a ghost.
+    const SessionId ghost = before->second;
+    Session* old = find(ghost);
+    if (old != nullptr) old->peer->close();
+    closed(ghost);
+  }
+  Session& session = sessions_[id];
+  session.node = node;
+  session.registering = false;
+  session.slots = slots_of_offer(hooks_.state(), message);
+  by_node_[node] = id;
+  heard_at_[node] = hooks_.monotonic();
+  telemetry_->set_connected(node, true);
+  if (next_check_ == kNever) next_check_ = hooks_.monotonic() + kCheckInterval;
+  v1::SchedulerMessage reply;
+  reply.mutable_registered()->set_node(node.value);
+  reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(lease_.ms() / 3, 50));
+  reply.mutable_registered()->set_lease_ms(lease_.ms());
+  session.peer->send(reply);
+  reconcile(session, message);
+}
+
+// Says again everything that the agent may have missed.
+void NodeHub::reconcile(Session& session, const v1::Register& message) {
+  const State& state = hooks_.state();
+  const Node* node = state.find_node(session.node);
+  CHECK(node != nullptr);
+  for (const AttemptKey& key : node->attempts) {
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    CHECK(attempt != nullptr);
+    // A stop comes first: an attempt that never started then never will.
+    if (attempt->stop != StopReason::kNone) {
+      order_stop(session, key);
+    } else if (attempt->members[key.member].state == MemberState::kPlaced) {
+      order_start(session, *attempt, key.member);
+    }
+  }
+  for (const v1::AttemptOnNode& known : message.attempts()) {
+    const AttemptKey key{
+        .job = JobId{known.key().job()}, .attempt = known.key().attempt(), .member = known.key().member()};
+    if (!known.ended() && state.find_attempt(key.job, key.attempt) == nullptr) order_stop(session, key);
+  }
+  v1::SchedulerMessage check;
+  for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
+    const Device& device = node->devices[slot];
+    if (device.state != DeviceState::kDraining && device.state != DeviceState::kQuarantined) continue;
+    const std::optional<uint32_t> index = agent_index(session, slot);
+    if (!index) continue;
+    v1::GrantedDevice* asked = check.mutable_check_release()->add_devices();
+    asked->set_index(*index);
+    asked->set_generation(device.generation);
+    asked->set_uuid(device.uuid);
+  }
+  if (check.has_check_release()) session.peer->send(check);
+}
+
+void NodeHub::on_heartbeat(Session& session, const v1::Heartbeat& message) {
+  NodeTelemetry telemetry{.devices = {},
+                          .cpu_utilization = message.cpu_utilization(),
+                          .memory_utilization = message.memory_utilization(),
+                          .connected = true};
+  for (const v1::DeviceTelemetry& device : message.devices()) {
+    const std::optional<uint32_t> slot = slot_of(session, device.index());
+    if (!slot) continue;
+    if (*slot >= telemetry.devices.size()) telemetry.devices.resize(*slot + 1);
+    telemetry.devices[*slot].utilization_percent = device.utilization_percent();
+    telemetry.devices[*slot].memory_used_mb = device.memory_used_mb();
+    telemetry.devices[*slot].temperature_celsius = device.temperature_celsius();
+    telemetry.devices[*slot].power_watts = device.power_watts();
+  }
+  telemetry_->set(session.node, std::move(telemetry));
+  const Node* node = hooks_.state().find_node(session.node);
+  CHECK(node != nullptr);
+  if (node->state == NodeState::kUnreachable || node->state == NodeState::kLost) {
+    hooks_.propose(NodeLeaseBack{.node = session.node}, {});
+  } else if (node->state == NodeState::kDead) {
+    // Declared dead while it was silent: what it runs must be settled by a registration.
+    refuse(session, "stale", "the node was confirmed dead; register again");
+  }
+}
+
+std::optional<uint32_t> NodeHub::slot_of(const Session& session, uint32_t index) const {
+  if (index >= session.slots.size()) return std::nullopt;
+  return session.slots[index];
+}
+
+std::optional<uint32_t> NodeHub::agent_index(const Session& session, uint32_t slot) const {
+  const auto it = std::find(session.slots.begin(), session.slots.end(), slot);
+  if (it == session.slots.end()) return std::nullopt;
+  return static_cast<uint32_t>(it - session.slots.begin());
+}
+
+std::optional<Command> NodeHub::command_of_report(const Session& session, const v1::Report& report) {
+  switch (report.what_case()) {
+    case v1::Report::kStarted:
+      return AttemptStarted{.job = JobId{report.started().key().job()},
+                            .attempt = report.started().key().attempt(),
+                            .member = report.started().key().member(),
+                            .node = session.node};
+    case v1::Report::kEnded:
+      return AttemptEnded{.job = JobId{report.ended().key().job()},
+                          .attempt = report.ended().key().attempt(),
+                          .member = report.ended().key().member(),
+                          .node = session.node,
+                          .outcome = from_wire(report.ended().outcome())};
+    case v1::Report::kReleased: {
+      const std::optional<uint32_t> slot = slot_of(session, report.released().index());
+      if (!slot) return std::nullopt;
+      telemetry_->set_evidence(session.node, *slot, {});
+      return DeviceReleased{
+          .node = session.node, .device = *slot, .generation = report.released().generation()};
+    }
+    case v1::Report::kCondition: {
+      const std::optional<uint32_t> slot = slot_of(session, report.condition().index());
+      if (!slot) return std::nullopt;
+      return SetDeviceCondition{.node = session.node,
+                                .device = *slot,
+                                .condition = from_wire(report.condition().condition()),
+                                .detail = report.condition().detail().substr(0, limits::kLabelBytesMax)};
+    }
+    case v1::Report::kDraining:
+    case v1::Report::WHAT_NOT_SET:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void NodeHub::on_report(SessionId id, const v1::Report& report) {
+  Session& session = sessions_[id];
+  if (report.has_draining()) return on_draining(session, report.draining(), id, report.id());
+  std::optional<Command> command = command_of_report(session, report);
+  if (!command)
+    return acknowledge(id, report.id());  // Said of nothing that we know: repeating it would not help.
+  hooks_.propose(std::move(*command), [this, id, number = report.id()](const Result<Decided>& result) {
+    // A rejection is an answer too: the report is settled. Without a durable answer it is repeated.
+    if (result.ok()) acknowledge(id, number);
+  });
+}
+
+// Only what quarantines is journaled.
+void NodeHub::on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report) {
+  acknowledge(id, report);
+  const std::optional<uint32_t> slot = slot_of(session, draining.index());
+  if (!slot) return;
+  const std::string evidence = draining.evidence().substr(0, limits::kLabelBytesMax);
+  telemetry_->set_evidence(session.node, *slot, evidence);
+  const State& state = hooks_.state();
+  const Node* node = state.find_node(session.node);
+  CHECK(node != nullptr);
+  if (*slot >= node->devices.size()) return;
+  const Device& device = node->devices[*slot];
+  if (device.state != DeviceState::kDraining || device.generation != draining.generation()) return;
+  if (hooks_.now() - device.draining_since < state.config.drain_limit) return;
+  hooks_.propose(
+      DeviceStillBusy{
+          .node = session.node, .device = *slot, .generation = draining.generation(), .evidence = evidence},
+      {});
+}
+
+void NodeHub::acknowledge(SessionId id, uint64_t report) {
+  Session* session = find(id);
+  if (session == nullptr) return;
+  if (session->acks.empty()) to_acknowledge_.push_back(id);
+  session->acks.push_back(report);
+}
+
+void NodeHub::flush() {
+  for (const SessionId id : to_acknowledge_) {
+    Session* session = find(id);
+    if (session == nullptr) continue;
+    v1::SchedulerMessage message;
+    for (const uint64_t report : session->acks) message.mutable_ack()->add_report_ids(report);
+    session->acks.clear();
+    session->peer->send(message);
+  }
+  to_acknowledge_.clear();
+}
+
+void NodeHub::on_event(const Event& event) {
+  const State& state = hooks_.state();
+  if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
+    const Attempt* attempt = state.find_attempt(placed->job, placed->attempt);
+    // Cancelled or lost within the same group: there is nothing left to start.
+    if (attempt == nullptr || attempt->stop != StopReason::kNone) return;
+    for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+      Session* session = session_of(attempt->members[member].node);
+      if (session != nullptr) order_start(*session, *attempt, member);
+    }
+    return;
+  }
+  const auto* stop = std::get_if<StopRequested>(&event);
+  if (stop == nullptr) return;
+  const Attempt* attempt = state.find_attempt(stop->job, stop->attempt);
+  if (attempt == nullptr) return;
+  for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+    Session* session = session_of(attempt->members[member].node);
+    if (session != nullptr) order_stop(*session, attempt->key(member));
+  }
+}
+
+void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t member) {
+  const State& state = hooks_.state();
+  const Job* job = state.jobs.find(attempt.job);
+  CHECK(job != nullptr);
+  const Node* node = state.find_node(session.node);
+  CHECK(node != nullptr);
+  v1::SchedulerMessage message;
+  v1::StartAttempt& start = *message.mutable_start();
+  *start.mutable_key() = to_wire(attempt.key(member));
+  start.set_spec(std::string(job->spec.view()));
+  for (uint64_t rest = attempt.members[member].device_mask; rest != 0; rest &= rest - 1) {
+    const auto slot = static_cast<uint32_t>(std::countr_zero(rest));
+    const std::optional<uint32_t> index = agent_index(session, slot);
+    if (!index) return;  // The agent no longer has the device; its registration settles the attempt.
+    v1::GrantedDevice& device = *start.add_devices();
+    device.set_index(*index);
+    device.set_generation(node->devices[slot].generation);
+    device.set_uuid(node->devices[slot].uuid);
+  }
+  start.set_max_runtime_ms(job->max_runtime.ms());
+  start.set_grace_ms(grace_.ms());
+  start.set_kill_after_lost_contact_ms(job->retry.kill_after_lost_contact.ms());
+  start.set_job_name("job-" + std::to_string(attempt.job.value));
+  start.set_cpu_milli(attempt.members[member].cpu_milli);
+  start.set_memory_mb(attempt.members[member].memory_mb);
+  session.peer->send(message);
+}
+
+void NodeHub::order_stop(Session& session, const AttemptKey& key) {
+  v1::SchedulerMessage message;
+  *message.mutable_stop()->mutable_key() = to_wire(key);
+  message.mutable_stop()->set_grace_ms(grace_.ms());
+  session.peer->send(message);
+}
+
+void NodeHub::check_leases() {
+  const Time now = hooks_.monotonic();
+  next_check_ = now + kCheckInterval;
+  for (const Node& node : hooks_.state().nodes) {
+    if (node.state != NodeState::kReady) continue;
+    const auto [heard, fresh] = heard_at_.try_emplace(node.id, now);
+    if (fresh || now - heard->second < lease_) continue;
+    hooks_.propose(NodeLeaseLost{.node = node.id}, {});
+    heard->second = now;  // Not again before this proposal was decided.
+  }
+  flush();
+}
+
+void NodeHub::read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) {
+  Session* session = session_of(node);
+  if (session == nullptr) {
+    done(Error{.code = ErrorCode::kUnavailable,
+               .message = "the node that holds the output is not connected; try again when it is back"});
+    return;
+  }
+  const uint64_t number = next_log_request_++;
+  logs_[number] = PendingLog{.node = node, .done = std::move(done)};
+  request.set_request(number);
+  v1::SchedulerMessage message;
+  *message.mutable_read_log() = std::move(request);
+  session->peer->send(message);
+}
+
+void NodeHub::on_log_chunk(const v1::LogChunk& chunk) {
+  const auto it = logs_.find(chunk.request());
+  if (it == logs_.end()) return;
+  const std::function<void(Result<v1::LogChunk>)> done = std::move(it->second.done);
+  logs_.erase(it);
+  done(chunk);
+}
+
+}  // namespace gpusched
