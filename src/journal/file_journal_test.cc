@@ -217,6 +217,24 @@ TEST(FileJournal, AJournalOpensOnAFullDiskWithItsReserve) {
   EXPECT_TRUE(journal->space_reason().empty());
 }
 
+TEST(FileJournal, TheSpaceClosesAndOpensAgainByItself) {
+  MemoryDisk disk;
+  FileJournalOptions options = small(disk);
+  options.background = true;
+  options.retry = milliseconds(1);
+  auto journal = FileJournal::open("journal", options);
+  ASSERT_TRUE(journal.ok());
+  disk.set_capacity(disk.used());
+  while ((*journal)->space() == JournalSpace::kOpen) append(**journal, 1);
+  append(**journal, 10);
+  disk.set_capacity(UINT64_MAX);
+  while ((*journal)->space() == JournalSpace::kReserveOnly) std::this_thread::yield();
+  append(**journal, 100);
+  const uint64_t last = (*journal)->last_position();
+  journal->reset();
+  EXPECT_EQ(open(disk)->last_position(), last);
+}
+
 TEST(FileJournal, ASegmentSizeMayChangeBetweenStarts) {
   MemoryDisk disk;
   append(*open(disk), 30);
@@ -259,19 +277,19 @@ class FileJournalOnDisk : public ::testing::Test {
 TEST_F(FileJournalOnDisk, KeepsRecordsOverManySegments) {
   {
     const auto journal = open();
-    append(*journal, 1000);
-    ASSERT_TRUE(journal->compact_before(500).ok());
+    append(*journal, 400, 2000);
+    ASSERT_TRUE(journal->compact_before(150).ok());
     EXPECT_EQ(journal->space(), JournalSpace::kOpen);
   }
   const auto journal = open();
-  EXPECT_EQ(journal->last_position(), 1000u);
+  EXPECT_EQ(journal->last_position(), 400u);
   uint64_t count = 0;
   const auto visit = [&](const JournalRecord& record) -> Result<Unit> {
-    count += record.payload.size() == 500 ? 1 : 0;
+    count += record.payload.size() == 2000 ? 1 : 0;
     return Unit{};
   };
-  ASSERT_TRUE(journal->read_from(500, visit).ok());
-  EXPECT_EQ(count, 501u);
+  ASSERT_TRUE(journal->read_from(150, visit).ok());
+  EXPECT_EQ(count, 251u);
 }
 
 TEST_F(FileJournalOnDisk, ASecondOpenerIsRefusedWithThePidOfTheFirst) {
@@ -287,7 +305,7 @@ TEST_F(FileJournalOnDisk, AKilledHolderLeavesNoLock) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const auto journal = FileJournal::open(dir_ + "/journal", {.segment_bytes = 65536});
+    const auto journal = FileJournal::open(dir_ + "/journal", {.segment_bytes = 65536, .reserve_bytes = 1});
     const std::string payload = "kept";
     if (journal) (void)(*journal)->append({.position = 1, .term = 1, .payload = payload}).ok();
     if (journal) (void)(*journal)->sync().ok();
