@@ -1,0 +1,366 @@
+#include "node/attempt_log.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::string_view kMagic = "GPUATT01";
+constexpr std::string_view kMagicOfAnyVersion = "GPUATT";
+constexpr std::size_t kFrameBytes = 8;
+constexpr std::size_t kRecordBytesMax = 1 << 20;
+constexpr uint8_t kSnapshotBegin = 100;
+constexpr uint8_t kSnapshotEnd = 101;
+constexpr Duration kFullDiskPause = milliseconds(100);
+constexpr int kFullDiskLogEvery = 100;
+
+std::string errno_words() { return std::strerror(errno); }
+
+[[noreturn]] void disk_failed(const std::string& what) {
+  log_event(LogLevel::kError, "agent", "disk_failed", {}, {{"what", what}});
+  log_flush();
+  std::fprintf(stderr, "gpu-agent: %s; jobs go on, start the agent again when the disk is well\n",
+               what.c_str());
+  std::_Exit(74);
+}
+
+std::string frame(std::string_view payload) {
+  std::string bytes;
+  ByteWriter out(bytes);
+  out.fixed32(static_cast<uint32_t>(payload.size()));
+  out.fixed32(crc32c(payload.data(), payload.size()));
+  bytes += payload;
+  return bytes;
+}
+
+/// The next whole record; nothing at the end or at a torn or damaged one.
+std::optional<std::string_view> next_frame(std::string_view& bytes) {
+  if (bytes.size() < kFrameBytes) return std::nullopt;
+  ByteReader in(bytes);
+  const uint32_t size = in.fixed32();
+  const uint32_t sum = in.fixed32();
+  if (size == 0 || size > kRecordBytesMax || size > in.remaining()) return std::nullopt;
+  const std::string_view payload = bytes.substr(kFrameBytes, size);
+  if (crc32c(payload.data(), payload.size()) != sum) return std::nullopt;
+  bytes.remove_prefix(kFrameBytes + size);
+  return payload;
+}
+
+std::vector<uint64_t> segment_numbers(const std::string& folder) {
+  std::vector<uint64_t> numbers;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    uint64_t number = 0;
+    if (!name.starts_with("attempts.") || !name.ends_with(".log")) continue;
+    const char* const from = name.data() + 9;
+    const char* const to = name.data() + name.size() - 4;
+    const auto [end, error] = std::from_chars(from, to, number);
+    if (error == std::errc{} && end == to) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+void sync_folder(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0 || fsync(file) != 0) disk_failed("cannot sync " + folder + ": " + errno_words());
+  close(file);
+}
+
+}  // namespace
+
+std::string encode_store_record(const StoreRecord& record) {
+  std::string bytes;
+  ByteWriter out(bytes);
+  out.u8(static_cast<uint8_t>(record.kind));
+  out.varint(record.key.job.value);
+  out.varint(record.key.attempt);
+  out.varint(record.key.member);
+  switch (record.kind) {
+    case StoreRecord::Kind::kBoot:
+      out.bytes(record.boot_id);
+      out.varint(record.epoch);
+      break;
+    case StoreRecord::Kind::kIntent:
+      out.varint(record.devices.size());
+      for (const HeldDevice& device : record.devices) {
+        out.varint(device.index);
+        out.varint(device.generation);
+      }
+      break;
+    case StoreRecord::Kind::kStarted:
+      out.svarint(record.pid);
+      out.svarint(record.started_unix_ns);
+      break;
+    case StoreRecord::Kind::kEnded:
+      out.bytes(record.outcome.SerializeAsString());
+      break;
+    case StoreRecord::Kind::kAcked:
+    case StoreRecord::Kind::kClosed:
+    case StoreRecord::Kind::kForgotten:
+      break;
+  }
+  return bytes;
+}
+
+std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
+  ByteReader in(bytes);
+  StoreRecord record;
+  const uint8_t kind = in.u8();
+  if (kind < 1 || kind > 7) return std::nullopt;
+  record.kind = static_cast<StoreRecord::Kind>(kind);
+  record.key.job = JobId{in.varint()};
+  record.key.attempt = static_cast<uint32_t>(in.varint());
+  record.key.member = static_cast<uint32_t>(in.varint());
+  switch (record.kind) {
+    case StoreRecord::Kind::kBoot:
+      record.boot_id = std::string(in.bytes());
+      record.epoch = in.varint();
+      break;
+    case StoreRecord::Kind::kIntent:
+      for (uint64_t count = in.varint(); count > 0 && in.ok(); --count) {
+        HeldDevice device;
+        device.index = static_cast<uint32_t>(in.varint());
+        device.generation = static_cast<uint32_t>(in.varint());
+        record.devices.push_back(device);
+      }
+      break;
+    case StoreRecord::Kind::kStarted:
+      record.pid = in.svarint();
+      record.started_unix_ns = in.svarint();
+      break;
+    case StoreRecord::Kind::kEnded:
+      if (!record.outcome.ParseFromString(std::string(in.bytes()))) in.fail();
+      break;
+    case StoreRecord::Kind::kAcked:
+    case StoreRecord::Kind::kClosed:
+    case StoreRecord::Kind::kForgotten:
+      break;
+  }
+  if (!in.ok()) return std::nullopt;
+  return record;
+}
+
+Result<std::unique_ptr<AttemptLog>> AttemptLog::open(const std::string& data_folder) {
+  std::unique_ptr<AttemptLog> log(new AttemptLog(data_folder));
+  if (const Result<Unit> loaded = log->load(); !loaded) return loaded.error();
+  if (const Result<Unit> begun = log->begin_segment(); !begun) return begun.error();
+  if (fdatasync(log->file_) != 0) {
+    return Error{.code = ErrorCode::kIo, .message = "cannot sync " + data_folder + ": " + errno_words()};
+  }
+  sync_folder(data_folder);
+  log->remove_segments_before(log->segment_);
+  log->segment_is_new_ = false;
+  log->synced_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  CHECK(log->synced_event_ >= 0);
+  log->syncer_ = std::thread([raw = log.get()] { raw->run_sync(); });
+  return log;
+}
+
+AttemptLog::~AttemptLog() {
+  if (syncer_.joinable()) {
+    flush();
+    sync();
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    syncer_.join();
+  }
+  if (file_ >= 0) close(file_);
+  if (synced_event_ >= 0) close(synced_event_);
+}
+
+std::string AttemptLog::segment_path(uint64_t number) const {
+  return data_folder_ + "/attempts." + std::to_string(number) + ".log";
+}
+
+Result<Unit> AttemptLog::load() {
+  for (const uint64_t number : segment_numbers(data_folder_)) {
+    if (const Result<Unit> loaded = load_segment(number); !loaded) return loaded;
+    segment_ = number;
+  }
+  return Unit{};
+}
+
+Result<Unit> AttemptLog::load_segment(uint64_t number) {
+  std::ifstream in(segment_path(number), std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) return Error{.code = ErrorCode::kIo, .message = "cannot read " + segment_path(number)};
+  std::string_view rest = text;
+  if (!rest.starts_with(kMagic)) {
+    if (!rest.starts_with(kMagicOfAnyVersion))
+      return Unit{};  // Torn before its first record: older ones hold all.
+    return Error{.code = ErrorCode::kVersion,
+                 .message = segment_path(number) + " was written by a newer gpu-agent: start that one"};
+  }
+  rest.remove_prefix(kMagic.size());
+  std::optional<StoreImage> fresh;  // A snapshot counts when it is whole.
+  while (const std::optional<std::string_view> payload = next_frame(rest)) {
+    const auto kind = static_cast<uint8_t>(payload->front());
+    if (kind == kSnapshotBegin) {
+      fresh.emplace();
+      continue;
+    }
+    if (kind == kSnapshotEnd) {
+      if (fresh) image_ = std::move(*fresh);
+      fresh.reset();
+      continue;
+    }
+    const std::optional<StoreRecord> record = decode_store_record(*payload);
+    if (!record) break;
+    (fresh ? *fresh : image_).apply(*record);
+  }
+  if (!rest.empty()) {
+    log_event(
+        LogLevel::kWarning, "agent", "torn_tail_cut", {},
+        {{"file", segment_path(number)}, {"offset", text.size() - rest.size()}, {"bytes", rest.size()}});
+  }
+  return Unit{};
+}
+
+std::string AttemptLog::snapshot() const {
+  std::string bytes(kMagic);
+  const auto add = [&bytes](const StoreRecord& record) { bytes += frame(encode_store_record(record)); };
+  bytes += frame(std::string(1, static_cast<char>(kSnapshotBegin)));
+  if (image_.epoch > 0) {
+    add({.kind = StoreRecord::Kind::kBoot, .boot_id = image_.boot_id, .epoch = image_.epoch});
+  }
+  for (const auto& [key, attempt] : image_.attempts) {
+    add({.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices});
+    if (attempt.pid != 0) {
+      add({.kind = StoreRecord::Kind::kStarted,
+           .key = key,
+           .pid = attempt.pid,
+           .started_unix_ns = attempt.started_unix_ns});
+    }
+    if (attempt.outcome) add({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
+    if (attempt.acked) add({.kind = StoreRecord::Kind::kAcked, .key = key});
+  }
+  for (const AttemptKey& key : image_.closed) {
+    if (image_.attempts.contains(key)) add({.kind = StoreRecord::Kind::kClosed, .key = key});
+  }
+  bytes += frame(std::string(1, static_cast<char>(kSnapshotEnd)));
+  return bytes;
+}
+
+Result<Unit> AttemptLog::begin_segment() {
+  const uint64_t number = segment_ + 1;
+  const std::string path = segment_path(number);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+  if (file < 0) return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + errno_words()};
+  segment_bytes_ = 0;
+  write_all(file, snapshot());
+  // Only now: a sync of this file stands for everything before it, and lets older segments go.
+  const std::lock_guard lock(mutex_);
+  if (file_ >= 0) close(file_);
+  file_ = file;
+  segment_ = number;
+  segment_is_new_ = true;
+  return Unit{};
+}
+
+void AttemptLog::remove_segments_before(uint64_t number) const {
+  for (const uint64_t old : segment_numbers(data_folder_)) {
+    if (old < number) unlink(segment_path(old).c_str());
+  }
+}
+
+uint64_t AttemptLog::append(const StoreRecord& record) {
+  buffer_ += frame(encode_store_record(record));
+  image_.apply(record);
+  return ++position_;
+}
+
+void AttemptLog::flush() {
+  if (segment_bytes_ + buffer_.size() > segment_bytes_max_) {
+    replace_segment();
+  } else if (!buffer_.empty()) {
+    write_all(file_, buffer_);
+  }
+  buffer_.clear();
+  flushed_ = position_;
+}
+
+/// The snapshot holds what the buffer says, so that the buffer need not be written.
+void AttemptLog::replace_segment() {
+  if (const Result<Unit> begun = begin_segment(); !begun) disk_failed(begun.error().message);
+  // A snapshot as large as a segment would be written again at once: the limit follows what must be kept.
+  segment_bytes_max_ = std::max(segment_bytes_max_, segment_bytes_ * 4);
+  sync();
+}
+
+void AttemptLog::write_all(int file, std::string_view bytes) {
+  segment_bytes_ += bytes.size();
+  for (int tries = 0; !bytes.empty(); ++tries) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != ENOSPC && errno != EDQUOT)
+      disk_failed("cannot write to " + data_folder_ + ": " + errno_words());
+    if (tries % kFullDiskLogEvery == 0) {
+      log_event(LogLevel::kError, "agent", "disk_full", {}, {{"folder", data_folder_}});
+    }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kFullDiskPause.ns));
+  }
+}
+
+void AttemptLog::sync() {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = std::max(wanted_, flushed_);
+  }
+  wake_.notify_one();
+}
+
+void AttemptLog::run_sync() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || segment_is_new_ || wanted_ > synced_position(); });
+    if (wanted_ <= synced_position() && !segment_is_new_) return;
+    const uint64_t position = wanted_;
+    const uint64_t number = segment_;
+    const bool is_new = segment_is_new_;
+    const int file = dup(file_);  // The writer may begin a new segment meanwhile.
+    lock.unlock();
+    if (file < 0 || fdatasync(file) != 0)
+      disk_failed("cannot sync " + segment_path(number) + ": " + errno_words());
+    close(file);
+    if (is_new) {
+      sync_folder(data_folder_);
+      remove_segments_before(number);
+    }
+    lock.lock();
+    if (is_new && number == segment_) segment_is_new_ = false;
+    synced_.store(position, std::memory_order_release);
+    const uint64_t one = 1;
+    if (write(synced_event_, &one, sizeof one) < 0) CHECK(errno == EAGAIN);
+  }
+}
+
+}  // namespace gpusched

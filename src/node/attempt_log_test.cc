@@ -1,0 +1,139 @@
+#include "node/attempt_log.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "node/testing.h"
+
+namespace gpusched {
+namespace {
+
+using Kind = StoreRecord::Kind;
+
+const AttemptKey kKey{JobId{1}, 1, 0};
+
+std::unique_ptr<AttemptLog> open_log(const TemporaryFolder& folder) {
+  Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(folder.path());
+  EXPECT_TRUE(log.ok());
+  return std::move(*log);
+}
+
+StoreRecord ended(const AttemptKey& key, int exit_code) {
+  StoreRecord record{.kind = Kind::kEnded, .key = key};
+  record.outcome.set_cause(v1::Outcome::EXITED);
+  record.outcome.set_exit_code(exit_code);
+  return record;
+}
+
+std::string only_segment(const TemporaryFolder& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) found.push_back(entry.path());
+  EXPECT_EQ(found.size(), 1u);
+  return found.front();
+}
+
+TEST(AttemptLog, WhatWasAppendedIsThereAfterOpeningAgain) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 1});
+    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
+    log->append({.kind = Kind::kStarted, .key = kKey, .pid = 77, .started_unix_ns = 5});
+    log->append(ended(kKey, 9));
+    log->flush();
+  }
+  const auto log = open_log(folder);
+  EXPECT_EQ(log->image().boot_id, "b");
+  EXPECT_EQ(log->image().epoch, 1u);
+  const StoredAttempt& attempt = log->image().attempts.at(kKey);
+  EXPECT_EQ(attempt.devices, (std::vector<HeldDevice>{{.index = 3, .generation = 8}}));
+  EXPECT_EQ(attempt.pid, 77);
+  ASSERT_TRUE(attempt.outcome.has_value());
+  EXPECT_EQ(attempt.outcome->exit_code(), 9);
+  EXPECT_FALSE(attempt.acked);
+}
+
+TEST(AttemptLog, SyncIsAnsweredWithThePositionOfTheLastRecord) {
+  const TemporaryFolder folder;
+  const auto log = open_log(folder);
+  uint64_t last = 0;
+  for (uint64_t job = 1; job <= 100; ++job) last = log->append(ended({JobId{job}, 1, 0}, 0));
+  log->flush();
+  log->sync();
+  wait_readable(log->synced_event());
+  while (log->synced_position() < last) wait_readable(log->synced_event());
+  EXPECT_EQ(log->synced_position(), last);
+}
+
+TEST(AttemptLog, ATornTailIsCutToTheLastWholeRecord) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    log->append(ended({JobId{1}, 1, 0}, 1));
+    log->append(ended({JobId{2}, 1, 0}, 2));
+    log->flush();
+  }
+  const std::string path = only_segment(folder);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  const auto log = open_log(folder);
+  EXPECT_TRUE(log->image().attempts.contains({JobId{1}, 1, 0}));
+  EXPECT_FALSE(log->image().attempts.contains({JobId{2}, 1, 0}));
+}
+
+TEST(AttemptLog, ASegmentTornInsideItsSnapshotLeavesTheOlderOneInForce) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    log->append(ended(kKey, 4));
+    log->flush();
+  }
+  const std::string path = only_segment(folder);
+  std::ifstream in(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::ofstream(folder.path() + "/attempts.99.log", std::ios::binary) << text.substr(0, 20);
+  const auto log = open_log(folder);
+  EXPECT_TRUE(log->image().attempts.contains(kKey));
+}
+
+TEST(AttemptLog, GrowingSegmentsAreReplacedAndKeepEverythingThatCounts) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    log->set_segment_bytes(4096);
+    for (uint64_t job = 1; job <= 2000; ++job) {
+      const AttemptKey key{JobId{job}, 1, 0};
+      log->append(ended(key, static_cast<int>(job % 100)));
+      log->append({.kind = Kind::kClosed, .key = key});
+      if (job > 10) log->append({.kind = Kind::kForgotten, .key = {JobId{job - 10}, 1, 0}});
+      log->flush();
+    }
+  }
+  EXPECT_LT(std::filesystem::file_size(only_segment(folder)), 40'000u);
+  const auto log = open_log(folder);
+  EXPECT_EQ(log->image().attempts.size(), 10u);
+  EXPECT_EQ(log->image().closed.size(), 10u);
+  EXPECT_EQ(log->image().attempts.at({JobId{1999}, 1, 0}).outcome->exit_code(), 99);
+}
+
+TEST(AttemptLog, ANewerVersionIsRefused) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/attempts.1.log") << "GPUATT02whatever";
+  const Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(folder.path());
+  ASSERT_FALSE(log.ok());
+  EXPECT_EQ(log.error().code, ErrorCode::kVersion);
+}
+
+TEST(AttemptLog, EveryCutOfARecordIsRefused) {
+  const std::string bytes =
+      encode_store_record({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 1, .generation = 2}}});
+  ASSERT_TRUE(decode_store_record(bytes).has_value());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_store_record(std::string_view(bytes).substr(0, size)).has_value()) << size;
+  }
+}
+
+}  // namespace
+}  // namespace gpusched

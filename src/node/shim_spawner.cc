@@ -1,0 +1,475 @@
+#include "node/shim_spawner.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/check.h"
+#include "log/log.h"
+#include "shim/processes.h"
+#include "shim/server.h"
+
+extern char** environ;
+
+namespace gpusched {
+namespace {
+
+constexpr uint64_t kEventsTag = 1;  ///< epoll data of the event socket; tags of pidfds are larger.
+constexpr uint64_t kControlTag = 2;
+constexpr uint64_t kPidfdTag = 3;
+constexpr Duration kLookPause = milliseconds(5);
+constexpr Duration kPurgePauseFirst = milliseconds(2);
+constexpr Duration kPurgePauseMax = milliseconds(500);
+constexpr Duration kServerPatience = seconds(2);
+constexpr std::size_t kEventBytesMax = 16 * 1024;
+constexpr int kSocketBufferBytes = 1 << 20;
+constexpr int kHighDescriptor = 100;
+constexpr int kServerEndTries = 1'000;
+constexpr int kEventsAtOnceMax = 512;
+constexpr const char* kPadding = "----------------------------------------------------------------";
+
+std::string errno_words() { return std::strerror(errno); }
+Error io_error(const std::string& what) {
+  return Error{.code = ErrorCode::kIo, .message = what + ": " + errno_words()};
+}
+
+void close_if_open(int& descriptor) {
+  if (descriptor >= 0) close(descriptor);
+  descriptor = -1;
+}
+
+}  // namespace
+
+v1::Outcome to_wire(const shim::Outcome& outcome) {
+  v1::Outcome wire;
+  wire.set_cause(static_cast<v1::Outcome::Cause>(outcome.cause));
+  wire.set_exit_code(outcome.exit_code);
+  wire.set_signal(outcome.signal);
+  wire.set_detail(clean_text(outcome.detail, outcome.detail.size()));
+  wire.set_started_unix_ns(outcome.started_unix_ns);
+  wire.set_ended_unix_ns(outcome.ended_unix_ns);
+  return wire;
+}
+
+ShimSpawner::ShimSpawner(ShimSpawnerOptions options, const Clock& clock, ShimListener& listener)
+    : options_(std::move(options)), clock_(clock), listener_(listener) {}
+
+Result<std::unique_ptr<ShimSpawner>> ShimSpawner::open(ShimSpawnerOptions options, const Clock& clock,
+                                                       ShimListener& listener) {
+  std::unique_ptr<ShimSpawner> spawner(new ShimSpawner(std::move(options), clock, listener));
+  if (const Result<Unit> prepared = spawner->prepare(); !prepared) return prepared.error();
+  return spawner;
+}
+
+Result<Unit> ShimSpawner::prepare() {
+  CHECK(options_.data_folder.starts_with('/'));
+  if (access(options_.shim_program.c_str(), X_OK) != 0) {
+    return io_error("cannot run " + options_.shim_program + " (it is installed beside gpu-agent)");
+  }
+  const std::string attempts = options_.data_folder + "/attempts";
+  if (mkdir(attempts.c_str(), 0755) != 0 && errno != EEXIST) return io_error("cannot make " + attempts);
+  contact_ = ::open((options_.data_folder + "/contact").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+  if (contact_ < 0) return io_error("cannot open " + options_.data_folder + "/contact");
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  std::array<int, 2> pair{};
+  if (epoll_ < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return io_error("cannot make sockets");
+  }
+  events_ = pair[0];
+  events_source_ = pair[1];
+  setsockopt(events_source_, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  epoll_event interest{.events = EPOLLIN, .data = {.u64 = kEventsTag}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, events_, &interest);
+  return Unit{};
+}
+
+/// The server sees the end of its control socket and ends; shims go on.
+ShimSpawner::~ShimSpawner() {
+  end_server();
+  for (auto& [key, track] : tracks_) close_if_open(track.pidfd);
+  for (int* descriptor : {&events_, &events_source_, &contact_, &epoll_}) close_if_open(*descriptor);
+}
+
+// The server.
+
+Result<Unit> ShimSpawner::start_server() {
+  std::array<int, 2> pair{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    return io_error("cannot make sockets");
+  setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+
+  // High numbers first: neither may stand where the other is to go.
+  int control = fcntl(pair[1], F_DUPFD_CLOEXEC, kHighDescriptor);
+  int events = fcntl(events_source_, F_DUPFD_CLOEXEC, kHighDescriptor);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, control, shim::kControlDescriptor);
+  posix_spawn_file_actions_adddup2(&actions, events, shim::kEventDescriptor);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all;
+  sigset_t none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+
+  std::array<const char*, 6> arguments = {
+      "gpu-shim", "--server", options_.instance.c_str(), options_.data_folder.c_str(), kPadding, nullptr};
+  const int error = posix_spawn(&server_pid_, options_.shim_program.c_str(), &actions, &attributes,
+                                const_cast<char**>(arguments.data()), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  close(pair[1]);
+  close_if_open(control);
+  close_if_open(events);
+  if (error != 0) {
+    close(pair[0]);
+    server_pid_ = -1;
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot start " + options_.shim_program + ": " + std::strerror(error)};
+  }
+  control_ = pair[0];
+  epoll_event interest{.events = EPOLLIN, .data = {.u64 = kControlTag}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, control_, &interest);
+  return Unit{};
+}
+
+void ShimSpawner::end_server() {
+  close_if_open(control_);
+  if (server_pid_ > 0)
+    waitpid(server_pid_, nullptr, 0);  // It ends at once: it has nothing to wait for but us.
+  server_pid_ = -1;
+}
+
+void ShimSpawner::on_server_gone() {
+  log_event(LogLevel::kWarning, "agent", "shim_server_gone", {}, {{"pid", server_pid_}});
+  take_events();  // What its shims said so far counts before a search.
+  end_server();
+  requests_.clear();  // Their attempts are among those that are looked for.
+  for (auto& [key, track] : tracks_) track.by_server = false;
+  begin_search(clock_.monotonic());
+}
+
+// Orders.
+
+void ShimSpawner::start(const SpawnRequest& request) {
+  tracks_.try_emplace(request.key);
+  queue_request(shim::encode(shim::StartRequest{.key = request.key,
+                                                .grace = request.grace,
+                                                .max_runtime = request.max_runtime,
+                                                .lost_contact = request.lost_contact,
+                                                .working_directory = request.working_directory,
+                                                .arguments = request.arguments,
+                                                .environment = request.environment}));
+}
+
+void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
+  const auto found = tracks_.find(key);
+  if (found == tracks_.end()) return;
+  Track& track = found->second;
+  if (track.by_server) return queue_request(shim::encode(shim::StopRequest{.key = key, .grace = grace}));
+  if (track.pidfd < 0) {
+    track.stop_wanted = grace;
+    return;
+  }
+  siginfo_t info{};
+  info.si_signo = shim::stop_signal();
+  info.si_code = SI_QUEUE;
+  info.si_pid = getpid();
+  info.si_uid = getuid();
+  info.si_value.sival_int = static_cast<int>(std::min<int64_t>(grace.ms(), INT32_MAX));
+  syscall(SYS_pidfd_send_signal, track.pidfd, shim::stop_signal(), &info, 0);
+}
+
+void ShimSpawner::adopt(const std::vector<AttemptKey>& keys) {
+  for (const AttemptKey& key : keys) tracks_[key].by_server = false;
+  begin_search(clock_.monotonic());
+}
+
+void ShimSpawner::mark_contact() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const int64_t ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  if (pwrite(contact_, &ns, sizeof ns, 0) != sizeof ns) {
+    log_event(LogLevel::kWarning, "agent", "contact_not_written", {}, {{"why", errno_words()}});
+  }
+}
+
+void ShimSpawner::queue_request(std::string packet) {
+  requests_.push_back(std::move(packet));
+  if (requests_.size() == 1) send_requests();
+}
+
+void ShimSpawner::send_requests() {
+  if (searching_) return;  // A new server would be mistaken for the one that is looked for.
+  if (requests_.empty()) return;
+  if (control_ < 0) {
+    if (const Result<Unit> started = start_server(); !started) {
+      log_event(LogLevel::kError, "agent", "shim_server_failed", {}, {{"why", started.error().message}});
+      begin_search(clock_.monotonic());  // Ends every attempt that has no shim, as lost.
+      requests_.clear();
+      for (auto& [key, track] : tracks_) track.by_server = false;
+      return;
+    }
+  }
+  while (!requests_.empty() && send_request(requests_.front())) requests_.pop_front();
+  epoll_event interest{.events = EPOLLIN, .data = {.u64 = kControlTag}};
+  if (!requests_.empty()) interest.events |= EPOLLOUT;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, control_, &interest);
+}
+
+/// False when the server has no room now. A server that is gone shows on its socket.
+bool ShimSpawner::send_request(const std::string& packet) {
+  iovec part{.iov_base = const_cast<char*>(packet.data()), .iov_len = packet.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> extra{};
+  char notice = static_cast<char>(shim::RequestKind::kStartInMemory);
+  int memory = -1;
+  if (packet.size() > shim::kPacketBytesMax) {
+    memory = memfd_create("start", MFD_CLOEXEC);
+    if (memory < 0) return false;
+    for (std::size_t done = 0; done < packet.size();) {
+      const ssize_t wrote = write(memory, packet.data() + done, packet.size() - done);
+      if (wrote < 0) break;
+      done += static_cast<std::size_t>(wrote);
+    }
+    part = {.iov_base = &notice, .iov_len = 1};
+    header.msg_control = extra.data();
+    header.msg_controllen = extra.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
+  }
+  const ssize_t sent = sendmsg(control_, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const int error = errno;
+  close_if_open(memory);
+  return sent >= 0 || (error != EAGAIN && error != ENOBUFS && error != EINTR);
+}
+
+// Events.
+
+void ShimSpawner::pump() {
+  std::array<epoll_event, 64> ready;
+  const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const uint64_t tag = ready[static_cast<std::size_t>(i)].data.u64;
+    const uint32_t what = ready[static_cast<std::size_t>(i)].events;
+    if (tag == kEventsTag) {
+      take_events();
+    } else if (tag == kControlTag) {
+      if ((what & (EPOLLHUP | EPOLLERR | EPOLLIN)) != 0) {
+        if (control_ >= 0) on_server_gone();  // It never writes here: readable means ended.
+      } else {
+        send_requests();
+      }
+    } else {
+      const auto pid = static_cast<pid_t>(tag - kPidfdTag);
+      for (const auto& [key, track] : tracks_) {
+        if (track.pidfd < 0 || track.shim_pid != pid) continue;
+        on_watched_end(AttemptKey(key));
+        break;
+      }
+    }
+  }
+  const Time now = clock_.monotonic();
+  if (now >= next_look_) search(now);
+  if (now >= next_purge_) purge(now);
+}
+
+Time ShimSpawner::next_deadline() const { return std::min(next_look_, next_purge_); }
+
+void ShimSpawner::take_events() {
+  std::array<char, kEventBytesMax> buffer;
+  for (int count = 0; count < kEventsAtOnceMax; ++count) {
+    const ssize_t size = recv(events_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (size <= 0) return;
+    const std::optional<shim::Event> event =
+        shim::decode_event({buffer.data(), static_cast<std::size_t>(size)});
+    if (event) on_event(*event);
+  }
+}
+
+void ShimSpawner::on_event(const shim::Event& event) {
+  const auto found = tracks_.find(event.key);
+  if (found == tracks_.end()) return;  // Its end was seen another way.
+  Track& track = found->second;
+  switch (event.kind) {
+    case shim::EventKind::kStarted:
+      track.shim_pid = static_cast<pid_t>(event.shim_pid);
+      track.started = true;
+      listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
+      return;
+    case shim::EventKind::kEnded:
+      finish(found);
+      listener_.on_shim_ended(event.key, to_wire(event.outcome));
+      return;
+    case shim::EventKind::kLost:
+      settle_without_shim(event.key, event.outcome.detail, clock_.monotonic());
+      return;
+    case shim::EventKind::kExists:
+      track.by_server = false;
+      begin_search(clock_.monotonic());
+      return;
+  }
+}
+
+void ShimSpawner::finish(Tracks::iterator track) {
+  close_if_open(track->second.pidfd);
+  purging_.erase(track->first);
+  tracks_.erase(track);
+}
+
+// Looking for shims.
+
+std::string ShimSpawner::title_of(const AttemptKey& key) const {
+  return shim::shim_title(shim::key_text(key), options_.instance);
+}
+
+void ShimSpawner::begin_search(Time now) {
+  searching_ = true;
+  clean_looks_ = 0;
+  search_since_ = now;
+  next_look_ = now;
+}
+
+void ShimSpawner::search(Time now) {
+  std::map<AttemptKey, pid_t> shims;
+  bool clean = true;
+  const std::string ending = "@" + options_.instance;
+  for (const pid_t pid : shim::all_processes()) {
+    if (pid == server_pid_) continue;
+    const std::vector<std::string> words = shim::command_line(pid);
+    if (words.size() < 2 || words[0] != "gpu-shim") continue;
+    if (words[1] == "--server" && words.size() > 2 && words[2] == options_.instance) {
+      clean = false;  // An earlier server, or its newest shim before it has its name.
+      if (now - search_since_ >= kServerPatience) kill(pid, SIGKILL);
+      continue;
+    }
+    if (!words[1].ends_with(ending)) continue;
+    const std::string_view name(words[1]);
+    if (const auto key = shim::parse_key(name.substr(0, name.size() - ending.size()))) shims[*key] = pid;
+  }
+  clean_looks_ = clean ? clean_looks_ + 1 : 0;
+  next_look_ = now + kLookPause;
+  if (clean_looks_ >= 2) conclude_search(shims, now);
+}
+
+void ShimSpawner::conclude_search(const std::map<AttemptKey, pid_t>& shims, Time now) {
+  searching_ = false;
+  next_look_ = kNever;
+  std::vector<AttemptKey> gone;
+  for (auto& [key, track] : tracks_) {
+    if (track.by_server || track.pidfd >= 0 || purging_.contains(key)) continue;
+    const auto found = shims.find(key);
+    if (found == shims.end() || !watch(key, track, found->second)) gone.push_back(key);
+  }
+  if (std::exchange(unknown_count_, false)) {
+    for (const auto& [key, pid] : shims) {
+      if (tracks_.contains(key)) continue;
+      Track& track = tracks_[key];
+      track.by_server = false;
+      if (!watch(key, track, pid)) tracks_.erase(key);
+    }
+  }
+  for (const AttemptKey& key : gone) settle_without_shim(key, "its shim is gone and left no outcome", now);
+  send_requests();
+}
+
+/// Watches a shim by pidfd, once its name is seen to be its own after the pidfd was made. False: it is gone.
+bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
+  const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // Close-on-exec by itself.
+  if (pidfd < 0) return false;
+  const std::vector<std::string> words = shim::command_line(pid);
+  if (words.size() < 2 || words[1] != title_of(key)) {
+    close(pidfd);
+    return false;
+  }
+  track.pidfd = pidfd;
+  track.shim_pid = pid;
+  epoll_event interest{.events = EPOLLIN, .data = {.u64 = kPidfdTag + static_cast<uint64_t>(pid)}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &interest);
+  if (track.stop_wanted) stop(key, *std::exchange(track.stop_wanted, std::nullopt));
+  if (!std::exchange(track.started, true)) {
+    struct stat folder{};
+    const std::string path = options_.data_folder + "/attempts/" + shim::attempt_folder(key);
+    int64_t started_unix_ns = 0;  // Its folder was made when it began.
+    if (stat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
+      started_unix_ns = int64_t{folder.st_ctim.tv_sec} * 1'000'000'000 + folder.st_ctim.tv_nsec;
+    }
+    const std::vector<pid_t> children = shim::children_of(pid);
+    listener_.on_shim_found(key, children.empty() ? pid : children.front(), started_unix_ns);
+  }
+  return true;
+}
+
+void ShimSpawner::on_watched_end(const AttemptKey& key) {
+  take_events();  // Its own word, if it said one to this agent.
+  if (tracks_.contains(key))
+    settle_without_shim(key, "its shim ended and left no outcome", clock_.monotonic());
+}
+
+// Attempts whose shim is gone.
+
+std::optional<v1::Outcome> ShimSpawner::recorded_outcome(const AttemptKey& key) const {
+  const std::string path =
+      options_.data_folder + "/attempts/" + shim::attempt_folder(key) + "/" + shim::kOutcomeFile;
+  const std::optional<shim::Outcome> outcome =
+      shim::parse_outcome(shim::read_small_file(path.c_str(), 1 << 20));
+  if (!outcome) return std::nullopt;
+  return to_wire(*outcome);
+}
+
+void ShimSpawner::settle_without_shim(const AttemptKey& key, const std::string& detail, Time now) {
+  const auto found = tracks_.find(key);
+  CHECK(found != tracks_.end());
+  if (const std::optional<v1::Outcome> outcome = recorded_outcome(key)) {
+    finish(found);
+    listener_.on_shim_ended(key, *outcome);
+    return;
+  }
+  found->second.by_server = false;
+  close_if_open(found->second.pidfd);
+  purging_.emplace(key, detail);
+  next_purge_ = now;
+  purge_pause_ = kPurgePauseFirst;
+}
+
+/// Kills what a dead shim left, found by the mark in its environment, until a look finds nothing.
+void ShimSpawner::purge(Time now) {
+  std::vector<AttemptKey> clean;
+  for (const auto& [key, detail] : purging_) {
+    const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
+    const std::vector<pid_t> left = shim::processes_with_environment(mark);
+    for (const pid_t pid : left) kill(pid, SIGKILL);
+    if (left.empty()) clean.push_back(key);
+  }
+  for (const AttemptKey& key : clean) {
+    const std::string detail = purging_.at(key);
+    finish(tracks_.find(key));
+    listener_.on_shim_lost(key, detail);
+  }
+  next_purge_ = purging_.empty() ? kNever : now + purge_pause_;
+  purge_pause_ = std::min(purge_pause_ * 2, kPurgePauseMax);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "node/ports.h"
+#include "shim/protocol.h"
+
+namespace gpusched {
+
+v1::Outcome to_wire(const shim::Outcome& outcome);
+
+/// What became of attempts. NodeCore's on_shim_* functions, by way of the agent.
+class ShimListener {
+ public:
+  virtual ~ShimListener() = default;
+  virtual void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
+  virtual void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) = 0;
+  virtual void on_shim_lost(const AttemptKey& key, const std::string& detail) = 0;
+  virtual void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
+};
+
+struct ShimSpawnerOptions {
+  std::string shim_program;  ///< Path of gpu-shim.
+  std::string data_folder;   ///< Absolute. `attempts/` and `contact` are in it.
+  std::string instance;
+};
+
+/// Runs attempts through gpu-shim. One server process forks a shim for each; shims outlive server and agent.
+/// After a restart, or when the server dies, the running shims are found again by the name that they carry,
+/// whose reuse a pidfd excludes, and an outcome on disk counts before anything else.
+///
+/// Not thread-safe. The owner waits for `descriptor` to become readable or for `next_deadline`, then calls
+/// `pump`, which calls the listener.
+class ShimSpawner final : public Spawner {
+ public:
+  static Result<std::unique_ptr<ShimSpawner>> open(ShimSpawnerOptions options, const Clock& clock,
+                                                   ShimListener& listener);
+  ~ShimSpawner() override;
+
+  void start(const SpawnRequest& request) override;
+  void stop(const AttemptKey& key, Duration grace) override;
+  void adopt(const std::vector<AttemptKey>& keys) override;
+  void mark_contact() override;
+
+  int descriptor() const { return epoll_; }
+  void pump();
+  Time next_deadline() const;
+
+  pid_t server_pid() const { return server_pid_; }
+
+ private:
+  /// An attempt whose end was not seen yet.
+  struct Track {
+    bool by_server = true;  ///< The living server is its shim's parent; else `pidfd` watches it.
+    pid_t shim_pid = 0;
+    int pidfd = -1;
+    bool started = false;                 ///< on_shim_started was called.
+    std::optional<Duration> stop_wanted;  ///< Ordered while its shim is being looked for.
+  };
+  using Tracks = std::map<AttemptKey, Track>;
+
+  ShimSpawner(ShimSpawnerOptions options, const Clock& clock, ShimListener& listener);
+  Result<Unit> prepare();
+
+  Result<Unit> start_server();
+  void end_server();
+  void on_server_gone();
+  void queue_request(std::string packet);
+  void send_requests();
+  bool send_request(const std::string& packet);
+
+  void take_events();
+  void on_event(const shim::Event& event);
+  void finish(Tracks::iterator track);
+
+  void begin_search(Time now);
+  void search(Time now);
+  void conclude_search(const std::map<AttemptKey, pid_t>& shims, Time now);
+  bool watch(const AttemptKey& key, Track& track, pid_t pid);
+  void on_watched_end(const AttemptKey& key);
+  void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
+  void purge(Time now);
+
+  std::optional<v1::Outcome> recorded_outcome(const AttemptKey& key) const;
+  std::string title_of(const AttemptKey& key) const;
+
+  const ShimSpawnerOptions options_;
+  const Clock& clock_;
+  ShimListener& listener_;
+  int epoll_ = -1;
+  int control_ = -1;        ///< To the server; -1 while there is none.
+  int events_ = -1;         ///< From servers and shims.
+  int events_source_ = -1;  ///< The other end, given to each server.
+  int contact_ = -1;
+  pid_t server_pid_ = -1;
+  Tracks tracks_;
+  std::deque<std::string> requests_;
+
+  /// Looking for running shims: two looks in a row that show no server and no unnamed shim make the second
+  /// whole.
+  bool searching_ = false;
+  bool unknown_count_ =
+      true;  ///< Shims that nobody asked for are reported: only after a restart of the agent.
+  int clean_looks_ = 0;
+  Time search_since_;
+  Time next_look_ = kNever;
+
+  /// Attempts without shim and outcome, whose processes are being killed.
+  std::map<AttemptKey, std::string> purging_;
+  Time next_purge_ = kNever;
+  Duration purge_pause_;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,416 @@
+// With real processes: gpu-shim is the program that ships.
+#include "node/shim_spawner.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "node/system_clock.h"
+#include "node/testing.h"
+#include "shim/processes.h"
+
+namespace gpusched {
+namespace {
+
+const AttemptKey kKey{JobId{7}, 1, 0};
+constexpr const char* kInstance = "testinstance";
+
+class Listener final : public ShimListener {
+ public:
+  void on_shim_started(const AttemptKey& key, int64_t pid, int64_t) override {
+    started[key] = static_cast<pid_t>(pid);
+  }
+  void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override { ended[key] = outcome; }
+  void on_shim_lost(const AttemptKey& key, const std::string& detail) override { lost[key] = detail; }
+  void on_shim_found(const AttemptKey& key, int64_t pid, int64_t) override {
+    found[key] = static_cast<pid_t>(pid);
+  }
+  std::map<AttemptKey, pid_t> started;
+  std::map<AttemptKey, v1::Outcome> ended;
+  std::map<AttemptKey, std::string> lost;
+  std::map<AttemptKey, pid_t> found;
+};
+
+class ShimSpawnerTest : public ::testing::Test {
+ protected:
+  ShimSpawnerTest() { open_spawner({}); }
+  ~ShimSpawnerTest() override {
+    spawner_.reset();
+    for (const pid_t pid : marked_processes()) kill(pid, SIGKILL);
+  }
+
+  void open_spawner(const std::vector<AttemptKey>& adopt) {
+    spawner_.reset();
+    listener_ = Listener();
+    auto opened = ShimSpawner::open(
+        {.shim_program = GPUSCHED_SHIM_PATH, .data_folder = folder_.path(), .instance = kInstance}, clock_,
+        listener_);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    spawner_ = std::move(*opened);
+    spawner_->adopt(adopt);
+  }
+
+  SpawnRequest shell(const std::string& script, const AttemptKey& key = kKey) const {
+    return SpawnRequest{.key = key,
+                        .arguments = {"/bin/sh", "-c", script},
+                        .environment = {"PATH=/usr/bin:/bin", mark(key)},
+                        .grace = seconds(10)};
+  }
+  static std::string mark(const AttemptKey& key) {
+    return "GPU_SCHEDULER_ATTEMPT=" + to_string(key) + "@" + kInstance;
+  }
+
+  /// Lets events come until `done`. Gives up after a minute, as a hang.
+  template <typename Done>
+  void pump_until(Done done) {
+    const Time give_up = clock_.monotonic() + minutes(1);
+    while (!done()) {
+      ASSERT_LT(clock_.monotonic(), give_up) << "nothing happened";
+      pollfd source{.fd = spawner_->descriptor(), .events = POLLIN, .revents = 0};
+      poll(&source, 1, 5);
+      spawner_->pump();
+    }
+  }
+  void pump_until_ended(const AttemptKey& key = kKey) {
+    pump_until([&] { return listener_.ended.contains(key) || listener_.lost.contains(key); });
+  }
+  void pump_until_started(const AttemptKey& key = kKey) {
+    pump_until([&] { return listener_.started.contains(key) || listener_.found.contains(key); });
+  }
+  /// Until the command wrote `text` to its output.
+  void pump_until_output(const std::string& text) {
+    pump_until([&] { return output("stdout").find(text) != std::string::npos; });
+  }
+
+  std::string output(const std::string& name, const AttemptKey& key = kKey) const {
+    std::ifstream in(folder_.path() + "/attempts/" + shim::attempt_folder(key) + "/" + name);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  std::vector<pid_t> marked_processes(const AttemptKey& key = kKey) const {
+    return shim::processes_with_environment(mark(key));
+  }
+  pid_t shim_pid(const AttemptKey& key = kKey) const {
+    for (const pid_t pid : shim::all_processes()) {
+      const std::vector<std::string> words = shim::command_line(pid);
+      if (words.size() > 1 && words[1] == to_string(key) + "@" + kInstance) return pid;
+    }
+    return -1;
+  }
+  const v1::Outcome& outcome(const AttemptKey& key = kKey) { return listener_.ended.at(key); }
+
+  TemporaryFolder folder_;
+  SystemClock clock_;
+  Listener listener_;
+  std::unique_ptr<ShimSpawner> spawner_;
+};
+
+TEST_F(ShimSpawnerTest, ExitCodeIsReported) {
+  spawner_->start(shell("exit 42"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
+  EXPECT_EQ(outcome().exit_code(), 42);
+  EXPECT_GT(outcome().started_unix_ns(), 0);
+  EXPECT_GE(outcome().ended_unix_ns(), outcome().started_unix_ns());
+  EXPECT_TRUE(listener_.started.contains(kKey));
+}
+
+TEST_F(ShimSpawnerTest, ExitCode127OfTheCommandItselfIsItsExitCode) {
+  spawner_->start(shell("exit 127"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
+  EXPECT_EQ(outcome().exit_code(), 127);
+}
+
+TEST_F(ShimSpawnerTest, SignalIsReported) {
+  spawner_->start(shell("kill -SEGV $$"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::SIGNALED);
+  EXPECT_EQ(outcome().signal(), SIGSEGV);
+  EXPECT_EQ(outcome().detail(), "ended by SIGSEGV");
+}
+
+TEST_F(ShimSpawnerTest, OutputGoesToFilesInTheAttemptsFolderWhichIsWhereItRuns) {
+  spawner_->start(shell("echo out; echo err >&2; pwd; cat"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 0);  // `cat` found its input empty.
+  EXPECT_EQ(output("stdout"), "out\n" + folder_.path() + "/attempts/7/1-0\n");
+  EXPECT_EQ(output("stderr"), "err\n");
+}
+
+TEST_F(ShimSpawnerTest, EnvironmentIsExactlyTheOneAsked) {
+  SpawnRequest request = shell("");
+  request.arguments = {"env"};
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(output("stdout"), "PATH=/usr/bin:/bin\n" + mark(kKey) + "\n");
+}
+
+TEST_F(ShimSpawnerTest, CommandHasNoBlockedSignalsNoCoreAndNoForeignDescriptors) {
+  spawner_->start(shell("grep SigBlk /proc/self/status; ulimit -c; ls /proc/self/fd | wc -l"));
+  pump_until_ended();
+  EXPECT_EQ(output("stdout"), "SigBlk:\t0000000000000000\n0\n4\n");  // ls has its folder open, too.
+}
+
+TEST_F(ShimSpawnerTest, WorkingDirectoryIsEntered) {
+  SpawnRequest request = shell("pwd");
+  request.working_directory = "/usr";
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(output("stdout"), "/usr\n");
+}
+
+TEST_F(ShimSpawnerTest, MissingCommandFailsToStartWithASentence) {
+  SpawnRequest request = shell("");
+  request.arguments = {"no-such-command"};
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
+  EXPECT_EQ(outcome().detail(), "cannot start 'no-such-command': No such file or directory (ENOENT)");
+  EXPECT_FALSE(listener_.started.contains(kKey));
+}
+
+TEST_F(ShimSpawnerTest, FileThatMayNotRunFailsToStartWithASentence) {
+  SpawnRequest request = shell("");
+  request.arguments = {"/etc/passwd"};
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().detail(), "cannot start '/etc/passwd': Permission denied (EACCES)");
+}
+
+TEST_F(ShimSpawnerTest, MissingWorkingDirectoryFailsToStartWithASentence) {
+  SpawnRequest request = shell("true");
+  request.working_directory = "/no/such";
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
+  EXPECT_EQ(outcome().detail(),
+            "cannot enter the working directory '/no/such': No such file or directory (ENOENT)");
+}
+
+TEST_F(ShimSpawnerTest, ARequestLargerThanAPacketStarts) {
+  SpawnRequest request = shell("");
+  request.arguments = {"/bin/sh", "-c", "echo $#", "x"};
+  for (int i = 0; i < 3000; ++i) request.arguments.push_back(std::string(300, 'a'));
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(output("stdout"), "3000\n");
+}
+
+TEST_F(ShimSpawnerTest, StopLetsTheJobEndItselfInItsGrace) {
+  spawner_->start(shell("trap 'echo saved; exit 5' TERM; echo ready; while :; do sleep 0.01; done"));
+  pump_until_output("ready");
+  spawner_->stop(kKey, minutes(5));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(outcome().exit_code(), 5);
+  EXPECT_EQ(output("stdout"), "ready\nsaved\n");
+}
+
+TEST_F(ShimSpawnerTest, AJobThatIgnoresSigtermIsKilledAfterItsGrace) {
+  spawner_->start(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"));
+  pump_until_output("ready");
+  spawner_->stop(kKey, milliseconds(50));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(outcome().signal(), SIGKILL);
+  EXPECT_TRUE(marked_processes().empty());
+}
+
+TEST_F(ShimSpawnerTest, ALaterStopMayBeLessPatient) {
+  spawner_->start(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"));
+  pump_until_output("ready");
+  spawner_->stop(kKey, hours(1));
+  spawner_->stop(kKey, milliseconds(10));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, SigtermToTheShimIsAStop) {
+  spawner_->start(shell("echo ready; exec sleep 1000"));
+  pump_until_output("ready");
+  kill(shim_pid(), SIGTERM);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(outcome().signal(), SIGTERM);
+}
+
+TEST_F(ShimSpawnerTest, AStopRightBehindTheStartIsNotLost) {
+  spawner_->start(shell("exec sleep 1000"));
+  spawner_->stop(kKey, seconds(1));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, ADoubleForkIntoANewSessionDoesNotEscapeTheEnd) {
+  // The escaped one also loses its mark: only the shim, as the reaper of orphans, can find it.
+  spawner_->start(shell("(env -i setsid sleep 1000 &) ; sleep 0.05; exit 3"));
+  pump_until_started();
+  const pid_t shim = shim_pid();
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 3);
+  EXPECT_TRUE(shim::descendants_of(shim).empty());
+  for (const pid_t pid : shim::all_processes()) {
+    EXPECT_NE(shim::command_line(pid), (std::vector<std::string>{"sleep", "1000"})) << pid;
+  }
+}
+
+TEST_F(ShimSpawnerTest, MaximumRuntimeEndsTheAttempt) {
+  SpawnRequest request = shell("exec sleep 1000");
+  request.max_runtime = milliseconds(30);
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::TIMEOUT);
+  EXPECT_EQ(outcome().detail(), "ended at its maximum runtime of 30 ms");
+}
+
+TEST_F(ShimSpawnerTest, SilenceOfTheSchedulerEndsAnAttemptThatAskedForIt) {
+  SpawnRequest request = shell("exec sleep 1000");
+  request.lost_contact = milliseconds(200);
+  spawner_->start(request);
+  spawner_->mark_contact();
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::CONTACT_LOST);
+}
+
+TEST_F(ShimSpawnerTest, ContactKeepsSuchAnAttemptAlive) {
+  SpawnRequest request = shell("exec sleep 1000");
+  request.lost_contact = seconds(2);
+  spawner_->start(request);
+  const Time until = clock_.monotonic() + milliseconds(2500);
+  pump_until([&] {
+    spawner_->mark_contact();
+    return clock_.monotonic() > until;
+  });
+  EXPECT_TRUE(listener_.ended.empty());
+  spawner_->stop(kKey, seconds(1));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, AKilledShimLeavesNoProcessAndIsReportedLost) {
+  spawner_->start(shell("(setsid sleep 1000 &); (env -i setsid sleep 1001 &); echo ready; exec sleep 1002"));
+  pump_until_output("ready");
+  const pid_t shim = shim_pid();
+  const std::vector<pid_t> processes = shim::descendants_of(shim);
+  ASSERT_GE(processes.size(), 3u);
+  kill(shim, SIGKILL);
+  pump_until_ended();
+  EXPECT_TRUE(listener_.lost.contains(kKey));
+  EXPECT_EQ(listener_.lost[kKey], "its shim was ended by signal 9");
+  for (const pid_t pid : processes) EXPECT_TRUE(shim::command_line(pid).empty()) << pid;
+}
+
+TEST_F(ShimSpawnerTest, ARunningAttemptIsAdoptedByTheNextAgentWithItsExitCode) {
+  spawner_->start(shell("echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 9"));
+  pump_until_output("ready");
+  const pid_t command = listener_.started.at(kKey);
+  open_spawner({kKey});
+  pump_until_started();
+  EXPECT_EQ(listener_.found.at(kKey), command);
+  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  pump_until_ended();
+  ASSERT_TRUE(listener_.ended.contains(kKey));
+  EXPECT_EQ(outcome().exit_code(), 9);
+}
+
+TEST_F(ShimSpawnerTest, AnAttemptThatEndedWhileNoAgentRanHasItsExitCode) {
+  spawner_->start(shell("echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 9"));
+  pump_until_output("ready");
+  const pid_t shim = shim_pid();
+  spawner_.reset();
+  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  while (kill(shim, 0) == 0 && !shim::command_line(shim).empty()) std::this_thread::yield();
+  open_spawner({kKey});
+  pump_until_ended();
+  ASSERT_TRUE(listener_.ended.contains(kKey));
+  EXPECT_EQ(outcome().exit_code(), 9);
+}
+
+TEST_F(ShimSpawnerTest, AnAdoptedAttemptIsStopped) {
+  spawner_->start(shell("trap 'exit 6' TERM; echo ready; while :; do sleep 0.01; done"));
+  pump_until_output("ready");
+  open_spawner({kKey});
+  spawner_->stop(kKey, minutes(5));  // Before it is found.
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(outcome().exit_code(), 6);
+}
+
+TEST_F(ShimSpawnerTest, AnAdoptedShimThatIsKilledLeavesNoProcess) {
+  spawner_->start(shell("(setsid sleep 1000 &); echo ready; exec sleep 1002"));
+  pump_until_output("ready");
+  open_spawner({kKey});
+  pump_until_started();
+  ASSERT_GE(marked_processes().size(), 2u);
+  kill(shim_pid(), SIGKILL);
+  pump_until_ended();
+  EXPECT_TRUE(listener_.lost.contains(kKey));
+  EXPECT_TRUE(marked_processes().empty());
+}
+
+TEST_F(ShimSpawnerTest, AnAttemptThatNobodyStartedIsLostWithoutRunning) {
+  open_spawner({kKey});  // Its intent was recorded, and the agent died before the shim was asked for.
+  pump_until_ended();
+  EXPECT_TRUE(listener_.lost.contains(kKey));
+  struct stat facts{};
+  EXPECT_NE(stat((folder_.path() + "/attempts/7/1-0").c_str(), &facts), 0);
+}
+
+TEST_F(ShimSpawnerTest, ARunningAttemptThatTheRecordsForgotIsFound) {
+  spawner_->start(shell("echo ready; exec sleep 1000"));
+  pump_until_output("ready");
+  open_spawner({});
+  pump_until_started();
+  EXPECT_TRUE(listener_.found.contains(kKey));
+  spawner_->stop(kKey, seconds(1));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, AKilledServerEndsNoAttemptAndTheNextOneStartsMore) {
+  spawner_->start(shell("echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 4"));
+  pump_until_output("ready");
+  kill(spawner_->server_pid(), SIGKILL);
+  const AttemptKey other{JobId{8}, 1, 0};
+  spawner_->start(shell("exit 5", other));
+  pump_until_ended(other);  // Started by the next server, or ended as lost: never both, never silent.
+  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  pump_until_ended();
+  ASSERT_TRUE(listener_.ended.contains(kKey));
+  EXPECT_EQ(outcome().exit_code(), 4);
+  const AttemptKey third{JobId{9}, 1, 0};
+  spawner_->start(shell("exit 6", third));
+  pump_until_ended(third);
+  EXPECT_EQ(outcome(third).exit_code(), 6);
+}
+
+TEST_F(ShimSpawnerTest, AnAttemptWhoseFolderExistsIsNotRunAgain) {
+  spawner_->start(shell("echo once; exit 3"));
+  pump_until_ended();
+  listener_ = Listener();
+  spawner_->start(shell("echo twice; exit 4"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 3);
+  EXPECT_EQ(output("stdout"), "once\n");
+}
+
+TEST_F(ShimSpawnerTest, ManyAtOnceAllEndOnceWithTheirOwnCodes) {
+  constexpr uint64_t kCount = 200;
+  for (uint64_t job = 1; job <= kCount; ++job) {
+    const AttemptKey key{JobId{job}, 1, 0};
+    spawner_->start(shell("exit " + std::to_string(job % 256), key));
+  }
+  pump_until([&] { return listener_.ended.size() == kCount; });
+  for (uint64_t job = 1; job <= kCount; ++job) {
+    EXPECT_EQ(outcome({JobId{job}, 1, 0}).exit_code(), static_cast<int>(job % 256));
+  }
+  EXPECT_TRUE(listener_.lost.empty());
+}
+
+}  // namespace
+}  // namespace gpusched

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ctime>
+
+#include "base/time.h"
+
+namespace gpusched {
+
+/// The machine's clocks.
+class SystemClock final : public Clock {
+ public:
+  Time monotonic() const override { return read(CLOCK_MONOTONIC); }
+  Time wall() const override { return read(CLOCK_REALTIME); }
+
+ private:
+  static Time read(clockid_t id) {
+    timespec now{};
+    clock_gettime(id, &now);
+    return Time{int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec};
+  }
+};
+
+}  // namespace gpusched
