@@ -117,7 +117,9 @@ TEST_F(HostTest, AWaitingJobHasAReason) {
 TEST_F(HostTest, AWatcherIsToldOfItsJobOnly) {
   open();
   const JobId first{decide(one_job())->applied.first_id};
-  const JobId second{decide(one_job())->applied.first_id};
+  const Result<Decided> decided = decide(one_job());
+  const JobId second{decided->applied.first_id};
+  ASSERT_TRUE(read(decided->sequence, [](const Observer::View&) { return true; }));
   std::promise<JobState> told;
   host_->observer().on_change(
       second, [&](const Observer::View& view) { told.set_value(view.state.jobs.find(second)->state); });
