@@ -63,7 +63,7 @@ def demo_jobs():
              lambda output: output.splitlines()[-1:] == ["trained"] and "step 3 of 5" in output),
         Demo("pair", "two GPUs, prints which", ["--gpus", "2", "--script", pair], "completed", 0, two_devices),
         Demo("forever", "is cancelled while it runs", ["--gpus", "1", "--", "sleep", "600"], "cancelled", None),
-        Demo("broken", "fails with exit code 3", ["--script", "echo no such model >&2; exit 3"], "failed", 3),
+        Demo("broken", "fails with exit code 3", ["--script", "echo no such model; exit 3"], "failed", 3),
         Demo("patient", "waits for two GPUs, then runs",
              ["--gpus", "2", "--script", "echo it was worth the wait; sleep 2"], "completed", 0,
              lambda output: "it was worth the wait" in output),
