@@ -151,12 +151,13 @@ void Loader::unknown(const std::string& where, std::string_view section, std::st
 
 void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& from,
                  const std::string& where) {
-  if (!std::visit(Assign{key, raw}, key.slot(out_.values))) {
+  const ConfigSlot slot = key.slot(out_.values);
+  if (!std::visit(Assign{key, raw}, slot)) {
     problem(key.full_name(),
             where + ": " + key.full_name() + " is " + shown(key, raw) + "; expected " + key.expectation());
     return;
   }
-  bool* const* const flag = std::get_if<bool*>(&static_cast<const ConfigSlot&>(key.slot(out_.values)));
+  bool* const* const flag = std::get_if<bool*>(&slot);
   if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
     problem(key.full_name(),
             where + ": " + key.full_name() +
