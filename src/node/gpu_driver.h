@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "node/device_watch.h"
+#include "node/ports.h"
+
+namespace gpusched {
+
+/// A way to look at this machine's GPUs. Not thread-safe: one thread at a time calls it.
+class GpuDriver {
+ public:
+  virtual ~GpuDriver() = default;
+  virtual std::string_view name() const = 0;
+  /// The devices in the order of their indexes; the same for the driver's life.
+  virtual const std::vector<DeviceFacts>& inventory() const = 0;
+  /// One look. Never fails: what cannot be read is a condition with its reason.
+  virtual DeviceReading read(uint32_t index) = 0;
+  /// Whether `read` may take long, as it does when a device hangs: then it is called on a thread of its own.
+  virtual bool may_block() const = 0;
+};
+
+/// NVIDIA's management library, loaded at run time. `library`: its path, or empty for the system's. kNotFound
+/// when there is no such library, no driver or no device.
+Result<std::unique_ptr<GpuDriver>> open_nvml_driver(const std::string& library);
+
+/// Simulated devices. `shape` is such as "4xA100-SXM4-80GB,2xH100-SXM5-80GB": counts, and models whose last
+/// part is the memory. Their uuids are "GPU-sim-<node>-<index>". `control_file` may change them while they
+/// are in use; see docs/reference/agent-disk-layout.md. kInvalidArgument names what is wrong with the shape.
+Result<std::unique_ptr<GpuDriver>> open_sim_driver(const std::string& shape, const std::string& node_name,
+                                                   const std::string& control_file);
+
+/// Devices as NodeCore wants them read: at once where the driver never blocks, else by a thread.
+class DeviceMonitor : public DeviceReader {
+ public:
+  struct Finished {
+    uint32_t index = 0;
+    DeviceReading reading;
+  };
+  /// Readings that took time, since the last call.
+  virtual std::vector<Finished> take_finished() = 0;
+  /// Becomes readable when `take_finished` has something; -1 when it never does.
+  virtual int finished_event() const = 0;
+};
+
+/// `driver` may be null: no devices. A thread that hangs in the driver is left behind when the monitor goes.
+std::unique_ptr<DeviceMonitor> make_device_monitor(std::shared_ptr<GpuDriver> driver);
+
+}  // namespace gpusched
