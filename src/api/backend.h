@@ -102,6 +102,7 @@ struct JobView {
   Blob spec;  ///< A packed JobSpec; empty for a job whose specification is no longer kept.
   JobState state = JobState::kPending;
   JobReason reason = JobReason::kNone;
+  EndCause cause = EndCause::kNone;  ///< How its last attempt ended.
   std::string wait_code;  ///< The dominant reason for waiting, one word; empty when it does not wait.
   std::string message;    ///< One sentence.
   int32_t priority = 0;
@@ -198,6 +199,12 @@ struct MetricsView {
       latency_buckets;  ///< One more than bounds; not cumulative. Time from submission to placement.
   double latency_sum = 0;
   int64_t latency_count = 0;
+  /// Further ones without labels.
+  struct Counter {
+    std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".
+    int64_t value = 0;
+  };
+  std::vector<Counter> counters;
 };
 
 struct LogRequest {

@@ -20,7 +20,7 @@ struct HttpRequest {
   std::string query;  ///< What follows the '?', still encoded.
   std::string body;
   std::string peer;  ///< The client's address, without port.
-  std::string authorization, idempotency_key, origin, accept, content_type;
+  std::string host, authorization, idempotency_key, origin, accept, content_type;
   std::string cors_method, cors_headers;  ///< Access-Control-Request-Method and -Headers.
 };
 

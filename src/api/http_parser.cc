@@ -67,6 +67,8 @@ class Parser final : public http::basic_parser<true> {
       if (out.empty()) out.assign(view(value));
     };
     switch (field) {
+      case http::field::host:
+        return keep_first(request.host);
       case http::field::authorization:
         return keep_first(request.authorization);
       case http::field::origin:

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/backend.h"
+#include "api/rest_gate.h"
+
+namespace gpusched::api {
+
+/// The jobs door over REST: everything under /api/v1, and /health. See docs/reference/rest.md. Requests come
+/// on the server's thread; nothing blocks it.
+class JobsRest {
+ public:
+  /// `server` is where timers run; set before the first request by `attach`.
+  JobsRest(Backend& backend, std::string version) : backend_(backend), version_(std::move(version)) {}
+  void attach(HttpServer& server) { server_ = &server; }
+
+  void handle(HttpRequest&& request, const RestCallPtr& call);
+
+ private:
+  using Segments = std::vector<std::string>;
+  using Route = void (JobsRest::*)(const HttpRequest&, const Segments&, const RestCallPtr&);
+  struct RouteRow {
+    HttpMethod method;
+    std::string_view pattern;  ///< Segments; "*" takes any one.
+    Route route;
+  };
+  static const std::vector<RouteRow>& routes();
+
+  void health(const HttpRequest&, const Segments&, const RestCallPtr& call);
+  void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void cancel_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void explain_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void read_log(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void create_tenant(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void list_tenants(const HttpRequest&, const Segments&, const RestCallPtr& call);
+  void get_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void update_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void delete_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void cluster(const HttpRequest&, const Segments&, const RestCallPtr& call);
+  void nodes(const HttpRequest&, const Segments&, const RestCallPtr& call);
+  void confirm_dead(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+
+  Backend& backend_;
+  HttpServer* server_ = nullptr;
+  std::string version_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,223 @@
+#include "api/doors/views_json.h"
+
+#include "api/doors/names.h"
+#include "api/json_writer.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+/// Cores are whole numbers wherever they are whole.
+void cores(JsonWriter& json, std::string_view name, int64_t milli) {
+  if (milli % 1'000 == 0) {
+    json.field(name, milli / 1'000);
+  } else {
+    json.field(name, static_cast<double>(milli) / 1'000.0);
+  }
+}
+
+void optional_limit(JsonWriter& json, std::string_view name, const std::optional<int64_t>& limit) {
+  if (limit) {
+    json.field(name, *limit);
+  } else {
+    json.key(name).null();
+  }
+}
+
+void words(JsonWriter& json, std::string_view name, const auto& list) {
+  json.key(name).begin_array();
+  for (const auto& word : list) json.value(std::string_view(word));
+  json.end_array();
+}
+
+void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
+  json.field(id_field, job_name(job.id));
+  json.field("tenant_id", tenant_name(job.tenant));
+  json.field("name", job.name.empty() ? spec.name() : job.name);
+  json.field("state", to_string(job.state));
+  json.field("final", is_final(job.state));
+  json.field("reason", job.wait_code.empty() ? to_string(job.reason) : std::string_view(job.wait_code));
+  json.field("cause", to_string(job.cause));
+  json.field("message", job.message);
+  json.field("priority", job.priority);
+  json.field("gpu_count", job.gpu_count);
+  json.field("gpu_memory_mb", job.gpu_memory_mb);
+  json.field("gpu_model", job.gpu_model);
+  cores(json, "cpu_cores", job.cpu_milli);
+  json.field("memory_mb", job.memory_mb);
+  json.field("image", spec.image());
+  words(json, "command", spec.command());
+  words(json, "args", spec.args());
+  json.field("script", spec.script());
+  json.key("labels").begin_object();
+  for (const auto& [name, value] : spec.labels()) json.text_key(name).value(value);
+  json.end_object();
+  json.field("gang_scheduling", spec.gang_scheduling());
+  json.field("checkpoint_enabled", spec.checkpoint_enabled());
+  words(json, "allocated_gpus", job.gpus);
+  json.field("node_name", job.node_name);
+  json.field("queue_position", job.queue_position);
+  json.field("estimated_wait", duration_text(job.estimated_wait));
+  json.field("estimated_duration", duration_text(job.max_runtime));
+  json.field("max_runtime_seconds", job.max_runtime.ns / 1'000'000'000);
+  json.field("retries", job.exit_code_retries);
+  json.field("submitted_at", job.submitted_at);
+  json.field("scheduled_at", job.scheduled_at);
+  json.field("started_at", job.started_at);
+  json.field("completed_at", job.completed_at);
+  if (job.exit_code) {
+    json.field("exit_code", *job.exit_code);
+  } else {
+    json.key("exit_code").null();
+  }
+  json.field("signal", job.signal);
+  json.field("attempts", job.attempts);
+  json.field("preempted_count", job.preempted_count);
+}
+
+void tenant_fields(JsonWriter& json, const TenantView& tenant) {
+  json.begin_object().field("id", tenant_name(tenant.id)).field("name", tenant.name);
+  json.field("email", tenant.email).field("organization", tenant.organization);
+  optional_limit(json, "max_gpus", tenant.limits.gpus);
+  optional_limit(json, "max_gpu_memory_mb", tenant.limits.gpu_memory_mb);
+  optional_limit(json, "max_cpu_cores", tenant.limits.cpu_cores);
+  optional_limit(json, "max_memory_mb", tenant.limits.memory_mb);
+  optional_limit(json, "max_concurrent_jobs", tenant.limits.concurrent_jobs);
+  json.field("priority_tier", tenant.priority_tier);
+  json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
+  json.field("allow_preemption", tenant.allow_preemption)
+      .field("can_preempt_others", tenant.can_preempt_others);
+  if (tenant.parent.valid()) json.field("parent_id", tenant_name(tenant.parent));
+  json.field("current_gpus", tenant.current_gpus).field("current_gpu_memory", tenant.current_gpu_memory_mb);
+  cores(json, "current_cpu_cores", tenant.current_cpu_milli);
+  json.field("current_memory", tenant.current_memory_mb).field("current_jobs", tenant.running_jobs);
+  json.field("waiting_jobs", tenant.waiting_jobs);
+  json.field("total_gpu_hours", static_cast<double>(tenant.gpu_milliseconds) / 3'600'000.0);
+  json.field("total_jobs", tenant.total_jobs).field("successful_jobs", tenant.successful_jobs);
+  json.field("failed_jobs", tenant.failed_jobs).field("active", true);
+  json.field("created_at", tenant.created_at).field("updated_at", tenant.updated_at).end_object();
+}
+
+void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& device) {
+  json.begin_object().field("id", gpu_name(node.name, device.index)).field("uuid", device.uuid);
+  json.field("model", device.model).field("memory_mb", device.memory_mb).field("state", device.state);
+  json.field("condition", device.condition).field("detail", device.detail);
+  json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
+  json.field("utilization_percent", device.utilization_percent)
+      .field("memory_used_mb", device.memory_used_mb);
+  json.field("temperature_celsius", device.temperature_celsius).end_object();
+}
+
+void node_fields(JsonWriter& json, const NodeView& node) {
+  json.begin_object().field("id", "node-" + std::to_string(node.id.value)).field("name", node.name);
+  json.field("state", to_string(node.state));
+  cores(json, "cpu_cores", node.cpu_milli);
+  cores(json, "cpu_cores_free", node.cpu_milli_free);
+  json.field("memory_mb", node.memory_mb).field("memory_mb_free", node.memory_mb_free);
+  json.field("attempts", node.attempts).field("cpu_utilization", node.cpu_utilization);
+  json.field("memory_utilization", node.memory_utilization).field("version", node.version);
+  json.key("gpus").begin_array();
+  for (const DeviceView& device : node.devices) device_fields(json, node, device);
+  json.end_array().end_object();
+}
+
+}  // namespace
+
+std::string submitted_json(const Submitted& submitted) {
+  std::string out;
+  out.reserve(160);
+  out.append(R"({"job_id":"job-)").append(std::to_string(submitted.first_job.value));
+  out.append(R"(","status":"submitted","message":"Job submitted successfully","queue_position":)");
+  out.append(std::to_string(submitted.queue_position));
+  out.append(R"(,"estimated_wait":")").append(duration_text(submitted.estimated_wait)).append("\"}");
+  return out;
+}
+
+std::string job_json(const JobView& job) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  job_fields(json, job, "job_id");
+  json.end_object();
+  return out;
+}
+
+std::string job_page_json(const JobPage& page) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("jobs").begin_array();
+  for (const JobView& job : page.jobs) {
+    json.begin_object();
+    job_fields(json, job, "id");
+    json.end_object();
+  }
+  json.end_array().field("total", page.total).end_object();
+  return out;
+}
+
+std::string explain_json(const ExplainView& explain) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("job_id", job_name(explain.id)).field("state", to_string(explain.state));
+  json.field("reason", explain.reason).field("message", explain.message);
+  words(json, "lifted_by", explain.lifted_by);
+  json.field("queue_position", explain.queue_position).end_object();
+  return out;
+}
+
+std::string tenant_json(const TenantView& tenant) {
+  std::string out;
+  JsonWriter json(out);
+  tenant_fields(json, tenant);
+  return out;
+}
+
+std::string tenants_json(const std::vector<TenantView>& tenants) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("tenants").begin_array();
+  for (const TenantView& tenant : tenants) tenant_fields(json, tenant);
+  json.end_array().field("total", tenants.size()).end_object();
+  return out;
+}
+
+std::string node_json(const NodeView& node) {
+  std::string out;
+  JsonWriter json(out);
+  node_fields(json, node);
+  return out;
+}
+
+std::string nodes_json(const std::vector<NodeView>& nodes) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("nodes").begin_array();
+  for (const NodeView& node : nodes) node_fields(json, node);
+  json.end_array().field("total", nodes.size()).end_object();
+  return out;
+}
+
+std::string cluster_json(const ClusterView& cluster) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("total_nodes", cluster.total_nodes).field("online_nodes", cluster.online_nodes);
+  json.field("total_gpus", cluster.total_gpus).field("available_gpus", cluster.available_gpus);
+  json.field("total_jobs", cluster.total_jobs).field("running_jobs", cluster.running_jobs);
+  json.field("pending_jobs", cluster.pending_jobs).field("sequence", cluster.sequence);
+  json.field("avg_gpu_utilization", cluster.average_gpu_utilization).end_object();
+  return out;
+}
+
+std::string health_json(const HealthView& health, std::string_view version, Time now) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("status", health.serving ? "healthy" : "unhealthy").field("version", version);
+  json.field("timestamp", now);
+  if (!health.serving) json.field("error", health.reason).field("code", row_of(health.kind).code);
+  json.end_object();
+  return out;
+}
+
+}  // namespace gpusched::api

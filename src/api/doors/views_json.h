@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "api/backend.h"
+
+/// The jobs door's JSON of what the backend shows.
+namespace gpusched::api {
+
+/// The answer to POST /jobs.
+std::string submitted_json(const Submitted& submitted);
+/// GET /jobs/{id}.
+std::string job_json(const JobView& job);
+/// GET /jobs.
+std::string job_page_json(const JobPage& page);
+std::string explain_json(const ExplainView& explain);
+std::string tenant_json(const TenantView& tenant);
+std::string tenants_json(const std::vector<TenantView>& tenants);
+std::string node_json(const NodeView& node);
+std::string nodes_json(const std::vector<NodeView>& nodes);
+std::string cluster_json(const ClusterView& cluster);
+std::string health_json(const HealthView& health, std::string_view version, Time now);
+
+}  // namespace gpusched::api

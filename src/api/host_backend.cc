@@ -1,0 +1,454 @@
+#include "api/host_backend.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "api/doors/names.h"
+#include "api/state_views.h"
+#include "base/limits.h"
+
+namespace gpusched::api {
+namespace {
+
+ApiError no_tenant(std::string_view name) {
+  return {ErrorKind::kTenantNotFound,
+          "no such tenant: " + std::string(name.substr(0, 64)) + "; create it first, or use default",
+          "tenant_id"};
+}
+ApiError no_node(std::string_view name) {
+  return {ErrorKind::kNodeNotFound, "no such node: " + std::string(name.substr(0, 64))};
+}
+
+gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
+  Part part{.gpu_count = job.gpu_count,
+            .cpu_milli = static_cast<int32_t>(job.cpu_milli),
+            .memory_mb = job.memory_mb,
+            .gpu_model = std::move(job.gpu_model)};
+  // What is asked of all devices together is asked of each in equal shares, rounded up.
+  if (job.gpu_count > 0) part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
+  gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
+                           .max_runtime = job.max_runtime,
+                           .retry = {.exit_code_retries = job.exit_code_retries,
+                                     .system_retries = job.system_retries,
+                                     .overlap_allowed = job.overlap_allowed,
+                                     .kill_after_lost_contact = job.kill_after_lost_contact},
+                           .require_feasible = job.require_feasible,
+                           .spec = Blob(job.spec)};
+  out.parts.push_back(std::move(part));
+  return out;
+}
+
+Limits to_engine(const TenantLimits& limits) {
+  Limits out;
+  if (limits.gpus) out.set(Resource::kGpus, *limits.gpus);
+  if (limits.gpu_memory_mb) out.set(Resource::kGpuMemory, *limits.gpu_memory_mb);
+  if (limits.cpu_cores) out.set(Resource::kCpu, *limits.cpu_cores * 1'000);
+  if (limits.memory_mb) out.set(Resource::kMemory, *limits.memory_mb);
+  if (limits.concurrent_jobs) out.set(Resource::kJobs, *limits.concurrent_jobs);
+  return out;
+}
+
+uint32_t given_bits(const TenantRequest& request) {
+  uint32_t given = 0;
+  const auto give = [&given](bool is_given, TenantField field) { given |= is_given ? uint32_t{field} : 0u; };
+  const TenantLimits& limits = request.limits;
+  give(request.name.has_value(), kTenantName);
+  give(request.email.has_value(), kTenantEmail);
+  give(request.organization.has_value(), kTenantOrganization);
+  give(limits.gpus.has_value(), kTenantMaxGpus);
+  give(limits.gpu_memory_mb.has_value(), kTenantMaxGpuMemory);
+  give(limits.cpu_cores.has_value(), kTenantMaxCpu);
+  give(limits.memory_mb.has_value(), kTenantMaxMemory);
+  give(limits.concurrent_jobs.has_value(), kTenantMaxJobs);
+  give(request.priority_tier.has_value(), kTenantPriorityTier);
+  give(request.weight_milli.has_value(), kTenantWeight);
+  give(request.allow_preemption.has_value(), kTenantAllowPreemption);
+  give(request.can_preempt_others.has_value(), kTenantCanPreempt);
+  for (const std::string& name : request.unlimited) {
+    give(name == "max_gpus", kTenantMaxGpus);
+    give(name == "max_gpu_memory_mb", kTenantMaxGpuMemory);
+    give(name == "max_cpu_cores", kTenantMaxCpu);
+    give(name == "max_memory_mb", kTenantMaxMemory);
+    give(name == "max_concurrent_jobs", kTenantMaxJobs);
+  }
+  return given;
+}
+
+/// The answer to a proposal as a value or the client's error.
+std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size = 1) {
+  if (!decided) return to_api_error(decided.error());
+  if (decided->applied.rejection) return to_api_error(*decided->applied.rejection, batch_size);
+  return std::nullopt;
+}
+
+}  // namespace
+
+HostBackend::HostBackend(Host& host, HostBackendOptions options)
+    : host_(host), options_(options), counts_(std::make_shared<JobCounts>()) {
+  host_.observer().add_listener([counts = counts_](const Observer::View& view, const Changes& changes) {
+    counts->observe(view, changes);
+  });
+}
+
+void HostBackend::with_tenant(const std::string& name, std::function<void(TenantId)> use,
+                              std::function<void(ApiError)> refuse) {
+  if (name.empty()) return use(kDefaultTenant);
+  if (const auto id = parse_tenant_id(name)) return use(*id);
+  host_.observer().read(0,
+                        [name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+                          const Tenant* tenant = find_tenant(view.state, name);
+                          if (tenant == nullptr) return refuse(no_tenant(name));
+                          use(tenant->id);
+                        });
+}
+
+void HostBackend::with_node(const std::string& name, std::function<void(NodeId)> use,
+                            std::function<void(ApiError)> refuse) {
+  host_.observer().read(0,
+                        [name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+                          const Node* node = view.state.find_node_named(name);
+                          if (node == nullptr) return refuse(no_node(name));
+                          use(node->id);
+                        });
+}
+
+void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
+  SubmitJobs command{.request_key = std::move(request.request_key)};
+  command.jobs.reserve(request.jobs.size());
+  for (JobRequest& job : request.jobs)
+    command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
+  const std::size_t batch_size = command.jobs.size();
+  const auto decide = [batch_size](const Done<Submitted>& answer, const Result<Decided>& decided) {
+    if (auto refused = refusal(decided, batch_size)) return answer(std::move(*refused));
+    answer(Submitted{.first_job = JobId{decided->applied.first_id},
+                     .job_count = decided->applied.id_count,
+                     .queue_position = decided->queue_position,
+                     .estimated_wait = decided->estimated_wait});
+  };
+  const auto id = request.tenant.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(request.tenant);
+  if (id) {  // The usual case goes straight to the host.
+    command.tenant = *id;
+    host_.propose(std::move(command),
+                  [decide, done = std::move(done)](Result<Decided> decided) { decide(done, decided); });
+    return;
+  }
+  const auto kept = std::make_shared<SubmitJobs>(std::move(command));
+  with_tenant(
+      request.tenant,
+      [this, decide, kept, done](TenantId tenant) {
+        kept->tenant = tenant;
+        host_.propose(std::move(*kept), [decide, done](Result<Decided> decided) { decide(done, decided); });
+      },
+      done);
+}
+
+void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) {
+  const auto propose = [this, job, done](TenantId id) {
+    host_.propose(CancelJob{.job = job, .tenant = id}, [done, job](Result<Decided> decided) {
+      if (auto refused = refusal(decided)) {
+        if (refused->kind == ErrorKind::kJobNotFound) refused->message = "no such job: " + job_name(job);
+        return done(std::move(*refused));
+      }
+      done(Unit{});
+    });
+  };
+  if (tenant.empty()) return propose(TenantId{});
+  with_tenant(tenant, propose, done);
+}
+
+void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done) {
+  host_.propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    const TenantId id = tenant.valid() ? tenant : TenantId{decided->applied.first_id};
+    host_.observer().read(decided->sequence, [id, done](const Observer::View& view) {
+      const Tenant* found = view.state.find_tenant(id);
+      if (found == nullptr) return done(no_tenant(tenant_name(id)));
+      done(view_of(*found));
+    });
+  });
+}
+
+void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
+  const auto propose = [this, request, done](TenantId parent) {
+    propose_for_tenant(CreateTenant{.name = request.name.value_or(""),
+                                    .email = request.email.value_or(""),
+                                    .organization = request.organization.value_or(""),
+                                    .parent = parent,
+                                    .limits = to_engine(request.limits),
+                                    .priority_tier = request.priority_tier.value_or(500),
+                                    .weight_milli = request.weight_milli.value_or(1'000),
+                                    .allow_preemption = request.allow_preemption.value_or(false),
+                                    .can_preempt_others = request.can_preempt_others.value_or(false),
+                                    .request_key = request.request_key},
+                       TenantId{}, done);
+  };
+  if (request.parent.empty()) return propose(TenantId{});
+  with_tenant(request.parent, propose, [done](ApiError error) {
+    error.kind = ErrorKind::kTenantParentInvalid;
+    error.field = "parent_id";
+    done(std::move(error));
+  });
+}
+
+void HostBackend::update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) {
+  with_tenant(
+      tenant,
+      [this, request, done](TenantId id) {
+        propose_for_tenant(UpdateTenant{.tenant = id,
+                                        .given = given_bits(request),
+                                        .name = request.name.value_or(""),
+                                        .email = request.email.value_or(""),
+                                        .organization = request.organization.value_or(""),
+                                        .limits = to_engine(request.limits),
+                                        .priority_tier = request.priority_tier.value_or(0),
+                                        .weight_milli = request.weight_milli.value_or(0),
+                                        .allow_preemption = request.allow_preemption.value_or(false),
+                                        .can_preempt_others = request.can_preempt_others.value_or(false)},
+                           id, done);
+      },
+      done);
+}
+
+void HostBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
+  with_tenant(
+      tenant,
+      [this, done](TenantId id) {
+        host_.propose(DeleteTenant{.tenant = id}, [this, done](Result<Decided> decided) {
+          if (auto refused = refusal(decided)) return done(std::move(*refused));
+          // Answered once reads no longer show it.
+          host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });
+        });
+      },
+      done);
+}
+
+void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
+  host_.propose(std::move(command), [this, node, done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    host_.observer().read(decided->sequence, [this, node, done](const Observer::View& view) {
+      const Node* found = view.state.find_node(node);
+      if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
+      done(view_of(view.state, *found, host_.telemetry()->get(node)));
+    });
+  });
+}
+
+void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
+  with_node(node, [this, done](NodeId id) { propose_for_node(ConfirmNodeDead{.node = id}, id, done); }, done);
+}
+
+void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
+                                const std::string& detail, Done<NodeView> done) {
+  with_node(
+      node,
+      [this, index, condition, detail, done](NodeId id) {
+        propose_for_node(
+            SetDeviceCondition{
+                .node = id, .device = index, .condition = condition, .detail = detail, .by_operator = true},
+            id, done);
+      },
+      done);
+}
+
+void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
+  host_.observer().read(0,
+                        [counts = counts_, job, tenant, done = std::move(done)](const Observer::View& view) {
+                          const auto found = find_job(view.state, job, tenant);
+                          if (!found) return done(found.error());
+                          JobView shown = view_of(view, **found);
+                          shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
+                          done(std::move(shown));
+                        });
+}
+
+/// Follows one job. It looks at the job whenever it may have changed, and speaks only when it has.
+class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watch> {
+ public:
+  Watch(Host& host, JobId job, std::string tenant, Done<JobView> changed)
+      : host_(host), job_(job), tenant_(std::move(tenant)), changed_(std::move(changed)) {}
+
+  /// Asks to be called at the next change, and only then looks: no change falls in between.
+  void follow() {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    token_ = host_.observer().on_change(job_, [self = shared_from_this()](const Observer::View& view) {
+      if (self->look(view)) self->follow();
+    });
+    host_.observer().read(0, [self = shared_from_this()](const Observer::View& view) { self->look(view); });
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    host_.observer().cancel(token_);
+  }
+
+ private:
+  /// False once there is nothing more to see.
+  bool look(const Observer::View& view) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return false;
+    }
+    const auto found = find_job(view.state, job_, tenant_);
+    if (!found) {
+      stop();
+      changed_(found.error());
+      return false;
+    }
+    JobView shown = view_of(view, **found);
+    const bool last = is_final(shown.state);
+    if (last) stop();
+    if (std::exchange(version_, shown.version) != shown.version || last) changed_(std::move(shown));
+    return !last;
+  }
+
+  Host& host_;
+  const JobId job_;
+  const std::string tenant_;
+  const Done<JobView> changed_;
+  std::optional<uint64_t> version_;  ///< Of what was last said. The observer's thread.
+  std::mutex mutex_;                 ///< Guards the two below.
+  uint64_t token_ = 0;
+  bool stopped_ = false;
+};
+
+std::shared_ptr<void> HostBackend::watch_job(JobId job, const std::string& tenant, Done<JobView> changed) {
+  auto watch = std::make_shared<Watch>(host_, job, tenant, std::move(changed));
+  watch->follow();
+  // The observer's queries hold the watch; the caller holds the right to end it.
+  return {static_cast<void*>(watch.get()), [watch](void*) { watch->stop(); }};
+}
+
+void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
+  host_.observer().read(
+      0, [counts = counts_, filter = std::move(filter), done = std::move(done)](const Observer::View& view) {
+        const Tenant* tenant = nullptr;
+        if (!filter.tenant.empty()) {
+          tenant = find_tenant(view.state, filter.tenant);
+          if (tenant == nullptr) return done(no_tenant(filter.tenant));
+        }
+        JobPage page = page_of(view, filter, tenant);
+        for (JobView& job : page.jobs)
+          job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
+        done(std::move(page));
+      });
+}
+
+void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
+  host_.observer().read(0, [job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return done(found.error());
+    done(explain(view, **found));
+  });
+}
+
+void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
+  host_.observer().read(0, [tenant, done = std::move(done)](const Observer::View& view) {
+    const Tenant* found = find_tenant(view.state, tenant);
+    if (found == nullptr) return done(no_tenant(tenant));
+    done(view_of(*found));
+  });
+}
+
+void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
+  host_.observer().read(0, [done = std::move(done)](const Observer::View& view) {
+    std::vector<TenantView> out;
+    for (const auto& [id, tenant] : view.state.tenants) {
+      if (!tenant.deleted) out.push_back(view_of(tenant));
+    }
+    done(std::move(out));
+  });
+}
+
+void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
+  host_.observer().read(0, [this, done = std::move(done)](const Observer::View& view) {
+    const auto telemetry = host_.telemetry();
+    std::vector<NodeView> out;
+    for (const Node& node : view.state.nodes)
+      out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+    std::sort(out.begin(), out.end(), [](const NodeView& a, const NodeView& b) { return a.name < b.name; });
+    done(std::move(out));
+  });
+}
+
+void HostBackend::get_cluster(Done<ClusterView> done) {
+  host_.observer().read(0, [this, done = std::move(done)](const Observer::View& view) {
+    done(cluster_of(view.state, *host_.telemetry()));
+  });
+}
+
+void HostBackend::get_metrics(Done<MetricsView> done) {
+  host_.observer().read(0, [this, counts = counts_, done = std::move(done)](const Observer::View& view) {
+    MetricsView metrics;
+    counts->fill(metrics);
+    const HostStats stats = host_.stats();
+    metrics.queue_size = view.state.waiting_count();
+    metrics.preemptions = static_cast<int64_t>(stats.preemptions);
+    const auto telemetry = host_.telemetry();
+    for (const Node& node : view.state.nodes) {
+      const NodeTelemetry last = telemetry->get(node.id);
+      for (uint32_t i = 0; i < last.devices.size() && i < node.devices.size(); ++i) {
+        metrics.gpus.push_back(
+            {.node = node.name,
+             .gpu = gpu_name(node.name, i),
+             .utilization = static_cast<double>(last.devices[i].utilization_percent) / 100.0});
+      }
+    }
+    const auto counter = [&metrics](std::string_view name, std::string_view help, uint64_t value) {
+      metrics.counters.push_back(
+          {.name = name, .type = "counter", .help = help, .value = static_cast<int64_t>(value)});
+    };
+    counter("commands_total", "Commands decided since the start.", stats.commands);
+    counter("commands_rejected_total", "Commands that were refused since the start.", stats.rejected);
+    counter("journal_groups_total", "Durable groups written since the start.", stats.groups);
+    counter("journal_bytes_total", "Bytes of commands written since the start.", stats.payload_bytes);
+    counter("cycles_total", "Slices of scheduling cycles since the start.", stats.cycles);
+    counter("placements_total", "Attempts placed since the start.", stats.placements);
+    done(std::move(metrics));
+  });
+}
+
+void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
+  host_.observer().read(
+      0, [this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+        const auto found = find_job(view.state, request.job, request.tenant);
+        if (!found) return done(found.error());
+        const Job& job = **found;
+        const uint32_t attempt = request.attempt == 0 ? job.attempt_count : request.attempt;
+        if (attempt == 0) {
+          return done(ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output"});
+        }
+        if (attempt > job.attempt_count) {
+          return done(ApiError{
+              ErrorKind::kLogNotFound,
+              "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
+              "attempt"});
+        }
+        // An older attempt may have run elsewhere; while it still holds something, the state knows where.
+        const Attempt* held = view.state.find_attempt(request.job, attempt);
+        const NodeId node = held != nullptr ? held->members.front().node : job.node;
+        v1::ReadLog order;
+        order.mutable_key()->set_job(request.job.value);
+        order.mutable_key()->set_attempt(attempt);
+        order.set_stderr(request.from_stderr);
+        order.set_offset(request.offset);
+        order.set_size_max(request.size_max);
+        order.set_wait_ms(request.wait.ms());
+        host_.read_log(node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
+          if (!chunk) return done(to_api_error(chunk.error()));
+          if (!chunk->error().empty()) return done(ApiError{ErrorKind::kLogNotFound, chunk->error()});
+          done(LogPiece{.data = std::move(*chunk->mutable_data()),
+                        .offset = chunk->offset(),
+                        .at_end = chunk->at_end(),
+                        .attempt = attempt});
+        });
+      });
+}
+
+HealthView HostBackend::health() const {
+  if (host_.accepts_new_work()) return {};
+  return {.serving = false, .reason = host_.health_reason(), .kind = ErrorKind::kStorageFull};
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/backend.h"
+#include "api/job_counts.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+struct HostBackendOptions {
+  int32_t default_priority = 100;
+};
+
+/// The doors' backend over a host: commands go to its thread, reads to its observer's.
+class HostBackend final : public Backend {
+ public:
+  /// Before the host begins to serve. The host must outlive it; no call may come after the host's stop.
+  HostBackend(Host& host, HostBackendOptions options);
+
+  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
+  void submit(SubmitRequest request, Done<Submitted> done) override;
+  void cancel(JobId job, const std::string& tenant, Done<Unit> done) override;
+  void create_tenant(TenantRequest request, Done<TenantView> done) override;
+  void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) override;
+  void delete_tenant(const std::string& tenant, Done<Unit> done) override;
+  void confirm_dead(const std::string& node, Done<NodeView> done) override;
+  void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
+                     const std::string& detail, Done<NodeView> done) override;
+  void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
+  void list_jobs(JobFilter filter, Done<JobPage> done) override;
+  void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
+  void get_tenant(const std::string& tenant, Done<TenantView> done) override;
+  void list_tenants(Done<std::vector<TenantView>> done) override;
+  void list_nodes(Done<std::vector<NodeView>> done) override;
+  void get_cluster(Done<ClusterView> done) override;
+  void get_metrics(Done<MetricsView> done) override;
+  void read_log(LogRequest request, Done<LogPiece> done) override;
+  HealthView health() const override;
+  bool containers_possible() const override { return false; }
+
+ private:
+  class Watch;
+  /// Calls `use` with the tenant's id: at once when `name` is one, else from the observer's thread. An
+  /// unknown name goes to `refuse`.
+  void with_tenant(const std::string& name, std::function<void(TenantId)> use,
+                   std::function<void(ApiError)> refuse);
+  void with_node(const std::string& name, std::function<void(NodeId)> use,
+                 std::function<void(ApiError)> refuse);
+  void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
+  void propose_for_node(Command command, NodeId node, Done<NodeView> done);
+
+  Host& host_;
+  HostBackendOptions options_;
+  std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
+};
+
+}  // namespace gpusched::api

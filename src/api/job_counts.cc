@@ -1,0 +1,47 @@
+#include "api/job_counts.h"
+
+#include <algorithm>
+
+namespace gpusched::api {
+
+void JobCounts::count_latency(Duration latency) {
+  const double in_seconds = static_cast<double>(std::max<int64_t>(latency.ns, 0)) * 1e-9;
+  const auto bucket = std::lower_bound(kBounds.begin(), kBounds.end(), in_seconds) - kBounds.begin();
+  latency_[static_cast<std::size_t>(bucket)] += 1;
+  latency_sum_ += in_seconds;
+  latency_count_ += 1;
+}
+
+void JobCounts::observe(const Observer::View& view, const Changes& changes) {
+  for (const Event& event : changes.events) {
+    if (std::holds_alternative<JobSubmitted>(event)) {
+      count(JobState::kPending);
+    } else if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
+      count(JobState::kScheduled);
+      rate_.add(placed->at, 1);
+      const Job* job = view.state.jobs.find(placed->job);
+      if (placed->attempt == 1 && job != nullptr) count_latency(placed->at - job->submitted_at);
+    } else if (const auto* started = std::get_if<MemberStarted>(&event)) {
+      // A member's start is the job's: parts of several members come later.
+      if (started->member == 0) count(JobState::kRunning);
+    } else if (const auto* finished = std::get_if<JobFinished>(&event)) {
+      count(finished->state);
+    } else if (std::holds_alternative<JobRequeued>(event)) {
+      count(JobState::kPending);
+    }
+  }
+}
+
+void JobCounts::fill(MetricsView& metrics) const {
+  for (const JobState state :
+       {JobState::kPending, JobState::kScheduled, JobState::kRunning, JobState::kCompleted, JobState::kFailed,
+        JobState::kCancelled, JobState::kPreempted}) {
+    metrics.jobs.push_back({state, entered_[static_cast<std::size_t>(state)]});
+  }
+  metrics.latency_bounds.assign(kBounds.begin(), kBounds.end());
+  metrics.latency_buckets.assign(latency_.begin(), latency_.end());
+  metrics.latency_sum = latency_sum_;
+  metrics.latency_count = latency_count_;
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,90 @@
+#include "api/metrics_text.h"
+
+#include <charconv>
+
+namespace gpusched::api {
+namespace {
+
+class Text {
+ public:
+  Text(std::string& out, std::string_view name_space) : out_(out), name_space_(name_space) {}
+
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    out_.append("# HELP ").append(name_space_).append("_").append(name).append(" ").append(help);
+    out_.append("\n# TYPE ")
+        .append(name_space_)
+        .append("_")
+        .append(name)
+        .append(" ")
+        .append(type)
+        .append("\n");
+  }
+  Text& sample(std::string_view name) {
+    out_.append(name_space_).append("_").append(name);
+    labels_ = 0;
+    return *this;
+  }
+  Text& label(std::string_view name, std::string_view value) {
+    out_.append(labels_++ == 0 ? "{" : ",").append(name).append("=\"");
+    for (const char c : value) {
+      if (c == '\n') {
+        out_.append("\\n");
+        continue;
+      }
+      if (c == '"' || c == '\\') out_.push_back('\\');
+      out_.push_back(c);
+    }
+    out_.push_back('"');
+    return *this;
+  }
+  void value(auto number) {
+    if (labels_ > 0) out_.push_back('}');
+    out_.append(" ").append(text_of(number)).append("\n");
+  }
+  static std::string text_of(auto number) {
+    char buffer[40];
+    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, number).ptr};
+  }
+
+ private:
+  std::string& out_;
+  std::string_view name_space_;
+  int labels_ = 0;
+};
+
+}  // namespace
+
+std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
+  std::string out;
+  Text text(out, name_space);
+  text.family("jobs_total", "counter", "Jobs that entered a state since the scheduler's start.");
+  for (const auto& [state, total] : metrics.jobs) {
+    text.sample("jobs_total").label("state", to_string(state)).value(total);
+  }
+  text.family("queue_size", "gauge", "Jobs that wait.");
+  text.sample("queue_size").value(metrics.queue_size);
+  text.family("gpu_utilization", "gauge", "Utilization of each GPU, 0 to 1, as its node last reported it.");
+  for (const MetricsView::Gpu& gpu : metrics.gpus) {
+    text.sample("gpu_utilization").label("node", gpu.node).label("gpu", gpu.gpu).value(gpu.utilization);
+  }
+  text.family("scheduling_latency", "histogram", "Seconds from a job's submission to its first placement.");
+  int64_t below = 0;
+  for (std::size_t i = 0; i < metrics.latency_bounds.size(); ++i) {
+    below += metrics.latency_buckets[i];
+    text.sample("scheduling_latency_bucket")
+        .label("le", Text::text_of(metrics.latency_bounds[i]))
+        .value(below);
+  }
+  text.sample("scheduling_latency_bucket").label("le", "+Inf").value(metrics.latency_count);
+  text.sample("scheduling_latency_sum").value(metrics.latency_sum);
+  text.sample("scheduling_latency_count").value(metrics.latency_count);
+  text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
+  text.sample("preemptions_total").value(metrics.preemptions);
+  for (const MetricsView::Counter& counter : metrics.counters) {
+    text.family(counter.name, counter.type, counter.help);
+    text.sample(counter.name).value(counter.value);
+  }
+  return out;
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,139 @@
+#include "api/rest_gate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "api/token.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr std::size_t kBucketsMax = 10'000;
+constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// "host" of "host:port" or "[::1]:port".
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.rfind(':'));
+}
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{.status = row_of(error.kind).http_status, .body = error_json(error)};
+  if (error.retry_after.ns > 0) {
+    response.headers.emplace_back("Retry-After",
+                                  std::to_string((error.retry_after.ns + 999'999'999) / 1'000'000'000));
+  }
+  if (error.kind == ErrorKind::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace
+
+HttpResponse RestCall::decorated(HttpResponse response) const {
+  if (!allow_origin_.empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
+    response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+    if (allow_origin_ != "*") response.headers.emplace_back("Vary", "Origin");
+  }
+  return response;
+}
+
+void RestCall::send(HttpResponse response) { reply_.send(decorated(std::move(response))); }
+void RestCall::send(int status, std::string body) { send({.status = status, .body = std::move(body)}); }
+void RestCall::fail(const ApiError& error) { send(error_response(error)); }
+void RestCall::send_at_flush(int status, std::string body) {
+  reply_.send_at_flush(decorated({.status = status, .body = std::move(body)}));
+}
+void RestCall::fail_at_flush(const ApiError& error) {
+  reply_.send_at_flush(decorated(error_response(error)));
+}
+HttpStream RestCall::stream(HttpResponse head) { return reply_.stream(decorated(std::move(head))); }
+
+void RestGate::handle(HttpRequest&& request, HttpReply reply) {
+  std::string allow_origin;
+  if (!request.origin.empty() && origin_allowed(request.origin)) {
+    const bool any = std::find(options_.cors_origins.begin(), options_.cors_origins.end(), "*") !=
+                     options_.cors_origins.end();
+    allow_origin = any ? "*" : request.origin;
+  }
+  const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin);
+  if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
+    // A browser's preflight never carries a token.
+    HttpResponse response{.status = 204};
+    response.headers.emplace_back("Access-Control-Allow-Methods", std::string(kMethods));
+    response.headers.emplace_back("Access-Control-Allow-Headers", std::string(kHeaders));
+    response.headers.emplace_back("Access-Control-Max-Age", "600");
+    call->send(std::move(response));
+    return;
+  }
+  if (const auto refused = check_origin(request)) return call->fail(*refused);
+  if (options_.token_required && !bearer_matches(request.authorization, options_.token)) {
+    call->fail(
+        {ErrorKind::kUnauthenticated,
+         "the shared token is missing or wrong; send `Authorization: Bearer <token>` with the content of the "
+         "scheduler's DATA_DIR/token"});
+    return;
+  }
+  if (options_.rate_limit_rps > 0) {
+    if (const auto refused = check_rate(request.peer)) return call->fail(*refused);
+  }
+  next_(std::move(request), call);
+}
+
+bool RestGate::origin_allowed(std::string_view origin) const {
+  if (!options_.cors_enabled) return false;
+  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
+                     [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+}
+
+/// On loopback no token is asked, so that a page in a browser on this machine could submit jobs: browsers
+/// name the page's origin in every write, and only the page of this very server, under a name of this
+/// machine, may pass.
+std::optional<ApiError> RestGate::check_origin(const HttpRequest& request) const {
+  if (request.origin.empty() || options_.token_required || origin_allowed(request.origin))
+    return std::nullopt;
+  const std::size_t scheme = request.origin.find("://");
+  const std::string_view origin_host =
+      scheme == std::string::npos ? std::string_view() : std::string_view(request.origin).substr(scheme + 3);
+  if (!origin_host.empty() && origin_host == request.host && is_loopback(without_port(request.host)))
+    return std::nullopt;
+  return ApiError{ErrorKind::kPermissionDenied,
+                  "requests of other sites' pages are refused; allow the origin with api.cors_enabled and "
+                  "api.cors_origins"};
+}
+
+std::optional<ApiError> RestGate::check_rate(const std::string& peer) {
+  const int64_t now = now_ns();
+  const double burst = std::max(1.0, options_.rate_limit_rps);
+  auto found = buckets_.find(peer);
+  if (found == buckets_.end()) {
+    // A full bucket and no bucket are the same: those that had time to fill up go.
+    if (buckets_.size() >= kBucketsMax) {
+      std::erase_if(buckets_,
+                    [&](const auto& entry) { return now - entry.second.filled_at_ns > 2'000'000'000; });
+    }
+    if (buckets_.size() >= kBucketsMax) buckets_.erase(buckets_.begin());
+    found = buckets_.emplace(peer, Bucket{burst, now}).first;
+  }
+  Bucket& bucket = found->second;
+  const double gained = static_cast<double>(now - bucket.filled_at_ns) * 1e-9 * options_.rate_limit_rps;
+  bucket.tokens = std::min(burst, bucket.tokens + gained);
+  bucket.filled_at_ns = now;
+  if (bucket.tokens >= 1.0) {
+    bucket.tokens -= 1.0;
+    return std::nullopt;
+  }
+  const auto wait = Duration{static_cast<int64_t>((1.0 - bucket.tokens) / options_.rate_limit_rps * 1e9)};
+  return ApiError{ErrorKind::kRateLimited,
+                  "too many requests from this address; send fewer, or jobs in batches", "",
+                  std::max(wait, seconds(1))};
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/errors.h"
+#include "api/http_server.h"
+
+/// What stands before every REST door: token, origins, rates, and the shape of answers.
+namespace gpusched::api {
+
+struct RestOptions {
+  bool token_required = false;
+  std::string token;
+  bool cors_enabled = false;
+  std::vector<std::string> cors_origins;  ///< "*": any.
+  double rate_limit_rps = 0;              ///< Of each client address; 0: no limit.
+  std::string version;                    ///< Shown by /health.
+};
+
+/// One request that is being answered. Made on the server's thread; answered once, from any thread.
+class RestCall {
+ public:
+  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin)
+      : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), method_(method) {}
+
+  void send(int status, std::string body);
+  void fail(const ApiError& error);
+  /// The same for answers that HttpServer::flush follows: those of writes.
+  void send_at_flush(int status, std::string body);
+  void fail_at_flush(const ApiError& error);
+  void send(HttpResponse response);
+  HttpStream stream(HttpResponse head);
+  void on_gone(std::function<void()> gone) { reply_.on_gone(std::move(gone)); }
+  HttpMethod method() const { return method_; }
+
+ private:
+  HttpResponse decorated(HttpResponse response) const;
+  HttpReply reply_;
+  std::string allow_origin_;  ///< Empty: no CORS headers.
+  HttpMethod method_;
+};
+using RestCallPtr = std::shared_ptr<RestCall>;
+
+/// Called on the server's thread with every request that may pass.
+using RestHandler = std::function<void(HttpRequest&&, const RestCallPtr&)>;
+
+/// Lets requests pass, or answers them itself. One thread.
+class RestGate {
+ public:
+  RestGate(RestOptions options, RestHandler next) : options_(std::move(options)), next_(std::move(next)) {}
+
+  void handle(HttpRequest&& request, HttpReply reply);
+
+ private:
+  struct Bucket {
+    double tokens = 0;
+    int64_t filled_at_ns = 0;
+  };
+  bool origin_allowed(std::string_view origin) const;
+  /// Why a browser's page may not do this; nothing when it may, or is none.
+  std::optional<ApiError> check_origin(const HttpRequest& request) const;
+  std::optional<ApiError> check_rate(const std::string& peer);
+
+  RestOptions options_;
+  RestHandler next_;
+  std::map<std::string, Bucket, std::less<>> buckets_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,375 @@
+#include "api/state_views.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "api/doors/jobs_json.h"
+#include "api/doors/names.h"
+#include "base/digest.h"
+#include "engine/planner.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+std::string field_of(Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return "";
+    case Resource::kGpus:
+      return "gpu_count";
+    case Resource::kGpuMemory:
+      return "gpu_memory_mb";
+    case Resource::kCpu:
+      return "cpu_cores";
+    case Resource::kMemory:
+      return "memory_mb";
+    case Resource::kJobs:
+      return "";
+  }
+  UNREACHABLE();
+}
+
+ErrorKind kind_of(RejectionCode code) {
+  switch (code) {
+    case RejectionCode::kTenantNotFound:
+      return ErrorKind::kTenantNotFound;
+    case RejectionCode::kTenantExists:
+      return ErrorKind::kTenantExists;
+    case RejectionCode::kTenantBusy:
+      return ErrorKind::kTenantBusy;
+    case RejectionCode::kTenantParentInvalid:
+      return ErrorKind::kTenantParentInvalid;
+    case RejectionCode::kTenantLimit:
+      return ErrorKind::kTenantLimit;
+    case RejectionCode::kJobNotFound:
+      return ErrorKind::kJobNotFound;
+    case RejectionCode::kJobFinished:
+      return ErrorKind::kJobFinished;
+    case RejectionCode::kQuotaExceeded:
+      return ErrorKind::kQuotaExceeded;
+    case RejectionCode::kQueueFull:
+      return ErrorKind::kQueueFull;
+    case RejectionCode::kInfeasible:
+      return ErrorKind::kInfeasible;
+    case RejectionCode::kRequestKeyConflict:
+      return ErrorKind::kKeyConflict;
+    case RejectionCode::kPartsUnsupported:
+      return ErrorKind::kPartsUnsupported;
+    case RejectionCode::kNodeNotFound:
+      return ErrorKind::kNodeNotFound;
+    case RejectionCode::kNodeNameTaken:
+      return ErrorKind::kNodeNameTaken;
+    case RejectionCode::kNodeAlive:
+      return ErrorKind::kNodeAlive;
+    case RejectionCode::kNodeLimit:
+      return ErrorKind::kNodeLimit;
+    case RejectionCode::kDeviceNotFound:
+      return ErrorKind::kDeviceNotFound;
+    case RejectionCode::kAttemptNotFound:
+      return ErrorKind::kAttemptNotFound;
+    case RejectionCode::kStale:
+      return ErrorKind::kConflict;
+  }
+  UNREACHABLE();
+}
+
+/// How its last attempt ended, for people.
+std::string ending_of(const Job& job) {
+  switch (job.last_cause) {
+    case EndCause::kNone:
+      return "it was never started";
+    case EndCause::kExited:
+      return "its command exited with code " + std::to_string(job.exit_code);
+    case EndCause::kSignaled:
+      return "its command was ended by signal " + std::to_string(job.signal);
+    case EndCause::kStartFailed:
+      return "its command could not be started";
+    case EndCause::kTimeout:
+      return "it ran longer than its maximum runtime and was stopped";
+    case EndCause::kStopped:
+      return "it was stopped";
+    case EndCause::kShimLost:
+      return "the process that watched it died, and its processes with it (shim_lost)";
+    case EndCause::kNodeLost:
+      return "its node restarted or was confirmed dead (node_lost)";
+    case EndCause::kContactLost:
+      return "it was stopped because its node had no contact for too long (contact_lost)";
+  }
+  UNREACHABLE();
+}
+
+std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
+  const std::string where = node == nullptr ? std::string("a node") : node->name;
+  switch (job.state) {
+    case JobState::kPending:
+      if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
+      return describe(view.reason_of(job));
+    case JobState::kScheduled:
+      return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
+    case JobState::kRunning:
+      return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
+    case JobState::kCompleted:
+      return "completed";
+    case JobState::kFailed:
+      return ending_of(job);
+    case JobState::kCancelled:
+      return "was cancelled";
+    case JobState::kPreempted:
+      return "was preempted and waits to be placed again";
+  }
+  UNREACHABLE();
+}
+
+uint64_t version_of(const Job& job) {
+  Digest digest;
+  for (const uint64_t word :
+       {static_cast<uint64_t>(job.state), static_cast<uint64_t>(job.reason), uint64_t{job.attempt_count},
+        uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
+        static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns)}) {
+    digest.mix(word);
+  }
+  return digest.value();
+}
+
+std::optional<int64_t> limit_of(const Limits& limits, Resource resource) {
+  const int64_t limit = limits.get(resource);
+  return limit == Limits::kUnlimited ? std::nullopt : std::optional(limit);
+}
+
+std::string name_in(const Blob& spec) {
+  v1::JobSpec parsed;
+  if (!parsed.ParseFromArray(spec.view().data(), static_cast<int>(spec.view().size()))) return "";
+  return parsed.name();
+}
+
+}  // namespace
+
+Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant) {
+  const Job* job = state.jobs.find(id);
+  ApiError missing{ErrorKind::kJobNotFound,
+                   "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
+  if (job == nullptr) return missing;
+  if (!tenant.empty()) {
+    const Tenant* wanted = find_tenant(state, tenant);
+    if (wanted == nullptr || wanted->id != job->tenant) return missing;
+  }
+  return job;
+}
+
+std::optional<TenantId> parse_tenant_id(std::string_view text) {
+  if (text == "default") return kDefaultTenant;
+  if (!text.starts_with("tenant-")) return std::nullopt;
+  const auto number = parse_count(text.substr(7), INT64_MAX);
+  if (!number || *number == 0 || text[7] == '0') return std::nullopt;
+  return TenantId{static_cast<uint64_t>(*number)};
+}
+
+const Tenant* find_tenant(const State& state, std::string_view tenant) {
+  const auto id = parse_tenant_id(tenant);
+  const Tenant* found = id ? state.find_tenant(*id) : state.find_tenant_named(tenant);
+  return found == nullptr || found->deleted ? nullptr : found;
+}
+
+JobView view_of(const Observer::View& view, const Job& job) {
+  const State& state = view.state;
+  const Part& part = state.class_of(job).parts.front();
+  const bool placed = job.state != JobState::kPending && job.node.valid();
+  const Node* node = placed ? state.find_node(job.node) : nullptr;
+  JobView out{.id = job.id,
+              .tenant = job.tenant,
+              .name = name_in(job.spec),
+              .spec = job.spec,
+              .state = job.state,
+              .reason = job.reason,
+              .cause = job.last_cause,
+              .message = message_of(view, job, node),
+              .priority = job.priority,
+              .gpu_count = part.gpu_count,
+              .gpu_memory_mb = part.gpu_memory_mb * part.gpu_count,
+              .gpu_model = part.gpu_model,
+              .cpu_milli = part.cpu_milli,
+              .memory_mb = part.memory_mb,
+              .max_runtime = job.max_runtime,
+              .exit_code_retries = job.retry.exit_code_retries,
+              .system_retries = job.retry.system_retries,
+              .submitted_at = job.submitted_at,
+              .scheduled_at = job.scheduled_at,
+              .started_at = job.started_at,
+              .completed_at = job.ended_at,
+              .signal = is_final(job.state) ? job.signal : 0,
+              .attempts = static_cast<int32_t>(job.attempt_count),
+              .version = version_of(job)};
+  if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
+  if (node != nullptr) {
+    out.node_name = node->name;
+    for (uint64_t mask = job.device_mask; mask != 0; mask &= mask - 1) {
+      out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+    }
+  }
+  if (job.waits_in_line()) {
+    out.wait_code = to_string(view.reason_of(job).code);
+    out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
+  }
+  return out;
+}
+
+ExplainView explain(const Observer::View& view, const Job& job) {
+  const JobView shown = view_of(view, job);
+  ExplainView out{.id = job.id,
+                  .state = job.state,
+                  .reason = shown.wait_code.empty() ? std::string(to_string(job.reason)) : shown.wait_code,
+                  .message = shown.message,
+                  .queue_position = shown.queue_position};
+  if (job.waits_in_line()) {
+    out.lifted_by = lifted_by(view.reason_of(job));
+  } else if (job.state == JobState::kPending) {
+    out.lifted_by = {"BackoffOver"};
+  }
+  return out;
+}
+
+TenantView view_of(const Tenant& tenant) {
+  TenantView out{.id = tenant.id,
+                 .name = tenant.name,
+                 .email = tenant.email,
+                 .organization = tenant.organization,
+                 .parent = tenant.parent,
+                 .priority_tier = tenant.priority_tier,
+                 .weight_milli = tenant.weight_milli,
+                 .allow_preemption = tenant.allow_preemption,
+                 .can_preempt_others = tenant.can_preempt_others,
+                 .current_gpus = tenant.usage.gpus,
+                 .current_gpu_memory_mb = tenant.usage.gpu_memory_mb,
+                 .current_cpu_milli = tenant.usage.cpu_milli,
+                 .current_memory_mb = tenant.usage.memory_mb,
+                 .running_jobs = tenant.usage.jobs,
+                 .waiting_jobs = tenant.waiting,
+                 .gpu_milliseconds = tenant.gpu_ms,
+                 .total_jobs = tenant.jobs_total,
+                 .successful_jobs = tenant.jobs_successful,
+                 .failed_jobs = tenant.jobs_failed,
+                 .created_at = tenant.created_at,
+                 .updated_at = tenant.updated_at};
+  out.limits.gpus = limit_of(tenant.limits, Resource::kGpus);
+  out.limits.gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory);
+  out.limits.memory_mb = limit_of(tenant.limits, Resource::kMemory);
+  out.limits.concurrent_jobs = limit_of(tenant.limits, Resource::kJobs);
+  if (const auto milli = limit_of(tenant.limits, Resource::kCpu)) out.limits.cpu_cores = *milli / 1'000;
+  return out;
+}
+
+NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
+  NodeView out{.id = node.id,
+               .name = node.name,
+               .state = node.state,
+               .cpu_milli = node.cpu_milli,
+               .cpu_milli_free = node.cpu_milli - node.cpu_milli_used,
+               .memory_mb = node.memory_mb,
+               .memory_mb_free = node.memory_mb - node.memory_mb_used,
+               .attempts = static_cast<int32_t>(node.attempts.size()),
+               .cpu_utilization = telemetry.cpu_utilization,
+               .memory_utilization = telemetry.memory_utilization,
+               .version = node.version};
+  for (uint32_t i = 0; i < node.devices.size(); ++i) {
+    const Device& device = node.devices[i];
+    DeviceView shown{.index = i,
+                     .uuid = device.uuid,
+                     .model = state.device_classes[device.device_class].model,
+                     .memory_mb = device.memory_mb,
+                     .state = std::string(to_string(device.state)),
+                     .condition = std::string(to_string(device.condition)),
+                     .detail = device.detail};
+    if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
+    if (i < telemetry.devices.size()) {
+      const NodeTelemetry::Device& last = telemetry.devices[i];
+      shown.utilization_percent = last.utilization_percent;
+      shown.memory_used_mb = last.memory_used_mb;
+      shown.temperature_celsius = last.temperature_celsius;
+      if (device.state == DeviceState::kDraining && shown.detail.empty())
+        shown.detail = last.draining_evidence;
+    }
+    out.devices.push_back(std::move(shown));
+  }
+  return out;
+}
+
+ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
+  ClusterView out{.total_nodes = static_cast<int64_t>(state.nodes.size()),
+                  .total_jobs = static_cast<int64_t>(state.jobs.size()),
+                  .running_jobs = state.count(JobState::kRunning),
+                  .pending_jobs = state.waiting_count(),
+                  .sequence = state.last.sequence};
+  int64_t percent = 0;
+  int64_t reporting = 0;
+  for (const Node& node : state.nodes) {
+    out.total_gpus += static_cast<int64_t>(node.devices.size());
+    if (node.state != NodeState::kReady) continue;
+    out.online_nodes += 1;
+    out.available_gpus += std::popcount(node.free_mask);
+    for (const NodeTelemetry::Device& device : telemetry.get(node.id).devices) {
+      percent += device.utilization_percent;
+      reporting += 1;
+    }
+  }
+  if (reporting > 0)
+    out.average_gpu_utilization = static_cast<double>(percent) / static_cast<double>(reporting) / 100.0;
+  return out;
+}
+
+JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant) {
+  const State& state = view.state;
+  const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
+  JobPage page;
+  page.total = filter.state ? counts[static_cast<std::size_t>(*filter.state)]
+                            : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
+  int64_t skip = filter.offset;
+  int64_t seen = 0;
+  const auto take = [&](const Job& job) {
+    if (tenant != nullptr && job.tenant != tenant->id) return true;
+    if (filter.state && job.state != *filter.state) return true;
+    seen += 1;
+    if (skip > 0) {
+      skip -= 1;
+    } else if (static_cast<int64_t>(page.jobs.size()) < filter.limit) {
+      page.jobs.push_back(view_of(view, job));
+    }
+    return static_cast<int64_t>(page.jobs.size()) < filter.limit && seen < page.total;
+  };
+  if (filter.limit == 0 || page.total == 0 || skip >= page.total) return page;
+  if (filter.state == JobState::kScheduled || filter.state == JobState::kRunning) {
+    // Only what holds something can be in these states, and that is a short list.
+    std::vector<JobId> active;
+    for (const auto& [key, attempt] : state.attempts) active.push_back(attempt.job);
+    std::sort(active.begin(), active.end(), std::greater<>());
+    active.erase(std::unique(active.begin(), active.end()), active.end());
+    for (const JobId id : active) {
+      const Job* job = state.jobs.find(id);
+      if (job == nullptr || (filter.before.valid() && id >= filter.before)) continue;
+      if (!take(*job)) break;
+    }
+    return page;
+  }
+  state.jobs.for_each_newest_first(filter.before, take);
+  return page;
+}
+
+ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
+  ApiError error{kind_of(rejection.code), describe(rejection)};
+  if (rejection.code == RejectionCode::kTenantNotFound) error.field = "tenant_id";
+  if (rejection.code == RejectionCode::kTenantExists) error.field = "name";
+  if (rejection.code == RejectionCode::kTenantParentInvalid) error.field = "parent_id";
+  if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
+  if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
+  if (rejection.code == RejectionCode::kQueueFull) error.retry_after = seconds(5);
+  if (batch_size > 1 &&
+      (rejection.code == RejectionCode::kQuotaExceeded || rejection.code == RejectionCode::kInfeasible ||
+       rejection.code == RejectionCode::kPartsUnsupported)) {
+    error.field =
+        "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);
+  }
+  return error;
+}
+
+}  // namespace gpusched::api

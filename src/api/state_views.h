@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+
+#include "api/backend.h"
+#include "engine/rejection.h"
+#include "host/host.h"
+
+/// What clients see of the observer's state. On the observer's thread.
+namespace gpusched::api {
+
+/// `tenant` empty: any. An error when there is no such job of that tenant.
+Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant);
+/// By id or name. Null when there is none, or it is deleted.
+const Tenant* find_tenant(const State& state, std::string_view tenant);
+/// "tenant-<digits>" or "default", without looking whether it exists.
+std::optional<TenantId> parse_tenant_id(std::string_view text);
+
+/// All but the estimate of its wait.
+JobView view_of(const Observer::View& view, const Job& job);
+ExplainView explain(const Observer::View& view, const Job& job);
+TenantView view_of(const Tenant& tenant);
+NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
+ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
+JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant);
+
+/// The engine's "no" as the client gets it.
+ApiError to_api_error(const Rejection& rejection, std::size_t batch_size);
+
+}  // namespace gpusched::api

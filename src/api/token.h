@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+/// The shared token: whoever has it may do everything. Agents prove that they know it without sending it.
+namespace gpusched::api {
+
+/// Reads `data_dir`/token; makes one of 256 random bits, mode 0600, when there is none. kIo, or
+/// kPermissionDenied when others can read the file.
+Result<std::string> load_or_create_token(const std::string& data_dir);
+
+/// Compares in a time that depends on the lengths alone.
+bool same_secret(std::string_view a, std::string_view b);
+
+/// Whether an `Authorization` header carries the token as a bearer's.
+bool bearer_matches(std::string_view authorization, std::string_view token);
+
+/// True for 127.0.0.0/8, ::1 and "localhost": nobody else can reach it.
+bool is_loopback(std::string_view address);
+
+/// `size` random bytes of the operating system.
+std::string random_bytes(std::size_t size);
+
+/// Keyed BLAKE2b of 32 bytes, as node.proto has it: proof that one knows the token.
+std::string keyed_proof(std::string_view token, std::string_view purpose, std::string_view nonce);
+
+}  // namespace gpusched::api
