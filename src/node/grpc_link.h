@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpusched/v1/node.pb.h"
+#include "node/ports.h"
+
+namespace gpusched {
+
+struct GrpcLinkOptions {
+  std::string scheduler;  ///< HOST:PORT.
+  std::string token;      ///< Empty: neither side proves anything.
+  std::string node_name;
+  std::string version;
+};
+
+/// The stream to the scheduler over gRPC, with the proof of the token on both sides. One connection at a
+/// time. The owner's thread calls everything; gRPC's threads fill an inbox.
+class GrpcLink final : public NodeLink {
+ public:
+  explicit GrpcLink(GrpcLinkOptions options);
+  ~GrpcLink() override;
+
+  /// Begins to connect. Ends any connection before.
+  void connect();
+  /// Ends the connection. Nothing of it comes any more.
+  void disconnect();
+  void send(const v1::AgentMessage& message) override;
+
+  struct Input {
+    enum class Kind {
+      kUp,       ///< The scheduler proved itself: register now.
+      kMessage,  ///< `message`.
+      kDown,     ///< The connection is over or was never made: `why`.
+    };
+    Kind kind = Kind::kMessage;
+    v1::SchedulerMessage message = {};
+    std::string why = {};
+  };
+  /// What came since the last call, in order.
+  std::vector<Input> take();
+  /// Becomes readable when `take` has something.
+  int event() const;
+
+ private:
+  class Inbox;
+  class Stream;
+
+  const GrpcLinkOptions options_;
+  std::shared_ptr<Inbox> inbox_;
+  std::shared_ptr<Stream> stream_;
+};
+
+}  // namespace gpusched

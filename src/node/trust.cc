@@ -1,0 +1,154 @@
+#include "node/trust.h"
+
+#include <arpa/inet.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/check.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kProofBytes = 32;
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+constexpr std::string_view kListenState = "0A";
+
+void init_sodium() {
+  static const bool ready = sodium_init() >= 0;
+  CHECK(ready);
+}
+
+/// Addresses at which connections from this machine arrive, as the tables write them: any and loopback.
+bool reaches_this_machine(std::string_view address) {
+  if (address.size() == 8) return address == "00000000" || address.ends_with("7F");
+  constexpr std::string_view kAny6 = "00000000000000000000000000000000";
+  constexpr std::string_view kLoopback6 = "00000000000000000000000001000000";
+  const bool mapped_loopback = address.starts_with("0000000000000000FFFF0000") && address.ends_with("7F");
+  return address == kAny6 || address == kLoopback6 || mapped_loopback;
+}
+
+}  // namespace
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot read the token file " + path + ": " + std::strerror(errno)};
+  std::string token((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  token.erase(token.find_last_not_of(kWhiteSpace) + 1);
+  token.erase(0, token.find_first_not_of(kWhiteSpace));
+  if (token.size() < crypto_generichash_KEYBYTES_MIN || token.size() > crypto_generichash_KEYBYTES_MAX) {
+    return Error{
+        .code = ErrorCode::kInvalidArgument,
+        .message =
+            path + " holds no token: it must have 16 to 64 bytes, as the scheduler's DATA_DIR/token has"};
+  }
+  return token;
+}
+
+std::string make_nonce() {
+  init_sodium();
+  std::string nonce(kProofBytes, '\0');
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+std::string prove(std::string_view token, std::string_view label, std::string_view nonce) {
+  if (token.empty()) return {};
+  init_sodium();
+  const std::string text = std::string(label) + std::string(nonce);
+  std::string proof(kProofBytes, '\0');
+  const int done = crypto_generichash(reinterpret_cast<unsigned char*>(proof.data()), proof.size(),
+                                      reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                      reinterpret_cast<const unsigned char*>(token.data()), token.size());
+  CHECK(done == 0);
+  return proof;
+}
+
+bool proves(std::string_view proof, std::string_view token, std::string_view label, std::string_view nonce) {
+  const std::string expected = prove(token, label, nonce);
+  return !expected.empty() && proof.size() == expected.size() &&
+         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+}
+
+Result<Address> parse_address(const std::string& text) {
+  const Error bad{.code = ErrorCode::kInvalidArgument,
+                  .message = "'" + text + "' is no address: it must be HOST:PORT, such as 127.0.0.1:9090",
+                  .field = "scheduler"};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return bad;
+  Address address{.host = text.substr(0, colon)};
+  const std::string_view digits = std::string_view(text).substr(colon + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+  if (error != std::errc{} || end != digits.data() + digits.size() || address.port == 0) return bad;
+  const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
+  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
+  if (address.host.empty() || (!bracketed && address.host.find(':') != std::string::npos)) return bad;
+  return address;
+}
+
+bool is_loopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+std::vector<uid_t> listening_users(std::string_view table, uint16_t port) {
+  std::vector<uid_t> users;
+  std::istringstream lines{std::string(table)};
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string slot, local, remote, state, queues, timer, retransmits;
+    uid_t user = 0;
+    if (!(words >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user)) continue;
+    const std::size_t colon = local.find(':');
+    if (state != kListenState || colon == std::string::npos) continue;
+    if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) != port) continue;
+    if (!reaches_this_machine(std::string_view(local).substr(0, colon))) continue;
+    users.push_back(user);
+  }
+  return users;
+}
+
+std::vector<uid_t> listening_users(uint16_t port) {
+  std::vector<uid_t> users;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(path);
+    const std::string table((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    for (const uid_t user : listening_users(table, port)) users.push_back(user);
+  }
+  return users;
+}
+
+Result<Unit> check_trust(const Address& scheduler, bool has_token, uid_t user,
+                         const std::vector<uid_t>& listeners) {
+  if (has_token) return Unit{};
+  const std::string advice = "; copy the scheduler's DATA_DIR/token to this machine and pass --token-file";
+  if (!is_loopback(scheduler.host)) {
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "the scheduler at " + scheduler.host +
+                            " is not on this machine, and without a token anybody could pretend to be it" +
+                            advice};
+  }
+  if (user != 0) return Unit{};
+  const auto foreign =
+      std::find_if(listeners.begin(), listeners.end(), [](uid_t owner) { return owner != 0; });
+  if (foreign == listeners.end()) return Unit{};
+  return Error{.code = ErrorCode::kPermissionDenied,
+               .message = "this agent runs as root, and port " + std::to_string(scheduler.port) +
+                          " belongs to user " + std::to_string(*foreign) +
+                          ", who could run anything as root by it" + advice +
+                          ", or run the agent as that user"};
+}
+
+}  // namespace gpusched

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gpusched {
+
+/// The shared token's bytes: the file's content without surrounding white space, 16 to 64 bytes.
+Result<std::string> read_token(const std::string& path);
+
+/// 32 random bytes.
+std::string make_nonce();
+/// Keyed BLAKE2b-256 of `label` and `nonce`: what knows the token without saying it. Empty without a token.
+std::string prove(std::string_view token, std::string_view label, std::string_view nonce);
+/// Whether `proof` is that. Takes the same time whatever differs.
+bool proves(std::string_view proof, std::string_view token, std::string_view label, std::string_view nonce);
+inline constexpr std::string_view kSchedulerLabel = "gpusched-scheduler";
+inline constexpr std::string_view kAgentLabel = "gpusched-agent";
+
+struct Address {
+  std::string host;  ///< Without brackets.
+  uint16_t port = 0;
+};
+/// "HOST:PORT" or "[IPV6]:PORT".
+Result<Address> parse_address(const std::string& text);
+/// Whether only this machine can answer there. A name other than "localhost" is not believed to be.
+bool is_loopback(const std::string& host);
+
+/// Users whose sockets listen on `port` for connections from this machine, out of the text of /proc/net/tcp
+/// and tcp6.
+std::vector<uid_t> listening_users(std::string_view table, uint16_t port);
+/// The same, from this machine's tables.
+std::vector<uid_t> listening_users(uint16_t port);
+
+/// Whether an agent may obey that scheduler without a token. An agent runs what it is told, as the user that
+/// it is: without a token only for a scheduler on this machine, and, as root, only for one of root's.
+/// kPermissionDenied says why not and what to do.
+Result<Unit> check_trust(const Address& scheduler, bool has_token, uid_t user,
+                         const std::vector<uid_t>& listeners);
+
+}  // namespace gpusched
