@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "base/limits.h"
 #include "engine/decide.h"
@@ -16,13 +17,14 @@ std::size_t device_classes_with(const State& state, const RegisterNode& command)
   return classes.size();
 }
 
-/// The node's slots with the offer's unknown devices behind them.
+/// The node's slots with the offer's unknown devices behind them. A device that is named twice is one.
 std::size_t slots_with(const Node* node, const RegisterNode& command) {
-  std::size_t slots = node == nullptr ? 0 : node->devices.size();
-  for (const DeviceOffer& offer : command.devices) {
-    const bool known = node != nullptr && std::any_of(node->devices.begin(), node->devices.end(),
-                                                      [&](const Device& d) { return d.uuid == offer.uuid; });
-    if (!known) ++slots;
+  std::set<std::string_view> uuids;
+  for (const DeviceOffer& offer : command.devices) uuids.insert(offer.uuid);
+  std::size_t slots = uuids.size();
+  if (node == nullptr) return slots;
+  for (const Device& device : node->devices) {
+    if (!uuids.contains(device.uuid)) ++slots;
   }
   return slots;
 }
@@ -63,14 +65,16 @@ void end_forgotten(const State& state, const Node& node, const RegisterNode& com
 void occupy_unknown(const State& state, const RegisterNode& command, NodeId node, std::size_t slots, Time at,
                     Events& events) {
   const Node* known_node = state.find_node(node);
+  uint64_t occupied = 0;
   for (const KnownAttempt& known : command.attempts) {
     if (known.ended || state.find_attempt(known.job, known.attempt) != nullptr) continue;
-    for (uint32_t i = 0; i < slots && i < limits::kDevicesPerNodeMax; ++i) {
-      if (((known.device_mask >> i) & 1) == 0) continue;
-      const bool draining = known_node != nullptr && i < known_node->devices.size() &&
-                            known_node->devices[i].state != DeviceState::kFree;
-      if (!draining) events.push_back(DeviceOccupied{.node = node, .device = i, .at = at});
-    }
+    occupied |= known.device_mask;
+  }
+  for (uint32_t i = 0; i < slots; ++i) {
+    if (((occupied >> i) & 1) == 0) continue;
+    const bool free = known_node == nullptr || i >= known_node->devices.size() ||
+                      known_node->devices[i].state == DeviceState::kFree;
+    if (free) events.push_back(DeviceOccupied{.node = node, .device = i, .at = at});
   }
 }
 

@@ -43,6 +43,13 @@ void Planner::reset(const State& state) {
   nodes_.clear();
   index_ = FreeIndex();
   dirty_nodes_.clear();
+  freed_nodes_.clear();
+  freed_tenants_.clear();
+  unblock_all_ = false;
+  changed_reasons_.clear();
+  planned_.clear();
+  planned_classes_.clear();
+  planned_usage_.clear();
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
     if (!state.classes[i].waiting.empty()) make_ready(state, i);
@@ -71,6 +78,14 @@ void Planner::node_gained(const State& state, NodeId node) {
   CHECK(gained != nullptr);
   mark_dirty(gained->slot);
   if (freed_nodes_.empty() || freed_nodes_.back() != gained->slot) freed_nodes_.push_back(gained->slot);
+}
+
+// What the node has at all is different: every reason may be another one now.
+void Planner::node_changed(const State& state, NodeId node) {
+  const Node* changed = state.find_node(node);
+  CHECK(changed != nullptr);
+  mark_dirty(changed->slot);
+  unblock_all_ = true;
 }
 
 void Planner::tenant_gained(const State& state, TenantId tenant) {
@@ -124,7 +139,7 @@ std::vector<uint32_t> Planner::take_changed_reasons() {
 // A class's line changed at `job`: idle when nobody waits, and in `ready_` under its present head.
 void Planner::touch_class(const State& state, JobId job) {
   const Job* touched = state.jobs.find(job);
-  CHECK(touched != nullptr);
+  if (touched == nullptr) return;  // It ended, out of line already, and was forgotten by the same command.
   const uint32_t job_class = touched->job_class;
   ClassInfo& entry = info(job_class);
   const OrderedJobs& waiting = state.classes[job_class].waiting;
@@ -161,22 +176,19 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_class(state, finished->job);
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
   if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
-    return node_gained(state, changed->node);
-  if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_gained(state, occupied->node);
+    return node_changed(state, changed->node);
+  if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_changed(state, occupied->node);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
-    return node_gained(state, quarantined->node);
-  if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
-    unblock_all_ = true;
-    return node_gained(state, registered->node);
-  }
-  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) {
-    unblock_all_ = true;
-    return node_gained(state, moved->node);
-  }
+    return node_changed(state, quarantined->node);
+  if (const auto* registered = std::get_if<NodeRegistered>(&event))
+    return node_changed(state, registered->node);
+  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
   if (const auto* updated = std::get_if<TenantUpdated>(&event))
     return tenant_gained(state, updated->change->tenant);
   if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
-    return tenant_gained(state, state.jobs.find(abandoned->job)->tenant);
+    const Job* job = state.jobs.find(abandoned->job);
+    if (job != nullptr) return tenant_gained(state, job->tenant);
+    unblock_all_ = true;  // Already forgotten: whose quota it was is not known any more.
   }
 }
 
@@ -374,7 +386,7 @@ void Planner::reserve(const State& state, const Job& job, const Part& part, cons
   node.free_mask &= ~choice.device_mask;
   ++node.attempt_count;
   index_node(choice.node);
-  planned_nodes_.push_back(choice.node);
+  planned_.push_back({.job = job.id, .attempt = job.attempt_count + 1, .node = choice.node});
   MemberPlacement member{
       .node = state.nodes[choice.node].id, .part = 0, .device_mask = choice.device_mask, .generations = {}};
   for (uint64_t rest = choice.device_mask; rest != 0; rest &= rest - 1) {
@@ -406,7 +418,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
 }
 
 Planner::Slice Planner::plan(const State& state) {
-  CHECK(planned_nodes_.empty());  // One plan in flight at a time.
+  CHECK(planned_.empty());  // One plan in flight at a time.
   ++cycle_;
   visits_ = 0;
   for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
@@ -443,8 +455,17 @@ Planner::Slice Planner::plan(const State& state) {
 }
 
 void Planner::plan_applied(const State& state) {
-  for (const uint32_t slot : planned_nodes_) mark_dirty(slot);
-  planned_nodes_.clear();
+  for (const Planned& planned : planned_) {
+    const Job* job = state.jobs.find(planned.job);
+    if (job != nullptr && job->attempt_count >= planned.attempt) {
+      mark_dirty(planned.node);
+      continue;
+    }
+    // Dropped: what the rest of the slice took for used is free after all.
+    node_gained(state, state.nodes[planned.node].id);
+    for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
+  }
+  planned_.clear();
   planned_usage_.clear();
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.

@@ -111,10 +111,17 @@ class Planner {
     policy::Score score;
   };
 
+  struct Planned {
+    JobId job;
+    uint32_t attempt = 0;
+    uint32_t node = 0;
+  };
+
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
   ClassInfo& info(uint32_t job_class);
   void mark_dirty(uint32_t slot);
   void node_gained(const State& state, NodeId node);
+  void node_changed(const State& state, NodeId node);
   void make_ready(const State& state, uint32_t job_class);
   void take_from_ready(uint32_t job_class);
   void block(uint32_t job_class, const WaitReason& reason);
@@ -147,8 +154,8 @@ class Planner {
   bool unblock_all_ = false;
   std::vector<uint32_t> changed_reasons_;
   uint64_t cycle_ = 0;
-  uint64_t visits_ = 0;  ///< Nodes looked at in this slice.
-  std::vector<uint32_t> planned_nodes_;
+  uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
+  std::vector<Planned> planned_;  ///< In the plan in flight.
   std::vector<uint32_t> planned_classes_;
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
 };

@@ -1,0 +1,202 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/planner.h"
+#include "engine/policy/policies.h"
+
+/// For tests only: an engine with an observer's state and a planner beside it, on a clock that the test sets.
+namespace gpusched::testing {
+
+/// What a node of a test offers.
+struct Shape {
+  int gpus = 0;
+  std::string model = "NVIDIA A100-SXM4-80GB";
+  int64_t gpu_memory_mb = 81'920;
+  int64_t cpu_milli = 64'000;
+  int64_t memory_mb = 512'000;
+};
+
+/// What a job of a test wants.
+struct Want {
+  int32_t gpus = 0;
+  int32_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::string model = {};
+  int64_t gpu_memory_mb = 0;
+  int32_t priority = 0;
+  TenantId tenant = kDefaultTenant;
+  RetryPolicy retry = {};
+  Duration max_runtime = {};
+  bool require_feasible = false;
+};
+
+inline JobRequest request_of(const Want& want) {
+  return JobRequest{.priority = want.priority,
+                    .parts = {Part{.gpu_count = want.gpus,
+                                   .gpu_memory_mb = want.gpu_memory_mb,
+                                   .cpu_milli = want.cpu_milli,
+                                   .memory_mb = want.memory_mb,
+                                   .gpu_model = want.model}},
+                    .max_runtime = want.max_runtime,
+                    .retry = want.retry,
+                    .require_feasible = want.require_feasible,
+                    .spec = Blob("spec")};
+}
+
+inline RegisterNode registration_of(std::string_view name, const Shape& shape,
+                                    std::string_view boot_id = "boot-1") {
+  RegisterNode offer{.name = std::string(name),
+                     .instance = std::string(name) + "-data",
+                     .boot_id = std::string(boot_id),
+                     .version = "1",
+                     .cpu_milli = shape.cpu_milli,
+                     .memory_mb = shape.memory_mb};
+  for (int i = 0; i < shape.gpus; ++i) {
+    offer.devices.push_back(DeviceOffer{.uuid = "GPU-" + std::string(name) + "-" + std::to_string(i),
+                                        .model = shape.model,
+                                        .memory_mb = shape.gpu_memory_mb});
+  }
+  return offer;
+}
+
+inline Outcome exited(int32_t code) { return {.cause = EndCause::kExited, .exit_code = code, .detail = {}}; }
+
+class TestEngine {
+ public:
+  TestEngine() : planner_(policy::default_policies()) { planner_.reset(state_); }
+
+  const State& state() const { return state_; }
+  Planner& planner() { return planner_; }
+  /// Those of the newest command.
+  const Events& events() const { return events_; }
+  Digest digest() const { return state_.digest; }
+  Time now() const { return now_; }
+  void set_now(Time now) { now_ = now; }
+
+  /// Applies at `now`, lets the observer follow and the planner learn.
+  Applied apply(const Command& command) {
+    events_.clear();
+    const Digest before = state_.digest;
+    const Applied applied =
+        gpusched::apply(state_, command, {.sequence = state_.last.sequence + 1, .at = now_}, events_);
+    follow(followed_, events_.data(), events_.size(), state_.last);
+    EXPECT_EQ(followed_.digest, state_.digest);
+    if (applied.rejection.has_value()) {
+      EXPECT_TRUE(events_.empty());
+      EXPECT_EQ(state_.digest, before);
+    }
+    for (const Event& event : events_) planner_.observe(state_, event);
+    return applied;
+  }
+
+  /// Moves time on and lets everything fire that is due.
+  void advance(Duration by) {
+    now_ = now_ + by;
+    while (state_.next_due() <= now_) apply(AdvanceTime{});
+  }
+
+  NodeId add_node(std::string_view name, const Shape& shape) {
+    return NodeId{apply(registration_of(name, shape)).first_id};
+  }
+  TenantId add_tenant(std::string_view name, TenantId parent = {}, Limits limits = {}) {
+    return TenantId{
+        apply(CreateTenant{.name = std::string(name), .parent = parent, .limits = limits}).first_id};
+  }
+  Applied try_submit(const Want& want, std::string key = {}) {
+    return apply(
+        SubmitJobs{.tenant = want.tenant, .request_key = std::move(key), .jobs = {request_of(want)}});
+  }
+  JobId submit(const Want& want) {
+    const Applied applied = try_submit(want);
+    EXPECT_FALSE(applied.rejection.has_value());
+    return JobId{applied.first_id};
+  }
+  JobId submit_gpus(int32_t gpus) { return submit({.gpus = gpus}); }
+
+  /// One whole scheduling cycle; the groups that were placed.
+  std::vector<PlanGroup> cycle() {
+    std::vector<PlanGroup> groups;
+    for (int slice = 0; slice < 10'000; ++slice) {
+      Planner::Slice planned = planner_.plan(state_);
+      if (!planned.plan.groups.empty()) {
+        apply(planned.plan);
+        planner_.plan_applied(state_);
+        groups.insert(groups.end(), planned.plan.groups.begin(), planned.plan.groups.end());
+      }
+      if (!planned.more) return groups;
+    }
+    ADD_FAILURE() << "a cycle without end";
+    return groups;
+  }
+
+  const Job& job(JobId id) const {
+    const Job* found = state_.jobs.find(id);
+    EXPECT_NE(found, nullptr);
+    return *found;
+  }
+  const Node& node(NodeId id) const { return *state_.find_node(id); }
+  const Device& device(NodeId id, uint32_t index) const { return node(id).devices[index]; }
+  const Tenant& tenant(TenantId id) const { return *state_.find_tenant(id); }
+  JobState state_of(JobId id) const { return job(id).state; }
+  WaitCode wait_code(JobId id) const { return planner_.reason(job(id).job_class).code; }
+
+  Applied started(JobId id) {
+    return apply(AttemptStarted{.job = id, .attempt = job(id).attempt_count, .node = job(id).node});
+  }
+  Applied ended(JobId id, Outcome outcome = exited(0)) {
+    return apply(AttemptEnded{
+        .job = id, .attempt = job(id).attempt_count, .node = job(id).node, .outcome = std::move(outcome)});
+  }
+  Applied released(NodeId id, uint32_t index) {
+    return apply(DeviceReleased{.node = id, .device = index, .generation = device(id, index).generation});
+  }
+  /// Submits, places and starts; the cluster must have room.
+  JobId run(const Want& want) {
+    const JobId id = submit(want);
+    cycle();
+    EXPECT_EQ(state_of(id), JobState::kScheduled);
+    started(id);
+    return id;
+  }
+  /// Ends with exit code 0, and its devices are seen empty.
+  void finish(JobId id) {
+    ended(id);
+    release_all();
+  }
+  void release_all() {
+    for (std::size_t slot = 0; slot < state_.nodes.size(); ++slot) {
+      for (uint32_t i = 0; i < state_.nodes[slot].devices.size(); ++i) {
+        if (state_.nodes[slot].devices[i].state == DeviceState::kDraining) released(state_.nodes[slot].id, i);
+      }
+    }
+  }
+  template <typename E>
+  int count_events() const {
+    int count = 0;
+    for (const Event& event : events_) count += std::holds_alternative<E>(event) ? 1 : 0;
+    return count;
+  }
+
+ private:
+  State state_;
+  State followed_;
+  Events events_;
+  Planner planner_;
+  Time now_ = Time{} + seconds(1'700'000'000);
+};
+
+/// Expects a rejection with this code.
+inline void expect_rejected(const Applied& applied, RejectionCode code) {
+  ASSERT_TRUE(applied.rejection.has_value());
+  EXPECT_EQ(applied.rejection->code, code) << to_string(applied.rejection->code);
+}
+
+}  // namespace gpusched::testing
