@@ -7,7 +7,7 @@
 namespace gpusched::rules {
 namespace {
 
-/// The devices are there, free, of one class, in the generation that the planner saw, and large enough.
+/// The devices are there, free, of one class that satisfies the part, in the generation that the planner saw.
 bool devices_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement) {
   const int count = std::popcount(placement.device_mask);
   if (count != part.gpu_count) return false;
@@ -23,7 +23,7 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
   }
   if (!device_class.has_value()) return true;
   const DeviceClass& kind = state.device_classes[*device_class];
-  return kind.memory_mb >= part.gpu_memory_mb;
+  return kind.memory_mb >= part.gpu_memory_mb && gpu_model_matches(kind.model, part.gpu_model);
 }
 
 bool member_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
