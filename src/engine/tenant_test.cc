@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+
+TEST(CreateTenant, KeepsWhatWasGiven) {
+  TestEngine engine;
+  Limits limits;
+  limits.set(Resource::kGpus, 0);
+  limits.set(Resource::kCpu, 4000);
+  const Applied applied = engine.apply(CreateTenant{.name = "ml",
+                                                    .email = "a@b.example",
+                                                    .organization = "lab",
+                                                    .limits = limits,
+                                                    .priority_tier = 0,
+                                                    .weight_milli = 0,
+                                                    .allow_preemption = true});
+  const Tenant& tenant = engine.tenant(TenantId{applied.first_id});
+  EXPECT_EQ(tenant.name, "ml");
+  EXPECT_EQ(tenant.limits.get(Resource::kGpus), 0);
+  EXPECT_EQ(tenant.limits.get(Resource::kCpu), 4000);
+  EXPECT_EQ(tenant.limits.get(Resource::kMemory), Limits::kUnlimited);
+  EXPECT_EQ(tenant.priority_tier, 0);
+  EXPECT_EQ(tenant.weight_milli, 0);
+  EXPECT_TRUE(tenant.allow_preemption);
+  EXPECT_EQ(tenant.created_at, engine.now());
+  EXPECT_EQ(engine.state().find_tenant_named("ml"), &tenant);
+}
+
+TEST(CreateTenant, ANameIsTakenOnce) {
+  TestEngine engine;
+  engine.add_tenant("t");
+  expect_rejected(engine.apply(CreateTenant{.name = "t"}), RejectionCode::kTenantExists);
+  expect_rejected(engine.apply(CreateTenant{.name = "default"}), RejectionCode::kTenantExists);
+}
+
+TEST(CreateTenant, AnUnknownOrDeletedParentIsInvalid) {
+  TestEngine engine;
+  expect_rejected(engine.apply(CreateTenant{.name = "t", .parent = TenantId{404}}),
+                  RejectionCode::kTenantParentInvalid);
+  const TenantId parent = engine.add_tenant("parent");
+  engine.apply(DeleteTenant{.tenant = parent});
+  expect_rejected(engine.apply(CreateTenant{.name = "t", .parent = parent}),
+                  RejectionCode::kTenantParentInvalid);
+}
+
+TEST(CreateTenant, NestingEndsAtItsLimit) {
+  TestEngine engine;
+  TenantId parent;
+  for (uint32_t depth = 0; depth < limits::kTenantDepthMax; ++depth) {
+    parent = engine.add_tenant("t" + std::to_string(depth), parent);
+  }
+  expect_rejected(engine.apply(CreateTenant{.name = "deeper", .parent = parent}),
+                  RejectionCode::kTenantParentInvalid);
+}
+
+TEST(UpdateTenant, ChangesOnlyWhatIsGiven) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("t");
+  UpdateTenant change{
+      .tenant = id, .given = kTenantEmail | kTenantMaxGpus, .name = "other", .email = "x@y.example"};
+  change.limits.set(Resource::kGpus, 3);
+  change.limits.set(Resource::kCpu, 1);
+  engine.advance(seconds(1));
+  engine.apply(change);
+  const Tenant& tenant = engine.tenant(id);
+  EXPECT_EQ(tenant.name, "t");
+  EXPECT_EQ(tenant.email, "x@y.example");
+  EXPECT_EQ(tenant.limits.get(Resource::kGpus), 3);
+  EXPECT_EQ(tenant.limits.get(Resource::kCpu), Limits::kUnlimited);
+  EXPECT_EQ(tenant.priority_tier, 500);
+  EXPECT_EQ(tenant.updated_at, engine.now());
+}
+
+TEST(UpdateTenant, EveryFieldCanBeGivenAndMayBeZero) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("t");
+  engine.apply(UpdateTenant{.tenant = id, .given = (1u << 12) - 1, .name = "u"});
+  const Tenant& tenant = engine.tenant(id);
+  EXPECT_EQ(tenant.name, "u");
+  EXPECT_EQ(tenant.priority_tier, 0);
+  EXPECT_EQ(tenant.weight_milli, 0);
+}
+
+TEST(UpdateTenant, ARenameFreesTheOldNameAndTakesTheNew) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("old");
+  engine.apply(UpdateTenant{.tenant = id, .given = kTenantName, .name = "new"});
+  EXPECT_EQ(engine.state().find_tenant_named("old"), nullptr);
+  EXPECT_EQ(engine.state().find_tenant_named("new")->id, id);
+  const TenantId second = engine.add_tenant("old");
+  EXPECT_EQ(engine.state().find_tenant_named("old")->id, second);
+  expect_rejected(engine.apply(UpdateTenant{.tenant = second, .given = kTenantName, .name = "new"}),
+                  RejectionCode::kTenantExists);
+}
+
+TEST(UpdateTenant, ItsOwnNameIsNoConflict) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("t");
+  EXPECT_FALSE(
+      engine.apply(UpdateTenant{.tenant = id, .given = kTenantName, .name = "t"}).rejection.has_value());
+}
+
+TEST(UpdateTenant, AnUnknownTenantIsNotFound) {
+  TestEngine engine;
+  expect_rejected(engine.apply(UpdateTenant{.tenant = TenantId{404}}), RejectionCode::kTenantNotFound);
+}
+
+TEST(UpdateTenant, ANewTierHoldsForJobsSubmittedAfterIt) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("t");
+  const JobId before = engine.submit({.tenant = id});
+  const int64_t key = engine.job(before).order_key;
+  engine.apply(UpdateTenant{.tenant = id, .given = kTenantPriorityTier, .priority_tier = 900});
+  EXPECT_EQ(engine.job(before).order_key, key);
+  EXPECT_GT(engine.job(engine.submit({.tenant = id})).order_key, key);
+}
+
+TEST(DeleteTenant, TheDefaultTenantStays) {
+  TestEngine engine;
+  expect_rejected(engine.apply(DeleteTenant{.tenant = kDefaultTenant}), RejectionCode::kTenantBusy);
+}
+
+TEST(DeleteTenant, UnfinishedJobsAndChildrenHoldIt) {
+  TestEngine engine;
+  const TenantId parent = engine.add_tenant("parent");
+  const TenantId child = engine.add_tenant("child", parent);
+  const JobId job = engine.submit({.tenant = child});
+  expect_rejected(engine.apply(DeleteTenant{.tenant = parent}), RejectionCode::kTenantBusy);
+  expect_rejected(engine.apply(DeleteTenant{.tenant = child}), RejectionCode::kTenantBusy);
+  engine.apply(CancelJob{.job = job});
+  EXPECT_FALSE(engine.apply(DeleteTenant{.tenant = child}).rejection.has_value());
+  EXPECT_FALSE(engine.apply(DeleteTenant{.tenant = parent}).rejection.has_value());
+  expect_rejected(engine.apply(DeleteTenant{.tenant = parent}), RejectionCode::kTenantNotFound);
+}
+
+TEST(DeleteTenant, ItsNameIsFreeForAnother) {
+  TestEngine engine;
+  const TenantId first = engine.add_tenant("t");
+  engine.apply(DeleteTenant{.tenant = first});
+  EXPECT_EQ(engine.state().find_tenant_named("t"), nullptr);
+  const TenantId second = engine.add_tenant("t");
+  EXPECT_EQ(engine.state().find_tenant_named("t")->id, second);
+}
+
+TEST(Configure, TheSameConfigurationChangesNothing) {
+  TestEngine engine;
+  const Digest before = engine.digest();
+  engine.apply(Configure{.config = EngineConfig{}});
+  EXPECT_EQ(engine.digest(), before);
+}
+
+TEST(Configure, ANewConfigurationIsKept) {
+  TestEngine engine;
+  EngineConfig config;
+  config.aging_per_hour = 0;
+  engine.apply(Configure{.config = config});
+  EXPECT_EQ(engine.state().config, config);
+}
+
+TEST(Configure, AChangedLossLimitHoldsForNodesThatAreSilentAlready) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {});
+  engine.apply(NodeLeaseLost{.node = node});
+  EngineConfig config;
+  config.lost_after = minutes(1);
+  engine.apply(Configure{.config = config});
+  engine.advance(minutes(1));
+  EXPECT_EQ(engine.node(node).state, NodeState::kLost);
+  EXPECT_TRUE(engine.state().timers.empty());
+}
+
+TEST(Configure, ATimerOfAnOlderLossLimitDoesNotOutliveTheSilence) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {});
+  engine.apply(NodeLeaseLost{.node = node});
+  EngineConfig config;
+  config.lost_after = minutes(20);
+  engine.apply(Configure{.config = config});
+  engine.apply(NodeLeaseBack{.node = node});
+  EXPECT_TRUE(engine.state().timers.empty());
+  engine.advance(minutes(4));
+  engine.apply(NodeLeaseLost{.node = node});
+  engine.advance(minutes(19));
+  EXPECT_EQ(engine.node(node).state, NodeState::kUnreachable);
+}
+
+}  // namespace
+}  // namespace gpusched
