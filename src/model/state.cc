@@ -90,6 +90,7 @@ const RememberedRequest* State::find_request(TenantId tenant, std::string_view k
 Time State::next_due() const {
   Time due = timers.empty() ? kNever : timers.begin()->due;
   if (!requests.empty()) due = std::min(due, requests.front().at + limits::kRequestKeysKept);
+  if (static_cast<int64_t>(requests.size()) > limits::kRequestKeysMax) due = Time{};
   if (!finished.empty()) {
     const Job* oldest = jobs.find(finished.front());
     CHECK(oldest != nullptr);
@@ -118,7 +119,8 @@ Node& State::add_node(Node node) {
 }
 
 Tenant& State::add_tenant(Tenant tenant) {
-  tenant_by_name_[tenant.name] = tenant.id;
+  // A snapshot carries deleted tenants too: their names may be another's by now.
+  if (!tenant.deleted) tenant_by_name_[tenant.name] = tenant.id;
   const TenantId id = tenant.id;
   const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
   CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.

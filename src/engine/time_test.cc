@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+
+EngineConfig keeping(int64_t jobs, Duration kept = hours(24 * 7)) {
+  EngineConfig config;
+  config.finished_jobs_max = jobs;
+  config.finished_jobs_kept = kept;
+  return config;
+}
+
+TEST(AdvanceTime, WithNothingDueChangesNothing) {
+  TestEngine engine;
+  engine.submit({});
+  const Digest before = engine.digest();
+  engine.apply(AdvanceTime{});
+  EXPECT_EQ(engine.digest(), before);
+  EXPECT_EQ(engine.state().next_due(), kNever);
+}
+
+TEST(AdvanceTime, NextDueIsTheEarliestTimer) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.run({.gpus = 1, .max_runtime = minutes(1)});
+  EXPECT_EQ(engine.state().next_due(), engine.now() + minutes(1) + limits::kRuntimeSlack);
+  engine.apply(NodeLeaseLost{.node = node});
+  EXPECT_EQ(engine.state().next_due(), engine.now() + minutes(1) + limits::kRuntimeSlack);
+}
+
+TEST(AdvanceTime, OneCommandDoesABoundedAmountOfWork) {
+  TestEngine engine;
+  engine.apply(Configure{.config = keeping(0)});
+  const std::size_t count = limits::kForgottenPerCommand + 10;
+  for (std::size_t i = 0; i < count; ++i) engine.apply(CancelJob{.job = engine.submit({})});
+  engine.apply(AdvanceTime{});
+  EXPECT_EQ(engine.state().finished.size(), 10u);
+  EXPECT_LE(engine.state().next_due(), engine.now());
+  engine.apply(AdvanceTime{});
+  EXPECT_TRUE(engine.state().finished.empty());
+  EXPECT_EQ(engine.state().next_due(), kNever);
+}
+
+TEST(AdvanceTime, ALongStandstillFiresEverythingInItsOrder) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .retry = {.overlap_allowed = true}});
+  engine.apply(NodeLeaseLost{.node = node});
+  const Time silent = engine.now();
+  engine.advance(hours(1));
+  // Lost five minutes after the silence began; its back-off was over one second later.
+  EXPECT_EQ(engine.node(node).state_since, silent + engine.state().config.lost_after);
+  EXPECT_EQ(engine.job(job).reason, JobReason::kRetry);
+  EXPECT_EQ(engine.state().line.size(), 1u);
+}
+
+TEST(Retention, FinishedJobsAreForgottenAfterTheirTime) {
+  TestEngine engine;
+  engine.apply(Configure{.config = keeping(100, hours(1))});
+  const JobId job = engine.submit({});
+  engine.apply(CancelJob{.job = job});
+  engine.advance(hours(1) - milliseconds(1));
+  EXPECT_NE(engine.state().jobs.find(job), nullptr);
+  engine.advance(milliseconds(1));
+  EXPECT_EQ(engine.state().jobs.find(job), nullptr);
+  EXPECT_EQ(engine.state().count(JobState::kCancelled), 0);
+}
+
+TEST(Retention, BeyondTheirNumberTheOldestGoFirst) {
+  TestEngine engine;
+  engine.apply(Configure{.config = keeping(2)});
+  std::vector<JobId> jobs;
+  for (int i = 0; i < 4; ++i) jobs.push_back(engine.submit({}));
+  for (const int i : {2, 0, 3, 1}) engine.apply(CancelJob{.job = jobs[static_cast<std::size_t>(i)]});
+  engine.advance(Duration{});
+  EXPECT_EQ(engine.state().jobs.find(jobs[2]), nullptr);
+  EXPECT_EQ(engine.state().jobs.find(jobs[0]), nullptr);
+  EXPECT_NE(engine.state().jobs.find(jobs[3]), nullptr);
+  EXPECT_NE(engine.state().jobs.find(jobs[1]), nullptr);
+}
+
+TEST(Retention, ALowerNumberHoldsAtOnce) {
+  TestEngine engine;
+  for (int i = 0; i < 3; ++i) engine.apply(CancelJob{.job = engine.submit({})});
+  engine.apply(Configure{.config = keeping(1)});
+  EXPECT_LE(engine.state().next_due(), engine.now());
+  engine.advance(Duration{});
+  EXPECT_EQ(engine.state().finished.size(), 1u);
+}
+
+TEST(Retention, AForgottenJobsClassMakesRoomForAnother) {
+  TestEngine engine;
+  engine.apply(Configure{.config = keeping(0)});
+  engine.apply(CancelJob{.job = engine.submit({.cpu_milli = 1})});
+  engine.advance(Duration{});
+  engine.submit({.cpu_milli = 2});
+  EXPECT_EQ(engine.state().classes.size(), 1u);
+}
+
+TEST(Retention, RequestKeysBeyondTheirNumberAreDueAtOnce) {
+  State state;
+  state.last.at = Time{1000};
+  for (int64_t i = 0; i <= limits::kRequestKeysMax; ++i) {
+    state.remember({.tenant = kDefaultTenant, .key = std::to_string(i), .at = Time{1000}});
+  }
+  EXPECT_LE(state.next_due(), Time{1000});
+  Events events;
+  apply(state, AdvanceTime{}, {.sequence = state.last.sequence + 1, .at = Time{1000}}, events);
+  EXPECT_EQ(static_cast<int64_t>(state.requests.size()), limits::kRequestKeysMax);
+  EXPECT_EQ(state.find_request(kDefaultTenant, "0"), nullptr);
+  EXPECT_NE(state.find_request(kDefaultTenant, "1"), nullptr);
+}
+
+TEST(Follow, AFollowersStateGivesTheSameAnswers) {
+  TestEngine engine;
+  State copy = engine.state().clone();
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.submit_gpus(1);
+  EXPECT_EQ(copy.jobs.size(), 0u);
+  State later = engine.state().clone();
+  Events events;
+  const Applied applied =
+      apply(later, CancelJob{.job = job}, {.sequence = later.last.sequence + 1, .at = engine.now()}, events);
+  EXPECT_FALSE(applied.rejection.has_value());
+  EXPECT_EQ(engine.state_of(job), JobState::kPending);
+  engine.apply(CancelJob{.job = job});
+  EXPECT_EQ(later.digest, engine.digest());
+}
+
+}  // namespace
+}  // namespace gpusched
