@@ -31,7 +31,7 @@ struct Config {
   } scheduler;
 
   struct Journal {
-    int64_t segment_mb = 64;
+    int64_t segment_mb = 16;
   } journal;
 
   struct Api {

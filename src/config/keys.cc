@@ -98,7 +98,7 @@ constexpr ConfigKey kKeys[] = {
      .meaning =
          "MiB of one journal file. Each is written with zeros before it is used, so that a full disk shows "
          "there and not in a commit.",
-     .min = 1,
+     .min = 16,
      .max = 4'096},
 
     {.section = "api",
@@ -191,9 +191,10 @@ constexpr ConfigKey kKeys[] = {
     {.section = "agent",
      .name = "metrics_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.metrics_interval_ms; },
-     .meaning = "Milliseconds between two readings of the GPUs' telemetry.",
+     .meaning = "Telemetry comes with each heartbeat, so that there is no interval of its own to set.",
      .min = 100,
-     .max = 600'000},
+     .max = 600'000,
+     .effect = ConfigEffect::kNone},
     {.section = "agent",
      .name = "dcgm_enabled",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.dcgm_enabled; },

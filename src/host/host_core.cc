@@ -29,7 +29,7 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
               .state = [this]() -> const State& { return state_; },
               .now = [this] { return stamps_.now(); },
               .monotonic = [this] { return clock_.monotonic(); }},
-             tuning.node_lease, tuning.grace) {
+             tuning.node_lease, tuning.heartbeat, tuning.grace) {
   planner_.reset(state_);
   nodes_.begin();
 }
@@ -119,8 +119,9 @@ void HostCore::start_group() {
   group_at_ = stamps_.now();
   encoder_.begin(group_at_);
   uint32_t sequences = 0;
+  // A command is at most as large as a request, 4 MiB: with it the group stays below what a record may hold.
   while (!queue_.empty() && group_.size() < limits::kGroupCommandsMax &&
-         encoder_.payload().size() < limits::kGroupBytesMax / 2) {
+         encoder_.payload().size() < limits::kGroupBytesMax / 4) {
     encoder_.add(queue_.front().command);
     sequences += sequence_count(queue_.front().command);
     group_.push_back(std::move(queue_.front()));

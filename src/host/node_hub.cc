@@ -111,8 +111,12 @@ std::string problem_of(const v1::Register& message) {
 
 }  // namespace
 
-NodeHub::NodeHub(Hooks hooks, Duration lease, Duration grace)
-    : hooks_(std::move(hooks)), lease_(lease), grace_(grace) {
+NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace)
+    : hooks_(std::move(hooks)),
+      lease_(lease),
+      heartbeat_(std::min(heartbeat, Duration{lease.ns / 3})),
+      grace_(grace) {
+  CHECK(heartbeat_.ns > 0);
   CHECK(lease_.ns > 0);
 }
 
@@ -219,7 +223,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   if (next_check_ == kNever) next_check_ = hooks_.monotonic() + kCheckInterval;
   v1::SchedulerMessage reply;
   reply.mutable_registered()->set_node(node.value);
-  reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(lease_.ms() / 3, 50));
+  reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(heartbeat_.ms(), 1));
   reply.mutable_registered()->set_lease_ms(lease_.ms());
   session.peer->send(reply);
   reconcile(session, message);

@@ -54,7 +54,7 @@ class NodeHub {
     std::function<Time()> now;  ///< The journal's time.
     std::function<Time()> monotonic;
   };
-  NodeHub(Hooks hooks, Duration lease, Duration grace);
+  NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace);
 
   /// A stream whose peer proved that it may speak. Its first message must be Register.
   SessionId open(std::shared_ptr<NodeSession> session);
@@ -106,6 +106,7 @@ class NodeHub {
 
   Hooks hooks_;
   Duration lease_;
+  Duration heartbeat_;
   Duration grace_;
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
