@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -74,7 +75,31 @@ class GrpcLink::Inbox {
   std::vector<Input> inputs_;
 };
 
-/// One connection. Keeps itself alive until gRPC is done with it.
+/// That gRPC is done with a connection. Outlives it, so that its last thread may still touch it.
+class GrpcLink::Done {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+  bool is_set() {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+/// One connection. Destroyed by the owner's thread when gRPC is done with it: the channel inside waits for
+/// gRPC's threads, so that none of these may destroy it.
 class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::SchedulerMessage> {
  public:
   Stream(const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
@@ -83,8 +108,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
         nonce_(make_nonce()),
         stub_(v1::NodeProtocol::NewStub(make_channel(options.scheduler))) {}
 
-  void start(std::shared_ptr<Stream> self, const GrpcLinkOptions& options) {
-    self_ = std::move(self);
+  void start(const GrpcLinkOptions& options) {
     stub_->async()->Connect(&context_, this);
     AddHold();  // Writes begin outside of reactions.
     StartRead(&incoming_);
@@ -108,8 +132,10 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
+      {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;  // Under the lock: no write begins once the hold is gone.
+      }
       RemoveHold();
       return;
     }
@@ -132,8 +158,10 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     std::string why = why_;
     if (why.empty()) why = status.ok() ? "the scheduler ended the connection" : status.error_message();
     inbox_->put(this, {.kind = Input::Kind::kDown, .why = std::move(why)});
-    const std::shared_ptr<Stream> last = std::move(self_);  // May destroy this at the end of the scope.
+    const std::shared_ptr<Done> done = done_;  // The stream may go as soon as it is set.
+    done->set();
   }
+  const std::shared_ptr<Done>& done() const { return done_; }
 
  private:
   void on_challenge(const v1::Challenge& challenge) {
@@ -168,7 +196,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   v1::SchedulerMessage incoming_;
   bool up_ = false;  ///< Reads' thread only, as is `why_`.
   std::string why_;
-  std::shared_ptr<Stream> self_;
+  const std::shared_ptr<Done> done_ = std::make_shared<Done>();
 
   std::mutex mutex_;  ///< Guards what follows.
   std::deque<v1::AgentMessage> outgoing_;
@@ -179,20 +207,24 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
 GrpcLink::GrpcLink(GrpcLinkOptions options)
     : options_(std::move(options)), inbox_(std::make_shared<Inbox>()) {}
 
-GrpcLink::~GrpcLink() { disconnect(); }
+GrpcLink::~GrpcLink() {
+  disconnect();
+  for (const std::unique_ptr<Stream>& stream : ending_) stream->done()->wait();
+}
 
 void GrpcLink::connect() {
   disconnect();
-  stream_ = std::make_shared<Stream>(options_, inbox_);
+  std::erase_if(ending_, [](const std::unique_ptr<Stream>& stream) { return stream->done()->is_set(); });
+  stream_ = std::make_unique<Stream>(options_, inbox_);
   inbox_->belong_to(stream_.get());
-  stream_->start(stream_, options_);
+  stream_->start(options_);
 }
 
 void GrpcLink::disconnect() {
   inbox_->belong_to(nullptr);
   if (stream_ == nullptr) return;
   stream_->cancel();
-  stream_.reset();
+  ending_.push_back(std::move(stream_));
 }
 
 void GrpcLink::send(const v1::AgentMessage& message) {

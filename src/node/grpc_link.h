@@ -47,11 +47,13 @@ class GrpcLink final : public NodeLink {
 
  private:
   class Inbox;
+  class Done;
   class Stream;
 
   const GrpcLinkOptions options_;
   std::shared_ptr<Inbox> inbox_;
-  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<Stream>> ending_;  ///< Cancelled, and gRPC may not be done with them.
 };
 
 }  // namespace gpusched

@@ -11,7 +11,7 @@
 
 namespace gpusched {
 
-/// The shared token's bytes: the file's content without surrounding white space, 16 to 64 bytes.
+/// The shared token's bytes: the file's content without surrounding white space, 16 bytes or more.
 Result<std::string> read_token(const std::string& path);
 
 /// 32 random bytes.

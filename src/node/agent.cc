@@ -1,0 +1,295 @@
+#include "node/agent.h"
+
+#include <pwd.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kBackoffFirst = milliseconds(50);
+constexpr Duration kBackoffMax = seconds(5);
+constexpr Duration kConnectPatience = seconds(15);
+
+std::string folder_of_this_program() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+Error io_error(const std::string& what) {
+  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
+}
+
+LaunchDefaults launch_defaults(Duration grace) {
+  LaunchDefaults defaults;
+  defaults.grace = grace;
+  if (const passwd* user = getpwuid(geteuid())) {
+    defaults.user = user->pw_name;
+    defaults.home = user->pw_dir;
+  }
+  if (geteuid() == 0) defaults.path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  return defaults;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  if (const Result<Unit> prepared = agent->prepare(); !prepared) return prepared.error();
+  return agent;
+}
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      backoff_(kBackoffFirst),
+      jitter_(static_cast<uint64_t>(clock_.wall().ns)) {}
+
+Agent::~Agent() {
+  if (link_ != nullptr) link_->disconnect();
+  for (const int descriptor : {epoll_, stop_event_}) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+Result<Unit> Agent::prepare() {
+  const Result<Address> address = parse_address(options_.scheduler);
+  if (!address) return address.error();
+  scheduler_ = *address;
+  if (!options_.token_file.empty()) {
+    const Result<std::string> token = read_token(options_.token_file);
+    if (!token) return token.error();
+    token_ = *token;
+  }
+  if (const Result<Unit> trusted = check_scheduler(); !trusted) return trusted;
+
+  std::error_code error;
+  std::filesystem::create_directories(options_.data_folder, error);
+  if (error) {
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot make " + options_.data_folder + ": " + error.message()};
+  }
+  options_.data_folder = std::filesystem::canonical(options_.data_folder, error).string();
+  Result<FolderLock> lock = FolderLock::take(options_.data_folder);
+  if (!lock) return lock.error();
+  lock_.emplace(std::move(*lock));
+
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || stop_event_ < 0) return io_error("cannot make an event loop");
+  if (const Result<Unit> opened = open_driver(); !opened) return opened;
+  return open_core();
+}
+
+Result<Unit> Agent::check_scheduler() const {
+  const bool on_this_machine = is_loopback(scheduler_.host);
+  return check_trust(scheduler_, !token_.empty(), geteuid(),
+                     on_this_machine ? listening_users(scheduler_.port) : std::vector<uid_t>{});
+}
+
+Result<Unit> Agent::open_driver() {
+  Result<std::unique_ptr<GpuDriver>> driver =
+      options_.sim_gpus.empty()
+          ? open_nvml_driver(options_.nvml_library)
+          : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json");
+  if (driver) {
+    driver_ = std::move(*driver);
+    devices_ = driver_->inventory();
+  } else if (driver.error().code != ErrorCode::kNotFound) {
+    return driver.error();
+  } else {
+    log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", driver.error().message}});
+  }
+  for (std::size_t index = 0; index < devices_.size(); ++index) {
+    log_event(LogLevel::kInfo, "agent", "gpu_detected", {},
+              {{"index", index},
+               {"uuid", devices_[index].uuid},
+               {"model", devices_[index].model},
+               {"memory_mb", devices_[index].memory_mb},
+               {"driver", driver_->name()}});
+  }
+  monitor_ = make_device_monitor(driver_);
+  return Unit{};
+}
+
+Result<Unit> Agent::open_core() {
+  const Result<std::string> instance = load_or_make_instance(options_.data_folder);
+  if (!instance) return instance.error();
+  Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
+  if (!log) return log.error();
+  log_ = std::move(*log);
+  files_ = std::make_unique<FolderFiles>(options_.data_folder + "/attempts");
+  const std::string shim =
+      options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
+  Result<std::unique_ptr<ShimSpawner>> spawner = ShimSpawner::open(
+      {.shim_program = shim, .data_folder = options_.data_folder, .instance = *instance}, clock_, *this);
+  if (!spawner) return spawner.error();
+  spawner_ = std::move(*spawner);
+  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
+                                                     .token = token_,
+                                                     .node_name = options_.node_name,
+                                                     .version = options_.version});
+  NodeOptions node{.node_name = options_.node_name,
+                   .instance = *instance,
+                   .boot_id = read_boot_id(),
+                   .version = options_.version,
+                   .cpu_milli = (options_.cpus > 0 ? options_.cpus : usable_cpus()) * 1'000,
+                   .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
+                   .labels = options_.labels,
+                   .devices = devices_,
+                   .launch = launch_defaults(options_.grace),
+                   .finished_kept = options_.finished_kept};
+  core_ = std::make_unique<NodeCore>(std::move(node),
+                                     NodePorts{.clock = clock_,
+                                               .link = *link_,
+                                               .spawner = *spawner_,
+                                               .store = *log_,
+                                               .files = *files_,
+                                               .devices = *monitor_,
+                                               .host = meter_},
+                                     StoreImage(log_->image()));
+  for (const int source : {link_->event(), spawner_->descriptor(), log_->synced_event(),
+                           monitor_->finished_event(), stop_event_}) {
+    if (source >= 0) add_source(source);
+  }
+  core_->settle();
+  log_event(LogLevel::kInfo, "agent", "agent_started", {},
+            {{"node", options_.node_name},
+             {"scheduler", options_.scheduler},
+             {"version", options_.version},
+             {"gpus", devices_.size()},
+             {"running", core_->running_count()}});
+  return Unit{};
+}
+
+void Agent::add_source(int descriptor) {
+  epoll_event interest{.events = EPOLLIN, .data = {.fd = descriptor}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &interest);
+}
+
+// The loop.
+
+void Agent::run(int stop_descriptor) {
+  if (stop_descriptor >= 0) add_source(stop_descriptor);
+  while (true) {
+    std::array<epoll_event, 16> ready;
+    const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), wait_ms());
+    bool stopping = false;
+    for (int i = 0; i < count; ++i) {
+      const int source = ready[static_cast<std::size_t>(i)].data.fd;
+      stopping = stopping || source == stop_event_ || source == stop_descriptor;
+    }
+    if (stopping) break;
+    turn();
+  }
+  link_->disconnect();
+  core_->on_link_down();
+  core_->settle();
+  log_event(LogLevel::kInfo, "agent", "agent_stopped", {}, {{"running", core_->running_count()}});
+}
+
+void Agent::stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = write(stop_event_, &one, sizeof one);
+}
+
+int Agent::wait_ms() const {
+  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), connection_due_});
+  const Duration left = due - clock_.monotonic();
+  if (due == kNever) return -1;
+  return static_cast<int>(std::clamp<int64_t>((left.ns + 999'999) / 1'000'000, 0, INT_MAX));
+}
+
+/// Everything is cheap to ask when it has nothing, so that a turn looks at all of it.
+void Agent::turn() {
+  take_link_inputs();
+  spawner_->pump();
+  uint64_t count = 0;
+  if (read(log_->synced_event(), &count, sizeof count) == sizeof count)
+    core_->on_synced(log_->synced_position());
+  for (DeviceMonitor::Finished& finished : monitor_->take_finished()) {
+    core_->on_reading(finished.index, std::move(finished.reading));
+  }
+  const Time now = clock_.monotonic();
+  if (now >= core_->next_deadline()) core_->on_tick();
+  if (now >= connection_due_) try_to_connect(now);
+  core_->settle();
+}
+
+// The scheduler.
+
+void Agent::take_link_inputs() {
+  for (GrpcLink::Input& input : link_->take()) {
+    switch (input.kind) {
+      case GrpcLink::Input::Kind::kUp:
+        connection_ = Connection::kUp;
+        core_->on_link_up();
+        break;
+      case GrpcLink::Input::Kind::kMessage:
+        if (input.message.has_refused()) {
+          const v1::Refused& refused = input.message.refused();
+          return on_connection_lost("refused: " + refused.message() + " (" + refused.code() + ")");
+        }
+        if (input.message.has_registered()) {
+          connection_due_ = kNever;
+          backoff_ = kBackoffFirst;
+          last_trouble_.clear();
+        }
+        core_->on_message(input.message);
+        break;
+      case GrpcLink::Input::Kind::kDown:
+        return on_connection_lost(input.why);
+    }
+  }
+}
+
+void Agent::on_connection_lost(const std::string& why) {
+  if (why != last_trouble_) {
+    log_event(LogLevel::kWarning, "agent", "scheduler_unreachable", {},
+              {{"scheduler", options_.scheduler}, {"why", why}, {"running", core_->running_count()}});
+  }
+  last_trouble_ = why;
+  link_->disconnect();
+  if (connection_ == Connection::kUp) core_->on_link_down();
+  connection_ = Connection::kWaiting;
+  // Between half of the pause and all of it: agents that lost one scheduler do not come back as one.
+  connection_due_ = clock_.monotonic() + Duration{jitter_.between(backoff_.ns / 2, backoff_.ns)};
+  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+}
+
+void Agent::try_to_connect(Time now) {
+  if (connection_ != Connection::kWaiting) return on_connection_lost("the scheduler did not answer in 15 s");
+  // Who listens there may have changed since the start.
+  if (const Result<Unit> trusted = check_scheduler(); !trusted)
+    return on_connection_lost(trusted.error().message);
+  connection_ = Connection::kConnecting;
+  connection_due_ = now + kConnectPatience;
+  link_->connect();
+}
+
+void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  core_->on_shim_started(key, pid, started_unix_ns);
+}
+void Agent::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
+  core_->on_shim_ended(key, outcome);
+}
+void Agent::on_shim_lost(const AttemptKey& key, const std::string& detail) {
+  core_->on_shim_lost(key, detail);
+}
+void Agent::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  core_->on_shim_found(key, pid, started_unix_ns);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/prng.h"
+#include "base/result.h"
+#include "node/attempt_log.h"
+#include "node/folder_files.h"
+#include "node/gpu_driver.h"
+#include "node/grpc_link.h"
+#include "node/machine.h"
+#include "node/node_core.h"
+#include "node/shim_spawner.h"
+#include "node/system_clock.h"
+#include "node/trust.h"
+
+namespace gpusched {
+
+struct AgentOptions {
+  std::string scheduler;  ///< HOST:PORT.
+  std::string node_name;
+  std::string data_folder;
+  std::string version;
+  std::string token_file = {};    ///< Empty: no token.
+  std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
+  std::string nvml_library = {};  ///< Empty: the system's.
+  std::string shim_program = {};  ///< Empty: gpu-shim beside this program.
+  int64_t cpus = 0;               ///< 0: as many as this process may use.
+  int64_t memory_mb = 0;          ///< 0: all of the machine.
+  Duration grace = seconds(10);   ///< Where the scheduler names none.
+  std::size_t finished_kept = 10'000;
+  std::map<std::string, std::string> labels = {};
+};
+
+/// The node agent: NodeCore with this machine's clock, disk, processes, devices and network, in one loop.
+/// `open` and `run` belong to one thread; `stop` may be called by any.
+class Agent final : private ShimListener {
+ public:
+  /// Takes the data folder and finds out what earlier agents left. An error says what to do about it.
+  static Result<std::unique_ptr<Agent>> open(AgentOptions options);
+  ~Agent() override;
+
+  /// Works until `stop`, or until `stop_descriptor` (-1: none) is readable. Jobs go on without it.
+  void run(int stop_descriptor = -1);
+  void stop();
+
+  const std::vector<DeviceFacts>& devices() const { return devices_; }
+  std::string_view driver_name() const { return driver_ == nullptr ? "none" : driver_->name(); }
+
+ private:
+  explicit Agent(AgentOptions options);
+  Result<Unit> prepare();
+  Result<Unit> open_driver();
+  Result<Unit> open_core();
+  Result<Unit> check_scheduler() const;
+
+  void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
+  void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override;
+  void on_shim_lost(const AttemptKey& key, const std::string& detail) override;
+  void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
+
+  void add_source(int descriptor);
+  int wait_ms() const;
+  void turn();
+  void take_link_inputs();
+  void on_connection_lost(const std::string& why);
+  void try_to_connect(Time now);
+
+  AgentOptions options_;
+  SystemClock clock_;
+  Address scheduler_;
+  std::string token_;
+  std::optional<FolderLock> lock_;
+  std::vector<DeviceFacts> devices_;
+  std::shared_ptr<GpuDriver> driver_;
+  std::unique_ptr<DeviceMonitor> monitor_;
+  std::unique_ptr<AttemptLog> log_;
+  std::unique_ptr<FolderFiles> files_;
+  ProcMeter meter_;
+  std::unique_ptr<GrpcLink> link_;
+  std::unique_ptr<ShimSpawner> spawner_;
+  std::unique_ptr<NodeCore> core_;
+  int epoll_ = -1;
+  int stop_event_ = -1;
+
+  enum class Connection { kWaiting, kConnecting, kUp };
+  Connection connection_ = Connection::kWaiting;
+  Time connection_due_;  ///< When to connect; or, connecting, when to give up.
+  Duration backoff_;
+  std::string last_trouble_;  ///< Said once, not at every try.
+  Prng jitter_;
+};
+
+}  // namespace gpusched
