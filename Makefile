@@ -12,7 +12,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the programs into build/bin/
-	@tools/build release
+	@tools/build release all-programs
 
 demo: build ## run real jobs through a scheduler and an agent on this machine, under a minute
 	@tools/demo.sh
@@ -20,17 +20,20 @@ demo: build ## run real jobs through a scheduler and an agent on this machine, u
 dev: build ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
 
-test: build ## build and run every test
+test: deps ## build and run every test
+	@tools/build release all-tests
 	@tools/run-tests
 
-check: build ## format, floors and the fast tests (before every commit)
+check: deps ## format, floors and the fast tests (before every commit)
+	@tools/build release all-tests
 	@tools/format --check
 	@tools/run-tests --fast
 
 format: deps ## rewrite the C++ files in the project's format
 	@tools/format
 
-bench: build ## run every benchmark (one: make bench NAME=journal)
+bench: deps ## run every benchmark (one: make bench NAME=journal)
+	@tools/build release all-programs all-benches
 	@tools/bench $(NAME)
 
 chaos: build ## end-to-end kill rounds, 200 (another number: make chaos ROUNDS=20)
