@@ -27,23 +27,27 @@ def rooms_of(floor_file):
 
 @functools.lru_cache
 def declared(room):
-    """(DEPS, is pure) as the room's CMakeLists.txt says."""
+    """(DEPS, is pure, EXCLUDE) as the room's CMakeLists.txt says."""
     text = re.sub(r"#.*", "", (SOURCES / room / "CMakeLists.txt").read_text())
     call = re.search(r"gpusched_room\((.*?)\)", text, re.DOTALL)
     assert call, f"src/{room}/CMakeLists.txt calls no gpusched_room"
-    words, deps, key = call[1].split(), set(), None
+    words, deps, excluded, key = call[1].split(), set(), set(), None
     for word in words:
         if word in ("NAME", "DEPS", "LIBS", "PURE", "EXCLUDE"):
             key = word
         elif key == "DEPS":
             deps.add(word)
-    return deps, "PURE" in words
+        elif key == "EXCLUDE":
+            excluded.add(word)
+    return deps, "PURE" in words, excluded
 
 
 def complaints_about(path, text, floors):
     """What is wrong with the includes of one file; `path` is relative to src/."""
-    room, is_test = pathlib.PurePath(path).parts[0], path.endswith("_test.cc")
-    deps, pure = declared(room)
+    room, _, inside = path.partition("/")
+    deps, pure, excluded = declared(room)
+    is_test = path.endswith("_test.cc") or "/testing" in path
+    is_program = inside in excluded  # It links what it wires, and stands above every floor.
     for bracket, name in INCLUDE.findall(text):
         target = pathlib.PurePath(name).parts[0]
         if bracket == "<":
@@ -54,6 +58,9 @@ def complaints_about(path, text, floors):
             if floors[room] < GENERATED_FROM_FLOOR:
                 yield f"src/{path} is below floor {GENERATED_FROM_FLOOR} and includes generated {name}"
         elif target == room:
+            if not (SOURCES / name).is_file():
+                yield f"src/{path} includes {name}, which is not there"
+        elif target in floors and is_program:
             if not (SOURCES / name).is_file():
                 yield f"src/{path} includes {name}, which is not there"
         elif target in floors:
