@@ -168,8 +168,8 @@ int run(const std::string& folder, int rounds, int groups) {
 /// journal_bench [FOLDER [ROUNDS [GROUPS]]]
 int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : std::filesystem::temp_directory_path().string();
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
-  const int groups = argc > 3 ? std::atoi(argv[3]) : 2000;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 60;
+  const int groups = argc > 3 ? std::atoi(argv[3]) : 500;
   if (rounds < 1 || groups < 1 || argc > 4) {
     std::fprintf(stderr, "usage: journal_bench [FOLDER [ROUNDS [GROUPS]]]\n");
     return 2;
