@@ -925,14 +925,16 @@ void HttpReply::on_gone(std::function<void()> gone) {
 
 HttpServer::HttpServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
-                                                      std::vector<HttpListener> listeners) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(
+    HttpServerOptions options, std::vector<HttpListener> listeners,
+    const std::function<void(HttpServer&)>& before_serving) {
   CHECK(!listeners.empty());
   std::unique_ptr<HttpServer> server(new HttpServer(std::make_shared<Core>(options)));
   for (HttpListener& listener : listeners) {
     const Result<Unit> listening = server->core_->listen(std::move(listener), server->ports_);
     if (!listening) return listening.error();
   }
+  if (before_serving != nullptr) before_serving(*server);
   server->core_->run();
   return server;
 }

@@ -102,8 +102,10 @@ class HttpServer {
   };
 
   /// Listens and serves until `shutdown`. kIo when an address cannot be listened on; the message says which.
-  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options,
-                                                   std::vector<HttpListener> listeners);
+  /// `before_serving` gets the server before the first request comes.
+  static Result<std::unique_ptr<HttpServer>> start(
+      HttpServerOptions options, std::vector<HttpListener> listeners,
+      const std::function<void(HttpServer&)>& before_serving = nullptr);
   ~HttpServer();
 
   /// The bound ports, in the order of the listeners.

@@ -51,7 +51,10 @@ struct Input {
     v1::ReadLog request;
     std::function<void(Result<v1::LogChunk>)> done;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog> what;
+  struct AddHook {
+    std::function<void()> hook;
+  };
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, AddHook> what;
 };
 
 class HostImpl final : public Host {
@@ -86,7 +89,7 @@ class HostImpl final : public Host {
   void propose(Command command, Decision decision) override {
     push({Input::Propose{std::move(command), std::move(decision)}});
   }
-  void on_group_done(std::function<void()> hook) override { core_.on_group_done(std::move(hook)); }
+  void on_group_done(std::function<void()> hook) override { push({Input::AddHook{std::move(hook)}}); }
   Observer& observer() override { return observer_; }
 
   SessionId node_opened(std::shared_ptr<NodeSession> session) override {
@@ -195,6 +198,8 @@ void HostImpl::take(Input& input) {
     sessions_.erase(it);
   } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
     core_.nodes().read_log(log->node, std::move(log->request), std::move(log->done));
+  } else if (auto* add = std::get_if<Input::AddHook>(&input.what)) {
+    core_.on_group_done(std::move(add->hook));
   }
 }
 

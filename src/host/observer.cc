@@ -146,6 +146,8 @@ void Observer::cancel(uint64_t token) {
   });
 }
 
-void Observer::add_listener(Listener listener) { listeners_.push_back(std::move(listener)); }
+void Observer::add_listener(Listener listener) {
+  post([this, listener = std::move(listener)]() mutable { listeners_.push_back(std::move(listener)); });
+}
 
 }  // namespace gpusched

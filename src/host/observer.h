@@ -41,7 +41,7 @@ class Observer final : public ChangeSink {
   /// Runs `query` once, after the next change of the job; the same token cancels it.
   uint64_t on_change(JobId job, Query query);
   void cancel(uint64_t token);
-  /// To be added before the first publish.
+  /// Told of every batch published after it was added.
   void add_listener(Listener listener);
   /// Runs what is queued, then ends the thread.
   void stop();

@@ -392,6 +392,21 @@ std::optional<JobId> parse_job_id(std::string_view text) {
   return JobId{static_cast<uint64_t>(*number)};
 }
 
+std::optional<JobState> parse_job_state(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, JobState>, 7> kStates = {
+      {{"pending", JobState::kPending},
+       {"scheduled", JobState::kScheduled},
+       {"running", JobState::kRunning},
+       {"completed", JobState::kCompleted},
+       {"failed", JobState::kFailed},
+       {"cancelled", JobState::kCancelled},
+       {"preempted", JobState::kPreempted}}};
+  for (const auto& [name, state] : kStates) {
+    if (name == text) return state;
+  }
+  return std::nullopt;
+}
+
 std::optional<Duration> parse_duration(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const auto number = parse_count(text.substr(0, digits), 1'000'000'000);

@@ -48,6 +48,8 @@ std::optional<ApiError> check_request_key(std::string_view key, std::string_view
 
 /// "job-12" -> 12. Nothing when it is no job's name.
 std::optional<JobId> parse_job_id(std::string_view text);
+/// "pending" and so on.
+std::optional<JobState> parse_job_state(std::string_view text);
 /// A whole number without sign, at most `most`.
 std::optional<int64_t> parse_count(std::string_view text, int64_t most);
 /// "30s", "5m", "250ms", "2h", or a bare number of seconds.

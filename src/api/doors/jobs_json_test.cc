@@ -257,6 +257,14 @@ TEST(JobIds, HaveOneSpelling) {
   }
 }
 
+TEST(JobStates, AreSpeltAsTheModelSpellsThem) {
+  for (int i = 1; i < static_cast<int>(kJobStateCount); ++i) {
+    const auto state = static_cast<JobState>(i);
+    EXPECT_EQ(parse_job_state(to_string(state)), state);
+  }
+  EXPECT_FALSE(parse_job_state("Pending"));
+}
+
 TEST(Durations, HaveUnits) {
   EXPECT_EQ(parse_duration("30s"), seconds(30));
   EXPECT_EQ(parse_duration("5"), seconds(5));

@@ -101,15 +101,6 @@ class Query {
   std::optional<ApiError> problem_;
 };
 
-std::optional<JobState> parse_state(std::string_view text) {
-  for (const JobState state :
-       {JobState::kPending, JobState::kScheduled, JobState::kRunning, JobState::kCompleted, JobState::kFailed,
-        JobState::kCancelled, JobState::kPreempted}) {
-    if (to_string(state) == text) return state;
-  }
-  return std::nullopt;
-}
-
 /// Sends what `to_json` makes of a good answer.
 template <typename T>
 Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), int status = 200) {
@@ -204,7 +195,7 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
   Query query(request.query);
   JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
   if (const auto state = query.text("state")) {
-    filter.state = parse_state(*state);
+    filter.state = parse_job_state(*state);
     if (!filter.state) {
       query.fail("state", "must be pending, scheduled, running, completed, failed, cancelled or preempted");
     }

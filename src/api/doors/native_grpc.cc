@@ -1,0 +1,399 @@
+#include "api/doors/native_grpc.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "api/doors/names.h"
+#include "api/doors/native_views.h"
+#include "api/grpc_call.h"
+#include "base/limits.h"
+#include "gpusched/v1/scheduler.grpc.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+constexpr int32_t kPageDefault = 50;
+constexpr int32_t kPageMax = 1'000;
+constexpr Duration kLogWait = seconds(10);
+
+ApiError no_such_job(const std::string& text) {
+  return {ErrorKind::kJobNotFound, "no such job: " + text.substr(0, 64) + "; ids look like job-12", "job_id"};
+}
+
+/// A stream that is over before it began.
+template <typename Message>
+grpc::ServerWriteReactor<Message>* refused(GrpcFinisher& finisher, CallbackServerContext* context,
+                                           const ApiError& error) {
+  const auto writer = GrpcWriter<Message>::make(finisher, context, nullptr);
+  writer->fail(error);
+  return writer.get();
+}
+
+/// Reads an attempt's output piece by piece into a stream.
+class LogStream : public std::enable_shared_from_this<LogStream> {
+ public:
+  LogStream(Backend& backend, CallbackServerContext* context, LogRequest request, bool follow)
+      : backend_(backend), context_(context), request_(std::move(request)), follow_(follow) {
+    request_.wait = follow ? kLogWait : Duration{};
+  }
+
+  grpc::ServerWriteReactor<v1::JobLogChunk>* begin(GrpcFinisher& finisher) {
+    writer_ = GrpcWriter<v1::JobLogChunk>::make(finisher, context_,
+                                                [self = shared_from_this()] { self->gone_ = true; });
+    auto* const reactor = writer_.get();
+    read();
+    return reactor;
+  }
+
+ private:
+  void read() {
+    if (gone_) return;
+    backend_.read_log(request_, [self = shared_from_this()](Answer<LogPiece> piece) {
+      if (self->gone_) return;
+      if (!piece) return self->writer_->fail(piece.error());
+      self->send(std::move(*piece));
+    });
+  }
+
+  void send(LogPiece piece) {
+    request_.attempt = piece.attempt;
+    request_.offset = piece.offset + static_cast<int64_t>(piece.data.size());
+    const bool over = piece.at_end || (!follow_ && piece.data.empty());
+    if (piece.data.empty()) return over ? writer_->end() : read();
+    v1::JobLogChunk chunk;
+    chunk.set_offset(piece.offset);
+    chunk.set_data(std::move(piece.data));
+    writer_->write(std::move(chunk), [self = shared_from_this(), over](bool alive) {
+      if (!alive) return;
+      if (over) return self->writer_->end();
+      self->read();
+    });
+  }
+
+  Backend& backend_;
+  CallbackServerContext* context_;
+  LogRequest request_;
+  const bool follow_;
+  std::atomic<bool> gone_{false};
+  std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer_;
+};
+
+/// The answers of several cancels, in their order.
+struct CancelBatch {
+  GrpcCall call;
+  std::atomic<int> left;
+  void done() {
+    if (left.fetch_sub(1) == 1) call.finish();
+  }
+};
+
+class NativeService final : public v1::Scheduler::CallbackService {
+ public:
+  NativeService(Backend& backend, GrpcFinisher& finisher, std::string token)
+      : backend_(backend), finisher_(finisher), token_(std::move(token)) {}
+
+  ServerUnaryReactor* SubmitJobs(CallbackServerContext* context, const v1::SubmitJobsRequest* request,
+                                 v1::SubmitJobsResponse* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
+      if (!parsed) return call.fail(parsed.error());
+      backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
+        if (!answer) return call.fail(answer.error());
+        for (uint64_t i = 0; i < answer->job_count; ++i) {
+          response->add_job_ids(job_name(JobId{answer->first_job.value + i}));
+        }
+        call.finish_at_flush();
+      });
+    });
+  }
+
+  ServerUnaryReactor* CancelJobs(CallbackServerContext* context, const v1::CancelJobsRequest* request,
+                                 v1::CancelJobsResponse* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      const int count = request->job_ids_size();
+      if (count > static_cast<int>(limits::kBatchJobsMax)) {
+        return call.fail({ErrorKind::kInvalidArgument,
+                          "job_ids has more than 1000 entries; send several batches", "job_ids"});
+      }
+      for (const std::string& id : request->job_ids()) response->add_results()->set_job_id(id);
+      const auto batch = std::make_shared<CancelBatch>(call, count + 1);
+      for (int i = 0; i < count; ++i) {
+        v1::CancelJobsResponse::Result* result = response->mutable_results(i);
+        const auto note = [result](const ApiError& error) {
+          result->set_code(std::string(row_of(error.kind).code));
+          result->set_message(error.message);
+        };
+        const auto job = parse_job_id(request->job_ids(i));
+        if (!job) {
+          note(no_such_job(request->job_ids(i)));
+          batch->done();
+          continue;
+        }
+        backend_.cancel(*job, request->tenant_id(), [batch, note](Answer<Unit> answer) {
+          if (!answer) note(answer.error());
+          batch->done();
+        });
+      }
+      batch->done();
+    });
+  }
+
+  ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                             v1::Job* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      const auto job = parse_job_id(request->job_id());
+      if (!job) return call.fail(no_such_job(request->job_id()));
+      backend_.get_job(*job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+    });
+  }
+
+  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,
+                               v1::ListJobsResponse* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      JobFilter filter{.tenant = request->tenant_id()};
+      if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
+        if (!v1::JobState_IsValid(request->state())) {
+          return call.fail({ErrorKind::kInvalidArgument, "state is none that exists", "state"});
+        }
+        filter.state = static_cast<JobState>(request->state());
+      }
+      if (request->page_size() < 0) {
+        return call.fail({ErrorKind::kInvalidArgument, "page_size must not be negative", "page_size"});
+      }
+      filter.limit = request->page_size() == 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
+      if (!request->page_token().empty()) {
+        const auto before = parse_job_id(request->page_token());
+        if (!before) {
+          return call.fail(
+              {ErrorKind::kInvalidArgument, "page_token is none that was given out", "page_token"});
+        }
+        filter.before = *before;
+      }
+      const auto limit = static_cast<std::size_t>(filter.limit);
+      backend_.list_jobs(std::move(filter), [call, response, limit](Answer<JobPage> page) {
+        if (!page) return call.fail(page.error());
+        for (const JobView& job : page->jobs) write_job(job, *response->add_jobs());
+        response->set_total(page->total);
+        if (page->jobs.size() == limit) response->set_next_page_token(job_name(page->jobs.back().id));
+        call.finish();
+      });
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context,
+                                              const v1::GetJobRequest* request) override {
+    if (const auto error = check_bearer(*context, token_))
+      return refused<v1::Job>(finisher_, context, *error);
+    const auto job = parse_job_id(request->job_id());
+    if (!job) return refused<v1::Job>(finisher_, context, no_such_job(request->job_id()));
+    const auto watch = std::make_shared<std::shared_ptr<void>>();
+    const auto mutex = std::make_shared<std::mutex>();
+    const auto gone = std::make_shared<bool>(false);
+    const auto writer = GrpcWriter<v1::Job>::make(finisher_, context, [watch, mutex, gone] {
+      std::shared_ptr<void> ended;
+      const std::lock_guard lock(*mutex);
+      *gone = true;
+      ended.swap(*watch);
+    });
+    auto token = backend_.watch_job(*job, request->tenant_id(), [writer](Answer<JobView> answer) {
+      if (!answer) return writer->fail(answer.error());
+      v1::Job message;
+      write_job(*answer, message);
+      writer->write(std::move(message));
+      if (is_final(answer->state)) writer->end();
+    });
+    const std::lock_guard lock(*mutex);
+    if (!*gone) *watch = std::move(token);
+    return writer.get();
+  }
+
+  ServerUnaryReactor* ExplainJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                                 v1::Explanation* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      const auto job = parse_job_id(request->job_id());
+      if (!job) return call.fail(no_such_job(request->job_id()));
+      backend_.explain_job(*job, request->tenant_id(), [call, response](Answer<ExplainView> answer) {
+        if (!answer) return call.fail(answer.error());
+        response->set_job_id(job_name(answer->id));
+        response->set_state(static_cast<v1::JobState>(answer->state));
+        response->set_reason(answer->reason);
+        response->set_message(answer->message);
+        for (const std::string& event : answer->lifted_by) response->add_lifted_by(event);
+        response->set_queue_position(answer->queue_position);
+        call.finish();
+      });
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::JobLogChunk>* ReadLog(CallbackServerContext* context,
+                                                     const v1::ReadJobLogRequest* request) override {
+    using Chunk = v1::JobLogChunk;
+    if (const auto error = check_bearer(*context, token_)) return refused<Chunk>(finisher_, context, *error);
+    const auto job = parse_job_id(request->job_id());
+    if (!job) return refused<Chunk>(finisher_, context, no_such_job(request->job_id()));
+    if (request->offset() < 0) {
+      return refused<Chunk>(finisher_, context,
+                            {ErrorKind::kInvalidArgument, "offset must not be negative", "offset"});
+    }
+    LogRequest wanted{.job = *job,
+                      .tenant = request->tenant_id(),
+                      .attempt = request->attempt(),
+                      .from_stderr = request->stderr(),
+                      .offset = request->offset()};
+    return std::make_shared<LogStream>(backend_, context, std::move(wanted), request->follow())
+        ->begin(finisher_);
+  }
+
+  ServerUnaryReactor* CreateTenant(CallbackServerContext* context, const v1::Tenant* request,
+                                   v1::Tenant* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      Answer<TenantRequest> parsed = read_tenant(*request, true);
+      if (!parsed) return call.fail(parsed.error());
+      backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
+    });
+  }
+
+  ServerUnaryReactor* UpdateTenant(CallbackServerContext* context, const v1::UpdateTenantRequest* request,
+                                   v1::Tenant* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
+      if (!parsed) return call.fail(parsed.error());
+      static constexpr std::array<std::string_view, 5> kLimits = {
+          "max_gpus", "max_gpu_memory_mb", "max_cpu_cores", "max_memory_mb", "max_concurrent_jobs"};
+      for (const std::string& name : request->unlimited()) {
+        if (std::find(kLimits.begin(), kLimits.end(), name) == kLimits.end()) {
+          return call.fail(
+              {ErrorKind::kInvalidArgument, "unlimited names no limit: " + name.substr(0, 64), "unlimited"});
+        }
+        parsed->unlimited.push_back(name);
+      }
+      backend_.update_tenant(request->tenant().tenant_id(), std::move(*parsed),
+                             answer_with<TenantView>(call, response, write_tenant));
+    });
+  }
+
+  ServerUnaryReactor* DeleteTenant(CallbackServerContext* context, const v1::TenantRequest* request,
+                                   v1::DeleteTenantResponse*) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.delete_tenant(request->tenant_id(), [call](Answer<Unit> answer) {
+        if (!answer) return call.fail(answer.error());
+        call.finish();
+      });
+    });
+  }
+
+  ServerUnaryReactor* GetTenant(CallbackServerContext* context, const v1::TenantRequest* request,
+                                v1::Tenant* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.get_tenant(request->tenant_id(), answer_with<TenantView>(call, response, write_tenant));
+    });
+  }
+
+  ServerUnaryReactor* ListTenants(CallbackServerContext* context, const v1::ListTenantsRequest* request,
+                                  v1::ListTenantsResponse* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      const int32_t size =
+          request->page_size() <= 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
+      const auto after = parse_count(request->page_token().empty() ? "0" : request->page_token(), INT64_MAX);
+      if (!after) {
+        return call.fail(
+            {ErrorKind::kInvalidArgument, "page_token is none that was given out", "page_token"});
+      }
+      backend_.list_tenants([call, response, size, after](Answer<std::vector<TenantView>> answer) {
+        if (!answer) return call.fail(answer.error());
+        response->set_total(static_cast<int64_t>(answer->size()));
+        for (const TenantView& tenant : *answer) {  // In the order of their ids.
+          if (tenant.id.value <= static_cast<uint64_t>(*after)) continue;
+          if (response->tenants_size() == size) {
+            response->set_next_page_token(response->tenants(size - 1).tenant_id() == "default"
+                                              ? "1"
+                                              : response->tenants(size - 1).tenant_id().substr(7));
+            break;
+          }
+          write_tenant(tenant, *response->add_tenants());
+        }
+        call.finish();
+      });
+    });
+  }
+
+  ServerUnaryReactor* ListNodes(CallbackServerContext* context, const v1::ListNodesRequest*,
+                                v1::ListNodesResponse* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.list_nodes([call, response](Answer<std::vector<NodeView>> answer) {
+        if (!answer) return call.fail(answer.error());
+        for (const NodeView& node : *answer) write_node(node, *response->add_nodes());
+        call.finish();
+      });
+    });
+  }
+
+  ServerUnaryReactor* ConfirmNodeDead(CallbackServerContext* context, const v1::NodeRequest* request,
+                                      v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* SetDeviceCondition(CallbackServerContext* context,
+                                         const v1::SetDeviceConditionRequest* request,
+                                         v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      DeviceCondition condition = DeviceCondition::kOk;
+      if (request->condition() == v1::DEVICE_CONDITION_UNHEALTHY) {
+        condition = DeviceCondition::kUnhealthy;
+      } else if (request->condition() != v1::DEVICE_CONDITION_OK) {
+        return call.fail({ErrorKind::kInvalidArgument, "condition must be OK or UNHEALTHY", "condition"});
+      }
+      backend_.set_condition(request->node_name(), request->index(), condition, request->detail(),
+                             answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* GetCluster(CallbackServerContext* context, const v1::GetClusterRequest*,
+                                 v1::Cluster* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.get_cluster(answer_with<ClusterView>(call, response, write_cluster));
+    });
+  }
+
+ private:
+  /// Makes the call and lets it do its work when its token is right.
+  template <typename Work>
+  ServerUnaryReactor* guarded(CallbackServerContext* context, Work&& work) {
+    const GrpcCall call(finisher_, context);
+    if (const auto error = check_bearer(*context, token_)) {
+      call.fail(*error);
+    } else {
+      work(call);
+    }
+    return call.reactor();
+  }
+
+  /// Writes a good answer into the response.
+  template <typename View, typename Message>
+  static Done<View> answer_with(const GrpcCall& call, Message* response,
+                                void (*write)(const View&, Message&)) {
+    return [call, response, write](Answer<View> answer) {
+      if (!answer) return call.fail(answer.error());
+      write(*answer, *response);
+      call.finish();
+    };
+  }
+
+  Backend& backend_;
+  GrpcFinisher& finisher_;
+  const std::string token_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcFinisher& finisher,
+                                                   std::string token) {
+  return std::make_unique<NativeService>(backend, finisher, std::move(token));
+}
+
+}  // namespace gpusched::api

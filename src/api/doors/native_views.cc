@@ -1,0 +1,260 @@
+#include "api/doors/native_views.h"
+
+#include <array>
+#include <cmath>
+
+#include "api/doors/names.h"
+#include "base/limits.h"
+
+namespace gpusched::api {
+namespace {
+
+std::optional<std::string> given(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
+StringMap to_map(const google::protobuf::Map<std::string, std::string>& map) {
+  return {map.begin(), map.end()};
+}
+
+ApiError invalid(std::string_view field, std::string message) {
+  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
+}
+
+bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
+
+/// Protocol Buffers carry NUL characters where a process cannot.
+std::optional<ApiError> check_nul(const v1::JobSpec& spec) {
+  const auto refused = [](std::string_view field) {
+    return invalid(field, std::string(field) + " must not contain a NUL character");
+  };
+  for (const std::string& word : spec.command()) {
+    if (has_nul(word)) return refused("command");
+  }
+  for (const std::string& word : spec.args()) {
+    if (has_nul(word)) return refused("args");
+  }
+  for (const auto& [name, value] : spec.environment()) {
+    if (has_nul(name) || has_nul(value)) return refused("environment");
+  }
+  for (const auto& [name, value] : spec.labels()) {
+    if (has_nul(name) || has_nul(value)) return refused("labels");
+  }
+  if (has_nul(spec.name())) return refused("name");
+  if (has_nul(spec.script())) return refused("script");
+  if (has_nul(spec.image())) return refused("image");
+  if (has_nul(spec.working_directory())) return refused("working_directory");
+  return std::nullopt;
+}
+
+}  // namespace
+
+void write_time(Time time, google::protobuf::Timestamp& out) {
+  out.set_seconds(time.ns / 1'000'000'000);
+  out.set_nanos(static_cast<int32_t>(time.ns % 1'000'000'000));
+}
+
+Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possible) {
+  const v1::JobSpec& spec = message.spec();
+  const v1::Resources& resources = message.resources();
+  if (auto problem = check_nul(spec)) return std::move(*problem);
+  JobFields fields{.name = given(spec.name()),
+                   .script = given(spec.script()),
+                   .image = given(spec.image()),
+                   .working_directory = given(spec.working_directory()),
+                   .gpu_model = given(resources.gpu_model()),
+                   .gpu_count = resources.gpu_count(),
+                   .gpu_memory_mb = resources.gpu_memory_mb(),
+                   .memory_mb = resources.memory_mb(),
+                   .retries = message.retry().exit_code_retries(),
+                   .gang_scheduling = spec.gang_scheduling(),
+                   .checkpoint_enabled = spec.checkpoint_enabled(),
+                   .require_feasible = message.require_feasible(),
+                   .submitter = spec.submitter()};
+  if (spec.command_size() > 0) fields.command.emplace(spec.command().begin(), spec.command().end());
+  if (spec.args_size() > 0) fields.args.emplace(spec.args().begin(), spec.args().end());
+  if (!spec.environment().empty()) fields.environment = to_map(spec.environment());
+  if (!spec.labels().empty()) fields.labels = to_map(spec.labels());
+  if (message.has_priority()) fields.priority = message.priority();
+  if (resources.has_cpu_milli()) fields.cpu_cores = static_cast<double>(resources.cpu_milli()) / 1'000.0;
+
+  const v1::RetryPolicy& retry = message.retry();
+  if (message.max_runtime_ms() < 0 || message.max_runtime_ms() > limits::kRuntimeMax.ms()) {
+    return invalid("max_runtime_ms",
+                   "max_runtime_ms must be from 0 to " + std::to_string(limits::kRuntimeMax.ms()));
+  }
+  if (retry.system_retries() < -1 || retry.system_retries() > limits::kRetriesMax) {
+    return invalid("retry.system_retries",
+                   "retry.system_retries must be from -1 to " + std::to_string(limits::kRetriesMax));
+  }
+  if (retry.kill_after_lost_contact_ms() < 0 ||
+      retry.kill_after_lost_contact_ms() > limits::kRuntimeMax.ms()) {
+    return invalid("retry.kill_after_lost_contact_ms",
+                   "retry.kill_after_lost_contact_ms must not be negative, nor longer "
+                   "than a year");
+  }
+  Answer<JobRequest> job = check_job(std::move(fields), containers_possible);
+  if (!job) return job;
+  job->max_runtime = milliseconds(message.max_runtime_ms());
+  job->system_retries = retry.system_retries();
+  job->overlap_allowed = retry.overlap_allowed();
+  job->kill_after_lost_contact = milliseconds(retry.kill_after_lost_contact_ms());
+  return job;
+}
+
+Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool containers_possible) {
+  if (message.jobs_size() == 0) return invalid("jobs", "jobs is empty; send at least one job");
+  if (message.jobs_size() > static_cast<int>(limits::kBatchJobsMax)) {
+    return invalid("jobs", "jobs has more than " + std::to_string(limits::kBatchJobsMax) +
+                               " entries; send several batches");
+  }
+  if (message.tenant_id().size() > limits::kNameBytesMax)
+    return invalid("tenant_id", "tenant_id is too long");
+  if (auto problem = check_request_key(message.request_key(), "request_key")) return std::move(*problem);
+  SubmitRequest request{.tenant = message.tenant_id(), .request_key = message.request_key()};
+  request.jobs.reserve(static_cast<std::size_t>(message.jobs_size()));
+  for (int i = 0; i < message.jobs_size(); ++i) {
+    Answer<JobRequest> job = read_job(message.jobs(i), containers_possible);
+    if (!job) {
+      ApiError error = job.error();
+      const std::string place = "jobs[" + std::to_string(i) + "]";
+      error.message = place + ": " + error.message;
+      error.field = error.field.empty() ? place : place + "." + error.field;
+      return error;
+    }
+    request.jobs.push_back(std::move(*job));
+  }
+  return request;
+}
+
+Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
+  TenantRequest request{.name = given(message.name()),
+                        .email = given(message.email()),
+                        .organization = given(message.organization()),
+                        .parent = message.parent_id(),
+                        .request_key = message.request_key()};
+  if (creating && !request.name) return invalid("name", "name is missing; a tenant needs one");
+  if (auto problem = check_request_key(message.request_key(), "request_key")) return std::move(*problem);
+  if (message.has_max_gpus()) request.limits.gpus = message.max_gpus();
+  if (message.has_max_gpu_memory_mb()) request.limits.gpu_memory_mb = message.max_gpu_memory_mb();
+  if (message.has_max_cpu_cores()) request.limits.cpu_cores = message.max_cpu_cores();
+  if (message.has_max_memory_mb()) request.limits.memory_mb = message.max_memory_mb();
+  if (message.has_max_concurrent_jobs()) request.limits.concurrent_jobs = message.max_concurrent_jobs();
+  if (message.priority_tier() < 0 || message.priority_tier() > limits::kPriorityMax) {
+    return invalid("priority_tier",
+                   "priority_tier must be from 0 to " + std::to_string(limits::kPriorityMax));
+  }
+  if (message.priority_tier() != 0) request.priority_tier = message.priority_tier();
+  if (message.fair_share_weight() != 0) {
+    if (!(message.fair_share_weight() >= 0.001 && message.fair_share_weight() <= 1e6)) {
+      return invalid("fair_share_weight", "fair_share_weight must be from 0.001 to 1000000");
+    }
+    request.weight_milli = std::llround(message.fair_share_weight() * 1'000.0);
+  }
+  if (creating || message.allow_preemption()) request.allow_preemption = message.allow_preemption();
+  if (creating || message.can_preempt_others()) request.can_preempt_others = message.can_preempt_others();
+  if (auto problem = check_tenant(request)) return std::move(*problem);
+  return request;
+}
+
+void write_job(const JobView& job, v1::Job& out) {
+  out.set_job_id(job_name(job.id));
+  out.set_tenant_id(tenant_name(job.tenant));
+  if (!out.mutable_spec()->ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) {
+    out.clear_spec();
+  }
+  v1::Resources& resources = *out.mutable_resources();
+  resources.set_gpu_count(job.gpu_count);
+  resources.set_gpu_memory_mb(job.gpu_memory_mb);
+  resources.set_gpu_model(job.gpu_model);
+  resources.set_cpu_milli(static_cast<int32_t>(job.cpu_milli));
+  resources.set_memory_mb(job.memory_mb);
+  out.set_state(static_cast<v1::JobState>(job.state));
+  out.set_reason(job.wait_code.empty() ? std::string(to_string(job.reason)) : job.wait_code);
+  out.set_message(job.message);
+  out.set_priority(job.priority);
+  out.set_max_runtime_ms(job.max_runtime.ms());
+  out.mutable_retry()->set_exit_code_retries(job.exit_code_retries);
+  out.mutable_retry()->set_system_retries(job.system_retries);
+  if (job.submitted_at.valid()) write_time(job.submitted_at, *out.mutable_submitted_at());
+  if (job.scheduled_at.valid()) write_time(job.scheduled_at, *out.mutable_scheduled_at());
+  if (job.started_at.valid()) write_time(job.started_at, *out.mutable_started_at());
+  if (job.completed_at.valid()) write_time(job.completed_at, *out.mutable_completed_at());
+  if (job.exit_code) out.set_exit_code(*job.exit_code);
+  out.set_signal(job.signal);
+  out.set_attempts(job.attempts);
+  out.set_node_name(job.node_name);
+  for (const std::string& gpu : job.gpus) out.add_allocated_gpus(gpu);
+  out.set_queue_position(job.queue_position);
+}
+
+void write_tenant(const TenantView& tenant, v1::Tenant& out) {
+  out.set_tenant_id(tenant_name(tenant.id));
+  out.set_name(tenant.name);
+  out.set_email(tenant.email);
+  out.set_organization(tenant.organization);
+  if (tenant.limits.gpus) out.set_max_gpus(*tenant.limits.gpus);
+  if (tenant.limits.gpu_memory_mb) out.set_max_gpu_memory_mb(*tenant.limits.gpu_memory_mb);
+  if (tenant.limits.cpu_cores) out.set_max_cpu_cores(*tenant.limits.cpu_cores);
+  if (tenant.limits.memory_mb) out.set_max_memory_mb(*tenant.limits.memory_mb);
+  if (tenant.limits.concurrent_jobs) out.set_max_concurrent_jobs(*tenant.limits.concurrent_jobs);
+  out.set_priority_tier(tenant.priority_tier);
+  out.set_fair_share_weight(static_cast<double>(tenant.weight_milli) / 1'000.0);
+  out.set_allow_preemption(tenant.allow_preemption);
+  out.set_can_preempt_others(tenant.can_preempt_others);
+  if (tenant.parent.valid()) out.set_parent_id(tenant_name(tenant.parent));
+  out.set_current_gpus(tenant.current_gpus);
+  out.set_current_gpu_memory_mb(tenant.current_gpu_memory_mb);
+  out.set_current_cpu_milli(tenant.current_cpu_milli);
+  out.set_current_memory_mb(tenant.current_memory_mb);
+  out.set_current_jobs(tenant.running_jobs);
+  out.set_waiting_jobs(tenant.waiting_jobs);
+  out.set_total_gpu_hours(static_cast<double>(tenant.gpu_milliseconds) / 3'600'000.0);
+  out.set_total_jobs(tenant.total_jobs);
+  out.set_successful_jobs(tenant.successful_jobs);
+  out.set_failed_jobs(tenant.failed_jobs);
+  if (tenant.created_at.valid()) write_time(tenant.created_at, *out.mutable_created_at());
+  if (tenant.updated_at.valid()) write_time(tenant.updated_at, *out.mutable_updated_at());
+}
+
+void write_node(const NodeView& node, v1::Node& out) {
+  out.set_node_id("node-" + std::to_string(node.id.value));
+  out.set_name(node.name);
+  out.set_state(std::string(to_string(node.state)));
+  out.set_cpu_milli(node.cpu_milli);
+  out.set_cpu_milli_free(node.cpu_milli_free);
+  out.set_memory_mb(node.memory_mb);
+  out.set_memory_mb_free(node.memory_mb_free);
+  out.set_attempts(node.attempts);
+  out.set_cpu_utilization(node.cpu_utilization);
+  out.set_memory_utilization(node.memory_utilization);
+  out.set_version(node.version);
+  for (const DeviceView& device : node.devices) {
+    v1::NodeDevice& shown = *out.add_devices();
+    shown.set_id(gpu_name(node.name, device.index));
+    shown.set_uuid(device.uuid);
+    shown.set_model(device.model);
+    shown.set_memory_mb(device.memory_mb);
+    shown.set_state(device.state);
+    shown.set_condition(device.condition);
+    shown.set_detail(device.detail);
+    if (device.held_by.valid()) shown.set_held_by(job_name(device.held_by));
+    shown.set_utilization_percent(device.utilization_percent);
+    shown.set_memory_used_mb(device.memory_used_mb);
+    shown.set_temperature_celsius(device.temperature_celsius);
+  }
+}
+
+void write_cluster(const ClusterView& cluster, v1::Cluster& out) {
+  out.set_total_nodes(cluster.total_nodes);
+  out.set_online_nodes(cluster.online_nodes);
+  out.set_total_gpus(cluster.total_gpus);
+  out.set_available_gpus(cluster.available_gpus);
+  out.set_total_jobs(cluster.total_jobs);
+  out.set_running_jobs(cluster.running_jobs);
+  out.set_pending_jobs(cluster.pending_jobs);
+  out.set_sequence(cluster.sequence);
+  out.set_average_gpu_utilization(cluster.average_gpu_utilization);
+}
+
+}  // namespace gpusched::api

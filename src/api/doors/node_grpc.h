@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "host/host.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace gpusched::api {
+
+class GrpcFinisher;
+
+struct NodeServiceOptions {
+  std::string token;            ///< Always there: agents may ask for a proof of it.
+  bool token_required = false;  ///< Agents must prove that they know it.
+};
+
+/// gpusched.v1.NodeProtocol: checks who an agent is and hands its stream to the host's node hub.
+class NodeService {
+ public:
+  NodeService(Host& host, GrpcFinisher& finisher, NodeServiceOptions options);
+  ~NodeService();
+
+  grpc::Service* service();
+  /// Ends every stream, so that a shutdown need not wait for them.
+  void close_all();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,82 @@
+#include "api/grpc_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
+
+#include <chrono>
+
+#include "api/doors/jobs_grpc.h"
+#include "api/doors/native_grpc.h"
+#include "api/doors/node_grpc.h"
+#include "api/grpc_call.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr int kMessageBytesMax = 32 << 20;  // A thousand jobs of ordinary size.
+constexpr int kHeaderBytesMax = 16 << 10;
+constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
+
+/// IPv6 addresses stand in brackets.
+std::string endpoint_of(const std::string& address, uint16_t port) {
+  const bool bare_six = address.find(':') != std::string::npos && !address.starts_with('[');
+  return (bare_six ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
+      : options(server_options),
+        native(make_native_service(backend, finisher, options.token_required ? options.token : "")),
+        jobs(make_jobs_service(backend, finisher, options.token_required ? options.token : "")),
+        nodes(host, finisher, {.token = options.token, .token_required = options.token_required}) {}
+
+  const GrpcServerOptions options;
+  GrpcFinisher finisher;  // Before the services: they use it.
+  std::unique_ptr<grpc::Service> native, jobs;
+  NodeService nodes;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  bool down = false;
+};
+
+GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host)
+    : impl_(std::make_unique<Impl>(options, backend, host)) {}
+GrpcServer::~GrpcServer() { shutdown(); }
+
+Result<Unit> GrpcServer::start() {
+  Impl* const impl = impl_.get();
+  const std::string where = endpoint_of(impl->options.address, impl->options.port);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &impl->port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Else a second scheduler would share the port.
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  // An agent that was cut off without a word is noticed, and so are its orders that go nowhere.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.RegisterService(impl->native.get());
+  builder.RegisterService(impl->jobs.get());
+  builder.RegisterService(impl->nodes.service());
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr || impl->port == 0) return Error{ErrorCode::kIo, "cannot listen on " + where};
+  return Unit{};
+}
+
+uint16_t GrpcServer::port() const { return static_cast<uint16_t>(impl_->port); }
+void GrpcServer::flush() { impl_->finisher.flush(); }
+
+void GrpcServer::shutdown() {
+  if (impl_->down || impl_->server == nullptr) return;
+  impl_->down = true;
+  impl_->nodes.close_all();
+  impl_->server->Shutdown(std::chrono::system_clock::now() +
+                          std::chrono::nanoseconds(impl_->options.shutdown_wait.ns));
+  impl_->finisher.stop();
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "api/backend.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+struct GrpcServerOptions {
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;            ///< 0: any free one.
+  std::string token;            ///< The shared one.
+  bool token_required = false;  ///< On every call; of agents, a proof.
+  Duration shutdown_wait = seconds(5);
+};
+
+/// The gRPC port with its three services: the native API, the jobs door, the node protocol.
+class GrpcServer {
+ public:
+  GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
+  ~GrpcServer();
+
+  /// Begins to serve. Once. kIo when the address cannot be listened on.
+  Result<Unit> start();
+
+  uint16_t port() const;
+  /// Sends the answers that wait for their group. Any thread.
+  void flush();
+  /// Ends agents' streams, lets calls finish for a while, and returns when all is closed. Again: does
+  /// nothing.
+  void shutdown();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpusched::api

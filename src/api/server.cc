@@ -1,0 +1,141 @@
+#include "api/server.h"
+
+#include <mutex>
+#include <thread>
+
+#include "api/doors/jobs_rest.h"
+#include "api/grpc_server.h"
+#include "api/host_backend.h"
+#include "api/http_server.h"
+#include "api/metrics_text.h"
+#include "api/rest_gate.h"
+#include "api/token.h"
+
+namespace gpusched::api {
+
+namespace {
+
+/// Who has answers that wait for the end of a group. The host may call it for as long as the host lives.
+class Waiting {
+ public:
+  void set(HttpServer* http, GrpcServer* grpc) {
+    const std::lock_guard lock(mutex_);
+    http_ = http;
+    grpc_ = grpc;
+  }
+  void flush() {
+    const std::lock_guard lock(mutex_);
+    if (http_ != nullptr) http_->flush();
+    if (grpc_ != nullptr) grpc_->flush();
+  }
+
+ private:
+  std::mutex mutex_;
+  HttpServer* http_ = nullptr;
+  GrpcServer* grpc_ = nullptr;
+};
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const ServerOptions& server_options, Host& host)
+      : options(server_options),
+        token_required(!is_loopback(options.address)),
+        backend(host, {.default_priority = options.default_priority}),
+        rest(backend, options.version),
+        gate({.token_required = token_required,
+              .token = options.token,
+              .cors_enabled = options.cors_enabled,
+              .cors_origins = options.cors_origins,
+              .rate_limit_rps = options.rate_limit_rps},
+             [this](HttpRequest&& request, const RestCallPtr& call) {
+               rest.handle(std::move(request), call);
+             }),
+        metrics_gate(
+            {.token_required = token_required, .token = options.token},
+            [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }) {}
+
+  void serve_metrics(const HttpRequest& request, const RestCallPtr& call) {
+    if (request.path != options.metrics_path) {
+      return call->fail({ErrorKind::kNotFound, "no such path; metrics are at " + options.metrics_path});
+    }
+    if (request.method != HttpMethod::kGet && request.method != HttpMethod::kHead) {
+      return call->fail({ErrorKind::kMethodNotAllowed, "metrics are read by GET"});
+    }
+    backend.get_metrics([this, call](Answer<MetricsView> answer) {
+      if (!answer) return call->fail(answer.error());
+      call->send(
+          {.body = metrics_text(*answer, options.metrics_namespace), .content_type = kMetricsContentType});
+    });
+  }
+
+  Result<Unit> start(Host& host) {
+    std::vector<HttpListener> listeners;
+    listeners.push_back({.address = options.address, .port = options.http_port, .handler = through(gate)});
+    if (options.metrics_enabled) {
+      listeners.push_back(
+          {.address = options.address, .port = options.metrics_port, .handler = through(metrics_gate)});
+    }
+    grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
+                                                          .port = options.grpc_port,
+                                                          .token = options.token,
+                                                          .token_required = token_required},
+                                        backend, host);
+    waiting->set(nullptr, grpc.get());
+    backend.on_group_done([to = waiting] { to->flush(); });
+    auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
+      rest.attach(server);
+      waiting->set(&server, grpc.get());
+    });
+    if (!http_started) return http_started.error();
+    http = std::move(*http_started);
+    return grpc->start();
+  }
+
+  static HttpHandler through(RestGate& gate) {
+    return [&gate](HttpRequest&& request, HttpReply reply) {
+      gate.handle(std::move(request), std::move(reply));
+    };
+  }
+
+  const ServerOptions options;
+  const bool token_required;
+  HostBackend backend;
+  JobsRest rest;
+  RestGate gate;
+  RestGate metrics_gate;
+  std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
+  std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<HttpServer> http;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() { shutdown(); }
+
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host& host) {
+  if (!is_loopback(options.address) && options.token.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "listening on " + options.address + " needs the shared token; without one use 127.0.0.1",
+                 "api.address"};
+  }
+  auto impl = std::make_unique<Impl>(options, host);
+  const Result<Unit> started = impl->start(host);
+  if (!started) return started.error();
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::http_port() const { return impl_->http->ports()[0]; }
+uint16_t Server::grpc_port() const { return impl_->grpc->port(); }
+uint16_t Server::metrics_port() const { return impl_->options.metrics_enabled ? impl_->http->ports()[1] : 0; }
+
+void Server::shutdown() {
+  // Side by side: each may take its whole time.
+  std::thread grpc_down([this] {
+    if (impl_->grpc != nullptr) impl_->grpc->shutdown();
+  });
+  if (impl_->http != nullptr) impl_->http->shutdown();
+  grpc_down.join();
+  impl_->waiting->set(nullptr, nullptr);
+}
+
+}  // namespace gpusched::api

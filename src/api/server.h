@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+/// What the doors need to know. Ports: 0 picks a free one.
+struct ServerOptions {
+  std::string address = "127.0.0.1";  ///< Of all ports. Any but a loopback one needs the token on every call.
+  uint16_t http_port = 8080;
+  uint16_t grpc_port = 9090;
+  bool metrics_enabled = true;
+  uint16_t metrics_port = 9091;
+  std::string metrics_path = "/metrics";
+  std::string metrics_namespace = "gpu_scheduler";
+  bool cors_enabled = false;
+  std::vector<std::string> cors_origins;
+  double rate_limit_rps = 0;
+  int32_t default_priority = 100;
+  std::string token;  ///< The shared one; see api/token.h.
+  std::string version;
+};
+
+/// All doors of a scheduler. The end goes in this order: `shutdown`, Host::stop, then the destructors.
+class Server {
+ public:
+  /// Begins to serve. kInvalidArgument: an address that needs a token without one; kIo: a port that is taken.
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host);
+  ~Server();
+
+  uint16_t http_port() const;
+  uint16_t grpc_port() const;
+  uint16_t metrics_port() const;  ///< 0 when metrics are off.
+
+  /// Stops listening, lets what is in flight finish for at most five seconds and closes all. The host must
+  /// still run: its answers are waited for. Again: does nothing.
+  void shutdown();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpusched::api

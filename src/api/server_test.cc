@@ -1,0 +1,483 @@
+#include "api/server.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "api/token.h"
+#include "gpusched/v1/node.grpc.pb.h"
+#include "gpusched/v1/scheduler.grpc.pb.h"
+#include "scheduler/scheduler.grpc.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+/// A real host on a temporary folder behind real ports.
+class DoorsTest : public testing::Test {
+ protected:
+  explicit DoorsTest(ServerOptions options = {}) {
+    char pattern[] = "/tmp/gpusched-doors-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    HostOptions host_options{.data_dir = folder_};
+    host_options.engine.queue_size_max = 2'000;
+    auto host = Host::open(host_options);
+    EXPECT_TRUE(host.ok());
+    host_ = std::move(*host);
+    options.http_port = options.grpc_port = options.metrics_port = 0;
+    options.version = "test";
+    auto server = Server::start(options, *host_);
+    EXPECT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->grpc_port()),
+                                   grpc::InsecureChannelCredentials());
+  }
+  ~DoorsTest() override {
+    server_->shutdown();
+    host_->stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  struct Reply {
+    int status = 0;
+    std::string head, body;
+  };
+  Reply http(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "", uint16_t port = 0) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    const timeval patience{20, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port == 0 ? server_->http_port() : port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const std::string request = method + " " + target +
+                                " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + headers +
+                                "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    EXPECT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    std::string all;
+    char buffer[65'536];
+    for (ssize_t size = 0; (size = recv(socket, buffer, sizeof buffer, 0)) > 0;) {
+      all.append(buffer, static_cast<std::size_t>(size));
+    }
+    close(socket);
+    const std::size_t end = all.find("\r\n\r\n");
+    if (end == std::string::npos) return {};
+    return {.status = std::atoi(all.substr(9, 3).c_str()),
+            .head = all.substr(0, end),
+            .body = all.substr(end + 4)};
+  }
+  /// The value of a string field of flat JSON.
+  static std::string field(const std::string& json, const std::string& name) {
+    const std::size_t at = json.find("\"" + name + "\":\"");
+    if (at == std::string::npos) return "";
+    const std::size_t begin = at + name.size() + 4;
+    return json.substr(begin, json.find('"', begin) - begin);
+  }
+  std::string submit(const std::string& body = R"({"script":"true","name":"x"})") {
+    const Reply reply = http("POST", "/api/v1/jobs", body);
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    return field(reply.body, "job_id");
+  }
+
+  std::string folder_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+using RestDoor = DoorsTest;
+using GrpcDoor = DoorsTest;
+using NodeDoor = DoorsTest;
+
+std::string code_of(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("gpusched-code");
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+TEST_F(RestDoor, ASubmittedJobIsSeenExplainedAndCancelledOnce) {
+  const Reply reply = http("POST", "/api/v1/jobs", R"({"command":["sleep","5"],"name":"n","gpu_count":1})");
+  ASSERT_EQ(reply.status, 201) << reply.body;
+  EXPECT_EQ(field(reply.body, "status"), "submitted");
+  EXPECT_EQ(field(reply.body, "message"), "Job submitted successfully");
+  const std::string job = field(reply.body, "job_id");
+  const Reply status = http("GET", "/api/v1/jobs/" + job);
+  EXPECT_EQ(status.status, 200);
+  EXPECT_EQ(field(status.body, "state"), "pending");
+  EXPECT_EQ(field(status.body, "name"), "n");
+  EXPECT_NE(status.body.find(R"("command":["sleep","5"])"), std::string::npos) << status.body;
+  EXPECT_EQ(field(http("GET", "/api/v1/jobs/" + job + "/explain").body, "reason"), "no_node");
+  EXPECT_EQ(http("DELETE", "/api/v1/jobs/" + job).status, 200);
+  const Reply again = http("DELETE", "/api/v1/jobs/" + job);
+  EXPECT_EQ(again.status, 409);
+  EXPECT_EQ(field(again.body, "code"), "job_finished");
+}
+
+TEST_F(RestDoor, ARepeatedKeyGetsTheSameJobAndAnotherBodyAConflict) {
+  const std::string key = "Idempotency-Key: k1\r\n";
+  const Reply first = http("POST", "/api/v1/jobs", R"({"script":"true"})", key);
+  const Reply second = http("POST", "/api/v1/jobs", R"({"script":"true"})", key);
+  EXPECT_EQ(second.status, 201);
+  EXPECT_EQ(field(first.body, "job_id"), field(second.body, "job_id"));
+  const Reply other = http("POST", "/api/v1/jobs", R"({"script":"false"})", key);
+  EXPECT_EQ(other.status, 409);
+  EXPECT_EQ(field(other.body, "code"), "request_key_conflict");
+}
+
+TEST_F(RestDoor, AWaitEndsWithTheJob) {
+  const std::string job = submit();
+  std::thread canceller([&] { EXPECT_EQ(http("DELETE", "/api/v1/jobs/" + job).status, 200); });
+  const Reply reply = http("GET", "/api/v1/jobs/" + job + "?wait=20s");
+  canceller.join();
+  EXPECT_EQ(field(reply.body, "state"), "cancelled");
+}
+
+TEST_F(RestDoor, AWaitEndsAfterItsTime) {
+  const Reply reply = http("GET", "/api/v1/jobs/" + submit() + "?wait=50ms");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(field(reply.body, "state"), "pending");
+}
+
+TEST_F(RestDoor, AQuotaThatARequestAloneExceedsIs403) {
+  const Reply tenant = http("POST", "/api/v1/tenants", R"({"name":"small","max_gpus":4})");
+  ASSERT_EQ(tenant.status, 201) << tenant.body;
+  const std::string id = field(tenant.body, "id");
+  const Reply reply =
+      http("POST", "/api/v1/jobs", R"({"script":"true","gpu_count":8,"tenant_id":")" + id + "\"}");
+  EXPECT_EQ(reply.status, 403);
+  EXPECT_EQ(field(reply.body, "error"),
+            "quota exceeded for tenant " + id + ": GPUs requested=8, quota=4, current=0");
+  EXPECT_EQ(field(reply.body, "code"), "quota_exceeded");
+  EXPECT_EQ(field(reply.body, "field"), "gpu_count");
+}
+
+TEST_F(RestDoor, ATenantIsFoundByNameAndById) {
+  const std::string id = field(http("POST", "/api/v1/tenants", R"({"name":"team a"})").body, "id");
+  EXPECT_EQ(field(http("GET", "/api/v1/tenants/" + id).body, "name"), "team a");
+  EXPECT_EQ(field(http("GET", "/api/v1/tenants/team%20a").body, "id"), id);
+  submit(R"({"script":"true","tenant_id":"team a"})");
+  EXPECT_NE(http("GET", "/api/v1/jobs?tenant_id=" + id).body.find("\"total\":1"), std::string::npos);
+  const Reply update = http("PUT", "/api/v1/tenants/" + id, R"({"max_gpus":2,"name":"b"})");
+  EXPECT_NE(update.body.find("\"max_gpus\":2"), std::string::npos) << update.body;
+  EXPECT_EQ(http("DELETE", "/api/v1/tenants/" + id).status, 409);
+  EXPECT_EQ(http("POST", "/api/v1/tenants", R"({"name":"b"})").status, 409);
+}
+
+TEST_F(RestDoor, AFullQueueIs429WithATime) {
+  v1::SubmitJobsRequest request;
+  for (int i = 0; i < 1'000; ++i) request.add_jobs()->mutable_spec()->set_script("true");
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  for (int i = 0; i < 2; ++i) {
+    grpc::ClientContext context;
+    v1::SubmitJobsResponse response;
+    ASSERT_TRUE(stub->SubmitJobs(&context, request, &response).ok());
+  }
+  const Reply reply = http("POST", "/api/v1/jobs", R"({"script":"true"})");
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_NE(reply.head.find("Retry-After: 5"), std::string::npos) << reply.head;
+}
+
+TEST_F(RestDoor, ListsPageAndFilter) {
+  for (int i = 0; i < 5; ++i) submit();
+  const std::string last = submit(R"({"script":"true","name":"last"})");
+  http("DELETE", "/api/v1/jobs/" + last);
+  const Reply page = http("GET", "/api/v1/jobs?state=pending&limit=2&offset=1");
+  EXPECT_NE(page.body.find("\"total\":5"), std::string::npos) << page.body;
+  const Reply cancelled = http("GET", "/api/v1/jobs?state=cancelled");
+  EXPECT_NE(cancelled.body.find("\"id\":\"" + last + "\""), std::string::npos);
+  EXPECT_EQ(http("GET", "/api/v1/jobs?state=nonsense").status, 400);
+  EXPECT_EQ(http("GET", "/api/v1/jobs?limit=-1").status, 400);
+}
+
+TEST_F(RestDoor, MetricsAreServedOnTheirOwnPort) {
+  submit();
+  const Reply reply = http("GET", "/metrics", "", "", server_->metrics_port());
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_NE(reply.body.find("gpu_scheduler_jobs_total{state=\"pending\"} 1\n"), std::string::npos)
+      << reply.body;
+  EXPECT_NE(reply.body.find("gpu_scheduler_queue_size 1\n"), std::string::npos);
+  EXPECT_EQ(http("GET", "/metrics").status, 404);
+}
+
+TEST_F(RestDoor, PagesOfOtherSitesAreRefused) {
+  EXPECT_EQ(http("POST", "/api/v1/jobs", R"({"script":"true"})", "Origin: https://evil.example\r\n").status,
+            403);
+  EXPECT_EQ(http("POST", "/api/v1/jobs", R"({"script":"true"})", "Origin: http://localhost\r\n").status, 201);
+}
+
+TEST_F(GrpcDoor, ABatchIsAcceptedWhole) {
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  v1::SubmitJobsRequest request;
+  for (int i = 0; i < 3; ++i) {
+    v1::JobRequest& job = *request.add_jobs();
+    job.mutable_spec()->set_name("b" + std::to_string(i));
+    job.mutable_spec()->add_command("true");
+  }
+  grpc::ClientContext context;
+  v1::SubmitJobsResponse response;
+  const grpc::Status status = stub->SubmitJobs(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(response.job_ids_size(), 3);
+  EXPECT_EQ(field(http("GET", "/api/v1/jobs/" + response.job_ids(2)).body, "name"), "b2");
+
+  request.mutable_jobs(1)->mutable_resources()->set_gpu_count(-1);
+  grpc::ClientContext second;
+  const grpc::Status refused = stub->SubmitJobs(&second, request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code_of(second), "invalid_argument");
+  EXPECT_NE(http("GET", "/api/v1/jobs").body.find("\"total\":3"), std::string::npos);
+}
+
+TEST_F(GrpcDoor, AWatchSendsEachStateAndEnds) {
+  const std::string job = submit();
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::GetJobRequest request;
+  request.set_job_id(job);
+  const auto reader = stub->WatchJob(&context, request);
+  v1::Job seen;
+  ASSERT_TRUE(reader->Read(&seen));
+  EXPECT_EQ(seen.state(), v1::JOB_STATE_PENDING);
+  http("DELETE", "/api/v1/jobs/" + job);
+  ASSERT_TRUE(reader->Read(&seen));
+  EXPECT_EQ(seen.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_FALSE(reader->Read(&seen));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(GrpcDoor, AWatchThatTheClientCancelsEnds) {
+  const std::string job = submit();
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::GetJobRequest request;
+  request.set_job_id(job);
+  const auto reader = stub->WatchJob(&context, request);
+  v1::Job seen;
+  ASSERT_TRUE(reader->Read(&seen));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(http("DELETE", "/api/v1/jobs/" + job).status, 200);  // Nobody is told, and nobody minds.
+}
+
+TEST_F(GrpcDoor, AnUnknownJobHasItsCode) {
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  v1::GetJobRequest request;
+  request.set_job_id("job-999999");
+  v1::Job job;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub->GetJob(&context, request, &job).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(code_of(context), "job_not_found");
+  grpc::ClientContext watching;
+  const auto reader = stub->WatchJob(&watching, request);
+  EXPECT_FALSE(reader->Read(&job));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(GrpcDoor, TheJobsDoorSpeaksItsOwnContract) {
+  const auto stub = ::scheduler::SchedulerService::NewStub(channel_);
+  ::scheduler::SubmitJobRequest request;
+  request.set_name("door");
+  request.add_command("true");
+  ::scheduler::SubmitJobResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub->SubmitJob(&context, request, &response).ok());
+  EXPECT_EQ(response.status(), "submitted");
+
+  ::scheduler::GetJobStatusRequest ask;
+  ask.set_job_id(response.job_id());
+  ::scheduler::GetJobStatusResponse status;
+  grpc::ClientContext asking;
+  ASSERT_TRUE(stub->GetJobStatus(&asking, ask, &status).ok());
+  EXPECT_EQ(status.state(), "pending");
+  EXPECT_GT(status.submitted_at().seconds(), 0);
+
+  ::scheduler::CancelJobRequest cancel;
+  cancel.set_job_id(response.job_id());
+  ::scheduler::CancelJobResponse cancelled;
+  grpc::ClientContext cancelling;
+  ASSERT_TRUE(stub->CancelJob(&cancelling, cancel, &cancelled).ok());
+  EXPECT_TRUE(cancelled.success());
+  grpc::ClientContext again;
+  EXPECT_EQ(stub->CancelJob(&again, cancel, &cancelled).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+
+  request.set_script("true");
+  grpc::ClientContext both;
+  EXPECT_EQ(stub->SubmitJob(&both, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  ::scheduler::GetClusterStatusResponse cluster;
+  grpc::ClientContext looking;
+  ASSERT_TRUE(stub->GetClusterStatus(&looking, {}, &cluster).ok());
+  EXPECT_EQ(cluster.total_nodes(), 0);
+}
+
+v1::AgentMessage hello(const std::string& nonce) {
+  v1::AgentMessage message;
+  message.mutable_hello()->set_node_name("n1");
+  message.mutable_hello()->set_nonce(nonce);
+  return message;
+}
+
+v1::AgentMessage registration() {
+  v1::AgentMessage message;
+  v1::Register& body = *message.mutable_register_();
+  body.set_node_name("n1");
+  body.set_instance("i1");
+  body.set_boot_id("b1");
+  body.set_cpu_milli(8'000);
+  body.set_memory_mb(1'000);
+  v1::Device& device = *body.add_devices();
+  device.set_uuid("GPU-1");
+  device.set_model("A100");
+  device.set_memory_mb(80'000);
+  device.set_condition(v1::DEVICE_CONDITION_OK);
+  return message;
+}
+
+TEST_F(NodeDoor, AnAgentRegistersRunsAJobAndIsSeen) {
+  const auto stub = v1::NodeProtocol::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Connect(&context);
+  ASSERT_TRUE(stream->Write(hello(std::string(32, 'n'))));
+  v1::SchedulerMessage message;
+  ASSERT_TRUE(stream->Read(&message));
+  ASSERT_TRUE(message.has_challenge());
+  ASSERT_TRUE(stream->Write(registration()));
+  ASSERT_TRUE(stream->Read(&message));
+  ASSERT_TRUE(message.has_registered()) << message.ShortDebugString();
+
+  const std::string job = submit(R"({"command":["true"],"gpu_count":1})");
+  do {
+    ASSERT_TRUE(stream->Read(&message));
+  } while (!message.has_start());
+  const v1::AttemptKey key = message.start().key();
+  v1::AgentMessage started;
+  started.mutable_report()->set_id(1);
+  *started.mutable_report()->mutable_started()->mutable_key() = key;
+  ASSERT_TRUE(stream->Write(started));
+  v1::AgentMessage ended;
+  ended.mutable_report()->set_id(2);
+  *ended.mutable_report()->mutable_ended()->mutable_key() = key;
+  ended.mutable_report()->mutable_ended()->mutable_outcome()->set_cause(v1::Outcome::EXITED);
+  ended.mutable_report()->mutable_ended()->mutable_outcome()->set_exit_code(3);
+  ASSERT_TRUE(stream->Write(ended));
+
+  const Reply reply = http("GET", "/api/v1/jobs/" + job + "?wait=20s");
+  EXPECT_EQ(field(reply.body, "state"), "failed") << reply.body;
+  EXPECT_NE(reply.body.find("\"exit_code\":3"), std::string::npos) << reply.body;
+  EXPECT_NE(reply.body.find(R"("allocated_gpus":["n1-gpu-0"])"), std::string::npos) << reply.body;
+  const Reply nodes = http("GET", "/api/v1/nodes");
+  EXPECT_NE(nodes.body.find(R"("id":"n1-gpu-0")"), std::string::npos) << nodes.body;
+  EXPECT_EQ(http("POST", "/api/v1/nodes/n1/confirm-dead").status, 409);
+  const Reply bad =
+      http("POST", "/api/v1/nodes/n1/gpus/0/condition", R"({"condition":"unhealthy","detail":"x"})");
+  EXPECT_EQ(bad.status, 200) << bad.body;
+  EXPECT_NE(bad.body.find(R"("condition":"unhealthy")"), std::string::npos) << bad.body;
+  EXPECT_EQ(http("POST", "/api/v1/nodes/n1/gpus/7/condition", R"({"condition":"ok"})").status, 404);
+  EXPECT_EQ(http("POST", "/api/v1/nodes/n9/confirm-dead").status, 404);
+
+  // Its output is asked for on the same stream, and relayed as it comes.
+  std::thread agent([&] {
+    v1::SchedulerMessage asked;
+    const std::vector<std::string> pieces = {"first ", "second", ""};
+    std::size_t at = 0;
+    while (at < pieces.size() && stream->Read(&asked)) {
+      if (!asked.has_read_log()) continue;
+      v1::AgentMessage answer;
+      answer.mutable_log_chunk()->set_request(asked.read_log().request());
+      answer.mutable_log_chunk()->set_offset(asked.read_log().offset());
+      answer.mutable_log_chunk()->set_data(pieces[at]);
+      answer.mutable_log_chunk()->set_at_end(++at == pieces.size());
+      stream->Write(answer);
+    }
+  });
+  const Reply log = http("GET", "/api/v1/jobs/" + job + "/logs?follow=true");
+  agent.join();
+  EXPECT_EQ(log.status, 200);
+  EXPECT_EQ(log.body, "6\r\nfirst \r\n6\r\nsecond\r\n0\r\n\r\n");
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(NodeDoor, AStreamThatBeginsWronglyIsRefused) {
+  const auto stub = v1::NodeProtocol::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Connect(&context);
+  ASSERT_TRUE(stream->Write(registration()));
+  v1::SchedulerMessage message;
+  ASSERT_TRUE(stream->Read(&message));
+  EXPECT_EQ(message.refused().code(), "invalid_argument");
+  EXPECT_FALSE(stream->Read(&message));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+
+class TokenDoor : public DoorsTest {
+ protected:
+  TokenDoor() : DoorsTest({.address = "0.0.0.0", .token = kToken}) {}
+};
+
+TEST_F(TokenDoor, RestAsksForTheToken) {
+  const Reply refused = http("GET", "/api/v1/jobs");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(field(refused.body, "code"), "unauthenticated");
+  EXPECT_EQ(http("GET", "/api/v1/jobs", "", "Authorization: Bearer wrong\r\n").status, 401);
+  EXPECT_EQ(http("GET", "/api/v1/jobs", "", std::string("Authorization: Bearer ") + kToken + "\r\n").status,
+            200);
+}
+
+TEST_F(TokenDoor, GrpcAsksForTheToken) {
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  v1::Cluster cluster;
+  grpc::ClientContext without;
+  EXPECT_EQ(stub->GetCluster(&without, {}, &cluster).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext with;
+  with.AddMetadata("authorization", std::string("Bearer ") + kToken);
+  EXPECT_TRUE(stub->GetCluster(&with, {}, &cluster).ok());
+}
+
+TEST_F(TokenDoor, AgentsProveThatTheyKnowTheToken) {
+  const auto stub = v1::NodeProtocol::NewStub(channel_);
+  const std::string nonce(32, 'n');
+  for (const bool knows : {false, true}) {
+    grpc::ClientContext context;
+    const auto stream = stub->Connect(&context);
+    ASSERT_TRUE(stream->Write(hello(nonce)));
+    v1::SchedulerMessage message;
+    ASSERT_TRUE(stream->Read(&message));
+    EXPECT_EQ(message.challenge().proof(), keyed_proof(kToken, "gpusched-scheduler", nonce));
+    v1::AgentMessage body = registration();
+    body.mutable_register_()->set_proof(
+        keyed_proof(knows ? kToken : "0123456789abcdef", "gpusched-agent", message.challenge().nonce()));
+    ASSERT_TRUE(stream->Write(body));
+    ASSERT_TRUE(stream->Read(&message));
+    EXPECT_EQ(message.has_registered(), knows) << message.ShortDebugString();
+    EXPECT_EQ(message.refused().code(), knows ? "" : "unauthenticated");
+    stream->WritesDone();
+    stream->Finish();
+  }
+}
+
+TEST(ServerStart, AnOpenAddressWithoutATokenIsRefused) {
+  char pattern[] = "/tmp/gpusched-doors-XXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  auto host = Host::open({.data_dir = folder});
+  ASSERT_TRUE(host.ok());
+  const auto server =
+      Server::start({.address = "0.0.0.0", .http_port = 0, .grpc_port = 0, .metrics_port = 0}, **host);
+  ASSERT_FALSE(server.ok());
+  EXPECT_EQ(server.error().code, ErrorCode::kInvalidArgument);
+  (*host)->stop();
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace gpusched::api
