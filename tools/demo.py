@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BIN = pathlib.Path(os.environ.get("GPUSCHED_BIN", ROOT / "build" / "bin"))
+BIN = pathlib.Path(os.environ.get("GPUSCHED_BIN", ROOT / "build" / "bin")).resolve()
 SIM_GPUS = "4xA100-SXM4-80GB"
 START_LIMIT_S = 15
 TOTAL_LIMIT_S = 50
@@ -42,7 +42,7 @@ class Demo:
     note: str = ""
     waited: bool = False
     verdict: str = ""
-    shown: str = ""
+    shown: tuple = ()
 
 
 class DemoFailed(Exception):
@@ -210,9 +210,10 @@ class Screen:
     def draw(self, demos):
         if not self.live:
             for demo in demos:
-                if demo.state != demo.shown:
-                    demo.shown = demo.state
-                    print(f"{time.monotonic() - self.started:5.1f} s {self.row(demo, 110)}", flush=True)
+                news = (demo.state, demo.note if demo.state == "pending" else "")
+                if demo.job and news != demo.shown:
+                    demo.shown = news
+                    print(f"{time.monotonic() - self.started:5.1f} s {self.row(demo, 200)}", flush=True)
             return
         width = shutil.get_terminal_size().columns
         done = sum(demo.state in FINAL for demo in demos)
@@ -226,7 +227,7 @@ class Screen:
 
 
 def submit(stage, demo):
-    answer = json.loads(stage.cli("--json", "submit", "--name", demo.name, *demo.arguments))
+    answer = json.loads(stage.cli("--json", "submit", "--name", demo.name, "--cpus", "0.1", *demo.arguments))
     demo.job = answer["job_id"]
     demo.gpus = int(demo.arguments[demo.arguments.index("--gpus") + 1]) if "--gpus" in demo.arguments else 0
     demo.state = "pending"
@@ -285,6 +286,29 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
+def perform(stage, demos, screen):
+    """Plays it; returns the exit status."""
+    try:
+        print(f"A scheduler and an agent on loopback, in {stage.folder}")
+        print(f"Ready: {stage.open()}. Five jobs:\n", flush=True)
+        screen.started = time.monotonic()
+        play(stage, screen, demos)
+    except DemoFailed as failure:
+        print(f"\ndemo: {failure}", file=sys.stderr)
+        return 1
+    except (KeyError, ValueError, subprocess.TimeoutExpired) as failure:
+        print(f"\ndemo: an answer was not understood: {failure!r}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        return 130
+    wrong = [demo for demo in demos if demo.verdict != "right"]
+    for demo in wrong:
+        print(f"\n{demo.name} ({demo.what}): ended {demo.state} with exit code {demo.exit_code}; should be "
+              f"{demo.state_wanted}{'' if demo.exit_wanted is None else f' with {demo.exit_wanted}'}")
+    return 1 if wrong else 0
+
+
 def main():
     signal.signal(signal.SIGTERM, interrupted)
     signal.signal(signal.SIGHUP, interrupted)
@@ -292,27 +316,13 @@ def main():
         if not (BIN / name).is_file():
             print(f"demo: {BIN / name} is missing; run make build", file=sys.stderr)
             return 1
-    demos, screen, stage, status = demo_jobs(), Screen(), Stage(), 1
+    stage, status = Stage(), 1
     try:
-        print(f"A scheduler and an agent on loopback, in {stage.folder}")
-        print(f"Ready: {stage.open()}. Five jobs:\n", flush=True)
-        screen.started = time.monotonic()
-        play(stage, screen, demos)
-        wrong = [demo for demo in demos if demo.verdict != "right"]
-        for demo in wrong:
-            print(f"\n{demo.name}: ended {demo.state} with exit code {demo.exit_code}; should be {demo.state_wanted}"
-                  f"{'' if demo.exit_wanted is None else f' with {demo.exit_wanted}'}, {demo.what}")
-        status = 1 if wrong else 0
-    except DemoFailed as failure:
-        print(f"\ndemo: {failure}", file=sys.stderr)
-    except (KeyError, ValueError, subprocess.TimeoutExpired) as failure:
-        print(f"\ndemo: an answer was not understood: {failure!r}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted", file=sys.stderr)
-        status = 130
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Clearing up is short and must be whole.
-    killed = stage.clear()
+        status = perform(stage, demo_jobs(), Screen())
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # Clearing up is short and must be whole.
+        killed = stage.clear()
     if status == 0 and killed:
         print(f"demo: these processes had to be killed: {', '.join(sorted(set(killed)))}", file=sys.stderr)
         status = 1
@@ -320,7 +330,7 @@ def main():
         print("\nEvery job ended as it should; every process and file of this demonstration is gone.\n"
               "What next:\n"
               "  make dev                                                  a scheduler and an agent that stay up\n"
-              "  build/bin/gpu-cli submit --gpus 1 --wait -- env            your first job (in another terminal)\n"
+              "  build/bin/gpu-cli submit --gpus 1 --wait --logs -- env    your first job (in another terminal)\n"
               "  build/bin/gpu-cli list                                    what there is\n"
               "  build/bin/gpu-cli --help                                  everything else")
     return status
