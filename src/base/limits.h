@@ -36,6 +36,11 @@ inline constexpr Duration kFinishedJobsKept = hours(24 * 7);
 inline constexpr Duration kRequestKeysKept = hours(24);
 inline constexpr int64_t kRequestKeysMax = 1'000'000;  ///< Over all tenants; the oldest goes first.
 
+// Times and settings, so that no sum of them overflows.
+inline constexpr Time kTimeMax{int64_t{1} << 62};              ///< In the year 2116.
+inline constexpr Duration kSettingMax = hours(24 * 366 * 50);  ///< Of a configured duration.
+inline constexpr int64_t kAgingPerHourMax = 1'000'000;
+
 // Cycles.
 inline constexpr uint32_t kPlacementsPerSlice = 256;   ///< One CommitPlan; keeps a slice under 2 ms.
 inline constexpr uint64_t kNodeVisitsPerSlice = 60'000;  ///< Nodes looked at in one slice, about 1 ms.

@@ -1,46 +1,12 @@
 #include "codec/group.h"
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "codec/binary.h"
 #include "codec/dump.h"
 
 namespace gpusched {
 namespace {
-
-bool known(EndCause cause) { return cause <= EndCause::kContactLost; }
-bool known(DeviceCondition condition) {
-  return condition >= DeviceCondition::kOk && condition <= DeviceCondition::kMissing;
-}
-
-/// Values that no door lets pass would break counts inside the engine.
-template <typename T>
-bool sane(const T&) {
-  return true;
-}
-bool sane(const AttemptEnded& command) { return known(command.outcome.cause); }
-bool sane(const SetDeviceCondition& command) { return known(command.condition); }
-bool sane(const Limits& limits) {
-  const Amount& stored = limits.plus_one;
-  return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
-         stored.jobs >= 0;
-}
-bool sane(const CreateTenant& command) { return sane(command.limits); }
-bool sane(const UpdateTenant& command) { return sane(command.limits); }
-bool sane(const RegisterNode& command) {
-  for (const DeviceOffer& device : command.devices) {
-    if (!known(device.condition) || device.memory_mb < 0) return false;
-  }
-  return command.cpu_milli >= 0 && command.memory_mb >= 0;
-}
-bool sane(const SubmitJobs& command) {
-  for (const JobRequest& job : command.jobs) {
-    if (job.max_runtime.ns < 0 || job.max_runtime > limits::kRuntimeMax) return false;
-    if (job.retry.kill_after_lost_contact.ns < 0 || job.retry.kill_after_lost_contact > limits::kRuntimeMax)
-      return false;
-    if (job.priority > limits::kPriorityMax || job.priority < -limits::kPriorityMax) return false;
-  }
-  return command.jobs.size() <= limits::kBatchJobsMax;
-}
 
 template <std::size_t Index = 0>
 bool decode_command(std::size_t index, std::string_view bytes, Command& command) {
@@ -49,7 +15,7 @@ bool decode_command(std::size_t index, std::string_view bytes, Command& command)
     auto& concrete = command.emplace<Index>();
     Decoder decoder(bytes);
     decoder.decode(concrete);
-    return decoder.ok() && sane(concrete);
+    return decoder.ok();
   } else {
     return false;
   }
@@ -64,6 +30,7 @@ void GroupEncoder::begin(Time at) {
 }
 
 void GroupEncoder::add(const Command& command) {
+  CHECK(well_formed(command));  // What is written must be readable.
   ByteWriter writer(bytes_);
   writer.varint(command.index());
   // The command's length stands before it, in four bytes so that nothing has to move.
@@ -92,13 +59,17 @@ Result<CommandGroup> decode_group(std::string_view payload) {
           .message = "command type " + std::to_string(index) + " is not known: written by a newer version"};
     }
     const std::string_view bytes = reader.take(size);
-    if (!decode_command(index, bytes, group.commands.emplace_back())) {
+    Command& command = group.commands.emplace_back();
+    if (!decode_command(index, bytes, command) || !well_formed(command)) {
       return Error{
           .code = ErrorCode::kCorrupt,
           .message = "command " + std::to_string(group.commands.size()) + " of a record cannot be decoded"};
     }
   }
   if (!reader.ok()) return Error{.code = ErrorCode::kCorrupt, .message = "a record is too short"};
+  if (group.at < Time{} || group.at > limits::kTimeMax) {
+    return Error{.code = ErrorCode::kCorrupt, .message = "a record's time is impossible"};
+  }
   return group;
 }
 

@@ -23,6 +23,7 @@ class GroupEncoder {
  public:
   /// Forgets everything; the next payload has this time.
   void begin(Time at);
+  /// `command` must be well formed.
   void add(const Command& command);
   uint32_t command_count() const { return count_; }
   /// Valid until the next call of any other member.
@@ -36,7 +37,7 @@ class GroupEncoder {
 };
 
 /// Untrusted bytes end here: kCorrupt for what no encoder wrote, kVersion for a command of a newer version.
-/// Enumerators and amounts inside commands are checked; ids are not, `decide` answers for them.
+/// Commands that are not `well_formed` are corrupt too; ids are not looked at, `decide` answers for them.
 Result<CommandGroup> decode_group(std::string_view payload);
 
 /// The group as one line of JSON, for `journal dump`.

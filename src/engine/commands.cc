@@ -1,8 +1,63 @@
 #include "engine/commands.h"
 
+#include <algorithm>
 #include <array>
 
+#include "base/limits.h"
+
 namespace gpusched {
+namespace {
+
+bool known(EndCause cause) { return cause <= EndCause::kContactLost; }
+bool known(DeviceCondition condition) {
+  return condition >= DeviceCondition::kOk && condition <= DeviceCondition::kMissing;
+}
+bool between(int64_t low, int64_t value, int64_t high) { return low <= value && value <= high; }
+bool between(Duration low, Duration value, Duration high) { return low <= value && value <= high; }
+
+template <typename T>
+bool is_sane(const T&) {
+  return true;
+}
+bool is_sane(const Configure& command) {
+  const EngineConfig& config = command.config;
+  return between(0, config.aging_per_hour, limits::kAgingPerHourMax) && config.queue_size_max >= 0 &&
+         config.finished_jobs_max >= 0 &&
+         between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
+         between(Duration{}, config.drain_limit, limits::kSettingMax) &&
+         between(Duration{}, config.lost_after, limits::kSettingMax);
+}
+bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
+bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
+bool is_sane(const Limits& limits) {
+  const Amount& stored = limits.plus_one;
+  return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
+         stored.jobs >= 0;
+}
+bool is_sane(const CreateTenant& command) { return is_sane(command.limits); }
+bool is_sane(const UpdateTenant& command) { return is_sane(command.limits); }
+bool is_sane(const RegisterNode& command) {
+  const bool devices =
+      std::all_of(command.devices.begin(), command.devices.end(), [](const DeviceOffer& device) {
+        return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax);
+      });
+  return devices && between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
+         between(0, command.memory_mb, limits::kMegabytesMax);
+}
+bool is_sane(const SubmitJobs& command) {
+  if (command.jobs.size() > limits::kBatchJobsMax) return false;
+  return std::all_of(command.jobs.begin(), command.jobs.end(), [](const JobRequest& job) {
+    return between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
+           between(Duration{}, job.retry.kill_after_lost_contact, limits::kRuntimeMax) &&
+           between(-limits::kPriorityMax, job.priority, limits::kPriorityMax);
+  });
+}
+
+}  // namespace
+
+bool well_formed(const Command& command) {
+  return std::visit([](const auto& concrete) { return is_sane(concrete); }, command);
+}
 
 uint32_t sequence_count(const Command& command) {
   const auto* submit = std::get_if<SubmitJobs>(&command);

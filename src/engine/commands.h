@@ -384,6 +384,10 @@ uint32_t sequence_count(const Command& command);
 /// A command's name for logs and dumps.
 std::string_view name_of(const Command& command);
 
+/// False for enumerators that do not exist and amounts so large that counting with them could overflow. To be
+/// asked before a command is journaled: a journal that holds another one cannot be read.
+bool well_formed(const Command& command);
+
 /// True for what must wait while the disk is full: it adds work. Ends, cancels and releases do not.
 bool is_new_work(const Command& command);
 

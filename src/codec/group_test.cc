@@ -1,0 +1,321 @@
+#include "codec/group.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "base/prng.h"
+#include "codec/binary.h"
+#include "engine/testing/random_commands.h"
+
+namespace gpusched {
+namespace {
+
+std::string encoded(const std::vector<Command>& commands, Time at = Time{1'700'000'000'000'000'000}) {
+  GroupEncoder encoder;
+  encoder.begin(at);
+  for (const Command& command : commands) encoder.add(command);
+  EXPECT_EQ(encoder.command_count(), commands.size());
+  return encoder.take();
+}
+
+Digest digest_of(const Command& command) {
+  Digest digest;
+  digest.mix(command.index());
+  std::visit([&](const auto& concrete) { mix_fields(digest, concrete); }, command);
+  return digest;
+}
+
+Limits all_limits(int64_t first) {
+  Limits limits;
+  for (const Resource resource :
+       {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+    limits.set(resource, first++);
+  }
+  return limits;
+}
+
+JobRequest full_request() {
+  return {.priority = -5,
+          .parts = {Part{.member_count = 1,
+                         .gpu_count = 2,
+                         .gpu_memory_mb = 3,
+                         .cpu_milli = 4,
+                         .memory_mb = 5,
+                         .gpu_model = "A100"}},
+          .max_runtime = seconds(6),
+          .retry = {.exit_code_retries = 7,
+                    .system_retries = -1,
+                    .overlap_allowed = true,
+                    .kill_after_lost_contact = seconds(8)},
+          .require_feasible = true,
+          .spec = Blob(std::string("bytes\0and more", 14))};
+}
+
+/// One command of every kind with every field set to something that is not its default.
+std::vector<Command> full_commands() {
+  const MemberPlacement member{
+      .node = NodeId{2}, .part = 1, .device_mask = ~uint64_t{0}, .generations = {0, 1, UINT32_MAX}};
+  return {
+      Configure{.config = {.aging_per_hour = 1,
+                           .queue_size_max = 2,
+                           .finished_jobs_max = 3,
+                           .finished_jobs_kept = seconds(4),
+                           .drain_limit = seconds(5),
+                           .lost_after = seconds(6)}},
+      AdvanceTime{.unused = 9},
+      CreateTenant{.name = "n",
+                   .email = "e",
+                   .organization = "o",
+                   .parent = TenantId{7},
+                   .limits = all_limits(0),
+                   .priority_tier = -1,
+                   .weight_milli = 5,
+                   .allow_preemption = true,
+                   .can_preempt_others = true,
+                   .request_key = "k"},
+      UpdateTenant{.tenant = TenantId{7},
+                   .given = 4095,
+                   .name = "n",
+                   .email = "e",
+                   .organization = "o",
+                   .limits = all_limits(10),
+                   .priority_tier = 3,
+                   .weight_milli = 4,
+                   .allow_preemption = true,
+                   .can_preempt_others = true},
+      DeleteTenant{.tenant = TenantId{7}},
+      RegisterNode{
+          .name = "n",
+          .instance = "i",
+          .boot_id = "b",
+          .version = "v",
+          .cpu_milli = 1,
+          .memory_mb = 2,
+          .devices = {{.uuid = "u",
+                       .model = "m",
+                       .memory_mb = 3,
+                       .condition = DeviceCondition::kMissing,
+                       .detail = "d"}},
+          .attempts = {{.job = JobId{4}, .attempt = 5, .member = 6, .ended = true, .device_mask = 7}}},
+      NodeLeaseLost{.node = NodeId{3}},
+      NodeLeaseBack{.node = NodeId{3}},
+      ConfirmNodeDead{.node = NodeId{3}},
+      SetDeviceCondition{.node = NodeId{3},
+                         .device = 4,
+                         .condition = DeviceCondition::kUnhealthy,
+                         .detail = "d",
+                         .by_operator = true},
+      SubmitJobs{.tenant = TenantId{1}, .request_key = "k", .jobs = {full_request(), JobRequest{}}},
+      CancelJob{.job = JobId{3}, .tenant = TenantId{4}},
+      CommitPlan{.based_on = 5, .groups = {{.job = JobId{6}, .attempt = 7, .members = {member, member}}, {}}},
+      AttemptStarted{.job = JobId{1}, .attempt = 2, .member = 3, .node = NodeId{4}},
+      AttemptEnded{.job = JobId{1},
+                   .attempt = 2,
+                   .member = 3,
+                   .node = NodeId{4},
+                   .outcome = {.cause = EndCause::kSignaled, .exit_code = -5, .signal = 6, .detail = "d"}},
+      DeviceReleased{.node = NodeId{1}, .device = 2, .generation = 3},
+      DeviceStillBusy{.node = NodeId{1}, .device = 2, .generation = 3, .evidence = "e"},
+  };
+}
+
+TEST(Group, EveryCommandComesBackWithAllItsFields) {
+  const std::vector<Command> commands = full_commands();
+  ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
+  const Result<CommandGroup> group = decode_group(encoded(commands));
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ(group->at, Time{1'700'000'000'000'000'000});
+  ASSERT_EQ(group->commands.size(), commands.size());
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    EXPECT_EQ(group->commands[i].index(), i);
+    EXPECT_EQ(digest_of(group->commands[i]), digest_of(commands[i])) << name_of(commands[i]);
+    EXPECT_EQ(encoded({group->commands[i]}), encoded({commands[i]})) << name_of(commands[i]);
+  }
+}
+
+TEST(Group, DefaultCommandsComeBack) {
+  std::vector<Command> commands = {Configure{},       AdvanceTime{},        CreateTenant{},  UpdateTenant{},
+                                   DeleteTenant{},    RegisterNode{},       NodeLeaseLost{}, NodeLeaseBack{},
+                                   ConfirmNodeDead{}, SetDeviceCondition{}, SubmitJobs{},    CancelJob{},
+                                   CommitPlan{},      AttemptStarted{},     AttemptEnded{},  DeviceReleased{},
+                                   DeviceStillBusy{}};
+  ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
+  const Result<CommandGroup> group = decode_group(encoded(commands));
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    EXPECT_EQ(digest_of(group->commands[i]), digest_of(commands[i])) << name_of(commands[i]);
+  }
+}
+
+TEST(Group, ZeroComesBackAsZeroWhereTheDefaultIsAnother) {
+  CreateTenant tenant;
+  tenant.priority_tier = 0;
+  tenant.weight_milli = 0;
+  JobRequest job;
+  job.parts = {Part{.member_count = 0}};
+  const EngineConfig none{.aging_per_hour = 0,
+                          .queue_size_max = 0,
+                          .finished_jobs_max = 0,
+                          .finished_jobs_kept = {},
+                          .drain_limit = {},
+                          .lost_after = {}};
+  const Result<CommandGroup> group =
+      decode_group(encoded({tenant, SubmitJobs{.jobs = {job}}, Configure{.config = none}}));
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ(std::get<CreateTenant>(group->commands[0]).priority_tier, 0);
+  EXPECT_EQ(std::get<CreateTenant>(group->commands[0]).weight_milli, 0);
+  EXPECT_EQ(std::get<SubmitJobs>(group->commands[1]).jobs[0].parts[0].member_count, 0);
+  EXPECT_EQ(std::get<Configure>(group->commands[2]).config, none);
+}
+
+TEST(Group, AnEmptyGroupComesBack) {
+  const Result<CommandGroup> group = decode_group(encoded({}));
+  ASSERT_TRUE(group.ok());
+  EXPECT_TRUE(group->commands.empty());
+}
+
+TEST(Group, ALongCommandComesBack) {
+  RegisterNode node{.name = std::string(100'000, 'n')};
+  for (int i = 0; i < 64; ++i) node.devices.push_back({.uuid = std::string(200, 'u')});
+  const Result<CommandGroup> group = decode_group(encoded({node, AdvanceTime{}}));
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ(digest_of(group->commands[0]), digest_of(node));
+}
+
+/// A command that a newer version would write: with fields that this one does not know.
+struct NewerCancel {
+  template <typename Self, typename Visit>
+  static void fields(Self&, Visit&& visit) {
+    visit(1, "job", JobId{3});
+    visit(2, "tenant", TenantId{4});
+    visit(3, "why", std::string("because"));
+    visit(4, "how", Outcome{.exit_code = 3, .detail = "x"});
+    visit(5, "numbers", std::vector<uint32_t>{1, 2, 300});
+    visit(6, "mercy", int32_t{-7});
+  }
+};
+
+std::string raw_command(uint64_t index, std::string_view bytes) {
+  std::string payload;
+  ByteWriter writer(payload);
+  writer.fixed64(5);
+  writer.varint(index);
+  writer.fixed32(static_cast<uint32_t>(bytes.size()));
+  return payload + std::string(bytes);
+}
+
+TEST(Group, UnknownFieldsOfANewerVersionAreSkipped) {
+  std::string bytes;
+  Encoder(bytes).encode(NewerCancel{});
+  const Result<CommandGroup> group = decode_group(raw_command(11, bytes));
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  const auto& cancel = std::get<CancelJob>(group->commands[0]);
+  EXPECT_EQ(cancel.job, JobId{3});
+  EXPECT_EQ(cancel.tenant, TenantId{4});
+}
+
+TEST(Group, AnUnknownCommandIsOfANewerVersion) {
+  const Result<CommandGroup> group = decode_group(raw_command(std::variant_size_v<Command>, "abc"));
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().code, ErrorCode::kVersion);
+}
+
+void expect_corrupt(std::string_view payload) {
+  const Result<CommandGroup> group = decode_group(payload);
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(group.error().message.empty());
+}
+
+TEST(Group, AShortenedPayloadIsCorruptUnlessItEndsBetweenCommands) {
+  const std::vector<Command> commands = full_commands();
+  const std::string payload = encoded(commands);
+  std::size_t whole = 0;
+  for (std::size_t size = 0; size < payload.size(); ++size) {
+    const Result<CommandGroup> group = decode_group(std::string_view(payload).substr(0, size));
+    if (group.ok()) {
+      EXPECT_EQ(group->commands.size(), whole);
+      ++whole;
+    } else {
+      EXPECT_EQ(group.error().code, ErrorCode::kCorrupt);
+    }
+  }
+  EXPECT_EQ(whole, commands.size());
+}
+
+TEST(Group, GarbledBytesNeverCrash) {
+  Prng prng(11);
+  const std::string payload = encoded(full_commands());
+  int corrupt = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string garbled = payload;
+    const uint64_t changes = 1 + prng.below(4);
+    for (uint64_t change = 0; change < changes; ++change) {
+      garbled[prng.below(garbled.size())] = static_cast<char>(prng.next());
+    }
+    const Result<CommandGroup> group = decode_group(garbled);
+    if (!group.ok()) ++corrupt;
+  }
+  EXPECT_GT(corrupt, 10'000);
+}
+
+TEST(Group, ValuesThatNoDoorLetsPassAreCorrupt) {
+  const auto refused = [](const Command& command) {
+    std::string bytes;
+    Encoder encoder(bytes);
+    std::visit([&](const auto& concrete) { encoder.encode(concrete); }, command);
+    expect_corrupt(raw_command(command.index(), bytes));
+  };
+  refused(AttemptEnded{.outcome = {.cause = static_cast<EndCause>(99), .detail = {}}});
+  refused(SetDeviceCondition{.condition = static_cast<DeviceCondition>(9)});
+  refused(SetDeviceCondition{.condition = static_cast<DeviceCondition>(0)});
+  refused(RegisterNode{.cpu_milli = -1});
+  refused(RegisterNode{.memory_mb = INT64_MAX});
+  refused(RegisterNode{.devices = {{.memory_mb = -1}}});
+  refused(RegisterNode{.devices = {{.condition = static_cast<DeviceCondition>(4)}}});
+  refused(CreateTenant{.limits = {.plus_one = {.gpus = -1}}});
+  refused(UpdateTenant{.limits = {.plus_one = {.jobs = -1}}});
+  refused(SubmitJobs{.jobs = {{.priority = 2'000'000}}});
+  refused(SubmitJobs{.jobs = {{.max_runtime = seconds(-1)}}});
+  refused(SubmitJobs{.jobs = {{.max_runtime = Duration{INT64_MAX}}}});
+  refused(SubmitJobs{.jobs = {{.retry = {.kill_after_lost_contact = seconds(-1)}}}});
+  refused(SubmitJobs{.jobs = std::vector<JobRequest>(1001)});
+  refused(Configure{.config = {.aging_per_hour = INT64_MAX}});
+  refused(Configure{.config = {.lost_after = Duration{INT64_MAX}}});
+  refused(Configure{.config = {.drain_limit = Duration{-1}}});
+}
+
+TEST(Group, ATimeBeforeTheEpochOrBeyondTheYear2116IsCorrupt) {
+  expect_corrupt(encoded({AdvanceTime{}}, Time{-1}));
+  expect_corrupt(encoded({AdvanceTime{}}, Time{INT64_MAX}));
+}
+
+TEST(Group, FieldsOutOfOrderOrOfAnotherKindAreCorrupt) {
+  const auto fields = [](std::initializer_list<std::pair<uint64_t, uint64_t>> tags) {
+    std::string bytes;
+    ByteWriter writer(bytes);
+    for (const auto& [tag, value] : tags) {
+      writer.varint(tag);
+      writer.svarint(static_cast<int64_t>(value));
+    }
+    return raw_command(11, bytes);
+  };
+  EXPECT_TRUE(decode_group(fields({{1 << 3, 5}, {2 << 3, 6}})).ok());
+  expect_corrupt(fields({{2 << 3, 5}, {1 << 3, 6}}));
+  expect_corrupt(fields({{1 << 3, 5}, {1 << 3, 6}}));
+  expect_corrupt(fields({{(1 << 3) | 1, 0}}));
+  expect_corrupt(fields({{(1 << 3) | 7, 0}}));
+}
+
+TEST(Group, DumpIsOneLineWithEveryCommandsName) {
+  const Result<CommandGroup> group = decode_group(encoded(full_commands()));
+  ASSERT_TRUE(group.ok());
+  const std::string dump = dump_group(*group);
+  EXPECT_EQ(dump.find('\n'), std::string::npos);
+  for (const Command& command : group->commands) {
+    EXPECT_NE(dump.find("\"" + std::string(name_of(command)) + "\""), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gpusched
