@@ -1,0 +1,240 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/prng.h"
+#include "engine/commands.h"
+#include "model/state.h"
+
+/// For tests only: commands as a busy and unreliable cluster makes them, some of them late, wrong or
+/// repeated.
+namespace gpusched::testing {
+
+/// Draws commands that fit a state more or less. The same seed and states give the same commands.
+class RandomCommands {
+ public:
+  explicit RandomCommands(uint64_t seed) : prng_(seed) {}
+
+  Prng& prng() { return prng_; }
+  /// Small steps, now and then a long one.
+  Duration pause() {
+    if (prng_.chance(20)) return minutes(prng_.between(1, 2000));
+    if (prng_.chance(100)) return seconds(prng_.between(1, 400));
+    return milliseconds(prng_.between(0, 3000));
+  }
+  /// Without plans: see `plan`.
+  Command next(const State& state) {
+    const uint64_t draw = prng_.below(100);
+    if (draw < 30) return submit(state);
+    if (draw < 46) return started(state);
+    if (draw < 60) return ended(state);
+    if (draw < 70) return device_word(state);
+    if (draw < 75)
+      return CancelJob{.job = any_job(state), .tenant = prng_.chance(100) ? any_tenant(state) : TenantId{}};
+    if (draw < 81) return register_node(state);
+    if (draw < 89) return lease(state);
+    if (draw < 91) return condition(state);
+    if (draw < 98) return tenant_command(state);
+    if (draw < 99) return AdvanceTime{};
+    return configure();
+  }
+  /// A plan without a planner: jobs from the head of the line onto whatever is drawn.
+  Command plan(const State& state) {
+    CommitPlan plan{.based_on = state.last.sequence};
+    OrderedJobs::Cursor cursor = state.line.begin();
+    for (int i = 0; i < 6 && !cursor.at_end(); ++i, cursor.next()) {
+      const Job* job = state.jobs.find((*cursor).job);
+      if (state.nodes.empty() || prng_.chance(200)) continue;
+      plan.groups.push_back(group(state, *job));
+    }
+    return plan;
+  }
+
+ private:
+  template <typename Container>
+  auto any(const Container& container) {
+    auto it = container.begin();
+    std::advance(it, static_cast<std::ptrdiff_t>(prng_.below(container.size())));
+    return it;
+  }
+  TenantId any_tenant(const State& state) {
+    if (prng_.chance(20)) return TenantId{prng_.below(50)};
+    if (prng_.chance(400)) return kDefaultTenant;
+    return any(state.tenants)->first;
+  }
+  JobId any_job(const State& state) { return JobId{prng_.below(state.last.sequence + 2)}; }
+  NodeId any_node(const State& state) {
+    if (state.nodes.empty() || prng_.chance(20)) return NodeId{prng_.below(50)};
+    return any(state.nodes)->id;
+  }
+
+  std::vector<Part> parts() {
+    static const char* const kModels[] = {"", "", "A100", "H100", "B200"};
+    Part part{.gpu_count = static_cast<int32_t>(prng_.below(5)),
+              .gpu_memory_mb = prng_.chance(200) ? prng_.between(1, 100'000) : 0,
+              .cpu_milli = static_cast<int32_t>(prng_.below(4) * 1000),
+              .memory_mb = prng_.chance(300) ? prng_.between(1, 20'000) : 0,
+              .gpu_model = kModels[prng_.below(5)]};
+    if (prng_.chance(10)) part.member_count = 2;
+    return {part};
+  }
+  Command submit(const State& state) {
+    SubmitJobs command{.tenant = any_tenant(state)};
+    if (prng_.chance(200)) command.request_key = "key-" + std::to_string(prng_.below(20));
+    const uint64_t count = prng_.chance(200) ? 1 + prng_.below(5) : 1;
+    for (uint64_t i = 0; i < count; ++i) {
+      JobRequest job{.priority = static_cast<int32_t>(prng_.between(-3, 3)),
+                     .parts = parts(),
+                     .require_feasible = prng_.chance(50),
+                     .spec = Blob(std::string(prng_.below(40), 'x'))};
+      if (prng_.chance(200)) job.max_runtime = seconds(prng_.between(1, 100));
+      job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
+      job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
+      job.retry.overlap_allowed = prng_.chance(500);
+      if (prng_.chance(300)) job.retry.kill_after_lost_contact = seconds(prng_.between(1, 300));
+      command.jobs.push_back(std::move(job));
+    }
+    return command;
+  }
+  Command started(const State& state) {
+    if (state.attempts.empty()) return submit(state);
+    const Attempt& attempt = any(state.attempts)->second;
+    return AttemptStarted{.job = attempt.job,
+                          .attempt = prng_.chance(20) ? 1 : attempt.number,
+                          .node = prng_.chance(20) ? any_node(state) : attempt.members[0].node};
+  }
+  Command ended(const State& state) {
+    if (state.attempts.empty()) return submit(state);
+    const Attempt& attempt = any(state.attempts)->second;
+    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(9)), .detail = {}};
+    if (prng_.chance(500)) outcome.cause = EndCause::kExited;
+    if (outcome.cause == EndCause::kExited) outcome.exit_code = prng_.chance(500) ? 0 : 1;
+    if (outcome.cause == EndCause::kSignaled) outcome.signal = 9;
+    if (prng_.chance(100)) outcome.detail = "because";
+    return AttemptEnded{.job = attempt.job,
+                        .attempt = prng_.chance(20) ? 1 : attempt.number,
+                        .member = prng_.chance(10) ? 1u : 0u,
+                        .node = attempt.members[0].node,
+                        .outcome = outcome};
+  }
+  Command device_word(const State& state) {
+    const Node* node = state.find_node(any_node(state));
+    if (node == nullptr || node->devices.empty()) return DeviceReleased{.node = NodeId{77}};
+    auto index = static_cast<uint32_t>(prng_.below(node->devices.size() + 1));
+    // Mostly one that drains, if there is any.
+    for (uint32_t i = 0; i < node->devices.size() && prng_.chance(900); ++i) {
+      if (node->devices[i].state == DeviceState::kDraining) index = i;
+    }
+    uint32_t generation = index < node->devices.size() ? node->devices[index].generation : 0;
+    if (prng_.chance(50)) ++generation;
+    if (prng_.chance(300)) {
+      return DeviceStillBusy{
+          .node = node->id, .device = index, .generation = generation, .evidence = "pid 1"};
+    }
+    return DeviceReleased{.node = node->id, .device = index, .generation = generation};
+  }
+  Command register_node(const State& state) {
+    const uint64_t number = prng_.below(6);
+    const std::string name = "n" + std::to_string(number);
+    const Node* node = state.find_node_named(name);
+    RegisterNode offer{.name = name, .instance = name, .boot_id = "boot-0", .version = "1"};
+    if (node != nullptr) offer.boot_id = node->boot_id;
+    if (prng_.chance(200)) offer.boot_id = "boot-" + std::to_string(prng_.below(100));
+    if (prng_.chance(50)) offer.instance += "-other";
+    offer.cpu_milli = 4000 * static_cast<int64_t>(number);
+    offer.memory_mb = prng_.chance(900) ? 30'000 : 10'000;
+    const uint64_t count = prng_.chance(900) ? number : prng_.below(9);
+    for (uint64_t i = 0; i < count; ++i) {
+      offer.devices.push_back(
+          DeviceOffer{.uuid = name + "-" + std::to_string(prng_.chance(980) ? i : prng_.below(9)),
+                      .model = number % 2 == 0 ? "NVIDIA A100-SXM4-80GB" : "NVIDIA H100",
+                      .memory_mb = number == 3 && i % 2 == 0 ? 40'000 : 80'000,
+                      .condition = prng_.chance(950) ? DeviceCondition::kOk : DeviceCondition::kUnhealthy});
+    }
+    if (node != nullptr) {
+      for (const AttemptKey& key : node->attempts) {
+        if (prng_.chance(200)) continue;
+        offer.attempts.push_back(
+            {.job = key.job, .attempt = key.attempt, .member = key.member, .ended = prng_.chance(100)});
+      }
+    }
+    if (prng_.chance(100)) {
+      offer.attempts.push_back({.job = any_job(state), .attempt = 9, .device_mask = prng_.below(32)});
+    }
+    return offer;
+  }
+  Command lease(const State& state) {
+    const NodeId node = any_node(state);
+    const uint64_t draw = prng_.below(10);
+    if (draw < 4) return NodeLeaseLost{.node = node};
+    if (draw < 8) return NodeLeaseBack{.node = node};
+    return ConfirmNodeDead{.node = node};
+  }
+  Command condition(const State& state) {
+    SetDeviceCondition command{.node = any_node(state),
+                               .device = static_cast<uint32_t>(prng_.below(5)),
+                               .condition = static_cast<DeviceCondition>(1 + prng_.below(3)),
+                               .by_operator = prng_.chance(500)};
+    if (prng_.chance(600)) command.condition = DeviceCondition::kOk;
+    if (command.condition != DeviceCondition::kOk) command.detail = "XID";
+    return command;
+  }
+  Command tenant_command(const State& state) {
+    static const char* const kNames[] = {"a", "b", "c", "d", "default"};
+    const std::string name = kNames[prng_.below(5)];
+    Limits limits;
+    const auto resource = static_cast<Resource>(1 + prng_.below(5));
+    limits.set(resource, resource == Resource::kCpu || resource == Resource::kGpuMemory
+                             ? prng_.between(0, 9000)
+                             : prng_.between(0, 9));
+    const uint64_t draw = prng_.below(10);
+    if (draw < 3) {
+      return CreateTenant{.name = name,
+                          .parent = prng_.chance(500) ? any_tenant(state) : TenantId{},
+                          .limits = limits,
+                          .priority_tier = static_cast<int32_t>(prng_.below(3)),
+                          .request_key = prng_.chance(200) ? "key-1" : ""};
+    }
+    if (draw < 6) {
+      return UpdateTenant{.tenant = any_tenant(state),
+                          .given = static_cast<uint32_t>(prng_.below(4096)),
+                          .name = name,
+                          .limits = limits,
+                          .priority_tier = 2};
+    }
+    return DeleteTenant{.tenant = any_tenant(state)};
+  }
+  Command configure() {
+    EngineConfig config;
+    config.aging_per_hour = prng_.between(0, 20);
+    config.queue_size_max = prng_.between(50, 500);
+    config.finished_jobs_max = prng_.between(0, 30);
+    config.finished_jobs_kept = minutes(prng_.between(1, 5000));
+    config.drain_limit = seconds(prng_.between(0, 60));
+    config.lost_after = seconds(prng_.between(1, 600));
+    return Configure{.config = config};
+  }
+  PlanGroup group(const State& state, const Job& job) {
+    const Part& part = state.class_of(job).parts.front();
+    const Node& node = *any(state.nodes);
+    MemberPlacement member{.node = node.id};
+    uint64_t free = prng_.chance(30) ? prng_.next() : node.free_mask;
+    for (int32_t count = part.gpu_count; count > 0 && free != 0; --count) {
+      const uint64_t bit = free & (~free + 1);
+      free ^= bit;
+      member.device_mask |= bit;
+      const auto index = static_cast<std::size_t>(__builtin_ctzll(bit));
+      member.generations.push_back(index < node.devices.size() ? node.devices[index].generation : 0);
+    }
+    PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1, .members = {member}};
+    if (prng_.chance(20)) group.members.push_back(member);
+    return group;
+  }
+
+  Prng prng_;
+};
+
+}  // namespace gpusched::testing
