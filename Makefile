@@ -37,7 +37,7 @@ bench: deps ## run every benchmark (one: make bench NAME=journal)
 	@tools/bench $(NAME)
 
 chaos: build ## end-to-end kill rounds, 200 (another number: make chaos ROUNDS=20)
-	@GPUSCHED_KILL_ROUNDS=$(or $(ROUNDS),200) GPUSCHED_TEST_TIMEOUT_FACTOR=10 tools/run-tests --only e2e
+	@GPUSCHED_KILL_ROUNDS=$(or $(ROUNDS),200) GPUSCHED_TEST_TIMEOUT_FACTOR=10 tools/run-tests --path tests/e2e/test_chaos.py
 
 asan: deps ## the pure rooms' tests under address and undefined-behaviour sanitizers
 	@tools/build asan
