@@ -67,7 +67,7 @@ class HostImpl final : public Host {
         observer_(recovered.state.clone(), recovered.position),
         journal_thread_(*journal_,
                         [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
-        snapshotter_(*snapshots_, static_cast<uint64_t>(options.snapshot_bytes),
+        snapshotter_(*snapshots_, static_cast<uint64_t>(options.snapshot_bytes), report_.replayed_bytes,
                      [this](uint64_t position) { journal_thread_.compact_before(position); }),
         core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
               observer_, [](const Error& error) { write_failed(error); }) {

@@ -25,6 +25,7 @@ struct RecoveryReport {
   uint64_t snapshot_sequence = 0;  ///< 0: none.
   uint64_t replayed_records = 0;
   uint64_t replayed_commands = 0;
+  uint64_t replayed_bytes = 0;  ///< Of records' payloads.
   uint64_t last_sequence = 0;
   uint64_t last_position = 0;
   uint64_t digest = 0;

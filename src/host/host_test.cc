@@ -100,6 +100,20 @@ TEST_F(HostTest, ACleanEndLeavesASnapshotThatReplaysToTheSameState) {
   EXPECT_EQ(read(0, [](const Observer::View& view) { return snapshot_digest(view.state).value(); }), before);
 }
 
+TEST_F(HostTest, ACleanEndAfterARecoveryFromTheJournalLeavesASnapshotToo) {
+  open();
+  ASSERT_TRUE(decide(one_job()).ok());
+  std::filesystem::copy(dir_ + "/data", dir_ + "/crashed", std::filesystem::copy_options::recursive);
+  host_.reset();
+  std::filesystem::remove_all(dir_ + "/data");
+  std::filesystem::rename(dir_ + "/crashed", dir_ + "/data");
+  open();
+  EXPECT_GT(host_->recovery().replayed_commands, 0u);
+  open();
+  EXPECT_GT(host_->recovery().snapshot_sequence, 0u);
+  EXPECT_EQ(host_->recovery().replayed_commands, 0u);
+}
+
 TEST_F(HostTest, AWaitingJobHasAReason) {
   open();
   const Result<Decided> decided = decide(one_job());

@@ -33,6 +33,7 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
     ++report.replayed_commands;
   }
   ++report.replayed_records;
+  report.replayed_bytes += record.payload.size();
   return Unit{};
 }
 

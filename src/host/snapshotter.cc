@@ -8,10 +8,12 @@
 
 namespace gpusched {
 
-Snapshotter::Snapshotter(SnapshotStore& store, uint64_t every_bytes, std::function<void(uint64_t)> committed)
+Snapshotter::Snapshotter(SnapshotStore& store, uint64_t every_bytes, uint64_t bytes_since,
+                         std::function<void(uint64_t)> committed)
     : store_(store),
       every_bytes_(every_bytes),
       committed_(std::move(committed)),
+      bytes_since_(bytes_since),
       thread_([this] { run(); }) {}
 
 Snapshotter::~Snapshotter() { stop(); }

@@ -17,8 +17,10 @@ namespace gpusched {
 /// encoded on the observer's thread, written by a thread of its own. Public members are thread-safe.
 class Snapshotter {
  public:
-  /// `committed` is told up to which journal record nothing older is needed any more.
-  Snapshotter(SnapshotStore& store, uint64_t every_bytes, std::function<void(uint64_t position)> committed);
+  /// `bytes_since`: of the journal behind the newest snapshot, as recovery found it, so that crashes do not
+  /// make the tail grow. `committed` is told up to which journal record nothing older is needed any more.
+  Snapshotter(SnapshotStore& store, uint64_t every_bytes, uint64_t bytes_since,
+              std::function<void(uint64_t position)> committed);
   ~Snapshotter();
 
   /// For Observer::add_listener.
@@ -39,8 +41,8 @@ class Snapshotter {
   SnapshotStore& store_;
   const uint64_t every_bytes_;
   std::function<void(uint64_t)> committed_;
-  uint64_t bytes_since_ = 0;  ///< Observer's thread only.
-  uint64_t last_size_ = 0;    ///< Of the newest snapshot; the observer's thread only.
+  uint64_t bytes_since_;    ///< Observer's thread only.
+  uint64_t last_size_ = 0;  ///< Of the newest snapshot; the observer's thread only.
 
   std::mutex mutex_;
   std::condition_variable wake_;
