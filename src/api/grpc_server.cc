@@ -13,7 +13,7 @@
 namespace gpusched::api {
 namespace {
 
-constexpr int kMessageBytesMax = 32 << 20;  // A thousand jobs of ordinary size.
+constexpr int kMessageBytesMax = 8 << 20;  // A thousand jobs of ordinary size.
 constexpr int kHeaderBytesMax = 16 << 10;
 constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
 

@@ -90,26 +90,38 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   });
 }
 
+void HostBackend::propose(Command command, Decision decision) {
+  host_.propose(std::move(command), [this, decision = std::move(decision)](Result<Decided> decided) {
+    if (decided.ok()) {
+      // Decisions come in the order of their numbers, from one thread.
+      answered_.store(decided->sequence, std::memory_order_release);
+    }
+    decision(std::move(decided));
+  });
+}
+
+void HostBackend::read(Observer::Query query) {
+  host_.observer().read(answered_.load(std::memory_order_acquire), std::move(query));
+}
+
 void HostBackend::with_tenant(const std::string& name, std::function<void(TenantId)> use,
                               std::function<void(ApiError)> refuse) {
   if (name.empty()) return use(kDefaultTenant);
   if (const auto id = parse_tenant_id(name)) return use(*id);
-  host_.observer().read(0,
-                        [name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
-                          const Tenant* tenant = find_tenant(view.state, name);
-                          if (tenant == nullptr) return refuse(no_tenant(name));
-                          use(tenant->id);
-                        });
+  read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+    const Tenant* tenant = find_tenant(view.state, name);
+    if (tenant == nullptr) return refuse(no_tenant(name));
+    use(tenant->id);
+  });
 }
 
 void HostBackend::with_node(const std::string& name, std::function<void(NodeId)> use,
                             std::function<void(ApiError)> refuse) {
-  host_.observer().read(0,
-                        [name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
-                          const Node* node = view.state.find_node_named(name);
-                          if (node == nullptr) return refuse(no_node(name));
-                          use(node->id);
-                        });
+  read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+    const Node* node = view.state.find_node_named(name);
+    if (node == nullptr) return refuse(no_node(name));
+    use(node->id);
+  });
 }
 
 void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
@@ -128,8 +140,8 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
   const auto id = request.tenant.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(request.tenant);
   if (id) {  // The usual case goes straight to the host.
     command.tenant = *id;
-    host_.propose(std::move(command),
-                  [decide, done = std::move(done)](Result<Decided> decided) { decide(done, decided); });
+    propose(std::move(command),
+            [decide, done = std::move(done)](Result<Decided> decided) { decide(done, decided); });
     return;
   }
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));
@@ -137,14 +149,14 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
       request.tenant,
       [this, decide, kept, done](TenantId tenant) {
         kept->tenant = tenant;
-        host_.propose(std::move(*kept), [decide, done](Result<Decided> decided) { decide(done, decided); });
+        propose(std::move(*kept), [decide, done](Result<Decided> decided) { decide(done, decided); });
       },
       done);
 }
 
 void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) {
   const auto propose = [this, job, done](TenantId id) {
-    host_.propose(CancelJob{.job = job, .tenant = id}, [done, job](Result<Decided> decided) {
+    this->propose(CancelJob{.job = job, .tenant = id}, [done, job](Result<Decided> decided) {
       if (auto refused = refusal(decided)) {
         if (refused->kind == ErrorKind::kJobNotFound) refused->message = "no such job: " + job_name(job);
         return done(std::move(*refused));
@@ -157,7 +169,7 @@ void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) 
 }
 
 void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done) {
-  host_.propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
+  propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     const TenantId id = tenant.valid() ? tenant : TenantId{decided->applied.first_id};
     host_.observer().read(decided->sequence, [id, done](const Observer::View& view) {
@@ -213,7 +225,7 @@ void HostBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
   with_tenant(
       tenant,
       [this, done](TenantId id) {
-        host_.propose(DeleteTenant{.tenant = id}, [this, done](Result<Decided> decided) {
+        propose(DeleteTenant{.tenant = id}, [this, done](Result<Decided> decided) {
           if (auto refused = refusal(decided)) return done(std::move(*refused));
           // Answered once reads no longer show it.
           host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });
@@ -223,7 +235,7 @@ void HostBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
 }
 
 void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
-  host_.propose(std::move(command), [this, node, done](Result<Decided> decided) {
+  propose(std::move(command), [this, node, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     host_.observer().read(decided->sequence, [this, node, done](const Observer::View& view) {
       const Node* found = view.state.find_node(node);
@@ -251,36 +263,36 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
 }
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
-  host_.observer().read(0,
-                        [counts = counts_, job, tenant, done = std::move(done)](const Observer::View& view) {
-                          const auto found = find_job(view.state, job, tenant);
-                          if (!found) return done(found.error());
-                          JobView shown = view_of(view, **found);
-                          shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
-                          done(std::move(shown));
-                        });
+  read([counts = counts_, job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return done(found.error());
+    JobView shown = view_of(view, **found);
+    shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
+    done(std::move(shown));
+  });
 }
 
 /// Follows one job. It looks at the job whenever it may have changed, and speaks only when it has.
 class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watch> {
  public:
-  Watch(Host& host, JobId job, std::string tenant, Done<JobView> changed)
-      : host_(host), job_(job), tenant_(std::move(tenant)), changed_(std::move(changed)) {}
+  Watch(HostBackend& backend, JobId job, std::string tenant, Done<JobView> changed)
+      : backend_(backend), job_(job), tenant_(std::move(tenant)), changed_(std::move(changed)) {}
 
   /// Asks to be called at the next change, and only then looks: no change falls in between.
   void follow() {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
-    token_ = host_.observer().on_change(job_, [self = shared_from_this()](const Observer::View& view) {
-      if (self->look(view)) self->follow();
-    });
-    host_.observer().read(0, [self = shared_from_this()](const Observer::View& view) { self->look(view); });
+    token_ =
+        backend_.host_.observer().on_change(job_, [self = shared_from_this()](const Observer::View& view) {
+          if (self->look(view)) self->follow();
+        });
+    backend_.read([self = shared_from_this()](const Observer::View& view) { self->look(view); });
   }
 
   void stop() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stopped_, true)) return;
-    host_.observer().cancel(token_);
+    backend_.host_.observer().cancel(token_);
   }
 
  private:
@@ -303,7 +315,7 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
     return !last;
   }
 
-  Host& host_;
+  HostBackend& backend_;
   const JobId job_;
   const std::string tenant_;
   const Done<JobView> changed_;
@@ -314,29 +326,27 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
 };
 
 std::shared_ptr<void> HostBackend::watch_job(JobId job, const std::string& tenant, Done<JobView> changed) {
-  auto watch = std::make_shared<Watch>(host_, job, tenant, std::move(changed));
+  auto watch = std::make_shared<Watch>(*this, job, tenant, std::move(changed));
   watch->follow();
   // The observer's queries hold the watch; the caller holds the right to end it.
   return {static_cast<void*>(watch.get()), [watch](void*) { watch->stop(); }};
 }
 
 void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
-  host_.observer().read(
-      0, [counts = counts_, filter = std::move(filter), done = std::move(done)](const Observer::View& view) {
-        const Tenant* tenant = nullptr;
-        if (!filter.tenant.empty()) {
-          tenant = find_tenant(view.state, filter.tenant);
-          if (tenant == nullptr) return done(no_tenant(filter.tenant));
-        }
-        JobPage page = page_of(view, filter, tenant);
-        for (JobView& job : page.jobs)
-          job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
-        done(std::move(page));
-      });
+  read([counts = counts_, filter = std::move(filter), done = std::move(done)](const Observer::View& view) {
+    const Tenant* tenant = nullptr;
+    if (!filter.tenant.empty()) {
+      tenant = find_tenant(view.state, filter.tenant);
+      if (tenant == nullptr) return done(no_tenant(filter.tenant));
+    }
+    JobPage page = page_of(view, filter, tenant);
+    for (JobView& job : page.jobs) job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
+    done(std::move(page));
+  });
 }
 
 void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
-  host_.observer().read(0, [job, tenant, done = std::move(done)](const Observer::View& view) {
+  read([job, tenant, done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
     done(explain(view, **found));
@@ -344,7 +354,7 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
 }
 
 void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
-  host_.observer().read(0, [tenant, done = std::move(done)](const Observer::View& view) {
+  read([tenant, done = std::move(done)](const Observer::View& view) {
     const Tenant* found = find_tenant(view.state, tenant);
     if (found == nullptr) return done(no_tenant(tenant));
     done(view_of(*found));
@@ -352,7 +362,7 @@ void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
 }
 
 void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
-  host_.observer().read(0, [done = std::move(done)](const Observer::View& view) {
+  read([done = std::move(done)](const Observer::View& view) {
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {
       if (!tenant.deleted) out.push_back(view_of(tenant));
@@ -362,7 +372,7 @@ void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
 }
 
 void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
-  host_.observer().read(0, [this, done = std::move(done)](const Observer::View& view) {
+  read([this, done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
     std::vector<NodeView> out;
     for (const Node& node : view.state.nodes)
@@ -373,13 +383,13 @@ void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
 }
 
 void HostBackend::get_cluster(Done<ClusterView> done) {
-  host_.observer().read(0, [this, done = std::move(done)](const Observer::View& view) {
+  read([this, done = std::move(done)](const Observer::View& view) {
     done(cluster_of(view.state, *host_.telemetry()));
   });
 }
 
 void HostBackend::get_metrics(Done<MetricsView> done) {
-  host_.observer().read(0, [this, counts = counts_, done = std::move(done)](const Observer::View& view) {
+  read([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
     counts->fill(metrics);
     const HostStats stats = host_.stats();
@@ -410,40 +420,39 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
 }
 
 void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
-  host_.observer().read(
-      0, [this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
-        const auto found = find_job(view.state, request.job, request.tenant);
-        if (!found) return done(found.error());
-        const Job& job = **found;
-        const uint32_t attempt = request.attempt == 0 ? job.attempt_count : request.attempt;
-        if (attempt == 0) {
-          return done(ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output"});
-        }
-        if (attempt > job.attempt_count) {
-          return done(ApiError{
-              ErrorKind::kLogNotFound,
-              "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
-              "attempt"});
-        }
-        // An older attempt may have run elsewhere; while it still holds something, the state knows where.
-        const Attempt* held = view.state.find_attempt(request.job, attempt);
-        const NodeId node = held != nullptr ? held->members.front().node : job.node;
-        v1::ReadLog order;
-        order.mutable_key()->set_job(request.job.value);
-        order.mutable_key()->set_attempt(attempt);
-        order.set_stderr(request.from_stderr);
-        order.set_offset(request.offset);
-        order.set_size_max(request.size_max);
-        order.set_wait_ms(request.wait.ms());
-        host_.read_log(node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
-          if (!chunk) return done(to_api_error(chunk.error()));
-          if (!chunk->error().empty()) return done(ApiError{ErrorKind::kLogNotFound, chunk->error()});
-          done(LogPiece{.data = std::move(*chunk->mutable_data()),
-                        .offset = chunk->offset(),
-                        .at_end = chunk->at_end(),
-                        .attempt = attempt});
-        });
-      });
+  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, request.job, request.tenant);
+    if (!found) return done(found.error());
+    const Job& job = **found;
+    const uint32_t attempt = request.attempt == 0 ? job.attempt_count : request.attempt;
+    if (attempt == 0) {
+      return done(ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output"});
+    }
+    if (attempt > job.attempt_count) {
+      return done(
+          ApiError{ErrorKind::kLogNotFound,
+                   "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
+                   "attempt"});
+    }
+    // An older attempt may have run elsewhere; while it still holds something, the state knows where.
+    const Attempt* held = view.state.find_attempt(request.job, attempt);
+    const NodeId node = held != nullptr ? held->members.front().node : job.node;
+    v1::ReadLog order;
+    order.mutable_key()->set_job(request.job.value);
+    order.mutable_key()->set_attempt(attempt);
+    order.set_stderr(request.from_stderr);
+    order.set_offset(request.offset);
+    order.set_size_max(request.size_max);
+    order.set_wait_ms(request.wait.ms());
+    host_.read_log(node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
+      if (!chunk) return done(to_api_error(chunk.error()));
+      if (!chunk->error().empty()) return done(ApiError{ErrorKind::kLogNotFound, chunk->error()});
+      done(LogPiece{.data = std::move(*chunk->mutable_data()),
+                    .offset = chunk->offset(),
+                    .at_end = chunk->at_end(),
+                    .attempt = attempt});
+    });
+  });
 }
 
 HealthView HostBackend::health() const {

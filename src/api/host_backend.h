@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -54,8 +55,13 @@ class HostBackend final : public Backend {
   void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
   void propose_for_node(Command command, NodeId node, Done<NodeView> done);
 
+  void propose(Command command, Decision decision);
+  /// Reads what every write that was answered before has changed.
+  void read(Observer::Query query);
+
   Host& host_;
   HostBackendOptions options_;
+  std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
 };
 

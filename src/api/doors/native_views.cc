@@ -9,6 +9,8 @@
 namespace gpusched::api {
 namespace {
 
+constexpr std::size_t kBatchBytesMax = 3u << 20;  // So that a batch fits into one record of the journal.
+
 std::optional<std::string> given(const std::string& text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
@@ -113,6 +115,7 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
   if (auto problem = check_request_key(message.request_key(), "request_key")) return std::move(*problem);
   SubmitRequest request{.tenant = message.tenant_id(), .request_key = message.request_key()};
   request.jobs.reserve(static_cast<std::size_t>(message.jobs_size()));
+  std::size_t bytes = 0;
   for (int i = 0; i < message.jobs_size(); ++i) {
     Answer<JobRequest> job = read_job(message.jobs(i), containers_possible);
     if (!job) {
@@ -121,6 +124,13 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
       error.message = place + ": " + error.message;
       error.field = error.field.empty() ? place : place + "." + error.field;
       return error;
+    }
+    bytes += job->spec.size();
+    if (bytes > kBatchBytesMax) {
+      return ApiError{ErrorKind::kTooLarge,
+                      "the batch's specifications are larger than " + std::to_string(kBatchBytesMax) +
+                          " bytes; send several batches",
+                      "jobs"};
     }
     request.jobs.push_back(std::move(*job));
   }

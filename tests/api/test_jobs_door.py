@@ -1,0 +1,260 @@
+"""The jobs door's REST contract, byte by byte."""
+
+import os
+import re
+
+import pytest
+from conftest import read_answer
+
+JOB_FIELDS = {"id", "tenant_id", "name", "state", "priority", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb",
+              "image", "command", "args", "labels", "submitted_at", "scheduled_at", "started_at", "completed_at",
+              "estimated_duration", "preempted_count"}
+TENANT_FIELDS = {"id", "name", "email", "organization", "max_gpus", "max_gpu_memory_mb", "max_cpu_cores",
+                 "max_memory_mb", "max_concurrent_jobs", "priority_tier", "fair_share_weight", "allow_preemption",
+                 "can_preempt_others", "current_gpus", "current_gpu_memory", "current_cpu_cores", "current_memory",
+                 "current_jobs", "total_gpu_hours", "total_jobs", "successful_jobs", "failed_jobs", "active",
+                 "created_at", "updated_at"}
+
+
+@pytest.mark.parametrize("path", ["/health", "/api/v1/health"])
+def test_health_is_there_with_and_without_prefix(scheduler, path):
+    answer = scheduler.call("GET", path)
+    assert answer.status == 200
+    assert answer.json["status"] == "healthy"
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_submission_is_answered_as_the_contract_says(scheduler):
+    answer = scheduler.call("POST", "/api/v1/jobs", {
+        "name": "train", "priority": 200, "gpu_count": 2, "gpu_memory_mb": 160_000, "cpu_cores": 4, "memory_mb": 1024,
+        "command": ["python", "train.py"], "args": ["--x"], "environment": {"A": "b"}, "gang_scheduling": False,
+        "max_runtime_minutes": 5, "labels": {"team": "a"}, "checkpoint_enabled": True, "unknown_field": [1, {"a": 2}]})
+    assert answer.status == 201, answer.raw
+    body = answer.json
+    assert re.fullmatch(r"job-[0-9]+", body["job_id"])
+    assert body["status"] == "submitted"
+    assert body["message"] == "Job submitted successfully"
+    assert isinstance(body["queue_position"], int)
+    assert re.fullmatch(r"[0-9]+s", body["estimated_wait"])
+
+    shown = scheduler.call("GET", f"/api/v1/jobs/{body['job_id']}").json
+    assert shown["job_id"] == body["job_id"]
+    assert shown["state"] == "pending"
+    assert shown["final"] is False
+    assert shown["allocated_gpus"] == []
+    assert shown["node_name"] == ""
+    assert shown["queue_position"] >= 1
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", shown["submitted_at"])
+    assert shown["started_at"] is None and shown["completed_at"] is None and shown["exit_code"] is None
+    assert shown["attempts"] == 0
+    assert shown["message"]
+
+    listed = scheduler.call("GET", "/api/v1/jobs?limit=1").json["jobs"][0]
+    assert JOB_FIELDS <= set(listed)
+    assert listed["id"] == body["job_id"]
+    assert listed["tenant_id"] == "default"
+    assert (listed["priority"], listed["gpu_count"], listed["gpu_memory_mb"]) == (200, 2, 160_000)
+    assert (listed["cpu_cores"], listed["memory_mb"]) == (4, 1024)
+    assert listed["command"] == ["python", "train.py"] and listed["args"] == ["--x"]
+    assert listed["labels"] == {"team": "a"}
+
+
+def test_defaults_are_priority_100_and_one_core(scheduler):
+    shown = scheduler.call("GET", f"/api/v1/jobs/{scheduler.submit()}").json
+    assert shown["priority"] == 100
+    assert shown["cpu_cores"] == 1
+    assert shown["gpu_count"] == 0
+    assert scheduler.call("GET", f"/api/v1/jobs/{scheduler.submit(cpu_cores=0)}").json["cpu_cores"] == 0
+
+
+def test_a_job_is_cancelled_once(scheduler):
+    job = scheduler.submit()
+    answer = scheduler.call("DELETE", f"/api/v1/jobs/{job}")
+    assert answer.status == 200
+    assert answer.json == {"message": "Job cancelled successfully"}
+    shown = scheduler.call("GET", f"/api/v1/jobs/{job}").json
+    assert shown["state"] == "cancelled" and shown["final"] is True and shown["completed_at"]
+    again = scheduler.call("DELETE", f"/api/v1/jobs/{job}")
+    assert again.status == 409
+    assert again.json["code"] == "job_finished"
+
+
+def test_lists_page_filter_and_count_all_that_match(scheduler):
+    tenant = scheduler.call("POST", "/api/v1/tenants", {"name": "lists"}).json["id"]
+    jobs = [scheduler.submit(tenant_id=tenant, name=f"n{i}") for i in range(5)]
+    scheduler.call("DELETE", f"/api/v1/jobs/{jobs[2]}")
+    everything = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}").json
+    assert everything["total"] == 5
+    assert [job["id"] for job in everything["jobs"]] == jobs[::-1]
+    page = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}&limit=2&offset=1").json
+    assert page["total"] == 5
+    assert [job["id"] for job in page["jobs"]] == [jobs[3], jobs[2]]
+    pending = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}&state=pending&limit=3").json
+    assert pending["total"] == 4
+    assert [job["id"] for job in pending["jobs"]] == [jobs[4], jobs[3], jobs[1]]
+    cancelled = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}&state=cancelled").json
+    assert [job["id"] for job in cancelled["jobs"]] == [jobs[2]]
+    beyond = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}&offset=99").json
+    assert beyond == {"jobs": [], "total": 5}
+
+
+def test_a_tenant_has_all_fields_and_no_limit_where_none_is_given(scheduler):
+    answer = scheduler.call("POST", "/api/v1/tenants", {"name": "full", "max_gpus": 4, "organization": "o"})
+    assert answer.status == 201
+    tenant = answer.json
+    assert TENANT_FIELDS <= set(tenant)
+    assert re.fullmatch(r"tenant-[0-9]+", tenant["id"])
+    assert tenant["max_gpus"] == 4 and tenant["max_memory_mb"] is None
+    assert tenant["priority_tier"] == 500 and tenant["fair_share_weight"] == 1
+    assert tenant["active"] is True and tenant["current_gpus"] == 0
+
+    same = scheduler.call("GET", f"/api/v1/tenants/{tenant['id']}").json
+    assert same == tenant
+    assert scheduler.call("GET", "/api/v1/tenants/full").json["id"] == tenant["id"]
+    listed = scheduler.call("GET", "/api/v1/tenants").json
+    assert listed["total"] == len(listed["tenants"])
+    assert {"default", tenant["id"]} <= {one["id"] for one in listed["tenants"]}
+
+    updated = scheduler.call("PUT", f"/api/v1/tenants/{tenant['id']}", {"max_gpus": None, "max_memory_mb": 5,
+                                                                       "priority_tier": "critical"}).json
+    assert updated["max_gpus"] is None and updated["max_memory_mb"] == 5 and updated["priority_tier"] == 5000
+    assert updated["organization"] == "o"
+    assert scheduler.call("DELETE", f"/api/v1/tenants/{tenant['id']}").status == 200
+    assert scheduler.call("GET", f"/api/v1/tenants/{tenant['id']}").status == 404
+    assert scheduler.call("POST", "/api/v1/jobs", {"script": "x", "tenant_id": tenant["id"]}).status == 404
+
+
+def test_a_tenants_name_is_taken_once(scheduler):
+    assert scheduler.call("POST", "/api/v1/tenants", {"name": "once"}).status == 201
+    again = scheduler.call("POST", "/api/v1/tenants", {"name": "once"})
+    assert again.status == 409
+    assert again.json["code"] == "tenant_exists"
+
+
+def test_what_alone_exceeds_the_quota_is_403_in_these_words(scheduler):
+    tenant = scheduler.call("POST", "/api/v1/tenants", {"name": "small", "max_gpus": 4}).json["id"]
+    answer = scheduler.call("POST", "/api/v1/jobs", {"script": "x", "gpu_count": 8, "tenant_id": tenant})
+    assert answer.status == 403
+    assert answer.json == {"error": f"quota exceeded for tenant {tenant}: GPUs requested=8, quota=4, current=0",
+                           "code": "quota_exceeded", "field": "gpu_count"}
+
+
+def test_more_than_any_node_has_waits_and_says_so(scheduler):
+    job = scheduler.submit(gpu_count=64, gpu_model="H9000")
+    # Until the planner has looked at it, it only waits for its turn.
+    explained = scheduler.until(lambda: scheduler.call("GET", f"/api/v1/jobs/{job}/explain").json,
+                                lambda answer: answer["reason"] != "queued")
+    assert explained["job_id"] == job and explained["state"] == "pending"
+    assert explained["reason"] in ("no_node", "no_such_device")
+    assert explained["message"] and "NodeAdded" in explained["lifted_by"]
+    refused = scheduler.call("POST", "/api/v1/jobs", {"script": "x", "gpu_count": 64, "require_feasible": True})
+    assert refused.status == 422
+    assert refused.json["code"] == "infeasible"
+
+
+def test_a_repeated_key_is_one_job_and_another_body_a_conflict(scheduler):
+    key = {"Idempotency-Key": "9b2e6f0a-key"}
+    first = scheduler.call("POST", "/api/v1/jobs", {"script": "true", "labels": {"a": "1", "b": "2"}}, key)
+    again = scheduler.call("POST", "/api/v1/jobs", {"labels": {"b": "2", "a": "1"}, "script": "true"}, key)
+    assert (first.status, again.status) == (201, 201)
+    assert first.json["job_id"] == again.json["job_id"]
+    other = scheduler.call("POST", "/api/v1/jobs", {"script": "false"}, key)
+    assert other.status == 409
+    assert other.json["code"] == "request_key_conflict"
+
+
+def test_the_cluster_without_nodes(scheduler):
+    cluster = scheduler.call("GET", "/api/v1/cluster/status").json
+    assert {"total_nodes", "online_nodes", "total_gpus", "available_gpus", "total_jobs", "running_jobs",
+            "pending_jobs"} <= set(cluster)
+    assert cluster["total_nodes"] == 0
+    assert scheduler.call("GET", "/api/v1/nodes").json == {"nodes": [], "total": 0}
+
+
+def test_a_wait_returns_when_the_job_is_final(scheduler):
+    job = scheduler.submit()
+    with scheduler.connect() as waiting:
+        waiting.sendall(f"GET /api/v1/jobs/{job}?wait=50s HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert scheduler.call("DELETE", f"/api/v1/jobs/{job}").status == 200
+        assert read_answer(waiting).json["state"] == "cancelled"
+    unchanged = scheduler.submit()
+    assert scheduler.call("GET", f"/api/v1/jobs/{unchanged}?wait=20ms").json["state"] == "pending"
+
+
+def test_output_of_a_job_that_has_not_started_is_404(scheduler):
+    answer = scheduler.call("GET", f"/api/v1/jobs/{scheduler.submit()}/logs")
+    assert answer.status == 404
+    assert answer.json["code"] == "log_not_found"
+
+
+def test_metrics_have_the_contracts_names(scheduler):
+    scheduler.submit()
+    answer = scheduler.call("GET", "/metrics", port="metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    text = answer.body.decode()
+    assert re.search(r'^gpu_scheduler_jobs_total\{state="pending"\} [1-9]', text, re.M)
+    assert re.search(r"^gpu_scheduler_queue_size [1-9]", text, re.M)
+    assert "# TYPE gpu_scheduler_gpu_utilization gauge" in text
+    assert "# TYPE gpu_scheduler_scheduling_latency histogram" in text
+    assert "gpu_scheduler_preemptions_total 0" in text
+
+
+def test_the_command_line_of_one_connection_is_answered_in_order(scheduler):
+    jobs = [scheduler.submit() for _ in range(3)]
+    with scheduler.connect() as connection:
+        connection.sendall("".join(f"GET /api/v1/jobs/{job} HTTP/1.1\r\nHost: x\r\n\r\n" for job in jobs).encode())
+        data = b""
+        while data.count(b'"job_id"') < 3:
+            data += connection.recv(65536)
+    assert re.findall(rb'"job_id":"(job-[0-9]+)"', data) == [job.encode() for job in jobs]
+
+
+def test_origins_are_as_configured(start, scheduler):
+    origin = {"Origin": "https://ui.example"}
+    assert "access-control-allow-origin" not in scheduler.call("GET", "/health").headers
+    assert scheduler.call("POST", "/api/v1/jobs", {"script": "x"}, origin).status == 403
+
+    open_one = start(GPU_SCHEDULER_API_CORS_ENABLED="true", GPU_SCHEDULER_API_CORS_ORIGINS="https://ui.example")
+    allowed = open_one.call("POST", "/api/v1/jobs", {"script": "x"}, origin)
+    assert allowed.status == 201
+    assert allowed.headers["access-control-allow-origin"] == "https://ui.example"
+    preflight = open_one.call("OPTIONS", "/api/v1/jobs", b"", {**origin, "Access-Control-Request-Method": "POST"})
+    assert preflight.status == 204
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    assert open_one.call("POST", "/api/v1/jobs", {"script": "x"}, {"Origin": "https://no.example"}).status == 403
+
+
+def test_a_full_queue_is_429_with_a_time(start):
+    small = start(GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE="3")
+    for _ in range(3):
+        small.submit()
+    answer = small.call("POST", "/api/v1/jobs", {"script": "true"})
+    assert answer.status == 429
+    assert answer.json["code"] == "queue_full"
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_too_many_requests_are_429(start):
+    slow = start(GPU_SCHEDULER_API_RATE_LIMIT_RPS="2")
+    answers = [slow.call("GET", "/health") for _ in range(30)]
+    refused = [answer for answer in answers if answer.status == 429]
+    assert answers[0].status == 200
+    assert refused and refused[0].json["code"] == "rate_limited" and int(refused[0].headers["retry-after"]) > 0
+
+
+def test_another_address_asks_for_the_token(start):
+    open_one = start(GPU_SCHEDULER_API_ADDRESS="0.0.0.0")
+    refused = open_one.call("GET", "/api/v1/jobs")
+    assert refused.status == 401
+    assert refused.json["code"] == "unauthenticated"
+    assert refused.headers["www-authenticate"] == "Bearer"
+    path = f"{open_one.folder}/data/token"
+
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with open(path, encoding="ascii") as file:
+        token = file.read().strip()
+    assert open_one.call("GET", "/api/v1/jobs", b"", {"Authorization": f"Bearer {token}"}).status == 200
+    assert open_one.call("GET", "/metrics", port="metrics").status == 401
+    with open(f"{open_one.folder}/stderr", encoding="utf-8", errors="replace") as file:
+        assert token not in file.read()
