@@ -130,11 +130,16 @@ Result<Unit> Agent::open_core() {
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
   if (!log) return log.error();
   log_ = std::move(*log);
-  files_ = std::make_unique<FolderFiles>(options_.data_folder + "/attempts");
+  spares_ = std::make_unique<SpareFolders>(options_.data_folder);
+  files_ = std::make_unique<FolderFiles>(options_.data_folder + "/attempts", spares_.get());
+  files_->remove_unknown(log_->image().attempts);
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
-  Result<std::unique_ptr<ShimSpawner>> spawner = ShimSpawner::open(
-      {.shim_program = shim, .data_folder = options_.data_folder, .instance = *instance}, clock_, *this);
+  Result<std::unique_ptr<ShimSpawner>> spawner = ShimSpawner::open({.shim_program = shim,
+                                                                    .data_folder = options_.data_folder,
+                                                                    .instance = *instance,
+                                                                    .spares = spares_.get()},
+                                                                   clock_, *this);
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);
   link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,

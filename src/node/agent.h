@@ -79,6 +79,7 @@ class Agent final : private ShimListener {
   std::shared_ptr<GpuDriver> driver_;
   std::unique_ptr<DeviceMonitor> monitor_;
   std::unique_ptr<AttemptLog> log_;
+  std::unique_ptr<SpareFolders> spares_;
   std::unique_ptr<FolderFiles> files_;
   ProcMeter meter_;
   std::unique_ptr<GrpcLink> link_;

@@ -29,8 +29,8 @@ struct CommandLine {
 void declare(CLI::App& app, CommandLine& line) {
   AgentOptions& agent = line.agent;
   app.set_version_flag("--version", std::string("gpu-agent ") + kVersion);
-  app.add_option("--scheduler", agent.scheduler, "Scheduler's gRPC address, HOST:PORT")->required();
-  app.add_option("--node", agent.node_name, "This node's name, the same at every start")->required();
+  app.add_option("--scheduler", agent.scheduler, "Scheduler's gRPC address, HOST:PORT");
+  app.add_option("--node", agent.node_name, "This node's name, the same at every start");
   app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing")
       ->required();
   app.add_option("--sim-gpus", agent.sim_gpus,
@@ -63,8 +63,16 @@ int fail(const std::string& message, int status) {
 Result<Unit> complete(CommandLine& line) {
   line.agent.version = kVersion;
   line.agent.grace = milliseconds(line.grace_ms);
-  if (line.agent.node_name.empty() || line.agent.node_name.size() > limits::kNameBytesMax) {
-    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node needs a name of 1 to 253 bytes"};
+  const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
+                                                                 {"--node", &line.agent.node_name},
+                                                                 {"--data-dir", &line.agent.data_folder}};
+  for (const auto& [name, value] : required) {
+    if (!value->empty()) continue;
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(name) + " is needed (see gpu-agent --help)"};
+  }
+  if (line.agent.node_name.size() > limits::kNameBytesMax) {
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: a name has at most 253 bytes"};
   }
   for (const std::string& label : line.labels) {
     const std::size_t equals = label.find('=');

@@ -237,7 +237,7 @@ TEST_F(AgentTest, TheNextAgentAdoptsTheRunningJobAndReportsItsExitCode) {
   const v1::Register registered = scheduler.wait_for_register().register_();
   ASSERT_EQ(registered.attempts_size(), 1);
   EXPECT_FALSE(registered.attempts(0).ended());
-  std::ofstream(folder_.path() + "/data/attempts/7/1-0/go") << "now";
+  std::ofstream(folder_.path() + "/data/attempts/7-1-0/go") << "now";
   EXPECT_EQ(scheduler.wait_for_end().outcome().exit_code(), 6);
   scheduler.wait_for([](const v1::AgentMessage& message) { return message.report().has_released(); });
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -13,8 +14,74 @@
 #include "shim/protocol.h"
 
 namespace gpusched {
+namespace {
 
-FolderFiles::FolderFiles(std::string attempts_folder) : attempts_folder_(std::move(attempts_folder)) {
+constexpr std::size_t kSparesMax = 1'024;
+
+/// Whether the folder and its files are just what a shim makes, and nobody else may be behind them.
+bool is_as_made(const struct stat& facts, mode_t type, mode_t permissions) {
+  const bool shared = type == S_IFREG && facts.st_nlink != 1;
+  return (facts.st_mode & S_IFMT) == type && (facts.st_mode & 07777) == permissions &&
+         facts.st_uid == geteuid() && !shared;
+}
+
+/// Empties the attempt's files. False, and nothing is lost but their content, when there is anything else.
+bool empty_attempt_folder(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return false;
+  struct stat facts{};
+  bool usable = fstat(folder, &facts) == 0 && is_as_made(facts, S_IFDIR, facts.st_mode & 0750);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    usable = usable &&
+             (name == shim::kStdoutFile || name == shim::kStderrFile || name == shim::kOutcomeFile) &&
+             fstatat(folder, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+             is_as_made(facts, S_IFREG, facts.st_mode & 0640);
+    if (!usable) break;
+    if (facts.st_size == 0) continue;
+    const int file = openat(folder, name.c_str(), O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    usable = file >= 0;
+    if (usable) close(file);
+  }
+  close(folder);
+  return usable && !error;
+}
+
+}  // namespace
+
+SpareFolders::SpareFolders(std::string data_folder)
+    : folder_(std::move(data_folder) + "/" + shim::kSpareFolder) {
+  mkdir(folder_.c_str(), 0750);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    names_.push_back(name);
+    next_name_ = std::max<uint64_t>(next_name_, std::strtoull(name.c_str(), nullptr, 10) + 1);
+  }
+}
+
+std::string SpareFolders::take() {
+  const std::lock_guard lock(mutex_);
+  if (names_.empty()) return {};
+  std::string name = std::move(names_.back());
+  names_.pop_back();
+  return name;
+}
+
+bool SpareFolders::put(const std::string& attempt_folder) {
+  if (!empty_attempt_folder(attempt_folder)) return false;
+  const std::lock_guard lock(mutex_);
+  if (names_.size() >= kSparesMax) return false;
+  const std::string name = std::to_string(next_name_);
+  if (rename(attempt_folder.c_str(), (folder_ + "/" + name).c_str()) != 0) return false;
+  next_name_ += 1;
+  names_.push_back(name);
+  return true;
+}
+
+FolderFiles::FolderFiles(std::string attempts_folder, SpareFolders* spares)
+    : attempts_folder_(std::move(attempts_folder)), spares_(spares) {
   remover_ = std::thread([this] { run(); });
 }
 
@@ -28,7 +95,7 @@ FolderFiles::~FolderFiles() {
 }
 
 Result<LogPiece> FolderFiles::read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) {
-  const std::string path = attempts_folder_ + "/" + shim::attempt_folder(key) + "/" +
+  const std::string path = attempts_folder_ + "/" + shim::key_text(key) + "/" +
                            (of_stderr ? shim::kStderrFile : shim::kStdoutFile);
   // The job may have put something else there: never follow a link, never wait for a pipe.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -62,6 +129,16 @@ void FolderFiles::remove(const AttemptKey& key) {
   changed_.notify_all();
 }
 
+void FolderFiles::remove_unknown(const std::map<AttemptKey, StoredAttempt>& known) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(attempts_folder_, ignored)) {
+    const std::optional<AttemptKey> key = shim::parse_key(entry.path().filename().string());
+    if (!key || known.contains(*key)) continue;
+    const bool ended = access((entry.path() / shim::kOutcomeFile).c_str(), F_OK) == 0;
+    if (ended) remove(*key);  // Without an outcome it may be running, and is found with its shim.
+  }
+}
+
 void FolderFiles::wait_removed() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return to_remove_.empty() && !removing_; });
@@ -76,10 +153,11 @@ void FolderFiles::run() {
     to_remove_.pop_front();
     removing_ = true;
     lock.unlock();
-    const std::filesystem::path folder = attempts_folder_ + "/" + shim::attempt_folder(key);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    rmdir(folder.parent_path().c_str());  // The job's folder goes with its last attempt.
+    const std::string folder = attempts_folder_ + "/" + shim::key_text(key);
+    if (spares_ == nullptr || !spares_->put(folder)) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+    }
     lock.lock();
     removing_ = false;
     changed_.notify_all();

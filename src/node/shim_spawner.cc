@@ -170,13 +170,15 @@ void ShimSpawner::on_server_gone() {
 
 void ShimSpawner::start(const SpawnRequest& request) {
   tracks_.try_emplace(request.key);
-  queue_request(shim::encode(shim::StartRequest{.key = request.key,
-                                                .grace = request.grace,
-                                                .max_runtime = request.max_runtime,
-                                                .lost_contact = request.lost_contact,
-                                                .working_directory = request.working_directory,
-                                                .arguments = request.arguments,
-                                                .environment = request.environment}));
+  queue_request(shim::encode(
+      shim::StartRequest{.key = request.key,
+                         .grace = request.grace,
+                         .max_runtime = request.max_runtime,
+                         .lost_contact = request.lost_contact,
+                         .working_directory = request.working_directory,
+                         .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
+                         .arguments = request.arguments,
+                         .environment = request.environment}));
 }
 
 void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
@@ -411,7 +413,7 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
   if (track.stop_wanted) stop(key, *std::exchange(track.stop_wanted, std::nullopt));
   if (!std::exchange(track.started, true)) {
     struct stat folder{};
-    const std::string path = options_.data_folder + "/attempts/" + shim::attempt_folder(key);
+    const std::string path = options_.data_folder + "/attempts/" + shim::key_text(key);
     int64_t started_unix_ns = 0;  // Its folder was made when it began.
     if (stat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
       started_unix_ns = int64_t{folder.st_ctim.tv_sec} * 1'000'000'000 + folder.st_ctim.tv_nsec;
@@ -432,9 +434,9 @@ void ShimSpawner::on_watched_end(const AttemptKey& key) {
 
 std::optional<v1::Outcome> ShimSpawner::recorded_outcome(const AttemptKey& key) const {
   const std::string path =
-      options_.data_folder + "/attempts/" + shim::attempt_folder(key) + "/" + shim::kOutcomeFile;
+      options_.data_folder + "/attempts/" + shim::key_text(key) + "/" + shim::kOutcomeFile;
   const std::optional<shim::Outcome> outcome =
-      shim::parse_outcome(shim::read_small_file(path.c_str(), 1 << 20));
+      shim::parse_outcome(key, shim::read_small_file(path.c_str(), 1 << 20));
   if (!outcome) return std::nullopt;
   return to_wire(*outcome);
 }

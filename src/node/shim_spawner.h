@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "node/folder_files.h"
 #include "node/ports.h"
 #include "shim/protocol.h"
 
@@ -33,6 +34,7 @@ struct ShimSpawnerOptions {
   std::string shim_program;  ///< Path of gpu-shim.
   std::string data_folder;   ///< Absolute. `attempts/` and `contact` are in it.
   std::string instance;
+  SpareFolders* spares = nullptr;  ///< Folders to take over; null: none.
 };
 
 /// Runs attempts through gpu-shim. One server process forks a shim for each; shims outlive server and agent.

@@ -88,7 +88,7 @@ class ShimSpawnerTest : public ::testing::Test {
   }
 
   std::string output(const std::string& name, const AttemptKey& key = kKey) const {
-    std::ifstream in(folder_.path() + "/attempts/" + shim::attempt_folder(key) + "/" + name);
+    std::ifstream in(folder_.path() + "/attempts/" + shim::key_text(key) + "/" + name);
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
   std::vector<pid_t> marked_processes(const AttemptKey& key = kKey) const {
@@ -138,7 +138,7 @@ TEST_F(ShimSpawnerTest, OutputGoesToFilesInTheAttemptsFolderWhichIsWhereItRuns) 
   spawner_->start(shell("echo out; echo err >&2; pwd; cat"));
   pump_until_ended();
   EXPECT_EQ(outcome().exit_code(), 0);  // `cat` found its input empty.
-  EXPECT_EQ(output("stdout"), "out\n" + folder_.path() + "/attempts/7/1-0\n");
+  EXPECT_EQ(output("stdout"), "out\n" + folder_.path() + "/attempts/7-1-0\n");
   EXPECT_EQ(output("stderr"), "err\n");
 }
 
@@ -308,11 +308,12 @@ TEST_F(ShimSpawnerTest, AKilledShimLeavesNoProcessAndIsReportedLost) {
 TEST_F(ShimSpawnerTest, ARunningAttemptIsAdoptedByTheNextAgentWithItsExitCode) {
   spawner_->start(shell("echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 9"));
   pump_until_output("ready");
+  pump_until_started();
   const pid_t command = listener_.started.at(kKey);
   open_spawner({kKey});
   pump_until_started();
   EXPECT_EQ(listener_.found.at(kKey), command);
-  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  std::ofstream(folder_.path() + "/attempts/7-1-0/go") << "now";
   pump_until_ended();
   ASSERT_TRUE(listener_.ended.contains(kKey));
   EXPECT_EQ(outcome().exit_code(), 9);
@@ -323,7 +324,7 @@ TEST_F(ShimSpawnerTest, AnAttemptThatEndedWhileNoAgentRanHasItsExitCode) {
   pump_until_output("ready");
   const pid_t shim = shim_pid();
   spawner_.reset();
-  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  std::ofstream(folder_.path() + "/attempts/7-1-0/go") << "now";
   while (kill(shim, 0) == 0 && !shim::command_line(shim).empty()) std::this_thread::yield();
   open_spawner({kKey});
   pump_until_ended();
@@ -358,7 +359,7 @@ TEST_F(ShimSpawnerTest, AnAttemptThatNobodyStartedIsLostWithoutRunning) {
   pump_until_ended();
   EXPECT_TRUE(listener_.lost.contains(kKey));
   struct stat facts{};
-  EXPECT_NE(stat((folder_.path() + "/attempts/7/1-0").c_str(), &facts), 0);
+  EXPECT_NE(stat((folder_.path() + "/attempts/7-1-0").c_str(), &facts), 0);
 }
 
 TEST_F(ShimSpawnerTest, ARunningAttemptThatTheRecordsForgotIsFound) {
@@ -379,7 +380,7 @@ TEST_F(ShimSpawnerTest, AKilledServerEndsNoAttemptAndTheNextOneStartsMore) {
   const AttemptKey other{JobId{8}, 1, 0};
   spawner_->start(shell("exit 5", other));
   pump_until_ended(other);  // Started by the next server, or ended as lost: never both, never silent.
-  std::ofstream(folder_.path() + "/attempts/7/1-0/go") << "now";
+  std::ofstream(folder_.path() + "/attempts/7-1-0/go") << "now";
   pump_until_ended();
   ASSERT_TRUE(listener_.ended.contains(kKey));
   EXPECT_EQ(outcome().exit_code(), 4);
@@ -397,6 +398,30 @@ TEST_F(ShimSpawnerTest, AnAttemptWhoseFolderExistsIsNotRunAgain) {
   pump_until_ended();
   EXPECT_EQ(outcome().exit_code(), 3);
   EXPECT_EQ(output("stdout"), "once\n");
+}
+
+TEST_F(ShimSpawnerTest, ASpareFolderIsTakenOverWithoutATraceOfItsPast) {
+  const std::string spare = folder_.path() + "/spare/1";
+  std::filesystem::create_directories(spare);
+  std::ofstream(spare + "/stdout") << "old output";
+  std::ofstream(spare + "/outcome") << shim::format_outcome({JobId{6}, 1, 0},
+                                                            {.cause = shim::Cause::kExited});
+  SpareFolders spares(folder_.path());
+  spawner_.reset();
+  auto opened = ShimSpawner::open({.shim_program = GPUSCHED_SHIM_PATH,
+                                   .data_folder = folder_.path(),
+                                   .instance = kInstance,
+                                   .spares = &spares},
+                                  clock_, listener_);
+  ASSERT_TRUE(opened.ok());
+  spawner_ = std::move(*opened);
+  spawner_->adopt({});
+  spawner_->start(shell("echo new; exit 2"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 2);
+  EXPECT_EQ(output("stdout"), "new\n");
+  EXPECT_EQ(output("outcome").find("attempt=7-1-0 "), 0u);
+  EXPECT_FALSE(std::filesystem::exists(spare));
 }
 
 TEST_F(ShimSpawnerTest, ManyAtOnceAllEndOnceWithTheirOwnCodes) {

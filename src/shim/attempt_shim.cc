@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -32,7 +33,6 @@ constexpr Duration kResendPause = milliseconds(10);
 constexpr Duration kDiskPause = milliseconds(200);
 constexpr Duration kContactPauseMin = milliseconds(20);
 constexpr Duration kContactPauseMax = seconds(1);
-constexpr int kFolderTries = 100;
 constexpr std::size_t kChildStackBytes = 64 * 1024;
 
 Time clock_now(clockid_t id) {
@@ -74,7 +74,7 @@ struct ExecPlan {
 
 int exec_child(void* argument) {
   ExecPlan& plan = *static_cast<ExecPlan*>(argument);
-  setsid();
+  setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(127);  // The shim died before the line above could help.
   const rlimit no_core{0, 0};
@@ -148,27 +148,35 @@ class AttemptShim {
  private:
   enum class Phase { kRunning, kGrace, kKilling };
 
-  /// The attempt's folder is made exactly once: whoever finds it made does not run the attempt.
+  /// The attempt's folder comes to be exactly once: whoever finds it there does not run the attempt.
   bool make_folder() {
-    const std::string folder = attempt_folder(request_.key);
-    const std::string job_folder = folder.substr(0, folder.find('/'));
-    for (int tries = 0;; ++tries) {
-      mkdirat(context_.attempts_folder, job_folder.c_str(), 0750);
-      if (mkdirat(context_.attempts_folder, folder.c_str(), 0750) == 0) break;
-      if (errno == ENOENT && tries < kFolderTries)
-        continue;  // The last attempt's cleaning took the job's folder away in between.
-      if (errno == EEXIST) {
-        send(Event{.kind = EventKind::kExists, .key = request_.key});
-        flush_events();
-        return false;
-      }
-      fail_start("cannot make the attempt's folder " + folder + ": " + error_words(errno));
+    const std::string folder = key_text(request_.key);
+    int made = take_spare_folder(folder);
+    if (made != 0 && made != EEXIST) {
+      made = mkdirat(context_.attempts_folder, folder.c_str(), 0750) == 0 ? 0 : errno;
+    }
+    if (made == EEXIST) {
+      send(Event{.kind = EventKind::kExists, .key = request_.key});
+      flush_events();
+      return false;
+    }
+    if (made != 0) {
+      fail_start("cannot make the attempt's folder " + folder + ": " + error_words(made));
       return false;
     }
     folder_ = openat(context_.attempts_folder, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_ >= 0) return true;
     fail_start("cannot open the attempt's folder " + folder + ": " + error_words(errno));
     return false;
+  }
+
+  /// 0, or why there is none; EEXIST: the attempt has its folder already.
+  int take_spare_folder(const std::string& folder) {
+    if (*request_.spare_folder == '\0') return ENOENT;
+    const std::string spare = std::string("../") + kSpareFolder + "/" + request_.spare_folder;
+    const int renamed = renameat2(context_.attempts_folder, spare.c_str(), context_.attempts_folder,
+                                  folder.c_str(), RENAME_NOREPLACE);
+    return renamed == 0 ? 0 : errno;
   }
 
   /// For failures before there is a place for the outcome: only the agent learns of it.
@@ -181,7 +189,7 @@ class AttemptShim {
   }
 
   int open_output(const char* name) {
-    return openat(folder_, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    return openat(folder_, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0640);
   }
 
   bool start_command() {
@@ -360,7 +368,7 @@ class AttemptShim {
 
   /// Tries until it is on disk: a full disk delays an outcome and never loses it.
   void record_outcome() {
-    const std::string text = format_outcome(outcome_);
+    const std::string text = format_outcome(request_.key, outcome_);
     while (true) {
       const int file = openat(folder_, kOutcomeFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
       if (file >= 0) {

@@ -104,8 +104,8 @@ Outcome get_outcome(ByteReader& in) {
 
 std::string_view to_string(Cause cause) { return kCauseWords.at(static_cast<std::size_t>(cause)); }
 
-std::string format_outcome(const Outcome& outcome) {
-  std::string text = "cause=";
+std::string format_outcome(const AttemptKey& key, const Outcome& outcome) {
+  std::string text = "attempt=" + key_text(key) + " cause=";
   text += to_string(outcome.cause);
   text += " exit_code=" + std::to_string(outcome.exit_code);
   text += " signal=" + std::to_string(outcome.signal);
@@ -117,7 +117,7 @@ std::string format_outcome(const Outcome& outcome) {
   return text + sum.data();
 }
 
-std::optional<Outcome> parse_outcome(std::string_view text) {
+std::optional<Outcome> parse_outcome(const AttemptKey& key, std::string_view text) {
   const std::size_t tail = text.rfind("\ncrc32c=");
   if (tail == std::string_view::npos) return std::nullopt;
   std::array<char, 24> sum{};
@@ -126,7 +126,7 @@ std::optional<Outcome> parse_outcome(std::string_view text) {
   text = text.substr(0, tail);
 
   Outcome outcome;
-  if (!take_word(text, "cause=")) return std::nullopt;
+  if (!take_word(text, "attempt=" + key_text(key) + " cause=")) return std::nullopt;
   const std::string_view word = text.substr(0, text.find(' '));
   for (std::size_t i = 0; i < kCauseWords.size(); ++i) {
     if (kCauseWords[i] == word) outcome.cause = static_cast<Cause>(i);
@@ -156,10 +156,6 @@ std::optional<AttemptKey> parse_key(std::string_view text) {
   return key;
 }
 
-std::string attempt_folder(const AttemptKey& key) {
-  return std::to_string(key.job.value) + '/' + std::to_string(key.attempt) + '-' + std::to_string(key.member);
-}
-
 std::string encode(const StartRequest& request) {
   CHECK(!request.arguments.empty());
   std::string packet;
@@ -170,6 +166,7 @@ std::string encode(const StartRequest& request) {
   out.svarint(request.max_runtime.ns);
   out.svarint(request.lost_contact.ns);
   put_c_string(out, request.working_directory);
+  put_c_string(out, request.spare_folder);
   put_c_strings(out, request.arguments);
   put_c_strings(out, request.environment);
   return packet;
@@ -192,6 +189,7 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.max_runtime = Duration{in.svarint()};
   view.lost_contact = Duration{in.svarint()};
   view.working_directory = get_c_string(in);
+  view.spare_folder = get_c_string(in);
   view.arguments = get_c_strings(in);
   view.environment = get_c_strings(in);
   if (!in.ok() || view.arguments.size() < 2) return std::nullopt;

@@ -38,16 +38,20 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-/// One line of text with a checksum: what the shim leaves in the attempt's folder.
-std::string format_outcome(const Outcome& outcome);
-/// Nothing when the text is torn, damaged or not an outcome.
-std::optional<Outcome> parse_outcome(std::string_view text);
-
-/// "12-1-0": job, attempt, member. The job's folder is `<job>/`, the attempt's `<job>/<attempt>-<member>/`.
+/// "12-1-0": job, attempt, member. Also the name of the attempt's folder.
 std::string key_text(const AttemptKey& key);
 std::optional<AttemptKey> parse_key(std::string_view text);
-std::string attempt_folder(const AttemptKey& key);
 
+/// One line of text with a checksum: what the shim leaves in the attempt's folder.
+std::string format_outcome(const AttemptKey& key, const Outcome& outcome);
+/// Nothing when the text is torn, damaged, no outcome or another attempt's: folders are used again.
+std::optional<Outcome> parse_outcome(const AttemptKey& key, std::string_view text);
+
+/// In the data folder: attempts' folders, and folders of forgotten attempts that new ones take over. Making
+/// and deleting files is what a short job costs most, on file systems that avoid inodes that were lately in
+/// use.
+inline constexpr const char* kAttemptsFolder = "attempts";
+inline constexpr const char* kSpareFolder = "spare";
 /// Names of the files in an attempt's folder.
 inline constexpr const char* kStdoutFile = "stdout";
 inline constexpr const char* kStderrFile = "stderr";
@@ -70,6 +74,7 @@ struct StartRequest {
   Duration max_runtime = {};           ///< Zero: no limit.
   Duration lost_contact = {};          ///< Zero: never killed for silence.
   std::string working_directory = {};  ///< Empty: the attempt's own folder.
+  std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
 };
@@ -89,6 +94,7 @@ struct StartView {
   Duration max_runtime;
   Duration lost_contact;
   const char* working_directory = nullptr;
+  const char* spare_folder = nullptr;
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
 };

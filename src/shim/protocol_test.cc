@@ -52,16 +52,22 @@ TEST(ShimProtocol, OutcomeTextIsReadAsWritten) {
                         .detail = "cannot start 'x\ny': No such file or directory (ENOENT)",
                         .started_unix_ns = 1'700'000'000'000'000'000,
                         .ended_unix_ns = 1'700'000'000'000'000'001};
-  EXPECT_EQ(parse_outcome(format_outcome(outcome)), outcome);
+  EXPECT_EQ(parse_outcome(kKey, format_outcome(kKey, outcome)), outcome);
 }
 
 TEST(ShimProtocol, TornOrChangedOutcomeTextIsNoOutcome) {
-  const std::string text = format_outcome({.cause = Cause::kExited, .exit_code = 3});
-  for (std::size_t size = 0; size < text.size(); ++size) EXPECT_FALSE(parse_outcome(text.substr(0, size)));
+  const std::string text = format_outcome(kKey, {.cause = Cause::kExited, .exit_code = 3});
+  for (std::size_t size = 0; size < text.size(); ++size)
+    EXPECT_FALSE(parse_outcome(kKey, text.substr(0, size)));
   std::string changed = text;
   changed[text.find("exit_code=") + 10] = '4';
-  EXPECT_FALSE(parse_outcome(changed));
-  EXPECT_FALSE(parse_outcome(std::string(text.size(), '\0')));
+  EXPECT_FALSE(parse_outcome(kKey, changed));
+  EXPECT_FALSE(parse_outcome(kKey, std::string(text.size(), '\0')));
+}
+
+TEST(ShimProtocol, AnotherAttemptsOutcomeTextIsNoOutcome) {
+  const std::string text = format_outcome({JobId{11}, 3, 1}, {.cause = Cause::kExited});
+  EXPECT_FALSE(parse_outcome(kKey, text));
 }
 
 TEST(ShimProtocol, KeyTextIsReadAsWrittenAndNothingElseIsAKey) {

@@ -62,7 +62,7 @@ class Server {
     close_range(kEventDescriptor + 1, ~0U, 0);
     for (const int descriptor : {kControlDescriptor, kEventDescriptor})
       fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-    const std::string attempts = options_.data_folder + "/attempts";
+    const std::string attempts = options_.data_folder + "/" + kAttemptsFolder;
     const std::string contact = options_.data_folder + "/contact";
     context_.attempts_folder = open(attempts.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     context_.contact = open(contact.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0640);
@@ -149,14 +149,15 @@ class Server {
         .kind = EventKind::kEnded, .key = *key, .outcome = {.cause = Cause::kStartFailed, .detail = why}});
   }
 
-  /// In the new process: its name first, because an agent that looks for shims waits for it.
+  /// In the new process: its name first, because an agent that looks for shims waits for it. It stays in the
+  /// server's session: where the kernel shares the processor by session, a session for each job would crowd
+  /// out the agent.
   void become_shim(const AttemptKey& key) {
     const std::string title = std::string("gpu-shim") + '\0' + shim_title(key_text(key), options_.instance);
     if (title.size() < options_.marker_size) {
       std::memset(options_.marker, 0, options_.marker_size);
       std::memcpy(options_.marker, title.data(), title.size());
     }
-    setsid();
     close(kControlDescriptor);  // Else the agent would not see the server's end as long as a shim lives.
     close(signals_);
   }

@@ -1,0 +1,116 @@
+#include "node/folder_files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "node/testing.h"
+
+namespace gpusched {
+namespace {
+
+const AttemptKey kKey{JobId{7}, 1, 0};
+
+class FolderFilesTest : public ::testing::Test {
+ protected:
+  FolderFilesTest() {
+    std::filesystem::create_directory(folder_.path() + "/attempts");
+    spares_ = std::make_unique<SpareFolders>(folder_.path());
+    files_ = std::make_unique<FolderFiles>(folder_.path() + "/attempts", spares_.get());
+  }
+
+  std::string attempt() const { return folder_.path() + "/attempts/7-1-0"; }
+  void make_attempt(const std::string& output) {
+    mkdir(attempt().c_str(), 0750);
+    for (const char* name : {"stdout", "stderr", "outcome"}) {
+      std::ofstream(attempt() + "/" + name) << output;
+      chmod((attempt() + "/" + name).c_str(), 0640);
+    }
+  }
+  bool removed() {
+    files_->remove(kKey);
+    files_->wait_removed();
+    return !std::filesystem::exists(attempt());
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<SpareFolders> spares_;
+  std::unique_ptr<FolderFiles> files_;
+};
+
+TEST_F(FolderFilesTest, ReadsAPieceAndTheSize) {
+  make_attempt("0123456789");
+  const Result<LogPiece> piece = files_->read(kKey, false, 3, 4);
+  ASSERT_TRUE(piece.ok());
+  EXPECT_EQ(piece->data, "3456");
+  EXPECT_EQ(piece->offset, 3);
+  EXPECT_EQ(piece->size, 10);
+  EXPECT_EQ(files_->read(kKey, false, 99, 4)->data, "");
+  EXPECT_EQ(files_->read(kKey, false, 99, 4)->offset, 10);
+}
+
+TEST_F(FolderFilesTest, ALinkOrPipeInTheOutputsPlaceIsNotRead) {
+  make_attempt("x");
+  std::filesystem::remove(attempt() + "/stdout");
+  std::filesystem::create_symlink("/etc/passwd", attempt() + "/stdout");
+  EXPECT_FALSE(files_->read(kKey, false, 0, 10).ok());
+  std::filesystem::remove(attempt() + "/stderr");
+  mkfifo((attempt() + "/stderr").c_str(), 0600);
+  EXPECT_FALSE(files_->read(kKey, true, 0, 10).ok());
+}
+
+TEST_F(FolderFilesTest, AFolderWithNothingButItsOwnFilesBecomesAnEmptySpare) {
+  make_attempt("secret");
+  EXPECT_TRUE(removed());
+  const std::string spare = spares_->take();
+  ASSERT_FALSE(spare.empty());
+  for (const char* name : {"stdout", "stderr", "outcome"}) {
+    EXPECT_EQ(std::filesystem::file_size(folder_.path() + "/spare/" + spare + "/" + name), 0u);
+  }
+  EXPECT_TRUE(spares_->take().empty());
+}
+
+TEST_F(FolderFilesTest, AFolderWithAnythingElseIsDeleted) {
+  make_attempt("x");
+  std::ofstream(attempt() + "/model.bin") << "weights";
+  EXPECT_TRUE(removed());
+  EXPECT_TRUE(spares_->take().empty());
+}
+
+TEST_F(FolderFilesTest, AFileWithAnotherNameElsewhereIsNeverUsedAgainNorEmptied) {
+  make_attempt("kept");
+  std::filesystem::create_hard_link(attempt() + "/stdout", folder_.path() + "/copy");
+  EXPECT_TRUE(removed());
+  EXPECT_TRUE(spares_->take().empty());
+  std::ifstream in(folder_.path() + "/copy");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "kept");
+}
+
+TEST_F(FolderFilesTest, ALinkInAFolderIsDeletedAndNotFollowed) {
+  std::ofstream(folder_.path() + "/precious") << "kept";
+  mkdir(attempt().c_str(), 0750);
+  std::filesystem::create_symlink(folder_.path() + "/precious", attempt() + "/stdout");
+  EXPECT_TRUE(removed());
+  EXPECT_EQ(std::filesystem::file_size(folder_.path() + "/precious"), 4u);
+}
+
+TEST_F(FolderFilesTest, SparesAreFoundAgainByTheNextAgent) {
+  make_attempt("x");
+  EXPECT_TRUE(removed());
+  SpareFolders next(folder_.path());
+  EXPECT_EQ(next.take(), "1");
+}
+
+TEST_F(FolderFilesTest, EndedFoldersThatNobodyKnowsAreRemoved) {
+  make_attempt("x");
+  mkdir((folder_.path() + "/attempts/8-1-0").c_str(), 0750);  // No outcome: it may run.
+  files_->remove_unknown({});
+  files_->wait_removed();
+  EXPECT_FALSE(std::filesystem::exists(attempt()));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/attempts/8-1-0"));
+}
+
+}  // namespace
+}  // namespace gpusched
