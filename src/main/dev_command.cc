@@ -1,0 +1,171 @@
+#include "main/dev_command.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "log/log.h"
+#include "main/serve.h"
+
+extern char** environ;
+
+namespace gpusched {
+namespace {
+
+struct DevOptions {
+  std::string data_dir;
+  std::string config;
+  std::string node = "dev";
+  std::string sim_gpus;
+  int cpus = 0;
+};
+
+std::string default_data_dir() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  if (state != nullptr && *state == '/') return std::string(state) + "/gpu-scheduler/dev";
+  return std::string(home != nullptr ? home : "/tmp") + "/.local/state/gpu-scheduler/dev";
+}
+
+bool has_real_gpus() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  dlclose(library);
+  return true;
+}
+
+/// The agent's program stands beside ours.
+std::string agent_path() {
+  std::error_code failed;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  return (failed ? std::filesystem::path("gpu-agent") : self.parent_path() / "gpu-agent").string();
+}
+
+pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& problem) {
+  std::vector<std::string> words = {agent_path(),
+                                    "--scheduler",
+                                    "127.0.0.1:" + std::to_string(grpc_port),
+                                    "--node",
+                                    options.node,
+                                    "--data-dir",
+                                    options.data_dir + "/agent",
+                                    "--log",
+                                    options.data_dir + "/agent.log"};
+  if (!options.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", options.sim_gpus});
+  if (options.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(options.cpus)});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  // The agent gets its end from us, not from the terminal's Ctrl-C, and must not inherit blocked signals.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  pid_t agent = -1;
+  const int failed = posix_spawn(&agent, argv[0], nullptr, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (failed == 0) return agent;
+  problem = "cannot start " + words[0] + ": " + std::strerror(failed);
+  return -1;
+}
+
+void print_banner(const DevOptions& options, const BoundPorts& ports) {
+  const std::string url = "http://127.0.0.1:" + std::to_string(ports.http);
+  const std::string prefix = ports.http == 8080 ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
+  std::printf(
+      "gpu-scheduler %s is up: REST %s, gRPC 127.0.0.1:%u%s\n"
+      "  node %s with %s; data and logs in %s\n"
+      "  try in another terminal:\n"
+      "    %sgpu-cli submit --gpus 1 --wait --logs -- sh -c 'echo got GPU $CUDA_VISIBLE_DEVICES'\n"
+      "    gpu-cli list\n"
+      "  Ctrl-C ends it.\n",
+      GPUSCHED_VERSION, url.c_str(), ports.grpc,
+      ports.metrics == 0 ? "" : (", metrics " + std::to_string(ports.metrics)).c_str(), options.node.c_str(),
+      options.sim_gpus.empty() ? "this machine's GPUs" : ("simulated GPUs " + options.sim_gpus).c_str(),
+      options.data_dir.c_str(), prefix.c_str());
+  std::fflush(stdout);
+}
+
+int serve(const DevOptions& options, const Config& config) {
+  Result<std::unique_ptr<Service>> service = Service::start(config, options.data_dir + "/scheduler");
+  if (!service.ok()) {
+    std::fprintf(stderr, "gpu-scheduler: %s\n", service.error().message.c_str());
+    return 1;
+  }
+  std::string problem;
+  const pid_t agent = start_agent(options, (*service)->ports().grpc, problem);
+  if (agent < 0) {
+    std::fprintf(stderr, "gpu-scheduler: %s\n", problem.c_str());
+    return 1;
+  }
+  print_banner(options, (*service)->ports());
+  wait_for_end();
+  const int64_t active = (*service)->active_jobs();
+  kill(agent, SIGTERM);
+  waitpid(agent, nullptr, 0);
+  (*service)->stop();
+  if (active > 0) {
+    std::printf("%ld jobs go on running; start `gpu-scheduler dev` again to see them end\n",
+                static_cast<long>(active));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_dev_command(int argc, char** argv) {
+  DevOptions options;
+  options.data_dir = default_data_dir();
+  if (!has_real_gpus()) options.sim_gpus = "4xA100-SXM4-80GB";
+  CLI::App app("A scheduler and an agent on this machine, until Ctrl-C", "gpu-scheduler dev");
+  app.add_option("--data-dir", options.data_dir, "where everything is kept")->capture_default_str();
+  app.add_option("--config", options.config, "YAML configuration");
+  app.add_option("--node", options.node, "the node's name")->capture_default_str();
+  app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB")
+      ->capture_default_str();
+  app.add_option("--cpus", options.cpus, "CPU cores to offer (default: all)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const Result<LoadedConfig> config =
+      load_config({.path = options.config, .environment = process_environment(), .overrides = {}});
+  if (!config.ok()) {
+    std::fprintf(stderr, "gpu-scheduler: %s\n", config.error().message.c_str());
+    return 2;
+  }
+  std::error_code failed;
+  std::filesystem::create_directories(options.data_dir, failed);
+  if (failed) {
+    std::fprintf(stderr, "gpu-scheduler: cannot make %s: %s\n", options.data_dir.c_str(),
+                 failed.message().c_str());
+    return 1;
+  }
+  const Result<LogLevel> level = parse_log_level(config->values.log.level);
+  const std::string path =
+      config->values.log.path.empty() ? options.data_dir + "/scheduler.log" : config->values.log.path;
+  const Result<Unit> logging = log_set_up({.path = path, .level = level.ok() ? *level : LogLevel::kInfo});
+  if (!logging.ok()) {
+    std::fprintf(stderr, "gpu-scheduler: %s\n", logging.error().message.c_str());
+    return 1;
+  }
+  block_end_signals();
+  return serve(options, config->values);
+}
+
+}  // namespace gpusched

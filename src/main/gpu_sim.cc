@@ -1,0 +1,207 @@
+// gpu-sim: runs seeds of the simulator. docs/operate/simulation.md
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "sim/world.h"
+
+namespace {
+
+using gpusched::sim::RunOptions;
+using gpusched::sim::RunResult;
+
+struct Options {
+  RunOptions run;
+  std::vector<uint64_t> seeds;
+  std::string seeds_range;
+  std::string seeds_file;
+  std::string faults = "all";
+  int64_t seconds = 0;
+  bool twice = false;
+  bool verbose = false;
+  int64_t failures_max = 1;
+};
+
+/// One in so many seeds of a timed run is run twice.
+constexpr uint64_t kTwiceEvery = 20;
+
+/// What to print when a CHECK ends the process in the middle of a seed.
+char g_last_words[1024];
+std::size_t g_last_words_size = 0;
+
+extern "C" void on_abort(int) {
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, g_last_words, g_last_words_size);
+  _exit(1);
+}
+
+std::string command_for(const RunOptions& run, const std::string& faults) {
+  std::string command =
+      "gpu-sim --seed " + std::to_string(run.seed) + " --steps " + std::to_string(run.steps);
+  if (faults != "all") command += " --faults " + faults;
+  return command + " --trace";
+}
+
+class Runner {
+ public:
+  explicit Runner(Options options) : options_(std::move(options)) {}
+
+  /// False: enough has failed.
+  bool run(uint64_t seed, bool twice) {
+    RunOptions run = options_.run;
+    run.seed = seed;
+    prepare_last_words(run);
+    const RunResult result = gpusched::sim::run_seed(run);
+    std::string failure = result.failure;
+    if (failure.empty() && twice) {
+      const RunResult again = gpusched::sim::run_seed(run);
+      if (again.digest != result.digest) failure = "two runs of this seed differ";
+    }
+    steps_ += result.steps;
+    jobs_ += result.jobs;
+    host_starts_ += result.host_starts;
+    if (options_.verbose || options_.run.trace) print(seed, result);
+    if (failure.empty()) {
+      ++passed_;
+      return true;
+    }
+    ++failed_;
+    std::printf("seed %llu FAILED at step %llu: %s\n  to see it again: %s\n",
+                static_cast<unsigned long long>(seed), static_cast<unsigned long long>(result.steps),
+                failure.c_str(), command_for(run, options_.faults).c_str());
+    std::fflush(stdout);
+    return failed_ < options_.failures_max;
+  }
+
+  int finish(double elapsed) const {
+    std::printf("%lld seeds, %llu steps, %llu jobs, %llu scheduler starts in %.1f s (%.0f seeds/s)\n",
+                static_cast<long long>(passed_ + failed_), static_cast<unsigned long long>(steps_),
+                static_cast<unsigned long long>(jobs_), static_cast<unsigned long long>(host_starts_),
+                elapsed, static_cast<double>(passed_ + failed_) / std::max(elapsed, 1e-9));
+    std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed_),
+                static_cast<long long>(failed_));
+    return failed_ == 0 ? 0 : 1;
+  }
+
+ private:
+  void print(uint64_t seed, const RunResult& result) const {
+    std::printf(
+        "seed %llu: %llu steps, %zu jobs, %zu attempts, %llu records, %llu scheduler starts, digest %016llx, "
+        "%s\n",
+        static_cast<unsigned long long>(seed), static_cast<unsigned long long>(result.steps), result.jobs,
+        result.attempts, static_cast<unsigned long long>(result.records),
+        static_cast<unsigned long long>(result.host_starts), static_cast<unsigned long long>(result.digest),
+        to_string(result.faults).c_str());
+  }
+
+  void prepare_last_words(const RunOptions& run) const {
+    const std::string text =
+        "seed " + std::to_string(run.seed) +
+        " FAILED: a CHECK ended the process\n  to see it again: " + command_for(run, options_.faults) + "\n" +
+        std::to_string(passed_) + " passed, " + std::to_string(failed_ + 1) + " failed\n";
+    g_last_words_size = std::min(text.size(), sizeof g_last_words);
+    std::memcpy(g_last_words, text.data(), g_last_words_size);
+    std::fflush(stdout);
+  }
+
+  const Options options_;
+  int64_t passed_ = 0;
+  int64_t failed_ = 0;
+  uint64_t steps_ = 0;
+  uint64_t jobs_ = 0;
+  uint64_t host_starts_ = 0;
+};
+
+/// "7" or "1..500".
+bool add_range(const std::string& text, std::vector<uint64_t>& seeds) {
+  const std::size_t dots = text.find("..");
+  try {
+    const uint64_t from = std::stoull(text.substr(0, dots));
+    const uint64_t to = dots == std::string::npos ? from : std::stoull(text.substr(dots + 2));
+    for (uint64_t seed = from; seed <= to; ++seed) seeds.push_back(seed);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
+}
+
+bool add_file(const std::string& path, std::vector<uint64_t>& seeds) {
+  std::ifstream file(path);
+  if (!file) return false;
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string word;
+    if (words >> word && !add_range(word, seeds)) return false;
+  }
+  return true;
+}
+
+int fail_usage(const std::string& sentence) {
+  std::fprintf(stderr, "gpu-sim: %s\n", sentence.c_str());
+  return 2;
+}
+
+int run_all(Options options) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const std::vector<uint64_t> seeds = options.seeds;
+  const bool twice = options.twice;
+  const auto limit = static_cast<double>(options.seconds);
+  std::signal(SIGABRT, on_abort);
+  Runner runner(std::move(options));
+  bool go_on = true;
+  for (std::size_t i = 0; i < seeds.size() && go_on; ++i) go_on = runner.run(seeds[i], twice);
+  std::random_device device;
+  for (uint64_t count = 0; go_on && elapsed() < limit; ++count) {
+    const uint64_t seed = (uint64_t{device()} << 16 | device() % 65'536) + 1;
+    go_on = runner.run(seed, twice || count % kTwiceEvery == 0);
+  }
+  return runner.finish(elapsed());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  uint64_t seed = 0;
+  CLI::App app("Runs the real scheduler and agents in a simulated world and checks every promise.",
+               "gpu-sim");
+  app.add_option("--seed", seed, "run this seed");
+  app.add_option("--seeds", options.seeds_range, "run these seeds: FROM..TO");
+  app.add_option("--seeds-file", options.seeds_file,
+                 "run the seeds of a file, one or FROM..TO a line, # comments");
+  app.add_option("--seconds", options.seconds, "run fresh seeds for so long; one in 20 runs twice");
+  app.add_option("--steps", options.run.steps, "steps of the phase with faults")->capture_default_str();
+  app.add_option("--faults", options.faults,
+                 "what may break: all, none, names with commas, -name takes one away");
+  app.add_option("--failures", options.failures_max, "stop after so many failed seeds")
+      ->capture_default_str();
+  app.add_flag("--twice", options.twice, "run each seed twice and compare");
+  app.add_flag("--trace", options.run.trace, "print every step");
+  app.add_flag("--verbose", options.verbose, "print a line for each seed");
+  CLI11_PARSE(app, argc, argv);
+  const gpusched::Result<gpusched::sim::FaultSet> faults = gpusched::sim::parse_faults(options.faults);
+  if (!faults) return fail_usage(faults.error().message);
+  options.run.faults = *faults;
+  if (app.count("--seed") > 0) options.seeds.push_back(seed);
+  if (!options.seeds_range.empty() && !add_range(options.seeds_range, options.seeds)) {
+    return fail_usage("--seeds wants FROM..TO, not '" + options.seeds_range + "'");
+  }
+  if (!options.seeds_file.empty() && !add_file(options.seeds_file, options.seeds)) {
+    return fail_usage("cannot read seeds from '" + options.seeds_file + "'");
+  }
+  if (options.seeds.empty() && options.seconds <= 0) {
+    return fail_usage("name what to run: --seed, --seeds, --seeds-file or --seconds");
+  }
+  return run_all(std::move(options));
+}

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "main/serve.h"
+
+namespace gpusched {
+
+/// Writes `data_dir/ports.json` whole or not at all: {"http":N,"grpc":N,"metrics":N,"pid":N}.
+Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports);
+/// After a clean end nobody should find ports that are not served.
+void remove_ports_file(const std::string& data_dir);
+
+}  // namespace gpusched

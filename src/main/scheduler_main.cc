@@ -1,0 +1,89 @@
+#include "main/scheduler_main.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "codec/group.h"
+#include "config/config.h"
+#include "log/log.h"
+#include "main/dev_command.h"
+#include "main/journal_command.h"
+#include "main/serve.h"
+
+namespace gpusched {
+namespace {
+
+std::string decode_record(const JournalRecord& record) {
+  const Result<CommandGroup> group = decode_group(record.payload);
+  return group.ok() ? dump_group(*group) : "\"" + group.error().message + "\"";
+}
+
+int complain(const Error& error, int status) {
+  std::fprintf(stderr, "gpu-scheduler: %s\n", error.message.c_str());
+  return status;
+}
+
+int serve_until_signal(const Config& config, const std::string& data_dir) {
+  const Result<LogLevel> level = parse_log_level(config.log.level);
+  if (!level.ok()) return complain(level.error(), 2);
+  const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
+  if (!logging.ok()) return complain(logging.error(), 1);
+  block_end_signals();
+  const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
+  if (!service.ok()) {
+    log_shut_down();
+    return complain(service.error(), 1);
+  }
+  const int signal = wait_for_end();
+  log_event(LogLevel::kInfo, "scheduler", "scheduler_stopping", {}, {{"signal", signal}});
+  (*service)->stop();
+  log_event(LogLevel::kInfo, "scheduler", "scheduler_stopped", {}, {});
+  log_shut_down();
+  return 0;
+}
+
+}  // namespace
+
+int run_scheduler(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "journal") {
+    return run_journal_command(argc - 1, argv + 1, std::cout, std::cerr, decode_record);
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
+
+  std::string config_path;
+  std::string data_dir;
+  bool print = false;
+  CLI::App app(
+      "Decides which job runs on which GPU, and keeps its word through crashes.\n\n"
+      "Commands:\n"
+      "  gpu-scheduler dev                             scheduler and agent on this machine\n"
+      "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal",
+      "gpu-scheduler");
+  app.add_option("--config", config_path, "YAML configuration (docs/reference/configuration.md)");
+  app.add_option("--data-dir", data_dir, "where the journal, snapshots, token and ports.json are kept");
+  app.add_flag("--print-config", print, "print the effective configuration and where each value comes from");
+  app.set_version_flag("--version", std::string("gpu-scheduler ") + GPUSCHED_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const Result<LoadedConfig> config =
+      load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
+  if (!config.ok()) return complain(config.error(), 2);
+  if (print) {
+    std::fputs(print_config(*config).c_str(), stdout);
+    return 0;
+  }
+  if (data_dir.empty()) {
+    return complain({.code = ErrorCode::kInvalidArgument,
+                     .message = "--data-dir DIR is needed; or try `gpu-scheduler dev`"},
+                    2);
+  }
+  return serve_until_signal(config->values, data_dir);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,139 @@
+#include "main/serve.h"
+
+#include <signal.h>
+
+#include <future>
+
+#include "api/server.h"
+#include "api/token.h"
+#include "host/host.h"
+#include "log/log.h"
+#include "main/ports_file.h"
+
+namespace gpusched {
+namespace {
+
+HostOptions host_options(const Config& config, const std::string& data_dir) {
+  HostOptions options;
+  options.data_dir = data_dir;
+  options.engine.aging_per_hour = config.scheduler.aging_per_hour;
+  options.engine.queue_size_max = config.scheduler.max_queue_size;
+  options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;
+  options.engine.finished_jobs_kept = hours(24 * config.scheduler.finished_jobs_days);
+  options.engine.drain_limit = seconds(config.scheduler.drain_limit_seconds);
+  options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
+  options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
+  options.segment_bytes = config.journal.segment_mb << 20;
+  options.snapshot_bytes = config.scheduler.snapshot_mb << 20;
+  return options;
+}
+
+class ServiceImpl final : public Service {
+ public:
+  ServiceImpl(std::unique_ptr<Host> host, std::string data_dir)
+      : data_dir_(std::move(data_dir)), host_(std::move(host)) {}
+  ~ServiceImpl() override { stop(); }
+
+  Result<Unit> open_doors(const Config& config);
+  const BoundPorts& ports() const override { return ports_; }
+  int64_t active_jobs() override;
+  void stop() override;
+
+ private:
+  const std::string data_dir_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<api::Server> server_;
+  BoundPorts ports_;
+  bool stopped_ = false;
+};
+
+Result<Unit> ServiceImpl::open_doors(const Config& config) {
+  Result<std::string> token = api::load_or_create_token(data_dir_);
+  if (!token.ok()) return token.error();
+  api::ServerOptions options;
+  options.address = config.api.address;
+  options.http_port = static_cast<uint16_t>(config.api.http_port);
+  options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
+  options.metrics_enabled = config.metrics.enabled;
+  options.metrics_port = static_cast<uint16_t>(config.metrics.port);
+  options.metrics_path = config.metrics.path;
+  options.metrics_namespace = config.metrics.name_space;
+  options.cors_enabled = config.api.cors_enabled;
+  options.cors_origins = config.api.cors_origins;
+  options.rate_limit_rps = config.api.rate_limit_rps;
+  options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
+  options.token = std::move(*token);
+  options.version = GPUSCHED_VERSION;
+  Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
+  if (!server.ok()) return server.error();
+  server_ = std::move(*server);
+  ports_ = {.http = server_->http_port(), .grpc = server_->grpc_port(), .metrics = server_->metrics_port()};
+  return write_ports_file(data_dir_, ports_);
+}
+
+int64_t ServiceImpl::active_jobs() {
+  std::promise<int64_t> count;
+  host_->observer().read(0, [&](const Observer::View& view) {
+    count.set_value(view.state.count(JobState::kScheduled) + view.state.count(JobState::kRunning));
+  });
+  return count.get_future().get();
+}
+
+void ServiceImpl::stop() {
+  if (std::exchange(stopped_, true)) return;
+  remove_ports_file(data_dir_);
+  if (server_ != nullptr) server_->shutdown();
+  host_->stop();
+  server_.reset();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir) {
+  if (config.api.enable_tls) {
+    return Error{
+        .code = ErrorCode::kInvalidArgument,
+        .message = "api.enable_tls: this release serves no TLS; put a TLS proxy in front and leave it off",
+        .field = "api.enable_tls"};
+  }
+  Result<std::unique_ptr<Host>> host = Host::open(host_options(config, data_dir));
+  if (!host.ok()) return host.error();
+  const RecoveryReport recovery = (*host)->recovery();
+  auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir);
+  const Result<Unit> opened = service->open_doors(config);
+  if (!opened.ok()) return opened.error();
+  log_event(LogLevel::kInfo, "scheduler", "scheduler_started", {},
+            {{"version", GPUSCHED_VERSION},
+             {"http_port", service->ports().http},
+             {"grpc_port", service->ports().grpc},
+             {"metrics_port", service->ports().metrics},
+             {"sequence", recovery.last_sequence},
+             {"snapshot_sequence", recovery.snapshot_sequence},
+             {"replayed_commands", recovery.replayed_commands},
+             {"waiting_jobs", recovery.waiting_jobs},
+             {"recovery_ms", recovery.elapsed_ms},
+             {"notes", recovery.notes}});
+  return std::unique_ptr<Service>(std::move(service));
+}
+
+void block_end_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+int wait_for_end() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  int taken = 0;
+  while (sigwait(&set, &taken) != 0) {
+  }
+  return taken;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "config/config.h"
+
+namespace gpusched {
+
+/// The ports that are really bound.
+struct BoundPorts {
+  uint16_t http = 0;
+  uint16_t grpc = 0;
+  uint16_t metrics = 0;  ///< 0: metrics are off.
+};
+
+/// A scheduler with all its doors, serving in threads of its own.
+class Service {
+ public:
+  /// Recovers `data_dir`, listens, writes `data_dir/ports.json`. Errors say what to do.
+  static Result<std::unique_ptr<Service>> start(const Config& config, const std::string& data_dir);
+  virtual ~Service() = default;
+
+  virtual const BoundPorts& ports() const = 0;
+  /// Jobs that are placed or running, for a last word to the user.
+  virtual int64_t active_jobs() = 0;
+  /// Doors first, then the host: what was accepted is finished, then the journal is sealed. Once.
+  virtual void stop() = 0;
+};
+
+/// Blocks SIGINT and SIGTERM in this thread and those started after; `wait_for_end` takes them.
+void block_end_signals();
+/// Returns when SIGINT or SIGTERM comes: its number.
+int wait_for_end();
+
+}  // namespace gpusched
