@@ -161,6 +161,11 @@ uint32_t State::acquire_class(TenantId tenant, const std::vector<Part>& parts) {
   return slot;
 }
 
+void State::retain_class(uint32_t job_class) {
+  CHECK(classes[job_class].references > 0);
+  ++classes[job_class].references;
+}
+
 void State::release_class(uint32_t job_class) {
   JobClass& released = classes[job_class];
   CHECK(released.references > 0);

@@ -84,6 +84,8 @@ struct State {
   Tenant& add_tenant(Tenant tenant);
   /// Finds or makes the class and counts one reference.
   uint32_t acquire_class(TenantId tenant, const std::vector<Part>& parts);
+  /// Counts one more reference to a class that has one.
+  void retain_class(uint32_t job_class);
   void release_class(uint32_t job_class);
   Job& add_job(Job job);
   void remove_job(JobId id);

@@ -1,0 +1,326 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/limits.h"
+#include "codec/binary.h"
+#include "codec/snapshot.h"
+#include "codec/snapshot_sections.h"
+#include "engine/commands.h"
+
+namespace gpusched {
+namespace {
+
+using snapshot::FinishedJobs;
+using snapshot::Header;
+using snapshot::kFormat;
+using snapshot::Section;
+using snapshot::StoredTimer;
+
+Error corrupt(const char* what) {
+  return Error{.code = ErrorCode::kCorrupt, .message = std::string("the snapshot is damaged: ") + what};
+}
+
+bool between(int64_t low, int64_t value, int64_t high) { return low <= value && value <= high; }
+template <typename Enum>
+bool known(Enum low, Enum value, Enum high) {
+  return low <= value && value <= high;
+}
+bool possible(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
+bool possible(Duration length) { return Duration{} <= length && length <= limits::kRuntimeMax; }
+
+// What no engine could have let into its state, and what would overflow when counted with.
+bool possible(const Part& part) {
+  return part.member_count == 1 && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
+         between(0, part.gpu_memory_mb, limits::kMegabytesMax) && part.cpu_milli >= 0 &&
+         between(0, part.memory_mb, limits::kMegabytesMax);
+}
+bool possible(const Device& device) {
+  return known(DeviceState::kFree, device.state, DeviceState::kQuarantined) &&
+         known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
+         between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since);
+}
+bool possible(const Job& job) {
+  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= JobReason::kCancelled &&
+         job.last_cause <= EndCause::kContactLost && possible(job.submitted_at) &&
+         possible(job.scheduled_at) && possible(job.started_at) && possible(job.ended_at) &&
+         possible(job.not_before) && possible(job.max_runtime) &&
+         possible(job.retry.kill_after_lost_contact) &&
+         (job.state == JobState::kPending || !job.not_before.valid());
+}
+bool possible(const Tenant& tenant) {
+  const Amount& limit = tenant.limits.plus_one;
+  return limit.gpus >= 0 && limit.gpu_memory_mb >= 0 && limit.cpu_milli >= 0 && limit.memory_mb >= 0 &&
+         limit.jobs >= 0;
+}
+bool possible(const Member& member) {
+  return known(MemberState::kPlaced, member.state, MemberState::kEnded) && member.part == 0 &&
+         member.cpu_milli >= 0 && between(0, member.memory_mb, limits::kMegabytesMax) &&
+         member.outcome.cause <= EndCause::kContactLost;
+}
+
+/// Reads sections into a state. Every cross-reference is checked before it is used, and what the engine takes
+/// for granted is checked at the end, so that a damaged snapshot is refused here and not found out later.
+class SnapshotDecoder {
+ public:
+  explicit SnapshotDecoder(std::string_view bytes) : reader_(bytes) {}
+
+  Result<State> run() {
+    while (reader_.ok() && !reader_.at_end() && section_ != Section::kEnd) {
+      const auto section = static_cast<Section>(reader_.u8());
+      const uint64_t number = reader_.varint();
+      const std::string_view bytes = reader_.take(reader_.fixed32());
+      if (!reader_.ok()) break;
+      if (!in_order(section)) return corrupt("its sections are out of order");
+      const Result<Unit> added = add(section, number, bytes);
+      if (!added) return added.error();
+    }
+    if (!reader_.ok() || section_ != Section::kEnd) return corrupt("it ends too early");
+    if (!reader_.at_end()) return corrupt("something stands behind its end");
+    for (const uint32_t ours : classes_) state_.release_class(ours);
+    if (!whole()) return corrupt("its parts contradict each other");
+    return std::move(state_);
+  }
+
+ private:
+  /// Sections ascend; classes and jobs take turns.
+  bool in_order(Section section) {
+    if (section_ == Section{}) {
+      section_ = section;
+      return section == Section::kHeader;
+    }
+    if (section == Section::kHeader || section > Section::kEnd) return false;
+    const bool back = section == Section::kJobClass && section_ == Section::kJob;
+    if (section < section_ && !back) return false;
+    section_ = section;
+    return true;
+  }
+
+  Result<Unit> add(Section section, uint64_t number, std::string_view bytes) {
+    switch (section) {
+      case Section::kHeader:
+        return add_header(bytes);
+      case Section::kTenant:
+        return add_tenant(bytes);
+      case Section::kDeviceClass:
+        return add_device_class(bytes);
+      case Section::kNode:
+        return add_node(bytes);
+      case Section::kJobClass:
+        return add_job_class(bytes);
+      case Section::kJob:
+        return add_job(number, bytes);
+      case Section::kAttempt:
+        return add_attempt(bytes);
+      case Section::kRequest:
+        return add_request(bytes);
+      case Section::kFinished:
+        return add_finished(bytes);
+      case Section::kTimer:
+        return add_timer(bytes);
+      case Section::kEnd:
+        return Unit{};
+    }
+    return corrupt("an unknown section");
+  }
+
+  template <typename T>
+  static bool read(std::string_view bytes, T& value) {
+    Decoder decoder(bytes);
+    decoder.decode(value);
+    return decoder.ok();
+  }
+  /// Ids are sequence numbers of commands that were.
+  bool was(uint64_t id) const { return id != 0 && id <= state_.last.sequence; }
+
+  Result<Unit> add_header(std::string_view bytes) {
+    Header header;
+    header.format = 0;
+    if (!read(bytes, header)) return corrupt("its header");
+    if (header.format != kFormat) {
+      return Error{
+          .code = ErrorCode::kVersion,
+          .message = "snapshot format " + std::to_string(header.format) + " was written by a newer version"};
+    }
+    if (header.sequence < kFirstSequence - 1 || !possible(header.at)) return corrupt("its header");
+    if (!well_formed(Configure{.config = header.config})) return corrupt("its configuration");
+    state_.config = header.config;
+    state_.last = {.sequence = header.sequence, .at = header.at};
+    state_.digest = Digest(header.digest);
+    if (header.job_count <= reader_.remaining()) state_.jobs.reserve(header.job_count);
+    return Unit{};
+  }
+  Result<Unit> add_tenant(std::string_view bytes) {
+    Tenant tenant;
+    if (!read(bytes, tenant) || !was(tenant.id.value) || !possible(tenant)) return corrupt("a tenant");
+    if (tenant.id <= newest_tenant_) return corrupt("a tenant twice");
+    newest_tenant_ = tenant.id;
+    if (tenant.parent.valid() &&
+        (tenant.parent >= tenant.id || state_.find_tenant(tenant.parent) == nullptr)) {
+      return corrupt("a tenant's parent");
+    }
+    state_.add_tenant(std::move(tenant));
+    return Unit{};
+  }
+  Result<Unit> add_device_class(std::string_view bytes) {
+    DeviceClass device_class;
+    if (!read(bytes, device_class)) return corrupt("a device class");
+    if (!between(0, device_class.memory_mb, limits::kMegabytesMax)) return corrupt("a device class");
+    if (state_.device_classes.size() >= limits::kDeviceClassesMax) return corrupt("too many device classes");
+    const std::size_t before = state_.device_classes.size();
+    if (state_.intern_device_class(device_class) != before) return corrupt("a device class twice");
+    return Unit{};
+  }
+  Result<Unit> add_node(std::string_view bytes) {
+    Node node;
+    if (!read(bytes, node) || !was(node.id.value)) return corrupt("a node");
+    if (node.devices.size() > limits::kDevicesPerNodeMax) return corrupt("a node's devices");
+    for (const Device& device : node.devices) {
+      if (device.device_class >= state_.device_classes.size()) return corrupt("a device's class");
+      if (!possible(device)) return corrupt("a device");
+    }
+    if (!known(NodeState::kReady, node.state, NodeState::kDead)) return corrupt("a node's state");
+    if (!possible(node.state_since) || !possible(node.silent_since)) return corrupt("a node's times");
+    if (!between(0, node.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) ||
+        !between(0, node.memory_mb, limits::kMegabytesMax)) {
+      return corrupt("a node's size");
+    }
+    if (state_.find_node(node.id) != nullptr || state_.find_node_named(node.name) != nullptr) {
+      return corrupt("a node twice");
+    }
+    state_.add_node(std::move(node));
+    return Unit{};
+  }
+  Result<Unit> add_job_class(std::string_view bytes) {
+    JobClass job_class;
+    if (!read(bytes, job_class) || job_class.parts.size() != 1) return corrupt("a job class");
+    if (!possible(job_class.parts.front())) return corrupt("a job class");
+    classes_.push_back(state_.acquire_class(job_class.tenant, job_class.parts));
+    return Unit{};
+  }
+  Result<Unit> add_job(uint64_t number, std::string_view bytes) {
+    Job job;
+    if (!read(bytes, job) || number >= classes_.size() || !possible(job)) return corrupt("a job");
+    if (job.id <= newest_job_ || !was(job.id.value)) return corrupt("a job's id");
+    job.job_class = classes_[number];
+    if (state_.classes[job.job_class].tenant != job.tenant || state_.find_tenant(job.tenant) == nullptr) {
+      return corrupt("a job's tenant");
+    }
+    newest_job_ = job.id;
+    state_.retain_class(job.job_class);
+    state_.add_job(std::move(job));
+    return Unit{};
+  }
+  Result<Unit> add_attempt(std::string_view bytes) {
+    Attempt attempt;
+    if (!read(bytes, attempt) || attempt.members.size() != 1 || attempt.number == 0)
+      return corrupt("an attempt");
+    if (attempt.stop > StopReason::kAbandoned || !possible(attempt.placed_at) ||
+        !possible(attempt.started_at)) {
+      return corrupt("an attempt");
+    }
+    if (state_.find_attempt(attempt.job, attempt.number) != nullptr) return corrupt("an attempt twice");
+    const Job* job = state_.jobs.find(attempt.job);
+    if (!attempt.abandoned) {
+      if (job == nullptr || job->attempt_count != attempt.number) return corrupt("an attempt's job");
+      if (job->state != JobState::kScheduled && job->state != JobState::kRunning)
+        return corrupt("an attempt's job");
+    } else if (job != nullptr && job->attempt_count < attempt.number) {
+      return corrupt("an abandoned attempt's job");
+    }
+    const Member& member = attempt.members.front();
+    const Node* node = state_.find_node(member.node);
+    if (!possible(member) || member.state == MemberState::kEnded || node == nullptr)
+      return corrupt("an attempt's member");
+    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
+      const auto index = static_cast<std::size_t>(std::countr_zero(rest));
+      if (index >= node->devices.size() || node->devices[index].state != DeviceState::kHeld ||
+          node->devices[index].held_by != attempt.key()) {
+        return corrupt("an attempt's devices");
+      }
+    }
+    if (!attempt.abandoned) ++current_attempts_;
+    held_devices_ += std::popcount(member.device_mask);
+    const Attempt& added = state_.add_attempt(std::move(attempt));
+    state_.hold_member(added, 0);
+    if (!added.abandoned) state_.charge(job->tenant, total_of(state_.class_of(*job).parts));
+    return Unit{};
+  }
+  Result<Unit> add_request(std::string_view bytes) {
+    RememberedRequest request;
+    if (!read(bytes, request) || !possible(request.at)) return corrupt("a remembered request");
+    state_.remember(std::move(request));
+    return Unit{};
+  }
+  Result<Unit> add_finished(std::string_view bytes) {
+    FinishedJobs finished;
+    if (!read(bytes, finished)) return corrupt("the finished jobs");
+    for (const JobId id : finished.ids) {
+      const Job* job = state_.jobs.find(id);
+      if (job == nullptr || !is_final(job->state)) return corrupt("a finished job");
+      state_.finished.push_back(id);
+    }
+    return Unit{};
+  }
+  Result<Unit> add_timer(std::string_view bytes) {
+    StoredTimer timer;
+    if (!read(bytes, timer) || timer.due < Time{}) return corrupt("a timer");
+    const Job* job = state_.jobs.find(JobId{timer.id});
+    const Node* node = state_.find_node(NodeId{timer.id});
+    switch (timer.kind) {
+      case TimerKind::kBackoffOver:
+        if (job == nullptr || job->state != JobState::kPending || !job->not_before.valid() ||
+            job->not_before != timer.due || timer.extra != 0) {
+          return corrupt("a back-off's timer");
+        }
+        ++backoff_timers_;
+        break;
+      case TimerKind::kNodeLost:
+        if (node == nullptr) return corrupt("a node's timer");
+        break;
+      case TimerKind::kRuntimeOver:
+      case TimerKind::kContactLost:
+        break;
+      default:
+        return corrupt("a timer's kind");
+    }
+    const Timer due{.due = timer.due, .kind = timer.kind, .id = timer.id, .extra = timer.extra};
+    if (!state_.timers.insert(due).second) return corrupt("a timer twice");
+    return Unit{};
+  }
+
+  /// Each count of one thing from two sides.
+  bool whole() const {
+    const State& state = state_;
+    const int64_t placed = state.count(JobState::kScheduled) + state.count(JobState::kRunning);
+    if (placed != current_attempts_) return false;
+    if (state.pending_backoff != backoff_timers_) return false;
+    int64_t held = 0;
+    for (const Node& node : state.nodes) {
+      held += std::count_if(node.devices.begin(), node.devices.end(),
+                            [](const Device& device) { return device.state == DeviceState::kHeld; });
+    }
+    if (held != held_devices_) return false;
+    const int64_t final_count = state.count(JobState::kCompleted) + state.count(JobState::kFailed) +
+                                state.count(JobState::kCancelled);
+    std::vector<JobId> finished(state.finished.begin(), state.finished.end());
+    std::sort(finished.begin(), finished.end());
+    return static_cast<int64_t>(finished.size()) == final_count &&
+           std::adjacent_find(finished.begin(), finished.end()) == finished.end();
+  }
+
+  ByteReader reader_;
+  State state_;
+  Section section_{};              ///< The newest.
+  std::vector<uint32_t> classes_;  ///< One reference each is ours until the end.
+  TenantId newest_tenant_;
+  JobId newest_job_;
+  int64_t current_attempts_ = 0;  ///< That are not abandoned.
+  int64_t held_devices_ = 0;
+  int64_t backoff_timers_ = 0;
+};
+
+}  // namespace
+
+Result<State> decode_snapshot(std::string_view bytes) { return SnapshotDecoder(bytes).run(); }
+
+}  // namespace gpusched

@@ -1,0 +1,155 @@
+#include "codec/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "base/prng.h"
+#include "codec/binary.h"
+#include "engine/engine.h"
+#include "engine/testing/random_commands.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched {
+namespace {
+
+using testing::RandomCommands;
+using testing::TestEngine;
+
+std::string snapshot_of(const State& state) {
+  std::string bytes;
+  EXPECT_TRUE(encode_snapshot(state, [&](std::string_view piece) -> Result<Unit> {
+                bytes += piece;
+                return Unit{};
+              }).ok());
+  return bytes;
+}
+
+/// A state with something of everything in it.
+State busy_state(uint64_t seed) {
+  RandomCommands random(seed);
+  State state;
+  Time now = Time{} + seconds(1'700'000'000);
+  for (int i = 0; i < 400; ++i) {
+    now = now + random.pause();
+    Events events;
+    Command command = state.next_due() <= now     ? Command(AdvanceTime{})
+                      : random.prng().chance(300) ? random.plan(state)
+                                                  : random.next(state);
+    apply(state, command, {.sequence = state.last.sequence + 1, .at = now}, events);
+  }
+  return state;
+}
+
+TEST(Snapshot, AnEmptyStateComesBack) {
+  const State state;
+  const Result<State> copy = decode_snapshot(snapshot_of(state));
+  ASSERT_TRUE(copy.ok());
+  EXPECT_EQ(copy->last, state.last);
+  EXPECT_EQ(copy->tenants.size(), 1u);
+  EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(state));
+}
+
+TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {
+  TestEngine engine;
+  const TenantId first = engine.add_tenant("a");
+  const TenantId second = engine.add_tenant("b");
+  engine.apply(DeleteTenant{.tenant = second});
+  engine.apply(UpdateTenant{.tenant = first, .given = kTenantName, .name = "b"});
+  const Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok());
+  ASSERT_NE(copy->find_tenant_named("b"), nullptr);
+  EXPECT_EQ(copy->find_tenant_named("b")->id, first);
+}
+
+TEST(Snapshot, TheDefaultTenantMayHaveAnotherName) {
+  TestEngine engine;
+  engine.apply(UpdateTenant{.tenant = kDefaultTenant, .given = kTenantName, .name = "everybody"});
+  const TenantId other = engine.add_tenant("default");
+  const Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok());
+  EXPECT_EQ(copy->find_tenant_named("everybody")->id, kDefaultTenant);
+  EXPECT_EQ(copy->find_tenant_named("default")->id, other);
+}
+
+TEST(Snapshot, IsWrittenInPiecesAndTheSinksErrorEndsIt) {
+  TestEngine engine;
+  for (int i = 0; i < 3000; ++i) engine.submit({});
+  std::size_t pieces = 0;
+  std::size_t largest = 0;
+  ASSERT_TRUE(encode_snapshot(engine.state(), [&](std::string_view piece) -> Result<Unit> {
+                ++pieces;
+                largest = std::max(largest, piece.size());
+                return Unit{};
+              }).ok());
+  EXPECT_GT(pieces, 1u);
+  EXPECT_LT(largest, 80u * 1024);
+  int calls = 0;
+  const Result<Unit> failed = encode_snapshot(engine.state(), [&](std::string_view) -> Result<Unit> {
+    ++calls;
+    return Error{.code = ErrorCode::kStorageFull, .message = "full"};
+  });
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, ErrorCode::kStorageFull);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Snapshot, AShortenedOneIsCorrupt) {
+  const std::string bytes = snapshot_of(busy_state(1));
+  for (std::size_t size = 0; size < bytes.size(); size += 1 + size / 50) {
+    const Result<State> state = decode_snapshot(std::string_view(bytes).substr(0, size));
+    ASSERT_FALSE(state.ok()) << size;
+    EXPECT_EQ(state.error().code, ErrorCode::kCorrupt);
+  }
+}
+
+TEST(Snapshot, BytesBehindItsEndAreCorrupt) {
+  EXPECT_FALSE(decode_snapshot(snapshot_of(State()) + "x").ok());
+}
+
+TEST(Snapshot, ANewerFormatIsNamedAsSuch) {
+  std::string bytes;
+  ByteWriter writer(bytes);
+  writer.u8(1);
+  writer.varint(0);
+  writer.fixed32(2);
+  writer.varint(1 << 3);
+  writer.svarint(2);
+  const Result<State> state = decode_snapshot(bytes);
+  ASSERT_FALSE(state.ok());
+  EXPECT_EQ(state.error().code, ErrorCode::kVersion);
+}
+
+TEST(Snapshot, AGarbledOneIsRefusedOrStillWorks) {
+  Prng prng(5);
+  int refused = 0;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const std::string bytes = snapshot_of(busy_state(seed));
+    for (int i = 0; i < 400; ++i) {
+      std::string garbled = bytes;
+      const uint64_t changes = 1 + prng.below(3);
+      for (uint64_t change = 0; change < changes; ++change) {
+        garbled[prng.below(garbled.size())] = static_cast<char>(prng.next());
+      }
+      Result<State> state = decode_snapshot(garbled);
+      if (!state.ok()) {
+        ++refused;
+        continue;
+      }
+      RandomCommands random(seed);
+      Time now = state->last.at;
+      for (int step = 0; step < 20; ++step) {
+        now = now + random.pause();
+        Events events;
+        const Command command = step % 4 == 0   ? Command(AdvanceTime{})
+                                : step % 4 == 1 ? random.plan(*state)
+                                                : random.next(*state);
+        if (state->last.sequence > UINT64_MAX / 2) break;
+        apply(*state, command, {.sequence = state->last.sequence + 1, .at = now}, events);
+      }
+    }
+  }
+  EXPECT_GT(refused, 200);
+}
+
+}  // namespace
+}  // namespace gpusched
