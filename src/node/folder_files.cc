@@ -1,6 +1,8 @@
 #include "node/folder_files.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +51,29 @@ bool empty_attempt_folder(const std::string& path) {
 }
 
 }  // namespace
+
+Result<Unit> make_attempts_folder(const std::string& data_folder) {
+  const std::string path = data_folder + "/" + shim::kAttemptsFolder;
+  if (access(path.c_str(), F_OK) == 0) return Unit{};
+  // ext4 looks for a free inode near the parent's, and steps slowly over those that were deleted in the last
+  // minutes. Marked as a top of hierarchies, the data folder gets its next folder, by the hash of its name,
+  // somewhere else.
+  const int folder = open(data_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    int flags = 0;
+    if (ioctl(folder, FS_IOC_GETFLAGS, &flags) == 0) {
+      flags |= FS_TOPDIR_FL;
+      [[maybe_unused]] const int done = ioctl(folder, FS_IOC_SETFLAGS, &flags);  // Only a hint.
+    }
+    close(folder);
+  }
+  std::string draft = path + ".XXXXXX";
+  if (mkdtemp(draft.data()) == nullptr || chmod(draft.c_str(), 0750) != 0 ||
+      rename(draft.c_str(), path.c_str()) != 0) {
+    return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+  }
+  return Unit{};
+}
 
 SpareFolders::SpareFolders(std::string data_folder)
     : folder_(std::move(data_folder) + "/" + shim::kSpareFolder) {

@@ -11,6 +11,9 @@
 
 namespace gpusched {
 
+/// Makes `<data folder>/attempts` if it is missing.
+Result<Unit> make_attempts_folder(const std::string& data_folder);
+
 /// Emptied folders of forgotten attempts, in `<data folder>/spare`, for new attempts to take over.
 /// Thread-safe.
 class SpareFolders {

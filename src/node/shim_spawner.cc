@@ -79,8 +79,7 @@ Result<Unit> ShimSpawner::prepare() {
   if (access(options_.shim_program.c_str(), X_OK) != 0) {
     return io_error("cannot run " + options_.shim_program + " (it is installed beside gpu-agent)");
   }
-  const std::string attempts = options_.data_folder + "/attempts";
-  if (mkdir(attempts.c_str(), 0755) != 0 && errno != EEXIST) return io_error("cannot make " + attempts);
+  if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   contact_ = ::open((options_.data_folder + "/contact").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (contact_ < 0) return io_error("cannot open " + options_.data_folder + "/contact");
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
