@@ -1,0 +1,154 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "base/limits.h"
+#include "engine/engine.h"
+#include "engine/planner.h"
+#include "engine/policy/policies.h"
+#include "engine/testing/random_commands.h"
+
+namespace gpusched {
+namespace {
+
+using testing::RandomCommands;
+
+/// Slow and plain: whether the job could be placed right now, by looking at everything.
+bool could_be_placed(const State& state, const Job& job) {
+  const JobClass& job_class = state.class_of(job);
+  const Part& part = job_class.parts.front();
+  const Amount amount = total_of(job_class.parts);
+  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    for (const Resource resource :
+         {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+      const int64_t wanted = amount_of(amount, resource);
+      const int64_t limit = at->limits.get(resource);
+      if (wanted > 0 && limit != Limits::kUnlimited && amount_of(at->usage, resource) + wanted > limit)
+        return false;
+    }
+  }
+  for (const Node& node : state.nodes) {
+    if (node.state != NodeState::kReady) continue;
+    if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
+    if (node.memory_mb - node.memory_mb_used < part.memory_mb) continue;
+    if (node.attempts.size() >= limits::kAttemptsPerNodeMax) continue;
+    if (part.gpu_count == 0) return true;
+    for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+      const DeviceClass& device_class = state.device_classes[kind];
+      if (device_class.memory_mb < part.gpu_memory_mb) continue;
+      if (!gpu_model_matches(device_class.model, part.gpu_model)) continue;
+      int32_t count = 0;
+      for (const Device& device : node.devices) {
+        if (device.device_class == kind && device.state == DeviceState::kFree &&
+            device.condition == DeviceCondition::kOk) {
+          ++count;
+        }
+      }
+      if (count >= part.gpu_count) return true;
+    }
+  }
+  return false;
+}
+
+/// The jobs that wait although they could run.
+std::vector<JobId> forgotten_jobs(const State& state) {
+  std::vector<JobId> found;
+  for (OrderedJobs::Cursor cursor = state.line.begin(); !cursor.at_end(); cursor.next()) {
+    if (could_be_placed(state, *state.jobs.find((*cursor).job))) found.push_back((*cursor).job);
+  }
+  return found;
+}
+
+/// A state, and a planner that saw each event of it.
+struct Scheduler {
+  State state;
+  Planner planner{policy::default_policies()};
+  Time now = Time{} + seconds(1'700'000'000);
+
+  void apply(const Command& command) {
+    Events events;
+    gpusched::apply(state, command, {.sequence = state.last.sequence + 1, .at = now}, events);
+    for (const Event& event : events) planner.observe(state, event);
+  }
+};
+
+/// Plans until nothing is left; between planning and committing, `meanwhile` happens.
+template <typename Meanwhile>
+std::size_t cycle(Scheduler& scheduler, Meanwhile&& meanwhile) {
+  std::size_t placed = 0;
+  for (int slice = 0; slice < 1000; ++slice) {
+    const Planner::Slice planned = scheduler.planner.plan(scheduler.state);
+    if (!planned.plan.groups.empty()) {
+      meanwhile();
+      const std::size_t before = scheduler.state.attempts.size();
+      scheduler.apply(planned.plan);
+      placed += scheduler.state.attempts.size() - before;
+    }
+    scheduler.planner.plan_applied(scheduler.state);
+    if (!planned.more && !scheduler.planner.wants_cycle()) return placed;
+  }
+  ADD_FAILURE() << "a cycle without end";
+  return placed;
+}
+
+class RandomCycles : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
+  RandomCommands random(GetParam());
+  Scheduler scheduler;
+  scheduler.planner.reset(scheduler.state);
+  std::size_t placed = 0;
+  const auto step = [&] {
+    scheduler.now = scheduler.now + random.pause();
+    const bool due = scheduler.state.next_due() <= scheduler.now && random.prng().chance(700);
+    scheduler.apply(due ? Command(AdvanceTime{}) : random.next(scheduler.state));
+  };
+  for (int i = 0; i < 400; ++i) {
+    const uint64_t steps = random.prng().below(4);
+    for (uint64_t each = 0; each < steps; ++each) step();
+    placed += cycle(scheduler, [&] {
+      while (random.prng().chance(400)) step();
+    });
+    const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
+    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
+  }
+  EXPECT_GT(placed, 50u);
+}
+
+TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
+  RandomCommands random(GetParam() + 500);
+  Scheduler scheduler;
+  scheduler.planner.reset(scheduler.state);
+  for (int i = 0; i < 150; ++i) {
+    const uint64_t steps = 1 + random.prng().below(8);
+    for (uint64_t each = 0; each < steps; ++each) {
+      scheduler.now = scheduler.now + random.pause();
+      scheduler.apply(random.next(scheduler.state));
+    }
+    Planner fresh(policy::default_policies());
+    fresh.reset(scheduler.state);
+    const CommitPlan theirs = fresh.plan(scheduler.state).plan;
+    const CommitPlan ours = scheduler.planner.plan(scheduler.state).plan;
+    ASSERT_EQ(ours.groups.size(), theirs.groups.size()) << "round " << i;
+    for (std::size_t group = 0; group < ours.groups.size(); ++group) {
+      EXPECT_EQ(ours.groups[group].job, theirs.groups[group].job);
+      EXPECT_EQ(ours.groups[group].members[0].node, theirs.groups[group].members[0].node);
+      EXPECT_EQ(ours.groups[group].members[0].device_mask, theirs.groups[group].members[0].device_mask);
+    }
+    // Every placement is one that decide takes.
+    const std::size_t before = scheduler.state.attempts.size();
+    scheduler.apply(ours);
+    scheduler.planner.plan_applied(scheduler.state);
+    ASSERT_EQ(scheduler.state.attempts.size() - before, ours.groups.size());
+    // What waits has the reason that a fresh look would give.
+    fresh.plan_applied(scheduler.state);
+    Planner judge(policy::default_policies());
+    judge.reset(scheduler.state);
+    EXPECT_TRUE(judge.plan(scheduler.state).plan.groups.empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCycles, ::testing::Range<uint64_t>(0, 8));
+
+}  // namespace
+}  // namespace gpusched
