@@ -29,9 +29,15 @@ std::size_t slots_with(const Node* node, const RegisterNode& command) {
   return slots;
 }
 
-/// Everything that the node held is certainly over: its attempts end, its devices are free.
-void end_everything(const State& state, const Node& node, std::string_view detail, Time at, Events& events) {
+/// Everything that the node held is certainly over: its attempts end, its devices are free. Those in `kept`
+/// ended before, and the agent's folder has their outcomes, which follow.
+void end_everything(const State& state, const Node& node, const std::vector<KnownAttempt>& kept,
+                    std::string_view detail, Time at, Events& events) {
   for (const AttemptKey& key : node.attempts) {
+    const bool follows = std::any_of(kept.begin(), kept.end(), [&](const KnownAttempt& attempt) {
+      return attempt.ended && attempt.key() == key;
+    });
+    if (follows) continue;
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
     const Outcome lost{.cause = EndCause::kNodeLost, .detail = std::string(detail)};
@@ -102,7 +108,7 @@ Applied register_node(const State& state, const RegisterNode& command, Stamp sta
   const bool rebooted = node != nullptr && (moved || node->boot_id != command.boot_id);
   if (node != nullptr) {
     if (rebooted) {
-      end_everything(state, *node, "the node restarted", stamp.at, events);
+      end_everything(state, *node, command.attempts, "the node restarted", stamp.at, events);
     } else {
       end_forgotten(state, *node, command, stamp.at, events);
     }
@@ -138,7 +144,7 @@ Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, St
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (node->state == NodeState::kReady) return reject(RejectionCode::kNodeAlive);
   if (node->state == NodeState::kDead) return accept();
-  end_everything(state, *node, "an operator confirmed the node dead", stamp.at, events);
+  end_everything(state, *node, {}, "an operator confirmed the node dead", stamp.at, events);
   events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kDead, .at = stamp.at});
   return accept();
 }
@@ -148,7 +154,8 @@ Applied set_device_condition(const State& state, const SetDeviceCondition& comma
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
-  if (device.condition != command.condition || device.detail != command.detail) {
+  const bool new_detail = device.state != DeviceState::kQuarantined && device.detail != command.detail;
+  if (device.condition != command.condition || new_detail) {
     events.push_back(DeviceConditionChanged{.node = command.node,
                                             .device = command.device,
                                             .condition = command.condition,

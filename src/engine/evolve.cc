@@ -158,7 +158,7 @@ void on(State& state, const DeviceConditionChanged& event) {
   Node& node = node_at(state, event.node);
   Device& device = device_at(node, event.device);
   device.condition = event.condition;
-  device.detail = event.detail;
+  if (device.state != DeviceState::kQuarantined) device.detail = event.detail;  // The evidence stays.
   State::refresh_free_mask(node);
 }
 

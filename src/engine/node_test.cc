@@ -53,6 +53,20 @@ TEST(RegisterNode, ANewBootEndsItsAttemptsAndFreesItsDevices) {
   EXPECT_TRUE(engine.state().attempts.empty());
 }
 
+TEST(RegisterNode, ANewBootKeepsOutcomesThatTheAgentHas) {
+  TestEngine engine;
+  const NodeId id = engine.add_node("n1", kFour);
+  const JobId job = engine.run({.gpus = 1});
+  RegisterNode again = registration_of("n1", kFour, "boot-2");
+  again.attempts = {known(job, 1, 1)};
+  again.attempts.front().ended = true;
+  engine.apply(again);
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+  engine.apply(AttemptEnded{.job = job, .attempt = 1, .member = 0, .node = id, .outcome = exited(0)});
+  EXPECT_EQ(engine.state_of(job), JobState::kCompleted);
+  EXPECT_EQ(engine.device(id, 0).state, DeviceState::kDraining);
+}
+
 TEST(RegisterNode, ANewBootEndsAQuarantine) {
   TestEngine engine;
   const NodeId id = engine.add_node("n1", {.gpus = 1});
@@ -456,6 +470,17 @@ TEST(Device, PastTheDrainLimitItIsQuarantinedWithTheEvidence) {
   EXPECT_EQ(engine.node(id).state, NodeState::kReady);
   EXPECT_EQ(engine.node(id).free_mask, 0b10u);
   expect_rejected(engine.apply(DeviceStillBusy{.node = id, .generation = 9}), RejectionCode::kStale);
+}
+
+TEST(Device, AConditionDoesNotReplaceTheEvidenceOfAQuarantine) {
+  TestEngine engine;
+  const NodeId id = engine.add_node("n1", {.gpus = 1});
+  engine.ended(engine.run({.gpus = 1}));
+  engine.advance(engine.state().config.drain_limit);
+  engine.apply(DeviceStillBusy{.node = id, .evidence = "pid 7"});
+  engine.apply(SetDeviceCondition{.node = id, .condition = DeviceCondition::kUnhealthy, .detail = "Xid 79"});
+  EXPECT_EQ(engine.device(id, 0).condition, DeviceCondition::kUnhealthy);
+  EXPECT_EQ(engine.device(id, 0).detail, "pid 7");
 }
 
 TEST(Device, AQuarantinedOneComesBackWhenSeenEmpty) {
