@@ -253,12 +253,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
     const Device& device = node->devices[slot];
     if (device.state != DeviceState::kDraining && device.state != DeviceState::kQuarantined) continue;
-    const std::optional<uint32_t> index = agent_index(session, slot);
-    if (!index) continue;
-    v1::GrantedDevice* asked = check.mutable_check_release()->add_devices();
-    asked->set_index(*index);
-    asked->set_generation(device.generation);
-    asked->set_uuid(device.uuid);
+    ask_release(session, slot, check);
   }
   if (check.has_check_release()) session.peer->send(check);
 }
@@ -452,7 +447,32 @@ void NodeHub::check_leases() {
     hooks_.propose(NodeLeaseLost{.node = node.id}, {});
     heard->second = now;  // Not again before this proposal was decided.
   }
+  for (const auto& [node, session] : by_node_) check_releases(sessions_[session]);
   flush();
+}
+
+// An agent says once why a device is not empty. Past the limit it is asked again: its answer quarantines.
+void NodeHub::check_releases(Session& session) {
+  const State& state = hooks_.state();
+  const Node* node = state.find_node(session.node);
+  CHECK(node != nullptr);
+  v1::SchedulerMessage check;
+  for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
+    const Device& device = node->devices[slot];
+    if (device.state != DeviceState::kDraining) continue;
+    if (hooks_.now() - device.draining_since >= state.config.drain_limit) ask_release(session, slot, check);
+  }
+  if (check.has_check_release()) session.peer->send(check);
+}
+
+void NodeHub::ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check) {
+  const std::optional<uint32_t> index = agent_index(session, slot);
+  if (!index) return;
+  const Device& device = hooks_.state().find_node(session.node)->devices[slot];
+  v1::GrantedDevice* asked = check.mutable_check_release()->add_devices();
+  asked->set_index(*index);
+  asked->set_generation(device.generation);
+  asked->set_uuid(device.uuid);
 }
 
 void NodeHub::read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) {

@@ -65,7 +65,8 @@ class NodeHub {
   void on_event(const Event& event);
   /// Sends the acknowledgements of a group.
   void flush();
-  /// Names nodes whose lease ran out; proposes that they are unreachable.
+  /// Names nodes whose lease ran out; proposes that they are unreachable. Asks again about devices that
+  /// should be empty by now.
   void check_leases();
   Time next_check() const { return next_check_; }
   /// Every ready node gets a fresh lease: the scheduler itself was away.
@@ -101,6 +102,8 @@ class NodeHub {
   void acknowledge(SessionId id, uint64_t report);
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
   void order_stop(Session& session, const AttemptKey& key);
+  void check_releases(Session& session);
+  void ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check);
   std::optional<uint32_t> agent_index(const Session& session, uint32_t slot) const;
   std::optional<uint32_t> slot_of(const Session& session, uint32_t index) const;
 
