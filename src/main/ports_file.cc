@@ -1,5 +1,7 @@
 #include "main/ports_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,22 +13,48 @@ namespace {
 
 std::string path_in(const std::string& data_dir) { return data_dir + "/ports.json"; }
 
+Error failed(const char* what, const std::string& path) {
+  return {.code = ErrorCode::kIo,
+          .message = std::string("cannot ") + what + " " + path + ": " + std::strerror(errno)};
+}
+
+Result<Unit> write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "we");
+  if (file == nullptr) return failed("open", path);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) return failed("write", path);
+  return Unit{};
+}
+
+/// Takes the place of an older file's bytes, which a full disk has room for.
+bool overwrite(const std::string& path, std::string text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  struct stat facts{};
+  const bool known = ::fstat(file, &facts) == 0;
+  // Spaces over the rest: a reader finds one whole object at any time.
+  if (known && facts.st_size > static_cast<off_t>(text.size()))
+    text.resize(static_cast<std::size_t>(facts.st_size), ' ');
+  const bool written =
+      known && ::pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  ::close(file);
+  return written;
+}
+
 }  // namespace
 
 Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports) {
+  char text[128];
+  std::snprintf(text, sizeof text, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d}\n", ports.http,
+                ports.grpc, ports.metrics, static_cast<int>(::getpid()));
   const std::string path = path_in(data_dir);
   const std::string fresh = path + ".new";
-  const auto failed = [&](const char* what) {
-    return Error{.code = ErrorCode::kIo,
-                 .message = std::string("cannot ") + what + " " + fresh + ": " + std::strerror(errno)};
-  };
-  std::FILE* file = std::fopen(fresh.c_str(), "we");
-  if (file == nullptr) return failed("open");
-  std::fprintf(file, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d}\n", ports.http, ports.grpc,
-               ports.metrics, static_cast<int>(::getpid()));
-  if (std::fclose(file) != 0) return failed("write");
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) return failed("rename");
-  return Unit{};
+  Result<Unit> done = write_file(fresh, text);
+  if (done.ok() && std::rename(fresh.c_str(), path.c_str()) != 0) done = failed("rename", fresh);
+  if (done.ok()) return done;
+  ::unlink(fresh.c_str());
+  if (overwrite(path, text)) return Unit{};
+  return done;
 }
 
 void remove_ports_file(const std::string& data_dir) { ::unlink(path_in(data_dir).c_str()); }

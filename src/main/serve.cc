@@ -68,7 +68,13 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (!server.ok()) return server.error();
   server_ = std::move(*server);
   ports_ = {.http = server_->http_port(), .grpc = server_->grpc_port(), .metrics = server_->metrics_port()};
-  return write_ports_file(data_dir_, ports_);
+  // Without it the service is as good: a full disk must not keep it from serving.
+  const Result<Unit> written = write_ports_file(data_dir_, ports_);
+  if (!written.ok()) {
+    log_event(LogLevel::kWarning, "scheduler", "ports_file_not_written", {},
+              {{"error", written.error().message}});
+  }
+  return Unit{};
 }
 
 int64_t ServiceImpl::active_jobs() {
