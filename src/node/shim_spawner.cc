@@ -129,7 +129,8 @@ Result<Unit> ShimSpawner::start_server() {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
 
   std::array<const char*, 6> arguments = {
-      "gpu-shim", "--server", options_.instance.c_str(), options_.data_folder.c_str(), kPadding, nullptr};
+      "gpu-shim", shim::kServerFlag, options_.instance.c_str(), options_.data_folder.c_str(), kPadding,
+      nullptr};
   const int error = posix_spawn(&server_pid_, options_.shim_program.c_str(), &actions, &attributes,
                                 const_cast<char**>(arguments.data()), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -149,10 +150,15 @@ Result<Unit> ShimSpawner::start_server() {
   return Unit{};
 }
 
+/// Without running shims it ends at once; with them it stays for their sake.
 void ShimSpawner::end_server() {
   close_if_open(control_);
-  if (server_pid_ > 0)
-    waitpid(server_pid_, nullptr, 0);  // It ends at once: it has nothing to wait for but us.
+  const int tries_max = tracks_.empty() ? kServerEndTries : 1;
+  for (int tries = 0; server_pid_ > 0 && tries < tries_max; ++tries) {
+    if (waitpid(server_pid_, nullptr, WNOHANG) != 0) break;
+    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
   server_pid_ = -1;
 }
 
@@ -361,7 +367,7 @@ void ShimSpawner::search(Time now) {
     if (pid == server_pid_) continue;
     const std::vector<std::string> words = shim::command_line(pid);
     if (words.size() < 2 || words[0] != "gpu-shim") continue;
-    if (words[1] == "--server" && words.size() > 2 && words[2] == options_.instance) {
+    if (words[1] == shim::kServerFlag && words.size() > 2 && words[2] == options_.instance) {
       clean = false;  // An earlier server, or its newest shim before it has its name.
       if (now - search_since_ >= kServerPatience) kill(pid, SIGKILL);
       continue;
@@ -455,14 +461,33 @@ void ShimSpawner::settle_without_shim(const AttemptKey& key, const std::string& 
   purge_pause_ = kPurgePauseFirst;
 }
 
-/// Kills what a dead shim left, found by the mark in its environment, until a look finds nothing.
+/// Children of earlier agents' servers that are no shims: what shims that died left there.
+std::vector<pid_t> ShimSpawner::strays() const {
+  std::vector<pid_t> found;
+  const std::string ending = "@" + options_.instance;
+  for (const pid_t pid : shim::all_processes()) {
+    const std::vector<std::string> words = shim::command_line(pid);
+    if (words.size() < 3 || words[0] != "gpu-shim" || words[1] != shim::kDrainFlag) continue;
+    if (words[2] != options_.instance) continue;
+    for (const pid_t child : shim::children_of(pid)) {
+      const std::vector<std::string> name = shim::command_line(child);
+      if (name.size() < 2 || name[0] != "gpu-shim" || !name[1].ends_with(ending)) found.push_back(child);
+    }
+  }
+  return found;
+}
+
+/// Kills what dead shims left, found as orphans and by the mark in its environment, until a look finds
+/// nothing.
 void ShimSpawner::purge(Time now) {
+  const std::vector<pid_t> orphans = strays();
+  for (const pid_t pid : orphans) kill(pid, SIGKILL);
   std::vector<AttemptKey> clean;
   for (const auto& [key, detail] : purging_) {
     const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
     const std::vector<pid_t> left = shim::processes_with_environment(mark);
     for (const pid_t pid : left) kill(pid, SIGKILL);
-    if (left.empty()) clean.push_back(key);
+    if (left.empty() && orphans.empty()) clean.push_back(key);
   }
   for (const AttemptKey& key : clean) {
     const std::string detail = purging_.at(key);

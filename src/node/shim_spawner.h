@@ -92,6 +92,7 @@ class ShimSpawner final : public Spawner {
   void on_watched_end(const AttemptKey& key);
   void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
   void purge(Time now);
+  std::vector<pid_t> strays() const;
 
   std::optional<v1::Outcome> recorded_outcome(const AttemptKey& key) const;
   std::string title_of(const AttemptKey& key) const;

@@ -5,7 +5,7 @@
 #include "shim/server.h"
 
 int main(int argc, char** argv) {
-  if (argc < 4 || std::strcmp(argv[1], "--server") != 0) {
+  if (argc < 4 || std::strcmp(argv[1], gpusched::shim::kServerFlag) != 0) {
     std::fprintf(stderr, "gpu-shim is started by gpu-agent: gpu-shim --server INSTANCE DATA_DIR\n");
     return 2;
   }

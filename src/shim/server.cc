@@ -47,13 +47,27 @@ class Server {
   }
 
  private:
-  /// The agent is gone; what a dead shim left must not outlive us.
+  /// The agent is gone, and its orders are carried out. We stay as long as our shims, to kill what a dying
+  /// one leaves.
   int finish() {
-    while (!lost_.empty()) {
+    close(kControlDescriptor);
+    write_marker(kDrainFlag, options_.instance);
+    while (!shims_.empty() || !lost_.empty()) {
+      pollfd source{.fd = signals_, .events = POLLIN, .revents = 0};
+      poll(&source, 1, lost_.empty() ? -1 : kPurgePauseMs);
+      drain_signals();
+      reap();
       purge();
-      poll(nullptr, 0, kPurgePauseMs);
     }
     return 0;
+  }
+
+  /// The process's name for itself, in the place of its arguments.
+  void write_marker(const std::string& first, const std::string& second) const {
+    const std::string words = std::string("gpu-shim") + '\0' + first + '\0' + second;
+    if (words.size() >= options_.marker_size) return;
+    std::memset(options_.marker, 0, options_.marker_size);
+    std::memcpy(options_.marker, words.data(), words.size());
   }
 
   bool prepare() {
@@ -153,11 +167,7 @@ class Server {
   /// server's session: where the kernel shares the processor by session, a session for each job would crowd
   /// out the agent.
   void become_shim(const AttemptKey& key) {
-    const std::string title = std::string("gpu-shim") + '\0' + shim_title(key_text(key), options_.instance);
-    if (title.size() < options_.marker_size) {
-      std::memset(options_.marker, 0, options_.marker_size);
-      std::memcpy(options_.marker, title.data(), title.size());
-    }
+    write_marker(shim_title(key_text(key), options_.instance), "");
     close(kControlDescriptor);  // Else the agent would not see the server's end as long as a shim lives.
     close(signals_);
   }

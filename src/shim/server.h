@@ -15,9 +15,13 @@ struct ServerOptions {
   std::size_t marker_size = 0;  ///< ...and its size. Shims write their name there, for `ps` and for adoption.
 };
 
+/// The second word of a server's command line: with an agent, and when it only waits for its shims' ends.
+inline constexpr const char* kServerFlag = "--server";
+inline constexpr const char* kDrainFlag = "--drain";
+
 /// The small prepared process: forks one shim per start request until the agent closes the control socket,
-/// then returns; the shims live on. Orphans of a killed shim become its children, and it kills them. Returns
-/// the exit status.
+/// and stays until its shims have ended. Orphans of a killed shim become its children, and it kills them.
+/// Returns the exit status.
 int run_server(const ServerOptions& options);
 
 /// What a shim's first two words of command line are: "gpu-shim" and this.
