@@ -41,7 +41,10 @@ Error HostCore::storage_full_error() const {
 }
 
 void HostCore::fail(Proposal& proposal, const Error& error) {
-  if (proposal.is_plan) plan_in_flight_ = false;
+  if (proposal.is_plan) {
+    plan_in_flight_ = false;
+    planner_.plan_applied(state_);
+  }
   if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
   if (proposal.decision) proposal.decision(error);
 }
@@ -153,7 +156,6 @@ void HostCore::on_durable(const Result<Unit>& result) {
   std::deque<Proposal> again;
   for (Proposal& proposal : group_) {
     if (is_new_work(proposal.command)) {
-      if (proposal.is_plan) planner_.plan_applied(state_);
       fail(proposal, storage_full_error());
     } else {
       again.push_back(std::move(proposal));
