@@ -2,7 +2,8 @@
 //
 // Starting and ending /bin/true with 64 in flight, in one run: bare (posix_spawn and waitpid), through the
 // shim server alone, and through the whole node without the network: records on disk, shims, reports,
-// acknowledgements.
+// acknowledgements;
+// once with a new folder for each attempt, once with forgotten ones' folders.
 //   shim_bench [JOBS]      (default: 5000)
 #include <fcntl.h>
 #include <poll.h>
@@ -190,7 +191,7 @@ v1::SchedulerMessage start_order(uint64_t job) {
   return message;
 }
 
-void run_node(uint64_t jobs) {
+void run_node(uint64_t jobs, std::size_t finished_kept) {
   const Folder folder;
   const SystemClock clock;
   ToCore listener;
@@ -205,15 +206,16 @@ void run_node(uint64_t jobs) {
   BusyScheduler scheduler;
   NoDevices devices;
   NoMeter meter;
-  NodeCore core({.node_name = "bench", .instance = "bench", .boot_id = "boot"},
-                {.clock = clock,
-                 .link = scheduler,
-                 .spawner = **spawner,
-                 .store = **log,
-                 .files = files,
-                 .devices = devices,
-                 .host = meter},
-                (*log)->image());
+  NodeCore core(
+      {.node_name = "bench", .instance = "bench", .boot_id = "boot", .finished_kept = finished_kept},
+      {.clock = clock,
+       .link = scheduler,
+       .spawner = **spawner,
+       .store = **log,
+       .files = files,
+       .devices = devices,
+       .host = meter},
+      (*log)->image());
   listener.core = &core;
   v1::SchedulerMessage registered;
   registered.mutable_registered();
@@ -254,12 +256,14 @@ int run(uint64_t jobs) {
   Sample bare{.name = "bare posix_spawn + waitpid"};
   Sample shims{.name = "shim server"};
   Sample node{.name = "node: records, shims, reports"};
+  Sample reuse{.name = "node, folders used again"};
   for (int round = 0; round < kRounds; ++round) {
     measure(bare, jobs, run_bare);
     measure(shims, jobs, run_shims);
-    measure(node, jobs, run_node);
+    measure(node, jobs, [](uint64_t count) { run_node(count, count); });
+    measure(reuse, jobs, [](uint64_t count) { run_node(count, 64); });
   }
-  for (const Sample* sample : {&bare, &shims, &node}) print(*sample, bare);
+  for (const Sample* sample : {&bare, &shims, &node, &reuse}) print(*sample, bare);
   return 0;
 }
 
