@@ -1,0 +1,101 @@
+"""Fixtures of the end-to-end tests: worlds that are always cleaned up, and their logs beside a failure."""
+
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import harness
+import pytest
+
+LOG_LINES_MAX = 120
+
+
+@pytest.fixture(scope="session", name="session_folder")
+def session_folder_fixture():
+    """Where all worlds are. A helper ends what is left of it even when this process is killed."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gpusched-e2e-"))
+    folder.chmod(0o755)
+    reaper = subprocess.Popen([sys.executable, "-B", harness.__file__, str(folder)], stdin=subprocess.PIPE,
+                              start_new_session=True)
+    yield folder
+    reaper.stdin.close()
+    reaper.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_by_term():
+    """A runner that loses its patience sends SIGTERM: fixtures shall still clean up."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def provide_worlds(request, session_folder):
+    worlds = []
+
+    def make(**settings):
+        world = harness.World(settings, session_folder)
+        worlds.append(world)
+        return world
+
+    request.node.stash.setdefault(WORLDS, []).append(worlds)
+    yield make
+    try:
+        for world in worlds:
+            world.end()
+    finally:
+        # The logs are read by the report, which comes after us: kept until then.
+        for world in worlds:
+            ENDED.append(world)
+
+
+WORLDS = pytest.StashKey()
+ENDED = []
+
+
+@pytest.fixture(name="new_world")
+def new_world_fixture(request, session_folder):
+    """Makes worlds: new_world(JOURNAL_SEGMENT_MB=16) and the like. Each is ended and looked after."""
+    yield from provide_worlds(request, session_folder)
+
+
+@pytest.fixture(scope="module", name="new_module_world")
+def new_module_world_fixture(request, session_folder):
+    yield from provide_worlds(request, session_folder)
+
+
+@pytest.fixture(name="world")
+def world_fixture(new_world):
+    """A scheduler and one agent with four GPUs, n1, both up."""
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1").start()
+    return world
+
+
+def worlds_of(item):
+    for node in (item, item.getparent(pytest.Module)):
+        for worlds in node.stash.get(WORLDS, []) if node is not None else []:
+            yield from worlds
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for world in worlds_of(item):
+            for daemon in world.daemons:
+                lines = daemon.log_text().splitlines()[-LOG_LINES_MAX:]
+                report.sections.append((f"the end of {daemon.log}", "\n".join(lines)))
+    if call.when == "teardown":
+        while ENDED:
+            ENDED.pop().remove()

@@ -1,0 +1,526 @@
+"""Real schedulers, agents and command lines for the end-to-end tests: started, stopped, killed, started again.
+
+A World is one scheduler with its agents in one temporary folder. Everything that it starts carries the folder's
+name in its environment, so that whatever is left of it can be found and ended. Nothing here measures time: a wait
+ends when what is waited for is true, or after a deadline that only a hanging program reaches.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MARK = "GPUSCHED_E2E_WORLD"
+# The agent's mark on each process of an attempt: KEY@INSTANCE.
+ATTEMPT_MARK = "GPU_SCHEDULER_ATTEMPT"
+FACTOR = float(os.environ.get("GPUSCHED_TEST_TIMEOUT_FACTOR", "1"))
+PATIENCE_S = 60 * max(FACTOR, 1)
+FINAL = ("completed", "failed", "cancelled")
+A100X4 = "4xA100-SXM4-80GB"
+IS_ROOT = os.geteuid() == 0
+
+
+def bin_dir():
+    for name in ("GPUSCHED_BIN_DIR", "GPUSCHED_BIN"):
+        if os.environ.get(name):
+            return pathlib.Path(os.environ[name]).resolve()
+    return ROOT / "build" / "bin"
+
+
+def program(name):
+    path = bin_dir() / name
+    assert path.is_file(), f"{path} is missing: build first (make build), or set GPUSCHED_BIN_DIR"
+    return str(path)
+
+
+def wait_until(what, predicate, timeout_s=PATIENCE_S):
+    """Returns the predicate's first true value. The deadline is for programs that hang, not a measure."""
+    deadline = time.monotonic() + timeout_s
+    pause = 0.005
+    while True:
+        value = predicate()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}; last seen: {value!r}"
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)
+
+
+_ports_given = set()
+
+
+def free_port():
+    """A port that no outgoing connection gets by chance: one that a killed scheduler can have back."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        ephemeral = int(file.read().split()[0])
+    first = min(20_000, ephemeral - 2_000)
+    for _ in range(1_000):
+        port = random.SystemRandom().randrange(first, ephemeral)
+        if port in _ports_given:
+            continue
+        with contextlib.closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _ports_given.add(port)
+        return port
+    raise AssertionError("no free port")
+
+
+def processes():
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield int(name)
+
+
+def read_bytes(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def is_alive(pid):
+    """Neither gone nor a zombie."""
+    stat = read_bytes(f"/proc/{pid}/stat")
+    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def describe_process(pid):
+    words = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return f"{pid} [{words[:150]}]"
+
+
+def processes_of(folder):
+    """Processes that were started for `folder`, or by its agents for a job, or that work in it."""
+    marks = [f"{MARK}={folder}".encode()]
+    for instance in pathlib.Path(folder).rglob("instance"):
+        marks.append(b"@" + read_bytes(instance).strip() + b"\0")
+    found = []
+    for pid in processes():
+        if pid == os.getpid():
+            continue
+        environment = read_bytes(f"/proc/{pid}/environ") + b"\0"
+        marked = any(mark in environment for mark in marks)
+        if not marked:
+            with contextlib.suppress(OSError):
+                marked = (os.readlink(f"/proc/{pid}/cwd") + "/").startswith(f"{folder}/")
+        if marked and is_alive(pid):
+            found.append(pid)
+    return found
+
+
+def kill_processes_of(folder):
+    """Kills until none is left; they may be starting others meanwhile."""
+    clean = 0
+    while clean < 2:
+        pids = processes_of(folder)
+        clean = 0 if pids else clean + 1
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+class Api:
+    """REST over a new connection for each request, so that nothing outlives a killed scheduler."""
+
+    def __init__(self, port, host="127.0.0.1", token=None):
+        self.port, self.host, self.token = port, host, token
+
+    def call(self, method, path, body=None, headers=None, timeout_s=PATIENCE_S):
+        """(status, parsed body, headers). Raises OSError or HTTPException when there is no whole answer."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        try:
+            sent = dict(headers or {})
+            if self.token:
+                sent["Authorization"] = f"Bearer {self.token}"
+            data = None
+            if body is not None:
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                sent["Content-Type"] = "application/json"
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            text = response.read()
+            is_json = "json" in (response.getheader("Content-Type") or "")
+            return response.status, json.loads(text) if is_json else text, dict(response.getheaders())
+        finally:
+            connection.close()
+
+    def get(self, path):
+        status, body, _ = self.call("GET", f"/api/v1{path}")
+        assert status == 200, (path, status, body)
+        return body
+
+    def post(self, path, body, expected=200, key=None):
+        status, answer, _ = self.call("POST", f"/api/v1{path}", body, {"Idempotency-Key": key} if key else None)
+        assert status == expected, (path, body, status, answer)
+        return answer
+
+    def submit(self, command=None, key=None, **fields):
+        """The job's id. `command` is a list of words, or a line for a shell."""
+        if isinstance(command, str):
+            fields["script"] = command
+        elif command is not None:
+            fields["command"] = command
+        return self.post("/jobs", fields, 201, key)["job_id"]
+
+    def job(self, job_id):
+        return self.get(f"/jobs/{job_id}")
+
+    def cancel(self, job_id, expected=200):
+        status, body, _ = self.call("DELETE", f"/api/v1/jobs/{job_id}")
+        assert status == expected, (job_id, status, body)
+        return body
+
+    def explain(self, job_id):
+        return self.get(f"/jobs/{job_id}/explain")
+
+    def wait_for(self, job_id, states=FINAL, timeout_s=PATIENCE_S):
+        states = (states,) if isinstance(states, str) else states
+
+        def look():
+            job = self.job(job_id)
+            assert job["state"] in states or job["state"] not in FINAL, f"{job_id} ended: {job}"
+            return job if job["state"] in states else None
+
+        return wait_until(f"{job_id} is {' or '.join(states)}", look, timeout_s)
+
+    def jobs(self):
+        """Every job, over all pages."""
+        found, total = [], None
+        while total is None or len(found) < total:
+            page = self.get(f"/jobs?limit=1000&offset={len(found)}")
+            found += page["jobs"]
+            total = page["total"]
+            if not page["jobs"]:
+                break
+        return found
+
+    def output(self, job_id, stream="stdout", attempt=0):
+        query = f"stream={stream}" + (f"&attempt={attempt}" if attempt else "")
+        status, text, _ = self.call("GET", f"/api/v1/jobs/{job_id}/logs?{query}")
+        assert status == 200, (job_id, status, text)
+        return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+    def node(self, name):
+        for node in self.get("/nodes")["nodes"]:
+            if node["name"] == name:
+                return node
+        return None
+
+    def gpu(self, node, index):
+        found = self.node(node)
+        return found["gpus"][index] if found and index < len(found["gpus"]) else None
+
+    def wait_node(self, name, state="ready", timeout_s=PATIENCE_S):
+        def look():
+            node = self.node(name)
+            return node if node and node["state"] == state else None
+
+        return wait_until(f"node {name} is {state}", look, timeout_s)
+
+
+class Daemon:
+    """One of our programs in the background. Only the main thread starts and ends it."""
+
+    def __init__(self, world, name, prefix=()):
+        self.world, self.name, self.prefix = world, name, list(prefix)
+        self.log = world.folder / f"{name}.log"
+        self.process = None
+        self.environment = {}
+
+    def command(self):
+        raise NotImplementedError
+
+    def launch(self):
+        assert not self.alive(), f"{self.name} runs already"
+        with open(self.log, "ab") as sink:
+            sink.write(f"--- {self.name} starts\n".encode())
+            sink.flush()
+            self.process = subprocess.Popen(
+                self.prefix + self.command(), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
+                cwd="/", env=self.world.environment(self.environment), start_new_session=True)
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        """kill -9, and gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self):
+        """SIGTERM; its exit status."""
+        self.process.terminate()
+        return self.ended()
+
+    def ended(self):
+        """Waits for its own end; its exit status."""
+        try:
+            return self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end") from None
+
+    def log_text(self):
+        return read_bytes(self.log).decode("utf-8", "replace")
+
+    def log_since_start(self):
+        return self.log_text().rpartition(f"--- {self.name} starts\n")[2]
+
+
+class Scheduler(Daemon):
+    def __init__(self, world, settings, data_dir=None, name="scheduler", prefix=(), address="127.0.0.1", ports=None):
+        super().__init__(world, name, prefix)
+        self.data_dir = pathlib.Path(data_dir) if data_dir else world.folder / name
+        self.address = address
+        self.ports = ports or {kind: free_port() for kind in ("http", "grpc", "metrics")}
+        self.settings = dict(settings)
+
+    def command(self):
+        values = {"API_HTTP_PORT": self.ports["http"], "API_GRPC_PORT": self.ports["grpc"],
+                  "METRICS_PORT": self.ports["metrics"], "API_ADDRESS": self.address, **self.settings}
+        self.environment = {f"GPU_SCHEDULER_{name}": str(value) for name, value in values.items()}
+        return [program("gpu-scheduler"), "--data-dir", str(self.data_dir)]
+
+    def start(self):
+        self.launch()
+        return self.wait_serving()
+
+    def restart(self):
+        self.kill()
+        return self.start()
+
+    def served_ports(self):
+        """What ports.json says, once it is this process's; None before."""
+        with contextlib.suppress(OSError, ValueError):
+            ports = json.loads((self.data_dir / "ports.json").read_text())
+            if ports["pid"] == self.pid():
+                return ports
+        return None
+
+    def wait_serving(self):
+        def look():
+            assert self.alive(), f"{self.name} ended with {self.process.returncode}: {self.log_since_start()}"
+            return self.served_ports()
+
+        found = wait_until(f"{self.name} serves", look)
+        self.ports = {kind: found[kind] for kind in ("http", "grpc", "metrics")}
+        return self
+
+    def api(self, token=None):
+        return Api(self.ports["http"], self.address, token)
+
+    def journal(self, *arguments):
+        """gpu-scheduler journal ...: a finished process."""
+        return subprocess.run([program("gpu-scheduler"), "journal", *arguments], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False, env=self.world.environment())
+
+
+class Agent(Daemon):
+    def __init__(self, world, node, scheduler="", data_dir=None, sim_gpus=A100X4, cpus=64, prefix=(), name=None,
+                 arguments=()):
+        super().__init__(world, name or node, prefix)
+        self.node, self.scheduler = node, scheduler
+        self.data_dir = pathlib.Path(data_dir) if data_dir else world.folder / self.name
+        self.sim_gpus, self.cpus, self.arguments = sim_gpus, cpus, list(arguments)
+
+    def command(self):
+        at = self.scheduler or f"127.0.0.1:{self.world.scheduler.ports['grpc']}"
+        words = [program("gpu-agent"), "--scheduler", at, "--node", self.node, "--data-dir", str(self.data_dir)]
+        words += ["--cpus", str(self.cpus)]
+        if self.sim_gpus:
+            words += ["--sim-gpus", self.sim_gpus]
+        return words + self.arguments
+
+    def start(self):
+        """Started and registered."""
+        self.launch()
+        return self.wait_registered()
+
+    def restart(self):
+        self.kill()
+        return self.start()
+
+    def wait_registered(self):
+        def look():
+            assert self.alive(), f"{self.name} ended with {self.process.returncode}: {self.log_since_start()}"
+            return '"registered"' in self.log_since_start()
+
+        wait_until(f"{self.name} is registered", look)
+        return self
+
+    def instance(self):
+        return (self.data_dir / "instance").read_text().strip()
+
+    def set_gpus(self, devices):
+        """The simulated driver's control file: {index: {temperature_celsius, memory_used_mb, processes, condition...}}."""
+        fresh = self.data_dir / "sim-gpus.json.new"
+        fresh.write_text(json.dumps({"devices": {str(index): facts for index, facts in devices.items()}}))
+        fresh.rename(self.data_dir / "sim-gpus.json")
+
+    def children(self):
+        """Pids of the agent's own children: the server of shims."""
+        listed = read_bytes(f"/proc/{self.pid()}/task/{self.pid()}/children")
+        return [int(pid) for pid in listed.split()]
+
+    def shim_of(self, job_id):
+        """Pid of the shim that owns the job's running attempt."""
+        number = job_id.removeprefix("job-")
+        for pid in processes():
+            words = read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
+            if words[0] != b"gpu-shim" or len(words) < 2 or not is_alive(pid):
+                continue
+            key, _, instance = words[1].decode().partition("@")
+            if instance == self.instance() and key.split("-")[0] == number:
+                return pid
+        return None
+
+
+class World:
+    """One scheduler, its agents, and everything that they run, in one folder."""
+
+    def __init__(self, settings=None, parent=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="world-", dir=parent))
+        # Jobs of other users need to be able to go through it.
+        self.folder.chmod(0o755)
+        self.lock = threading.Lock()
+        self.scheduler = Scheduler(self, settings or {})
+        self.daemons = [self.scheduler]
+        self.strict = True
+
+    def add_agent(self, node="n1", **options):
+        agent = Agent(self, node, **options)
+        self.daemons.append(agent)
+        return agent
+
+    def add_scheduler(self, settings=None, **options):
+        scheduler = Scheduler(self, settings or {}, **options)
+        self.daemons.append(scheduler)
+        return scheduler
+
+    def agents(self):
+        return [daemon for daemon in self.daemons if isinstance(daemon, Agent)]
+
+    def environment(self, more=None):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_SCHEDULER_")}
+        return {**kept, MARK: str(self.folder), **(more or {})}
+
+    def api(self):
+        return self.scheduler.api()
+
+    def cli_environment(self):
+        return self.environment({"GPU_SCHEDULER_URL": f"http://{self.scheduler.address}:{self.scheduler.ports['http']}"})
+
+    def cli(self, *words, expected=None, text_in=None):
+        """gpu-cli, finished: its CompletedProcess."""
+        done = subprocess.run([program("gpu-cli"), *words], capture_output=True, text=True, timeout=PATIENCE_S,
+                              input=text_in, env=self.cli_environment(), check=False)
+        if expected is not None:
+            assert done.returncode == expected, (words, done.returncode, done.stdout, done.stderr)
+        return done
+
+    def cli_start(self, *words):
+        """gpu-cli in the background, with pipes."""
+        return subprocess.Popen([program("gpu-cli"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=self.cli_environment(), start_new_session=True)
+
+    def cli_json(self, *words):
+        return json.loads(self.cli("--json", *words, expected=0).stdout)
+
+    def left(self):
+        return processes_of(self.folder)
+
+    def attempts_left(self):
+        """Processes of attempts, not of the programs that run them."""
+        own = {pid for daemon in self.daemons if daemon.alive() for pid in (daemon.pid(), *children_of(daemon.pid()))}
+        return [pid for pid in self.left() if pid not in own]
+
+    def wait_nothing_runs(self):
+        wait_until("no process of an attempt is left",
+                   lambda: not self.attempts_left() or [describe_process(pid) for pid in self.attempts_left()] == [])
+
+    def end(self):
+        """Ends everything in order, when the programs live, and looks that nothing is left. The folder stays."""
+        try:
+            if self.strict and self.scheduler.alive():
+                self.cancel_everything()
+            if self.strict:
+                for daemon in reversed(self.daemons):
+                    if daemon.alive():
+                        status = daemon.stop()
+                        assert status == 0, f"{daemon.name} ended with {status} after SIGTERM"
+                left = [describe_process(pid) for pid in self.left()]
+                assert not left, f"still running after the end: {left}"
+        finally:
+            for daemon in self.daemons:
+                daemon.kill()
+            kill_processes_of(self.folder)
+
+    def cancel_everything(self):
+        api = self.api()
+        unfinished = [job for job in api.jobs() if job["state"] not in FINAL]
+        for job in unfinished:
+            api.call("DELETE", f"/api/v1/jobs/{job['id']}")
+        if not any(agent.alive() for agent in self.agents()):
+            return
+        for job in unfinished:
+            api.wait_for(job["id"])
+
+    def remove(self):
+        if os.environ.get("GPUSCHED_E2E_KEEP"):
+            print(f"kept: {self.folder}")
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def children_of(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        found += [int(child) for child in read_bytes(task / "children").split()]
+    return found
+
+
+def url_quoted(text):
+    return urllib.parse.quote(text, safe="")
+
+
+def run_reaper(folder):
+    """Ends whatever a killed test run leaves: its standard input ends with the run."""
+    sys.stdin.buffer.read()
+    kill_processes_of(folder)
+    mounts = read_bytes("/proc/self/mounts").decode().splitlines()
+    for mount in reversed(mounts):
+        if mount.split()[1].startswith(f"{folder}/"):
+            subprocess.run(["umount", "-l", mount.split()[1]], check=False)
+    tag = pathlib.Path(folder).name.rpartition("-")[2]
+    if IS_ROOT and shutil.which("ip"):
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+        for line in listed.splitlines():
+            if line.split()[0].endswith(tag):
+                subprocess.run(["ip", "netns", "del", line.split()[0]], check=False)
+    if not os.environ.get("GPUSCHED_E2E_KEEP"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    run_reaper(sys.argv[1])

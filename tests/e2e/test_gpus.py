@@ -1,0 +1,196 @@
+"""Which GPUs a job sees, when a GPU is given to the next one, and when it is not."""
+
+import shutil
+
+import pytest
+from harness import IS_ROOT, is_alive, wait_until
+
+
+@pytest.fixture(name="cluster")
+def cluster_fixture(new_world):
+    world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
+    world.scheduler.start()
+    world.add_agent("n1").start()
+    return world
+
+
+PRINT = "echo $CUDA_VISIBLE_DEVICES; echo $NVIDIA_VISIBLE_DEVICES; env | grep -c -e ^HIP_VIS -e ^ROCR_VIS -e ^GPU_DEVICE_ORD"
+LIES = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "NVIDIA_VISIBLE_DEVICES": "all", "HIP_VISIBLE_DEVICES": "3",
+        "ROCR_VISIBLE_DEVICES": "2", "GPU_DEVICE_ORDINAL": "1", "GPU_SCHEDULER_ATTEMPT": "mine"}
+
+
+def test_a_job_sees_exactly_its_granted_gpus_whatever_it_asks_for(cluster):
+    api = cluster.api()
+    gate = cluster.folder / "gate"
+    hold = f"; while [ ! -e {gate} ]; do sleep 0.05; done"
+    jobs = {count: api.submit(PRINT + hold, gpu_count=count, environment=LIES) for count in (1, 3)}
+    jobs[0] = api.submit(PRINT, environment=LIES)
+    api.wait_for(jobs[0])
+    shown = {}
+    for count in (1, 3):
+        job = api.wait_for(jobs[count], "running")
+        wait_until("it printed", lambda i=jobs[count]: (api.output(i) if api.job(i) else "").count("\n") == 3)
+        lines = api.output(jobs[count]).splitlines()
+        uuids = [api.gpu("n1", int(name.rpartition("-")[2]))["uuid"] for name in job["allocated_gpus"]]
+        assert lines[0].split(",") == uuids
+        assert lines[1] == lines[0]
+        assert lines[2] == "0"
+        shown[count] = set(uuids)
+        for name in job["allocated_gpus"]:
+            assert api.gpu("n1", int(name.rpartition("-")[2]))["held_by"] == jobs[count]
+    assert len(shown[1]) == 1 and len(shown[3]) == 3
+    assert not shown[1] & shown[3]
+    assert api.output(jobs[0]).splitlines() == ["", "void", "0"]
+    gate.touch()
+    for count in (1, 3):
+        api.wait_for(jobs[count])
+
+
+def test_a_gpu_with_a_stuck_process_is_not_given_away_but_quarantined_with_the_evidence(cluster):
+    api, agent = cluster.api(), cluster.agents()[0]
+    gate = cluster.folder / "gate"
+    job_id = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done", gpu_count=1)
+    job = api.wait_for(job_id, "running")
+    index = int(job["allocated_gpus"][0].rpartition("-")[2])
+    agent.set_gpus({index: {"processes": [4242], "memory_used_mb": 3000}})
+    gate.touch()
+    assert api.wait_for(job_id)["state"] == "completed"  # The job is over; its device is not free.
+
+    wait_until("the device is quarantined", lambda: api.gpu("n1", index)["state"] == "quarantined")
+    gpu = api.gpu("n1", index)
+    assert "4242" in gpu["detail"] and "3000" in gpu["detail"]
+    assert gpu["held_by"] in ("", job_id)  # Who left it behind, at most.
+    shown = cluster.cli("gpus", expected=0).stdout
+    assert "quarantined" in shown
+    assert "4242" in str(cluster.cli_json("gpus"))
+    assert api.get("/cluster/status")["available_gpus"] == 3
+
+    # Its node goes on working, and nothing is placed on it.
+    full = api.submit(["true"], gpu_count=4)
+    wait_until("four GPUs are too many", lambda: api.explain(full)["reason"] in ("devices_unfit", "gpus_busy"))
+    assert cluster.cli("submit", "--gpus", "3", "--wait", "--", "true").returncode == 0
+    assert api.job(full)["state"] == "pending"
+
+    # A restarted scheduler and agent remember it.
+    cluster.scheduler.restart()
+    agent.restart()
+    assert cluster.api().gpu("n1", index)["state"] == "quarantined"
+
+    cluster.cli("node", "condition", "n1", str(index), "ok", expected=0)
+    assert api.gpu("n1", index)["state"] != "quarantined"
+    assert api.wait_for(full)["state"] == "completed"
+    agent.set_gpus({})
+
+
+def test_a_gpu_whose_memory_stays_used_drains_until_it_is_empty(cluster):
+    api, agent = cluster.api(), cluster.agents()[0]
+    job_id = api.submit(["sleep", "600"], gpu_count=4)
+    api.wait_for(job_id, "running")
+    agent.set_gpus({2: {"memory_used_mb": 5000}})
+    api.cancel(job_id)
+    wait_until("it is held back", lambda: api.gpu("n1", 2)["state"] in ("draining", "quarantined"))
+    for index in (0, 1, 3):
+        wait_until("the others are free", lambda i=index: api.gpu("n1", i)["state"] == "free")
+    agent.set_gpus({})
+    wait_until("it is free once it is empty", lambda: api.gpu("n1", 2)["state"] == "free")
+
+
+@pytest.mark.parametrize("condition", ["unhealthy", "missing"])
+def test_a_broken_gpu_is_not_placed_on(cluster, condition):
+    api, agent = cluster.api(), cluster.agents()[0]
+    agent.set_gpus({index: {"condition": condition, "detail": "Xid 79"} for index in (0, 1, 2)})
+    wait_until("three show as broken",
+               lambda: [api.gpu("n1", index)["condition"] for index in range(4)] == [condition] * 3 + ["ok"])
+    assert condition in cluster.cli("gpus", expected=0).stdout
+    assert api.gpu("n1", 0)["detail"] == "Xid 79"
+    pair = api.submit(["true"], gpu_count=2)
+    wait_until("two are too many", lambda: api.explain(pair)["reason"] == "devices_unfit")
+    single = api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1)
+    assert api.wait_for(single)["state"] == "completed"
+    assert api.output(single).strip() == api.gpu("n1", 3)["uuid"]
+    agent.set_gpus({})
+    assert api.wait_for(pair)["state"] == "completed"
+
+
+def test_an_operator_takes_a_gpu_out_of_service_and_puts_it_back(cluster):
+    api = cluster.api()
+    cluster.cli("node", "condition", "n1", "1", "unhealthy", "--detail", "fan rattles", expected=0)
+    gpu = api.gpu("n1", 1)
+    assert (gpu["condition"], gpu["detail"]) == ("unhealthy", "fan rattles")
+    waiting = api.submit(["true"], gpu_count=4)
+    wait_until("it waits for the device", lambda: api.explain(waiting)["reason"] == "devices_unfit")
+    cluster.cli("node", "condition", "n1", "1", "ok", expected=0)
+    assert api.wait_for(waiting)["state"] == "completed"
+
+
+def test_gpu_memory_and_model_choose_the_device(new_world):
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1", sim_gpus="2xA100-SXM4-40GB,2xH100-SXM5-80GB").start()
+    api = world.api()
+    models = {gpu["uuid"]: gpu["model"] for gpu in api.node("n1")["gpus"]}
+
+    def model_of(**wanted):
+        job_id = api.submit("echo $CUDA_VISIBLE_DEVICES", **wanted)
+        assert api.wait_for(job_id)["state"] == "completed"
+        return {models[uuid] for uuid in api.output(job_id).strip().split(",")}
+
+    assert model_of(gpu_count=2, gpu_model="H100") == {"NVIDIA H100-SXM5-80GB"}
+    assert model_of(gpu_count=1, gpu_memory_mb=60_000) == {"NVIDIA H100-SXM5-80GB"}
+    assert model_of(gpu_count=2, gpu_memory_mb=60_000) <= {"NVIDIA A100-SXM4-40GB", "NVIDIA H100-SXM5-80GB"}
+    never = api.submit(["true"], gpu_count=1, gpu_memory_mb=90_000)
+    wait_until("no device is as large", lambda: api.explain(never)["reason"] == "no_such_device")
+
+
+def test_two_agents_share_the_work_and_never_a_gpu(new_world):
+    world = new_world()
+    world.scheduler.start()
+    for name in ("n1", "n2"):
+        world.add_agent(name).start()
+    api = world.api()
+    gate = world.folder / "gate"
+    jobs = [api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done", gpu_count=2) for _ in range(5)]
+    running = [api.wait_for(job_id, "running") for job_id in jobs[:4]]
+    names = [name for job in running for name in job["allocated_gpus"]]
+    assert len(set(names)) == len(names) == 8
+    assert api.job(jobs[4])["state"] == "pending"
+    gate.touch()
+    for job_id in jobs:
+        assert api.wait_for(job_id)["state"] == "completed"
+
+
+def test_a_killed_job_gives_its_gpu_back_only_when_its_daemons_are_dead(cluster):
+    api = cluster.api()
+    pid_file = cluster.folder / "daemon-pid"
+    job_id = api.submit(f"(setsid sh -c 'trap \"\" TERM; echo $$ > {pid_file}; while :; do sleep 0.1; done' &); "
+                        f"while [ ! -s {pid_file} ]; do sleep 0.02; done", gpu_count=4)
+    following = api.submit(["sh", "-c", f"kill -0 $(cat {pid_file})"], gpu_count=4)
+    assert api.wait_for(job_id)["state"] == "completed"
+    job = api.wait_for(following)
+    assert job["state"] == "failed", "the daemon still lived when the next job had the GPU"
+    assert not is_alive(int(pid_file.read_text()))
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: runs processes of another user")
+def test_an_unprivileged_user_runs_everything(new_world):
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not installed")
+    world = new_world()
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    world.folder.chmod(0o777)
+    world.scheduler.prefix = user
+    world.scheduler.start()
+    agent = world.add_agent("n1", prefix=user)
+    agent.start()
+    api = world.api()
+    job_id = api.submit("id -u; echo $CUDA_VISIBLE_DEVICES", gpu_count=1)
+    assert api.wait_for(job_id)["state"] == "completed"
+    uid, uuid = api.output(job_id).split()
+    assert (uid, uuid) == ("65534", "GPU-sim-n1-0")
+    token = world.scheduler.data_dir / "token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    # Root's agent does not obey that user's scheduler.
+    other = world.add_agent("n2")
+    other.launch()
+    assert other.ended() != 0
+    assert "root" in other.log_text() and "token" in other.log_text()

@@ -1,0 +1,119 @@
+"""The native gRPC API by a foreign client: batches. Skipped where Debian's python3-grpcio is not installed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from harness import ROOT, is_alive, wait_until
+
+grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
+pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
+
+
+@pytest.fixture(scope="module", name="messages")
+def messages_fixture(session_folder):
+    """The generated module of proto/gpusched/v1."""
+    out = session_folder / "proto"
+    out.mkdir()
+    names = ["gpusched/v1/types.proto", "gpusched/v1/scheduler.proto"]
+    done = subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *names],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sys.path.insert(0, str(out))
+    try:
+        from gpusched.v1 import scheduler_pb2
+    finally:
+        sys.path.remove(str(out))
+    return scheduler_pb2
+
+
+class Client:
+    def __init__(self, port, messages):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self.messages = messages
+
+    def call(self, method, request, answer):
+        rpc = self.channel.unary_unary(f"/gpusched.v1.Scheduler/{method}",
+                                       request_serializer=type(request).SerializeToString,
+                                       response_deserializer=answer.FromString)
+
+        def attempt():
+            try:
+                return rpc(request, timeout=60, wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return None
+
+        return wait_until(f"{method} is answered", attempt)
+
+
+@pytest.fixture(name="client")
+def client_fixture(world, messages):
+    client = Client(world.scheduler.ports["grpc"], messages)
+    yield client
+    client.channel.close()
+
+
+def batch_of(messages, count, key):
+    request = messages.SubmitJobsRequest(request_key=key)
+    for number in range(count):
+        job = request.jobs.add()
+        job.spec.name = f"batch {number}"
+        job.spec.command.extend(["sh", "-c", f"exit {number % 3}"])
+    return request
+
+
+def test_a_batch_is_accepted_whole_and_repeated_safely(world, client, messages):
+    request = batch_of(messages, 60, "batch-1")
+    first = client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids
+    assert len(set(first)) == 60
+    world.scheduler.restart()
+    again = client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids
+    assert list(again) == list(first)
+    api = world.api()
+    for number, job_id in enumerate(first):
+        job = api.wait_for(job_id)
+        assert (job["name"], job["exit_code"], job["attempts"]) == (f"batch {number}", number % 3, 1)
+    assert len(api.jobs()) == 60
+
+
+def test_one_bad_job_refuses_the_whole_batch_and_says_which(world, client, messages):
+    request = batch_of(messages, 5, "batch-2")
+    request.jobs[3].resources.gpu_count = -1
+    with pytest.raises(grpc.RpcError) as refused:
+        client.call("SubmitJobs", request, messages.SubmitJobsResponse)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    trailing = dict(refused.value.trailing_metadata())
+    assert trailing["gpusched-code"] == "invalid_argument"
+    assert "3" in trailing["gpusched-field"]
+    assert world.api().jobs() == []
+
+
+def test_jobs_of_both_doors_are_the_same_jobs(world, client, messages):
+    api = world.api()
+    job_id = api.submit(["sleep", "600"], gpu_count=1)
+    api.wait_for(job_id, "running")
+    job = client.call("GetJob", messages.GetJobRequest(job_id=job_id), messages.Job)
+    assert (job.node_name, list(job.allocated_gpus)) == ("n1", api.job(job_id)["allocated_gpus"])
+    results = client.call("CancelJobs", messages.CancelJobsRequest(job_ids=[job_id, "job-999999"]),
+                          messages.CancelJobsResponse).results
+    assert [result.code for result in results] == ["", "job_not_found"]
+    assert api.wait_for(job_id)["state"] == "cancelled"
+    wait_until("the GPU is free", lambda: api.get("/cluster/status")["available_gpus"] == 4)
+
+
+def test_a_job_that_asks_for_it_fails_with_its_lost_shim_instead_of_running_again(world, client, messages):
+    request = batch_of(messages, 1, "")
+    request.jobs[0].spec.command[:] = ["sh", "-c", "echo $$; exec sleep 600"]
+    request.jobs[0].retry.system_retries = -1
+    job_id = client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids[0]
+    api = world.api()
+    api.wait_for(job_id, "running")
+    pid = int(wait_until("its pid is printed", lambda: api.output(job_id).strip()))
+    os.kill(world.agents()[0].shim_of(job_id), signal.SIGKILL)
+    job = api.wait_for(job_id)
+    assert (job["state"], job["reason"], job["cause"], job["attempts"]) == ("failed", "lost", "shim_lost", 1)
+    assert not is_alive(pid)

@@ -1,0 +1,163 @@
+"""Every `sh` block of docs/operate runs as it stands there, but for folders and ports."""
+
+import os
+import re
+import subprocess
+import time
+
+import harness
+import pytest
+from harness import PATIENCE_S, ROOT, bin_dir, free_port
+
+GUIDE = ROOT / "docs" / "operate"
+PAGES = ("install", "configure", "back-up", "recover", "troubleshoot")
+# Folders that a page names, as they are in a world.
+PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
+
+
+class Site:
+    """A machine as the guide has it: its folders below the world's, its ports free ones."""
+
+    def __init__(self, world):
+        self.world = world
+        self.root = world.folder / "site"
+        for folder in ("usr/local/bin", "var/lib", "var/log", "var/backups", "etc"):
+            (self.root / folder).mkdir(parents=True)
+        scheduler = world.scheduler
+        scheduler.data_dir = self.root / "var/lib/gpu-scheduler"
+        scheduler.log = self.root / "var/log/gpu-scheduler.log"
+        self.ports = {"8080": free_port(), "9090": free_port(), "9091": free_port()}
+        scheduler.ports = dict(zip(("http", "grpc", "metrics"), self.ports.values()))
+
+    def start(self):
+        self.world.scheduler.start()
+        agent = self.world.add_agent("n1", data_dir=self.root / "var/lib/gpu-agent")
+        agent.log = self.root / "var/log/gpu-agent.log"
+        agent.start()
+
+    def translated(self, text):
+        text = PLACES.sub(f"{self.root}/", text).replace("build/bin/", f"{bin_dir()}/")
+        for port, ours in self.ports.items():
+            text = text.replace(f":{port}", f":{ours}")
+        return text
+
+    def run(self, text):
+        http, grpc, metrics = self.ports.values()
+        environment = self.world.environment({
+            "PATH": f"{self.root}/usr/local/bin:{bin_dir()}:{os.environ['PATH']}",
+            "GPU_SCHEDULER_URL": f"http://127.0.0.1:{http}", "GPU_SCHEDULER_API_HTTP_PORT": str(http),
+            "GPU_SCHEDULER_API_GRPC_PORT": str(grpc), "GPU_SCHEDULER_METRICS_PORT": str(metrics),
+            "GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "1500"})
+        with open(self.world.folder / "guide.out", "w+b") as sink:
+            process = subprocess.Popen(["bash", "-eu", "-o", "pipefail", "-c", self.translated(text)], cwd=ROOT,
+                                       stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment)
+            deadline = time.monotonic() + 2 * PATIENCE_S
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+                for daemon in self.world.daemons:
+                    daemon.alive()  # What the page ended is our child: gone once it is waited for.
+            status = process.poll()
+            if status is None:
+                process.kill()
+                process.wait()
+                status = "a hang"
+            sink.seek(0)
+            return status, sink.read().decode("utf-8", "replace")
+
+
+def blocks_of(page):
+    text = (GUIDE / f"{page}.md").read_text()
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def run_page(site, page):
+    """Runs the page's blocks in order; all that they printed."""
+    printed = []
+    for number, block in enumerate(blocks_of(page), 1):
+        status, out = site.run(block)
+        assert status == 0, f"block {number} of {page}.md ended with {status}:\n{block}\n---\n{out}"
+        printed.append(out)
+    return printed
+
+
+@pytest.fixture(name="site")
+def site_fixture(new_world):
+    world = new_world(SCHEDULER_NODE_LEASE_MS=1500)
+    world.strict = False  # The pages start programs of their own.
+    site = Site(world)
+    yield site
+    harness.kill_processes_of(world.folder)
+
+
+def test_every_page_is_run():
+    assert sorted(path.stem for path in GUIDE.glob("*.md") if "```sh\n" in path.read_text()) == sorted(PAGES)
+
+
+def test_install(site):
+    printed = run_page(site, "install")
+    assert "gpu-scheduler 0" in printed[0] or "gpu-scheduler 1" in printed[0]
+    assert "got GPU-sim-n1-" in "".join(printed)
+    # Both were started again by the page, and know the job.
+    api = harness.Api(site.ports["8080"])
+    assert [job["state"] for job in api.jobs()] == ["completed"]
+
+
+def test_configure(site):
+    site.start()
+    printed = run_page(site, "configure")
+    assert "50000" in printed[0]
+    assert "did you mean GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE?" in printed[2]
+    assert "-rw-------" in printed[3]
+    assert "quota_exceeded" in printed[4]
+
+
+def test_back_up_and_recover(site):
+    site.start()
+    api = site.world.api()
+    kept = api.submit("exit 3")
+    assert api.wait_for(kept)["exit_code"] == 3
+    gate = site.world.folder / "gate"
+    running = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 5", gpu_count=1)
+    api.wait_for(running, "running")
+    printed = run_page(site, "back-up")
+    assert "whole" in printed[0] and "not sealed" not in printed[0]
+    assert "whole" in printed[1]
+    assert api.job(running)["state"] == "running"
+
+    # What comes after the backup is lost with the disk.
+    late = [api.submit(["sleep", "600"]) for _ in range(3)]
+    api.wait_for(late[0], "running")
+    for segment in sorted((site.world.scheduler.data_dir / "journal").glob("*.seg"))[:1]:
+        with open(segment, "r+b") as file:
+            file.seek(4096 + 200)
+            file.write(b"rot")
+    printed = run_page(site, "recover")
+    assert "damaged" in printed[0]
+    assert api.job(kept)["exit_code"] == 3
+    known = {job["id"] for job in api.jobs()}
+    assert {kept, running} <= known and not known & set(late)
+    assert not [pid for pid in harness.processes_of(site.world.folder)
+                if harness.read_bytes(f"/proc/{pid}/cmdline").startswith(b"sleep\x00600")]
+    # What ran at the time of the backup runs again, and new work takes numbers that agents have never heard of.
+    gate.touch()
+    job = api.wait_for(running)
+    assert job["exit_code"] == 5
+    again = api.submit("echo mine; exit 6")
+    assert api.wait_for(again)["exit_code"] == 6
+    assert api.output(again) == "mine\n"
+
+
+def test_troubleshoot(site):
+    site.start()
+    printed = run_page(site, "troubleshoot")
+    assert "no registered node has 8 GPUs" in printed[0]
+    assert "the disk is on fire" in printed[1]
+    assert "ready" in printed[2] and "registered" in printed[2]
+
+
+def test_every_reason_that_the_guide_names_exists():
+    text = (GUIDE / "troubleshoot.md").read_text()
+    named = set(re.findall(r"^\| `([a-z_]+)`", text.partition("## A node does not")[0], re.MULTILINE))
+    source = (ROOT / "src/engine/wait_reason.cc").read_text() + (ROOT / "src/model/types.cc").read_text()
+    missing = {name for name in named if f'"{name}"' not in source}
+    assert not missing
