@@ -1,0 +1,350 @@
+// Runs every tests/scenarios/**/*.scn: one test a file. The format is in tests/scenarios/README.md.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/testing/test_engine.h"
+
+namespace gpusched {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// One line: words, key=value options and flags, and what is expected behind "->".
+struct Line {
+  std::string verb;
+  std::string name;
+  std::map<std::string, std::string> options;
+  std::string expected;
+
+  bool has(const std::string& key) const { return options.contains(key); }
+  std::string text(const std::string& key, const std::string& fallback = "") const {
+    const auto it = options.find(key);
+    return it == options.end() ? fallback : it->second;
+  }
+  int64_t number(const std::string& key, int64_t fallback = 0) const {
+    return has(key) ? std::strtoll(text(key).c_str(), nullptr, 10) : fallback;
+  }
+};
+
+Duration duration_of(const std::string& text) {
+  char* unit = nullptr;
+  const int64_t count = std::strtoll(text.c_str(), &unit, 10);
+  const std::string name = unit;
+  if (name == "ms") return milliseconds(count);
+  if (name == "s") return seconds(count);
+  if (name == "m") return minutes(count);
+  if (name == "h") return hours(count);
+  ADD_FAILURE() << "not a duration: " << text;
+  return {};
+}
+
+Line parse(const std::string& raw) {
+  Line line;
+  const std::size_t arrow = raw.find("->");
+  std::istringstream words(raw.substr(0, arrow));
+  if (arrow != std::string::npos) {
+    line.expected = raw.substr(arrow + 2);
+    line.expected.erase(0, line.expected.find_first_not_of(' '));
+    line.expected.erase(line.expected.find_last_not_of(' ') + 1);
+  }
+  words >> line.verb;
+  std::string word;
+  while (words >> word) {
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos) {
+      line.options[word.substr(0, equals)] = word.substr(equals + 1);
+    } else if (line.name.empty()) {
+      line.name = word;
+    } else {
+      line.options[word] = "";
+    }
+  }
+  return line;
+}
+
+/// "n1[0-2,5]" from a mask; "n1" without devices.
+std::string place_text(const std::string& node, uint64_t mask) {
+  if (mask == 0) return node;
+  std::string text;
+  for (int i = 0; i < 64; ++i) {
+    if (((mask >> i) & 1) == 0) continue;
+    int last = i;
+    while (last + 1 < 64 && ((mask >> (last + 1)) & 1) != 0) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(i) + (last > i ? "-" + std::to_string(last) : "");
+    i = last;
+  }
+  return node + "[" + text + "]";
+}
+
+class Scenario {
+ public:
+  void run(const Line& line) {
+    static const std::map<std::string, std::string (Scenario::*)(const Line&)> kVerbs = {
+        {"node", &Scenario::node},           {"reboot", &Scenario::reboot},
+        {"reconnect", &Scenario::reconnect}, {"tenant", &Scenario::tenant},
+        {"quota", &Scenario::quota},         {"delete-tenant", &Scenario::delete_tenant},
+        {"submit", &Scenario::submit},       {"cancel", &Scenario::cancel},
+        {"cycle", &Scenario::cycle},         {"explain", &Scenario::explain},
+        {"started", &Scenario::started},     {"ended", &Scenario::ended},
+        {"released", &Scenario::released},   {"still-busy", &Scenario::still_busy},
+        {"node-lost", &Scenario::lost},      {"node-back", &Scenario::back},
+        {"confirm-dead", &Scenario::dead},   {"condition", &Scenario::condition},
+        {"advance", &Scenario::advance},     {"state", &Scenario::state},
+        {"device", &Scenario::device},       {"config", &Scenario::config},
+    };
+    const auto verb = kVerbs.find(line.verb);
+    ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
+    const std::string got = (this->*verb->second)(line);
+    if (line.verb == "explain") {
+      EXPECT_EQ(got.substr(0, line.expected.size()), line.expected) << "in full: " << got;
+    } else if (!line.expected.empty()) {
+      EXPECT_EQ(got, line.expected);
+    } else {
+      EXPECT_NE(got.substr(0, 8), "rejected") << got;
+    }
+  }
+
+ private:
+  static std::string answer(const Applied& applied) {
+    if (applied.rejection) return "rejected " + std::string(to_string(applied.rejection->code));
+    return applied.repeated ? "repeated" : "accepted";
+  }
+  JobId job(const Line& line) const {
+    const auto it = jobs_.find(line.name);
+    EXPECT_NE(it, jobs_.end()) << "no job " << line.name;
+    return it == jobs_.end() ? JobId{} : it->second;
+  }
+  NodeId node_id(const std::string& name) const {
+    const Node* found = engine_.state().find_node_named(name);
+    EXPECT_NE(found, nullptr) << "no node " << name;
+    return found == nullptr ? NodeId{} : found->id;
+  }
+  TenantId tenant_id(const std::string& name) const {
+    const Tenant* found = engine_.state().find_tenant_named(name);
+    return found == nullptr ? TenantId{999'999} : found->id;
+  }
+  /// "n1[2]"
+  std::pair<NodeId, uint32_t> device_of(const std::string& text) const {
+    const std::size_t bracket = text.find('[');
+    return {node_id(text.substr(0, bracket)),
+            static_cast<uint32_t>(std::strtoul(text.c_str() + bracket + 1, nullptr, 10))};
+  }
+
+  std::string node(const Line& line) {
+    testing::Shape shape;
+    shape.gpus = static_cast<int>(line.number("gpus"));
+    shape.model = line.text("model", shape.model);
+    shape.gpu_memory_mb = line.number("gpu_mem", shape.gpu_memory_mb);
+    shape.cpu_milli = line.number("cpus", 64) * 1000;
+    shape.memory_mb = line.number("mem", shape.memory_mb);
+    shapes_[line.name] = shape;
+    return answer(engine_.apply(testing::registration_of(line.name, shape)));
+  }
+  std::string reboot(const Line& line) {
+    const std::string boot = "boot-" + std::to_string(++boots_ + 1);
+    boot_of_[line.name] = boot;
+    return answer(engine_.apply(testing::registration_of(line.name, shapes_[line.name], boot)));
+  }
+  /// The agent restarted: it knows what its node runs, or with `forgot` nothing.
+  std::string reconnect(const Line& line) {
+    const std::string boot = boot_of_.contains(line.name) ? boot_of_[line.name] : "boot-1";
+    RegisterNode offer = testing::registration_of(line.name, shapes_[line.name], boot);
+    for (const AttemptKey& key : engine_.node(node_id(line.name)).attempts) {
+      if (!line.has("forgot")) offer.attempts.push_back({.job = key.job, .attempt = key.attempt});
+    }
+    return answer(engine_.apply(offer));
+  }
+  static Limits limits_of(const Line& line) {
+    Limits limits;
+    if (line.has("gpus_max")) limits.set(Resource::kGpus, line.number("gpus_max"));
+    if (line.has("cpus_max")) limits.set(Resource::kCpu, line.number("cpus_max") * 1000);
+    if (line.has("mem_max")) limits.set(Resource::kMemory, line.number("mem_max"));
+    if (line.has("jobs_max")) limits.set(Resource::kJobs, line.number("jobs_max"));
+    return limits;
+  }
+  std::string tenant(const Line& line) {
+    CreateTenant command{.name = line.name, .limits = limits_of(line)};
+    command.priority_tier = static_cast<int32_t>(line.number("tier", command.priority_tier));
+    if (line.has("parent")) command.parent = tenant_id(line.text("parent"));
+    return answer(engine_.apply(command));
+  }
+  std::string quota(const Line& line) {
+    UpdateTenant command{.tenant = tenant_id(line.name), .limits = limits_of(line)};
+    if (line.has("gpus_max")) command.given |= kTenantMaxGpus;
+    if (line.has("cpus_max")) command.given |= kTenantMaxCpu;
+    if (line.has("mem_max")) command.given |= kTenantMaxMemory;
+    if (line.has("jobs_max")) command.given |= kTenantMaxJobs;
+    return answer(engine_.apply(command));
+  }
+  std::string delete_tenant(const Line& line) {
+    return answer(engine_.apply(DeleteTenant{.tenant = tenant_id(line.name)}));
+  }
+  std::string submit(const Line& line) {
+    testing::Want want;
+    want.gpus = static_cast<int32_t>(line.number("gpus"));
+    want.cpu_milli = static_cast<int32_t>(line.number("cpus") * 1000);
+    want.memory_mb = line.number("mem");
+    want.gpu_memory_mb = line.number("gpu_mem");
+    want.model = line.text("model");
+    want.priority = static_cast<int32_t>(line.number("priority"));
+    if (line.has("tenant")) want.tenant = tenant_id(line.text("tenant"));
+    want.retry.exit_code_retries = static_cast<int32_t>(line.number("retries"));
+    want.retry.system_retries = static_cast<int32_t>(line.number("system_retries"));
+    want.retry.overlap_allowed = line.has("overlap");
+    if (line.has("kill_after")) want.retry.kill_after_lost_contact = duration_of(line.text("kill_after"));
+    if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
+    want.require_feasible = line.has("feasible");
+    const Applied applied = engine_.try_submit(want, line.text("key"));
+    if (!applied.rejection) {
+      jobs_[line.name] = JobId{applied.first_id};
+      names_[JobId{applied.first_id}] = line.name;
+    }
+    return answer(applied);
+  }
+  std::string cancel(const Line& line) {
+    CancelJob command{.job = job(line)};
+    if (line.has("tenant")) command.tenant = tenant_id(line.text("tenant"));
+    return answer(engine_.apply(command));
+  }
+  std::string cycle(const Line&) {
+    std::string text;
+    for (const PlanGroup& group : engine_.cycle()) {
+      const MemberPlacement& member = group.members[0];
+      text += " " + names_[group.job] + " " + place_text(engine_.node(member.node).name, member.device_mask);
+    }
+    return text.empty() ? "nothing" : "place" + text;
+  }
+  std::string explain(const Line& line) {
+    const Job& asked = engine_.job(job(line));
+    if (!asked.waits_in_line()) return "does not wait in line: " + std::string(to_string(asked.reason));
+    const WaitReason& reason = engine_.planner().reason(asked.job_class);
+    std::string text = "waits: " + describe(reason);
+    std::string separator = "; lifted by ";
+    for (const std::string& event : lifted_by(reason)) {
+      text += separator + event;
+      separator = ", ";
+    }
+    return text;
+  }
+  std::string started(const Line& line) { return answer(engine_.started(job(line))); }
+  std::string ended(const Line& line) {
+    static const std::map<std::string, EndCause> kCauses = {
+        {"start_failed", EndCause::kStartFailed},
+        {"timeout", EndCause::kTimeout},
+        {"stopped", EndCause::kStopped},
+        {"shim_lost", EndCause::kShimLost},
+    };
+    Outcome outcome = testing::exited(static_cast<int32_t>(line.number("exit")));
+    if (line.has("signal")) {
+      outcome = {
+          .cause = EndCause::kSignaled, .signal = static_cast<int32_t>(line.number("signal")), .detail = {}};
+    }
+    if (line.has("cause")) outcome = {.cause = kCauses.at(line.text("cause")), .detail = {}};
+    return answer(engine_.ended(job(line), outcome));
+  }
+  std::string released(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    return answer(engine_.released(id, index));
+  }
+  std::string still_busy(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    return answer(engine_.apply(DeviceStillBusy{.node = id,
+                                                .device = index,
+                                                .generation = engine_.device(id, index).generation,
+                                                .evidence = "a process is on it"}));
+  }
+  std::string lost(const Line& line) {
+    return answer(engine_.apply(NodeLeaseLost{.node = node_id(line.name)}));
+  }
+  std::string back(const Line& line) {
+    return answer(engine_.apply(NodeLeaseBack{.node = node_id(line.name)}));
+  }
+  std::string dead(const Line& line) {
+    return answer(engine_.apply(ConfirmNodeDead{.node = node_id(line.name)}));
+  }
+  std::string condition(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    const DeviceCondition to = line.has("unhealthy") ? DeviceCondition::kUnhealthy
+                               : line.has("missing") ? DeviceCondition::kMissing
+                                                     : DeviceCondition::kOk;
+    return answer(engine_.apply(SetDeviceCondition{
+        .node = id, .device = index, .condition = to, .detail = {}, .by_operator = line.has("operator")}));
+  }
+  std::string advance(const Line& line) {
+    engine_.advance(duration_of(line.name));
+    return "";
+  }
+  /// "failed exit_code"; the reason may be left out.
+  std::string state(const Line& line) {
+    const Job* found = engine_.state().jobs.find(job(line));
+    if (found == nullptr) return "forgotten";
+    std::string text(to_string(found->state));
+    if (line.expected.find(' ') != std::string::npos) text += " " + std::string(to_string(found->reason));
+    return text;
+  }
+  std::string device(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    return std::string(to_string(engine_.device(id, index).state));
+  }
+  std::string config(const Line& line) {
+    EngineConfig config = engine_.state().config;
+    config.queue_size_max = line.number("queue_size", config.queue_size_max);
+    config.finished_jobs_max = line.number("finished_jobs", config.finished_jobs_max);
+    config.aging_per_hour = line.number("aging", config.aging_per_hour);
+    return answer(engine_.apply(Configure{.config = config}));
+  }
+
+  testing::TestEngine engine_;
+  std::map<std::string, testing::Shape> shapes_;
+  std::map<std::string, std::string> boot_of_;
+  std::map<std::string, JobId> jobs_;
+  std::map<JobId, std::string> names_;
+  int boots_ = 0;
+};
+
+std::vector<std::filesystem::path> all_scenarios() {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(SCENARIO_FOLDER)) {
+    if (entry.path().extension() == ".scn") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+class Scenarios : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(Scenarios, Holds) {
+  std::ifstream file(GetParam());
+  ASSERT_TRUE(file.is_open());
+  Scenario scenario;
+  std::string raw;
+  int checked = 0;
+  for (int number = 1; std::getline(file, raw); ++number) {
+    raw.erase(std::min(raw.find('#'), raw.size()));
+    if (raw.find_first_not_of(' ') == std::string::npos) continue;
+    const Line line = parse(raw);
+    SCOPED_TRACE(GetParam().filename().string() + ":" + std::to_string(number) + ": " + raw);
+    scenario.run(line);
+    if (!line.expected.empty()) ++checked;
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(checked, 0) << "it expects nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Scenarios, ::testing::ValuesIn(all_scenarios()),
+                         [](const ::testing::TestParamInfo<std::filesystem::path>& file) {
+                           return file.param.parent_path().filename().string() + "_" +
+                                  file.param.stem().string();
+                         });
+
+}  // namespace
+}  // namespace gpusched
