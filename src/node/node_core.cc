@@ -66,7 +66,9 @@ void NodeCore::restore(const StoreImage& image) {
       close_if_done(key, attempt);
       continue;
     }
-    // Whether the record was durable when the last agent ended is unknown: said again, it will be.
+    // Whether the record was durable when the last agent ended is unknown: said again, it will be. Until then
+    // no look at its devices shows them idle.
+    hold_devices(key, attempt);
     record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
     attempt.ended_position = last_position_;
     unsynced_ends_.push_back(key);
@@ -116,7 +118,15 @@ void NodeCore::send_register() {
   for (const AttemptKey& key : keys) {
     v1::AttemptOnNode& known = *out.add_attempts();
     *known.mutable_key() = to_wire(key);
-    known.set_ended(attempts_.at(key).outcome.has_value());
+    const Attempt& attempt = attempts_.at(key);
+    known.set_ended(attempt.outcome.has_value());
+    for (const HeldDevice& device : attempt.devices) {
+      if (device.index >= options_.devices.size()) continue;  // Of an earlier life of this node.
+      v1::GrantedDevice& held = *known.add_devices();
+      held.set_index(device.index);
+      held.set_generation(device.generation);
+      held.set_uuid(options_.devices[device.index].uuid);
+    }
   }
   out.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
   ports_.link.send(message);
