@@ -278,6 +278,35 @@ def test_a_rebooted_machine_ends_what_ran_there_and_retries_it(new_world):
     assert {gpu["held_by"] for gpu in api.node("n1")["gpus"]} == {job_id}
 
 
+def test_a_scheduler_that_forgot_a_running_job_does_not_give_its_gpus_away(world):
+    """It has an older copy of its folder, which knows nothing of the job; the agent says so when it registers."""
+    agent = world.agents()[0]
+    assert world.scheduler.stop() == 0
+    older = world.folder / "older"
+    shutil.copytree(world.scheduler.data_dir, older)
+    world.scheduler.start()
+    api, pid_file = world.api(), world.folder / "pid"
+    # It ignores SIGTERM, so that it lives on for a while when it is stopped as unknown.
+    forgotten = api.submit(f"trap '' TERM; echo $$ > {pid_file}; while :; do sleep 0.1; done", gpu_count=4)
+    wait_until("it runs", lambda: pid_file.exists() and pid_file.read_text().strip())
+    pid = int(pid_file.read_text())
+    world.scheduler.kill()
+    shutil.rmtree(world.scheduler.data_dir)
+    older.rename(world.scheduler.data_dir)
+    before = agent.log_text().count('"registered"')
+    world.scheduler.start()
+    wait_until("the agent is back", lambda: agent.log_text().count('"registered"') > before)
+    assert {gpu["state"] for gpu in api.node("n1")["gpus"]} == {"draining"}
+    # Numbers of jobs begin again; these keep the next one from having the forgotten one's.
+    for _ in range(20):
+        api.cancel(api.submit(["true"], gpu_count=64))
+    after = api.submit(f"! kill -0 {pid}", gpu_count=4)
+    assert int(after.removeprefix("job-")) > int(forgotten.removeprefix("job-"))
+    job = api.wait_for(after)
+    assert (job["state"], job["attempts"]) == ("completed", 1), "it had GPUs on which the forgotten job still ran"
+    assert not is_alive(pid)
+
+
 def test_an_operator_confirms_a_dead_node_and_its_jobs_go_on_elsewhere(new_world):
     world = new_world(SCHEDULER_NODE_LEASE_MS=1000)
     world.scheduler.start()
