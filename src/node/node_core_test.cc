@@ -489,6 +489,21 @@ TEST(NodeCore, AnUnacknowledgedEndIsReportedByTheNextAgent) {
   EXPECT_EQ(node.last_outcome().exit_code(), 42);
 }
 
+TEST(NodeCore, WhatAnUnreportedEndLeftOnItsDeviceIsNotTakenForIdle) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.devices.readings[0].memory_used_mb = 3000;
+  node.end(kKey);
+  node.begin("boot-1");
+  node.connect();  // Looks at every device while the end is not durable yet.
+  node.pass(seconds(1));
+  node.sync();
+  node.pass(seconds(3));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  EXPECT_GE(node.count(v1::Report::kDraining), 1u);
+}
+
 TEST(NodeCore, AnAttemptOfAnEarlierBootIsNodeLost) {
   Node node;
   node.connect();

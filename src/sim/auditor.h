@@ -1,0 +1,205 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "gpusched/v1/node.pb.h"
+#include "host/interfaces.h"
+#include "journal/journal.h"
+#include "model/state.h"
+#include "sim/schedule.h"
+
+namespace gpusched::sim {
+
+/// Holds the system to its promises. It keeps books of its own, as plainly as it can: of what became durable
+/// (events, one by one), of what the fake world's processes and devices really did, of what nodes were
+/// ordered and told, and of what clients were answered. It never asks the state's indexes. The first broken
+/// promise is kept as a sentence; everything after it is ignored.
+class Auditor {
+ public:
+  explicit Auditor(const Schedule& schedule) : schedule_(schedule) {}
+
+  bool failed() const { return !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+  void fail(const std::string& sentence);
+
+  // The world. Devices are named by uuid.
+  void on_process_started(const AttemptKey& key, const std::vector<std::string>& devices);
+  /// It is dead for certain; `outcome` is what its shim, if any, saw.
+  void on_process_ended(const AttemptKey& key, const Outcome& outcome);
+  void on_start_failed(const AttemptKey& key);
+  /// This outcome is on the node's disk for good.
+  void on_outcome_kept(const AttemptKey& key, EndCause cause);
+  /// Something is left on the device after its job's end, or not any more.
+  void on_device_busy(const std::string& uuid, bool busy);
+
+  // The journal.
+  void on_durable(const JournalRecord& record);
+  void on_recovered(const State& state, uint64_t position);
+
+  // The wire, at the scheduler's end. `link` names one stream.
+  void on_sent(uint64_t link, const std::string& node, uint64_t position,
+               const v1::SchedulerMessage& message);
+  void on_received(uint64_t link, const v1::AgentMessage& message);
+  void on_link_gone(uint64_t link) { links_.erase(link); }
+
+  // Clients. `submission` is the client's own number; its jobs' specifications carry their tags.
+  void on_submit_try(uint64_t submission, const std::vector<std::string>& tags);
+  void on_submit_accepted(uint64_t submission, const Decided& decided);
+  /// The world failed it: nothing of it was taken.
+  void on_submit_refused(uint64_t submission, std::string_view why);
+  /// The engine said no.
+  void on_submit_rejected(uint64_t submission, std::string_view why);
+  void on_cancel_accepted(JobId job, uint64_t sequence);
+  void on_answer(uint64_t sequence);
+  /// A client read the job.
+  void on_job_told(JobId job, const Job* told);
+
+  // After each step.
+  void check_digest(const char* whose, const State& state, uint64_t position);
+  /// Compares everything; for a state at the newest durable position.
+  void check_all(const char* whose, const State& state);
+  /// Replays the whole journal from nothing.
+  void check_replay();
+
+  // For whoever waits for the end.
+  uint64_t position() const { return position_; }
+  std::vector<JobId> unfinished() const;
+  /// Durable commands; those that only let time pass count apart.
+  uint64_t command_count() const { return command_count_; }
+  uint64_t advance_count() const { return advance_count_; }
+  std::size_t job_count() const { return jobs_.size(); }
+  std::size_t attempt_count() const { return attempts_.size(); }
+  bool device_in_use(const std::string& uuid) const;
+  /// The state as replayed: for words about a run that did not end.
+  const State& replica() const { return replica_; }
+
+ private:
+  struct BookJob {
+    std::string tag;
+    TenantId tenant;
+    std::vector<Part> parts;
+    RetryPolicy retry;
+    uint32_t attempts = 0;
+    bool final = false;
+    bool forgotten = false;
+    bool backs_off = false;
+    bool cancel_asked = false;
+    bool cancel_answered = false;
+    JobState state = JobState::kPending;
+    JobReason reason = JobReason::kSubmitted;
+    Outcome outcome;
+    int32_t exit_requeues = 0;
+    int32_t system_requeues = 0;
+  };
+  struct BookAttempt {
+    std::vector<Member> members;
+    bool live = true;
+    bool abandoned = false;
+    uint64_t over_at = 0;  ///< Journal position of its end.
+    Outcome outcome;
+  };
+  struct BookDevice {
+    std::string uuid;
+    int64_t memory_mb = 0;
+    std::string model;
+    DeviceState state = DeviceState::kFree;
+    DeviceCondition condition = DeviceCondition::kOk;
+    uint32_t generation = 0;
+    AttemptKey held_by;
+  };
+  struct BookNode {
+    std::string name;
+    NodeState state = NodeState::kReady;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    std::vector<BookDevice> devices;
+  };
+  struct BookTenant {
+    TenantId parent;
+    Limits limits;
+  };
+  struct Truth {
+    std::vector<std::string> devices;
+    bool alive = false;
+    bool started = false;
+    bool start_failed = false;
+    bool outcome_kept = false;
+    Outcome outcome;
+  };
+  struct Submission {
+    std::vector<std::string> tags;
+    uint64_t first_id = 0;
+    int open_tries = 0;
+  };
+  struct Link {
+    std::vector<std::string> devices;  ///< By the agent's index.
+    std::string node;
+    std::map<uint64_t, v1::Report> reports;
+  };
+  using JobAttempt = std::pair<JobId, uint32_t>;
+
+  void on_command(const Command& command, const Events& events);
+  void on_event(const Event& event);
+  void on(const JobSubmitted& event);
+  void on(const AttemptPlaced& event);
+  void on(const MemberStarted& event);
+  void on(const MemberEnded& event);
+  void on(const AttemptAbandoned& event);
+  void on(const JobFinished& event);
+  void on(const JobRequeued& event);
+  void on(const NodeRegistered& event);
+  void on(const DeviceFreed& event);
+  void on(const DeviceQuarantined& event);
+  void on(const TenantUpdated& event);
+  void check_not_taken(uint64_t submission, std::string_view why);
+  void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
+  void check_quota(JobId job, const BookJob& entry);
+  void check_member_placement(JobId job, const BookJob& entry, const Member& member);
+  void check_order(const std::string& node, uint64_t position, const v1::StartAttempt& order);
+  void check_acknowledged(const Link& link, const v1::Report& report);
+  void check_jobs(const char* whose, const State& state);
+  void check_nodes(const char* whose, const State& state);
+  void check_tenants(const char* whose, const State& state);
+  Amount usage_of(TenantId tenant) const;
+  bool is_in(TenantId tenant, TenantId ancestor) const;
+  const BookNode* node_named(const std::string& name) const;
+  BookDevice* device(NodeId node, uint32_t index);
+
+  const Schedule& schedule_;
+  std::string failure_;
+
+  // What is durable.
+  std::vector<std::string> payloads_;
+  uint64_t position_ = 0;
+  uint64_t command_count_ = 0;
+  uint64_t advance_count_ = 0;
+  State replica_;
+  bool by_operator_ = false;  ///< The command at hand is an operator's.
+  std::map<JobId, BookJob> jobs_;
+  std::map<std::string, JobId> job_by_tag_;
+  std::map<JobAttempt, BookAttempt> attempts_;
+  std::set<JobAttempt> live_;
+  std::map<NodeId, BookNode> nodes_;
+  std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
+  std::deque<JobId> finished_;
+
+  // What really happened.
+  std::map<AttemptKey, Truth> truths_;
+  std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
+  std::set<std::string> busy_;
+
+  std::map<uint64_t, Link> links_;
+  std::set<AttemptKey> ordered_;
+  std::map<uint64_t, Submission> submissions_;
+  std::map<std::string, uint64_t> submission_of_tag_;
+};
+
+}  // namespace gpusched::sim

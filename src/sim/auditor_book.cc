@@ -1,0 +1,382 @@
+// The auditor's books of what is durable: each event is held against what it must not contradict.
+#include <algorithm>
+#include <bit>
+
+#include "codec/group.h"
+#include "gpusched/v1/types.pb.h"
+#include "node/ports.h"
+#include "sim/auditor.h"
+
+namespace gpusched::sim {
+namespace {
+
+std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
+
+std::string tag_of(const Blob& spec) {
+  v1::JobSpec parsed;
+  const std::string_view bytes = spec.view();
+  if (!parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || parsed.command_size() < 2)
+    return {};
+  return parsed.command(1);
+}
+
+}  // namespace
+
+void Auditor::on_durable(const JournalRecord& record) {
+  if (record.position <= position_) {
+    if (payloads_[record.position - 1] != record.payload) {
+      fail("journal record " + std::to_string(record.position) + " is not what it was");
+    }
+    return;
+  }
+  if (record.position != position_ + 1) return fail("a journal record is missing");
+  if (record.first_sequence != replica_.last.sequence + 1)
+    return fail("a journal record has the wrong sequence");
+  position_ = record.position;
+  payloads_.emplace_back(record.payload);
+  const Result<CommandGroup> group = decode_group(record.payload);
+  if (!group) return fail("a journal record cannot be decoded: " + group.error().message);
+  Events events;
+  for (const Command& command : group->commands) {
+    events.clear();
+    apply(replica_, command, Stamp{.sequence = replica_.last.sequence + 1, .at = group->at}, events);
+    on_command(command, events);
+  }
+}
+
+void Auditor::on_command(const Command& command, const Events& events) {
+  (std::holds_alternative<AdvanceTime>(command) ? advance_count_ : command_count_) += 1;
+  const auto* condition = std::get_if<SetDeviceCondition>(&command);
+  by_operator_ =
+      std::holds_alternative<ConfirmNodeDead>(command) || (condition != nullptr && condition->by_operator);
+  if (const auto* cancel = std::get_if<CancelJob>(&command)) {
+    const auto job = jobs_.find(cancel->job);
+    if (job != jobs_.end()) job->second.cancel_asked = true;
+  }
+  for (const Event& event : events) on_event(event);
+  by_operator_ = false;
+}
+
+void Auditor::on_event(const Event& event) {
+  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return on(*submitted);
+  if (const auto* placed = std::get_if<AttemptPlaced>(&event)) return on(*placed);
+  if (const auto* started = std::get_if<MemberStarted>(&event)) return on(*started);
+  if (const auto* ended = std::get_if<MemberEnded>(&event)) return on(*ended);
+  if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) return on(*abandoned);
+  if (const auto* finished = std::get_if<JobFinished>(&event)) return on(*finished);
+  if (const auto* requeued = std::get_if<JobRequeued>(&event)) return on(*requeued);
+  if (const auto* registered = std::get_if<NodeRegistered>(&event)) return on(*registered);
+  if (const auto* freed = std::get_if<DeviceFreed>(&event)) return on(*freed);
+  if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) return on(*quarantined);
+  if (const auto* updated = std::get_if<TenantUpdated>(&event)) return on(*updated);
+  if (const auto* created = std::get_if<TenantCreated>(&event)) {
+    tenants_[created->tenant->id] = {.parent = created->tenant->parent, .limits = created->tenant->limits};
+  } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
+    jobs_.at(over->job).backs_off = false;
+  } else if (const auto* moved = std::get_if<NodeStateChanged>(&event)) {
+    nodes_.at(moved->node).state = moved->to;
+  } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
+    device(condition->node, condition->device)->condition = condition->condition;
+  } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
+    device(occupied->node, occupied->device)->state = DeviceState::kDraining;
+  } else if (const auto* forgotten = std::get_if<JobsForgotten>(&event)) {
+    for (uint32_t i = 0; i < forgotten->count && !finished_.empty(); ++i) {
+      jobs_.at(finished_.front()).forgotten = true;
+      finished_.pop_front();
+    }
+  }
+}
+
+Auditor::BookDevice* Auditor::device(NodeId node, uint32_t index) {
+  return &nodes_.at(node).devices.at(index);
+}
+
+void Auditor::on(const JobSubmitted& event) {
+  BookJob job{.tag = tag_of(event.request.spec),
+              .tenant = event.tenant,
+              .parts = event.request.parts,
+              .retry = event.request.retry};
+  const auto submission = submission_of_tag_.find(job.tag);
+  if (submission == submission_of_tag_.end()) {
+    fail(name_of(event.job) + " was submitted by nobody");
+  } else if (submissions_.at(submission->second).open_tries <= 0) {
+    fail(name_of(event.job) + " appears after its submission was answered");
+  }
+  if (!job_by_tag_.emplace(job.tag, event.job).second) {
+    fail(job.tag + " is there twice: as " + name_of(job_by_tag_.at(job.tag)) + " and " + name_of(event.job));
+  }
+  if (!jobs_.emplace(event.job, std::move(job)).second) fail(name_of(event.job) + " was given to two jobs");
+}
+
+bool Auditor::is_in(TenantId tenant, TenantId ancestor) const {
+  while (tenant.valid()) {
+    if (tenant == ancestor) return true;
+    tenant = tenants_.at(tenant).parent;
+  }
+  return false;
+}
+
+Amount Auditor::usage_of(TenantId tenant) const {
+  Amount usage;
+  for (const JobAttempt& live : live_) {
+    const BookJob& job = jobs_.at(live.first);
+    if (attempts_.at(live).abandoned || !is_in(job.tenant, tenant)) continue;
+    usage.jobs += 1;
+    for (const Part& part : job.parts) {
+      usage.gpus += int64_t{part.member_count} * part.gpu_count;
+      usage.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+      usage.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
+      usage.memory_mb += int64_t{part.member_count} * part.memory_mb;
+    }
+  }
+  return usage;
+}
+
+// With the new attempt in the book already: no limit of its tenants may be broken by it.
+void Auditor::check_quota(JobId job, const BookJob& entry) {
+  for (TenantId tenant = entry.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
+    const BookTenant& book = tenants_.at(tenant);
+    if (book.limits == Limits{}) continue;
+    const Amount usage = usage_of(tenant);
+    const Amount own = total_of(entry.parts);
+    for (const Resource resource :
+         {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+      if (amount_of(own, resource) == 0 || amount_of(usage, resource) <= book.limits.get(resource)) continue;
+      fail(name_of(job) + " starts over tenant " + std::to_string(tenant.value) + "'s limit of " +
+           std::to_string(book.limits.get(resource)) + " " + std::string(to_string(resource)) + ": " +
+           std::to_string(amount_of(usage, resource)));
+    }
+  }
+}
+
+void Auditor::check_member_placement(JobId job, const BookJob& entry, const Member& member) {
+  const Part& part = entry.parts.at(member.part);
+  BookNode& node = nodes_.at(member.node);
+  if (node.state != NodeState::kReady)
+    fail(name_of(job) + " is placed on node " + node.name + ", which is not ready");
+  if (std::popcount(member.device_mask) != part.gpu_count)
+    fail(name_of(job) + " gets a wrong number of devices");
+  std::string model;
+  for (uint32_t i = 0; i < node.devices.size(); ++i) {
+    if (((member.device_mask >> i) & 1) == 0) continue;
+    const BookDevice& book = node.devices[i];
+    if (book.state != DeviceState::kFree) {
+      fail(name_of(job) + " is placed on " + book.uuid + ", which is " + std::string(to_string(book.state)));
+    }
+    if (book.condition != DeviceCondition::kOk) fail(name_of(job) + " is placed on the unfit " + book.uuid);
+    if (book.memory_mb < part.gpu_memory_mb) fail(name_of(job) + " is placed on the too small " + book.uuid);
+    if (!gpu_model_matches(book.model, part.gpu_model)) fail(name_of(job) + " is placed on another model");
+    if (!model.empty() && model != book.model) fail(name_of(job) + " gets devices of two models");
+    model = book.model;
+  }
+  int64_t cpu_milli = part.cpu_milli;
+  int64_t memory_mb = part.memory_mb;
+  for (const JobAttempt& live : live_) {
+    for (const Member& other : attempts_.at(live).members) {
+      if (other.node != member.node || other.state == MemberState::kEnded) continue;
+      cpu_milli += other.cpu_milli;
+      memory_mb += other.memory_mb;
+    }
+  }
+  if (cpu_milli > node.cpu_milli) fail(name_of(job) + " is placed over the CPUs of node " + node.name);
+  if (memory_mb > node.memory_mb) fail(name_of(job) + " is placed over the memory of node " + node.name);
+}
+
+void Auditor::on(const AttemptPlaced& event) {
+  BookJob& job = jobs_.at(event.job);
+  if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
+  if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
+  if (event.attempt != job.attempts + 1) fail(name_of(event.job) + " skips an attempt's number");
+  for (const JobAttempt& live : live_) {
+    if (live.first == event.job && !attempts_.at(live).abandoned) {
+      fail(name_of(event.job) + " has a second attempt while the first goes on");
+    }
+  }
+  for (const Member& member : event.members) check_member_placement(event.job, job, member);
+  job.attempts = event.attempt;
+  job.state = JobState::kScheduled;
+  job.reason = JobReason::kPlaced;
+  const JobAttempt name{event.job, event.attempt};
+  attempts_[name] = BookAttempt{.members = event.members};
+  live_.insert(name);
+  check_quota(event.job, job);
+  for (uint32_t i = 0; i < event.members.size(); ++i) {
+    for (uint64_t rest = event.members[i].device_mask; rest != 0; rest &= rest - 1) {
+      BookDevice* held = device(event.members[i].node, static_cast<uint32_t>(std::countr_zero(rest)));
+      held->state = DeviceState::kHeld;
+      held->held_by = {.job = event.job, .attempt = event.attempt, .member = i};
+    }
+  }
+}
+
+void Auditor::on(const MemberStarted& event) {
+  BookAttempt& attempt = attempts_.at({event.job, event.attempt});
+  const AttemptKey key{.job = event.job, .attempt = event.attempt, .member = event.member};
+  if (!truths_.contains(key) || !truths_.at(key).started)
+    fail(name_of(key) + " is recorded as started and never was");
+  attempt.members.at(event.member).state = MemberState::kRunning;
+  if (attempt.abandoned) return;
+  BookJob& job = jobs_.at(event.job);
+  job.state = JobState::kRunning;
+  job.reason = JobReason::kStarted;
+}
+
+void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) {
+  const Truth& truth = truths_[key];
+  if (truth.alive) {
+    return fail(name_of(key) + " is recorded as ended (" + std::string(to_string(outcome.cause)) + ", " +
+                outcome.detail + ") and still runs");
+  }
+  const bool same = truth.outcome.cause == outcome.cause && truth.outcome.exit_code == outcome.exit_code &&
+                    truth.outcome.signal == outcome.signal;
+  switch (outcome.cause) {
+    case EndCause::kExited:
+    case EndCause::kSignaled:
+    case EndCause::kTimeout:
+    case EndCause::kStartFailed:
+      if (!truth.started || !same) fail(name_of(key) + " is recorded with an outcome that it did not have");
+      return;
+    case EndCause::kStopped:
+      if (truth.started && !same) fail(name_of(key) + " is recorded as stopped and was not");
+      return;
+    case EndCause::kShimLost:
+    case EndCause::kNodeLost:
+    case EndCause::kContactLost:
+      // What lies on the node's disk for good must not be lost, unless an operator gave the node up.
+      if (truth.outcome_kept && !by_operator_ && outcome.cause != EndCause::kContactLost && !same) {
+        fail(name_of(key) + " ended " + std::string(to_string(truth.outcome.cause)) + " with code " +
+             std::to_string(truth.outcome.exit_code) + ", its node kept that, and it is recorded as " +
+             std::string(to_string(outcome.cause)));
+      }
+      return;
+    case EndCause::kNone:
+      return fail(name_of(key) + " ended without a cause");
+  }
+}
+
+void Auditor::on(const MemberEnded& event) {
+  BookAttempt& attempt = attempts_.at({event.job, event.attempt});
+  const AttemptKey key{.job = event.job, .attempt = event.attempt, .member = event.member};
+  Member& member = attempt.members.at(event.member);
+  if (!attempt.live || member.state == MemberState::kEnded) return fail(name_of(key) + " ended twice");
+  check_truth_of_end(key, event.outcome);
+  member.state = MemberState::kEnded;
+  attempt.outcome = event.outcome;
+  for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
+    BookDevice* held = device(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
+    if (held->state != DeviceState::kHeld || held->held_by != key) {
+      fail(name_of(key) + " ended and did not hold " + held->uuid);
+    }
+    held->state = event.devices_free ? DeviceState::kFree : DeviceState::kDraining;
+    held->held_by = {};
+    if (!event.devices_free) continue;
+    held->generation += 1;
+    if (device_in_use(held->uuid)) fail("device " + held->uuid + " is freed and still in use");
+  }
+  if (!event.last) return;
+  attempt.live = false;
+  attempt.over_at = position_;
+  live_.erase({event.job, event.attempt});
+}
+
+void Auditor::on(const AttemptAbandoned& event) {
+  if (!jobs_.at(event.job).retry.overlap_allowed)
+    fail(name_of(event.job) + " is abandoned and allows no overlap");
+  attempts_.at({event.job, event.attempt}).abandoned = true;
+}
+
+void Auditor::on(const JobFinished& event) {
+  BookJob& job = jobs_.at(event.job);
+  if (job.final) return fail(name_of(event.job) + " ended twice");
+  const bool waited = job.state == JobState::kPending;
+  job.final = true;
+  job.state = event.state;
+  job.reason = event.reason;
+  job.outcome = event.outcome;
+  finished_.push_back(event.job);
+  const auto last = attempts_.find({event.job, job.attempts});
+  if (last != attempts_.end() && last->second.live && !last->second.abandoned) {
+    fail(name_of(event.job) + " is final while its attempt goes on");
+  }
+  if (event.state == JobState::kCancelled) {
+    if (!job.cancel_asked) fail(name_of(event.job) + " is cancelled and nobody asked");
+    return;
+  }
+  if (waited || last == attempts_.end()) return fail(name_of(event.job) + " ended without an attempt");
+  if (last->second.abandoned) return;
+  const Outcome& outcome = last->second.outcome;
+  const bool well = outcome.cause == EndCause::kExited && outcome.exit_code == 0;
+  if (well != (event.state == JobState::kCompleted))
+    fail(name_of(event.job) + " ended in a state that is not true");
+  if (outcome.cause != event.outcome.cause || outcome.exit_code != event.outcome.exit_code ||
+      outcome.signal != event.outcome.signal) {
+    fail(name_of(event.job) + " has another outcome than its last attempt");
+  }
+}
+
+void Auditor::on(const JobRequeued& event) {
+  BookJob& job = jobs_.at(event.job);
+  if (job.final) fail(name_of(event.job) + " is tried again after its end");
+  if (job.cancel_answered) fail(name_of(event.job) + " is tried again after its cancellation was answered");
+  (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
+  if (job.exit_requeues > std::max(job.retry.exit_code_retries, 0)) {
+    fail(name_of(event.job) + " is tried again more often than it asked for");
+  }
+  if (job.retry.system_retries != 0 && job.system_requeues > std::max(job.retry.system_retries, 0)) {
+    fail(name_of(event.job) + " is tried again more often than it allows");
+  }
+  job.state = JobState::kPending;
+  job.reason = JobReason::kBackoff;
+  job.backs_off = true;
+}
+
+void Auditor::on(const NodeRegistered& event) {
+  BookNode& node = nodes_[event.node];
+  node.name = event.offer->name;
+  node.state = NodeState::kReady;
+  node.cpu_milli = event.offer->cpu_milli;
+  node.memory_mb = event.offer->memory_mb;
+  for (BookDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
+  for (const DeviceOffer& offer : event.offer->devices) {
+    auto known = std::find_if(node.devices.begin(), node.devices.end(),
+                              [&](const BookDevice& book) { return book.uuid == offer.uuid; });
+    if (known == node.devices.end()) known = node.devices.insert(known, BookDevice{.uuid = offer.uuid});
+    known->memory_mb = offer.memory_mb;
+    known->model = offer.model;
+    known->condition = offer.condition;
+  }
+}
+
+void Auditor::on(const DeviceFreed& event) {
+  BookDevice* freed = device(event.node, event.device);
+  if (freed->state == DeviceState::kFree || freed->state == DeviceState::kHeld) {
+    fail("device " + freed->uuid + " is freed and was " + std::string(to_string(freed->state)));
+  }
+  if (device_in_use(freed->uuid)) fail("device " + freed->uuid + " is freed and still in use");
+  freed->state = DeviceState::kFree;
+  freed->generation += 1;
+}
+
+void Auditor::on(const DeviceQuarantined& event) {
+  BookDevice* bad = device(event.node, event.device);
+  if (bad->state != DeviceState::kDraining)
+    fail("device " + bad->uuid + " is quarantined and was not draining");
+  if (event.evidence.empty()) fail("device " + bad->uuid + " is quarantined without evidence");
+  bad->state = DeviceState::kQuarantined;
+}
+
+void Auditor::on(const TenantUpdated& event) {
+  const UpdateTenant& change = *event.change;
+  BookTenant& tenant = tenants_.at(change.tenant);
+  const auto take = [&](TenantField field, Resource resource) {
+    if ((change.given & field) != 0) tenant.limits.set(resource, change.limits.get(resource));
+  };
+  take(kTenantMaxGpus, Resource::kGpus);
+  take(kTenantMaxGpuMemory, Resource::kGpuMemory);
+  take(kTenantMaxCpu, Resource::kCpu);
+  take(kTenantMaxMemory, Resource::kMemory);
+  take(kTenantMaxJobs, Resource::kJobs);
+}
+
+}  // namespace gpusched::sim

@@ -1,0 +1,154 @@
+// The auditor's comparisons of a state with its books.
+#include <algorithm>
+#include <bit>
+
+#include "codec/group.h"
+#include "codec/snapshot.h"
+#include "sim/auditor.h"
+
+namespace gpusched::sim {
+namespace {
+
+std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+
+}  // namespace
+
+void Auditor::check_digest(const char* whose, const State& state, uint64_t position) {
+  if (position > position_) return fail(std::string(whose) + " has applied what is not durable");
+  if (position != position_) return;  // A durable group is on its way to it.
+  if (state.last != replica_.last)
+    fail(std::string(whose) + " is at another sequence number than its journal");
+  if (state.digest != replica_.digest)
+    fail(std::string(whose) + " has another digest than its journal gives");
+}
+
+void Auditor::on_recovered(const State& state, uint64_t position) {
+  if (position < position_) {
+    return fail("recovery ends at record " + std::to_string(position) + ", and " + std::to_string(position_) +
+                " were durable");
+  }
+  check_digest("the recovered state", state, position);
+  check_all("the recovered state", state);
+}
+
+void Auditor::check_replay() {
+  State state;
+  Events events;
+  for (const std::string& payload : payloads_) {
+    const Result<CommandGroup> group = decode_group(payload);
+    if (!group) return fail("a journal record cannot be decoded again");
+    events.clear();
+    for (const Command& command : group->commands) {
+      apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = group->at}, events);
+    }
+  }
+  check_digest("a replay from nothing", state, position_);
+  if (snapshot_digest(state) != snapshot_digest(replica_))
+    fail("a replay from nothing gives another snapshot");
+}
+
+void Auditor::check_all(const char* whose, const State& state) {
+  if (state.last.sequence != replica_.last.sequence) return;
+  check_jobs(whose, state);
+  check_nodes(whose, state);
+  check_tenants(whose, state);
+}
+
+void Auditor::check_jobs(const char* whose, const State& state) {
+  std::size_t found = 0;
+  int64_t waiting = 0;
+  int64_t in_line = 0;
+  state.jobs.for_each([&](const Job& job) {
+    const auto known = jobs_.find(job.id);
+    if (known == jobs_.end() || known->second.forgotten) {
+      fail(std::string(whose) + " has " + name_of(job.id) + ", which it should not");
+      return false;
+    }
+    const BookJob& book = known->second;
+    ++found;
+    if (job.state != book.state || is_final(job.state) != book.final) {
+      fail(std::string(whose) + " has " + name_of(job.id) + " as " + std::string(to_string(job.state)) +
+           ", the books as " + std::string(to_string(book.state)));
+    }
+    if (book.final && (job.reason != book.reason || job.exit_code != book.outcome.exit_code ||
+                       job.signal != book.outcome.signal || job.last_cause != book.outcome.cause)) {
+      fail(std::string(whose) + " has another end of " + name_of(job.id));
+    }
+    if (job.attempt_count != book.attempts)
+      fail(std::string(whose) + " counts other attempts of " + name_of(job.id));
+    if (job.state == JobState::kPending) waiting += 1;
+    if (job.state == JobState::kPending && !book.backs_off) in_line += 1;
+    return !failed();
+  });
+  const auto kept =
+      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job.second.forgotten; });
+  if (!failed() && found != static_cast<std::size_t>(kept)) {
+    fail(std::string(whose) + " has " + std::to_string(found) + " jobs, and " + std::to_string(kept) +
+         " were accepted");
+  }
+  if (state.waiting_count() != waiting) fail(std::string(whose) + " miscounts waiting jobs");
+  if (static_cast<int64_t>(state.line.size()) != in_line) fail(std::string(whose) + " miscounts the line");
+}
+
+void Auditor::check_nodes(const char* whose, const State& state) {
+  if (state.nodes.size() != nodes_.size()) return fail(std::string(whose) + " has another number of nodes");
+  for (const Node& node : state.nodes) {
+    const BookNode& book = nodes_.at(node.id);
+    const std::string name = std::string(whose) + ": node " + node.name;
+    if (node.state != book.state) fail(name + " is in another state");
+    if (node.devices.size() != book.devices.size()) return fail(name + " has another number of devices");
+    uint64_t free_mask = 0;
+    for (uint32_t i = 0; i < book.devices.size(); ++i) {
+      const BookDevice& device = book.devices[i];
+      const Device& known = node.devices[i];
+      if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
+          known.condition != device.condition) {
+        fail(name + " has device " + device.uuid + " otherwise");
+      }
+      if (device.state == DeviceState::kHeld && known.held_by != device.held_by) {
+        fail(name + " has another holder of " + device.uuid);
+      }
+      if (device.state == DeviceState::kQuarantined && known.detail.empty()) {
+        fail(name + " has no evidence against " + device.uuid);
+      }
+      if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk) {
+        free_mask |= uint64_t{1} << i;
+      }
+    }
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    std::size_t attempts = 0;
+    for (const JobAttempt& live : live_) {
+      for (const Member& member : attempts_.at(live).members) {
+        if (member.node != node.id || member.state == MemberState::kEnded) continue;
+        cpu_milli += member.cpu_milli;
+        memory_mb += member.memory_mb;
+        attempts += 1;
+      }
+    }
+    if (node.cpu_milli_used != cpu_milli || node.memory_mb_used != memory_mb ||
+        node.attempts.size() != attempts) {
+      fail(name + " miscounts what it runs");
+    }
+    // A node that is not ready offers nothing.
+    if (book.state == NodeState::kReady && node.free_mask != free_mask)
+      fail(name + " miscounts its free devices");
+  }
+}
+
+void Auditor::check_tenants(const char* whose, const State& state) {
+  for (const auto& [id, book] : tenants_) {
+    const Tenant* tenant = state.find_tenant(id);
+    if (tenant == nullptr) return fail(std::string(whose) + " lost tenant " + std::to_string(id.value));
+    if (tenant->limits != book.limits)
+      fail(std::string(whose) + " has other limits of tenant " + tenant->name);
+    if (tenant->usage != usage_of(id))
+      fail(std::string(whose) + " miscounts the usage of tenant " + tenant->name);
+    int64_t unfinished = 0;
+    for (const auto& [job_id, job] : jobs_) unfinished += job.tenant == id && !job.final ? 1 : 0;
+    if (tenant->unfinished != unfinished)
+      fail(std::string(whose) + " miscounts the jobs of tenant " + tenant->name);
+  }
+}
+
+}  // namespace gpusched::sim

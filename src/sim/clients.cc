@@ -1,0 +1,284 @@
+#include "sim/clients.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::sim {
+namespace {
+
+constexpr int kTriesMax = 30;
+constexpr Duration kPatience = seconds(15);
+
+}  // namespace
+
+/// One submission, however often it is tried.
+struct Clients::Submission {
+  uint64_t number = 0;
+  SubmitJobs command;
+  std::vector<std::string> tags;
+  int tries = 0;
+  int repeats = 0;  ///< So often it is said again though it was answered.
+  bool accepted = false;
+};
+
+Clients::Clients(Context& context, SimHost& host, Demand demand)
+    : context_(context), host_(host), demand_(std::move(demand)) {}
+
+void Clients::begin() {
+  const uint64_t tenants = context_.prng.below(4);
+  for (uint64_t i = 0; i < tenants; ++i) create_tenant();
+  act_later();
+}
+
+void Clients::stop() { stopped_ = true; }
+
+void Clients::act_later() {
+  context_.schedule.in(context_.some_ms(0, 2 * demand_.pause_ms), [this] {
+    if (stopped_) return;
+    act();
+    act_later();
+  });
+}
+
+void Clients::act() {
+  const uint64_t draw = context_.prng.below(100);
+  if (draw < 55) return submit_something();
+  if (draw < 75) return look_at_something();
+  if (draw < 88) return cancel_something();
+  if (draw < 96) return update_tenant();
+  if (draw < 98) return create_tenant();
+  delete_tenant();
+}
+
+// One call. `reached` when it comes to the scheduler, `decided` when that has decided; `done` when the caller
+// has its answer, or knows that there will be none.
+void Clients::call(Command command, std::function<void()> reached, Answer decided,
+                   std::function<void(bool lost)> done) {
+  const auto answered = std::make_shared<bool>(false);
+  const auto finish = [answered, done = std::move(done)](bool lost) {
+    if (!std::exchange(*answered, true)) done(lost);
+  };
+  context_.schedule.in(kPatience, [finish] { finish(true); });
+  context_.schedule.in(context_.some_delay(),
+                       [this, command = std::move(command), reached = std::move(reached),
+                        decided = std::move(decided), finish] {
+                         if (!host_.up()) return finish(true);
+                         reached();
+                         host_.propose(command, [this, decided, finish](const Result<Decided>& result) {
+                           decided(result);
+                           context_.schedule.in(context_.some_delay(), [finish] { finish(false); });
+                         });
+                       });
+}
+
+// Jobs.
+
+JobRequest Clients::some_job(const std::string& tag) {
+  Prng& prng = context_.prng;
+  Behaviour behaviour{.tag = tag, .runtime_ms = prng.between(1, demand_.runtime_max_ms)};
+  if (prng.chance(300)) behaviour.runtime_ms = prng.between(1, 200);
+  if (prng.chance(200)) behaviour.exit_code = static_cast<int32_t>(prng.between(1, 255));
+  if (prng.chance(40)) behaviour.signal = 11;
+  if (prng.chance(400)) behaviour.failing_attempts = static_cast<int32_t>(prng.between(1, 3));
+  behaviour.ignores_term = prng.chance(100);
+  if (prng.chance(200)) behaviour.busy_after_ms = prng.between(100, prng.chance(300) ? 90'000 : 5'000);
+  v1::JobSpec spec;
+  for (const std::string& word : to_arguments(behaviour)) spec.add_command(word);
+  Part part{.gpu_count = static_cast<int32_t>(prng.between(0, demand_.gpus_max)),
+            .cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500),
+            .memory_mb = prng.between(0, 16) * 1'000};
+  if (prng.chance(400)) part.gpu_count = 1;
+  if (part.gpu_count > 0 && prng.chance(300)) part.gpu_memory_mb = prng.between(1, 10) * 10'000;
+  if (part.gpu_count > 0 && prng.chance(300))
+    part.gpu_model = demand_.models[prng.below(demand_.models.size())];
+  JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
+  if (prng.chance(150)) request.max_runtime = milliseconds(prng.between(50, demand_.runtime_max_ms));
+  if (prng.chance(300)) request.retry.exit_code_retries = static_cast<int32_t>(prng.between(1, 3));
+  if (prng.chance(300)) request.retry.system_retries = static_cast<int32_t>(prng.between(-1, 4));
+  request.retry.overlap_allowed = prng.chance(100);
+  if (prng.chance(150)) request.retry.kill_after_lost_contact = milliseconds(prng.between(3'000, 30'000));
+  request.require_feasible = prng.chance(200);
+  request.spec = Blob(spec.SerializeAsString());
+  return request;
+}
+
+TenantId Clients::some_tenant() { return tenants_[context_.prng.below(tenants_.size())]; }
+
+void Clients::submit_something() {
+  auto submission = std::make_shared<Submission>();
+  submission->number = next_submission_++;
+  submission->command.tenant = some_tenant();
+  Prng& prng = context_.prng;
+  if (prng.chance(700)) submission->command.request_key = "key-" + std::to_string(submission->number);
+  if (prng.chance(300)) submission->repeats = static_cast<int>(prng.between(1, 3));
+  const int64_t count = prng.chance(150) ? prng.between(2, 6) : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    submission->tags.push_back("tag-" + std::to_string(submission->number) + "-" + std::to_string(i));
+    submission->command.jobs.push_back(some_job(submission->tags.back()));
+  }
+  ++open_;
+  send(submission);
+}
+
+void Clients::send(const std::shared_ptr<Submission>& submission) {
+  ++submission->tries;
+  const auto rejected = std::make_shared<bool>(false);
+  const auto refused = std::make_shared<bool>(false);
+  call(
+      submission->command,
+      [this, submission] { context_.auditor.on_submit_try(submission->number, submission->tags); },
+      [this, submission, rejected, refused](const Result<Decided>& result) {
+        if (!result.ok()) {
+          *refused = true;
+          return context_.auditor.on_submit_refused(submission->number, result.error().message);
+        }
+        if (result->applied.rejection) {
+          *rejected = true;
+          return context_.auditor.on_submit_refused(submission->number, describe(*result->applied.rejection));
+        }
+        context_.auditor.on_submit_accepted(submission->number, *result);
+        const bool first = !std::exchange(submission->accepted, true);
+        for (uint32_t i = 0; i < result->applied.id_count && first; ++i) {
+          jobs_.push_back(JobId{result->applied.first_id + i});
+        }
+        // Who reads with the answer's sequence number finds the job.
+        host_.read(result->sequence,
+                   [this, job = JobId{result->applied.first_id}](const Observer::View& view) {
+                     context_.auditor.on_job_told(job, view.state.jobs.find(job));
+                   });
+      },
+      [this, submission, rejected, refused](bool lost) {
+        if (*rejected) {
+          --open_;
+          return;
+        }
+        const bool safe = !submission->command.request_key.empty() || (*refused && !lost);
+        if (lost || *refused) {
+          if (safe && submission->tries < kTriesMax) return again(submission);
+          --open_;
+          return;
+        }
+        after_acceptance(submission);
+      });
+}
+
+void Clients::again(const std::shared_ptr<Submission>& submission) {
+  context_.schedule.in(context_.some_ms(50, 5'000), [this, submission] { send(submission); });
+}
+
+void Clients::after_acceptance(const std::shared_ptr<Submission>& submission) {
+  if (submission->command.request_key.empty() || submission->repeats == 0 || stopped_) {
+    --open_;
+    return;
+  }
+  --submission->repeats;
+  if (context_.prng.chance(300)) try_conflict(submission);
+  again(submission);
+}
+
+// The same key with another body is refused, whatever else is wrong.
+void Clients::try_conflict(const std::shared_ptr<Submission>& submission) {
+  SubmitJobs other = submission->command;
+  other.jobs.front().priority += 1;
+  call(
+      other, [] {},
+      [this, number = submission->number](const Result<Decided>& result) {
+        if (!result.ok()) return;
+        const std::optional<Rejection>& rejection = result->applied.rejection;
+        if (!rejection || rejection->code != RejectionCode::kRequestKeyConflict) {
+          context_.auditor.fail("the key of submission " + std::to_string(number) +
+                                " is taken for another body");
+        }
+      },
+      [](bool) {});
+}
+
+void Clients::cancel_something() {
+  if (jobs_.empty()) return;
+  cancel(jobs_[context_.prng.below(jobs_.size())]);
+}
+
+void Clients::cancel(JobId job) {
+  call(
+      CancelJob{.job = job}, [] {},
+      [this, job](const Result<Decided>& result) {
+        if (!result.ok() || result->applied.rejection) return;
+        context_.trace.note("cancelled", {job.value});
+        context_.auditor.on_cancel_accepted(job, result->sequence);
+      },
+      [](bool) {});
+}
+
+void Clients::look_at_something() {
+  if (jobs_.empty() || !host_.up()) return;
+  const JobId job = jobs_[context_.prng.below(jobs_.size())];
+  host_.read(0, [this, job](const Observer::View& view) {
+    context_.auditor.on_job_told(job, view.state.jobs.find(job));
+  });
+}
+
+// Tenants.
+
+Limits Clients::some_limits() {
+  Prng& prng = context_.prng;
+  Limits limits;
+  if (prng.chance(500)) limits.set(Resource::kGpus, prng.between(0, 2 * demand_.gpus_max));
+  if (prng.chance(300)) limits.set(Resource::kJobs, prng.between(0, 6));
+  if (prng.chance(200)) limits.set(Resource::kCpu, prng.between(0, 16'000));
+  if (prng.chance(200)) limits.set(Resource::kMemory, prng.between(0, 64'000));
+  if (prng.chance(100)) limits.set(Resource::kGpuMemory, prng.between(0, 400'000));
+  return limits;
+}
+
+void Clients::create_tenant() {
+  const std::string name = "tenant-" + std::to_string(next_tenant_++);
+  CreateTenant command{.name = name, .limits = some_limits(), .request_key = "tenant-key-" + name};
+  if (context_.prng.chance(400)) command.parent = some_tenant();
+  if (!command.parent.valid() || command.parent == kDefaultTenant) command.parent = {};
+  call(
+      command, [] {},
+      [this](const Result<Decided>& result) {
+        if (!result.ok() || result->applied.rejection) return;
+        context_.auditor.on_answer(result->sequence);
+        tenants_.push_back(TenantId{result->applied.first_id});
+      },
+      [](bool) {});
+}
+
+void Clients::update_tenant() {
+  UpdateTenant command{.tenant = some_tenant(), .limits = some_limits()};
+  command.given = static_cast<uint32_t>(context_.prng.below(32)) << 3;  // Some of the five limits.
+  if (command.tenant == kDefaultTenant && context_.prng.chance(500)) return;
+  call(
+      command, [] {},
+      [this](const Result<Decided>& result) {
+        if (result.ok()) context_.auditor.on_answer(result->sequence);
+      },
+      [](bool) {});
+}
+
+void Clients::delete_tenant() {
+  const TenantId tenant = some_tenant();
+  call(
+      DeleteTenant{.tenant = tenant}, [] {},
+      [this, tenant](const Result<Decided>& result) {
+        if (!result.ok() || result->applied.rejection) return;
+        std::erase(tenants_, tenant);
+      },
+      [](bool) {});
+}
+
+void Clients::lift_quotas() {
+  for (const auto& [id, tenant] : context_.auditor.replica().tenants) {
+    if (tenant.deleted) continue;
+    call(
+        UpdateTenant{.tenant = id,
+                     .given = kTenantMaxGpus | kTenantMaxGpuMemory | kTenantMaxCpu | kTenantMaxMemory |
+                              kTenantMaxJobs},
+        [] {}, [](const Result<Decided>&) {}, [](bool) {});
+  }
+}
+
+}  // namespace gpusched::sim

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/commands.h"
+#include "sim/context.h"
+#include "sim/machine.h"
+#include "sim/sim_host.h"
+
+namespace gpusched::sim {
+
+/// What clients of this world ask for.
+struct Demand {
+  int64_t pause_ms = 300;  ///< Mean time between two calls.
+  int32_t gpus_max = 4;    ///< No job wants more on one node.
+  int64_t runtime_max_ms = 20'000;
+  std::vector<std::string> models;
+};
+
+/// People and programs that submit, repeat themselves, cancel, look and change quotas. Calls are late, get
+/// lost with the scheduler, and are tried again when that is safe.
+class Clients {
+ public:
+  Clients(Context& context, SimHost& host, Demand demand);
+
+  void begin();
+  /// Nothing new is asked for from now on.
+  void stop();
+  /// Lifts every quota.
+  void lift_quotas();
+  void cancel(JobId job);
+  /// True when no submission waits for its answer or its next try.
+  bool settled() const { return open_ == 0; }
+  uint64_t submissions() const { return next_submission_ - 1; }
+
+ private:
+  struct Submission;
+  using Answer = std::function<void(const Result<Decided>&)>;
+
+  void act_later();
+  void act();
+  void call(Command command, std::function<void()> reached, Answer decided,
+            std::function<void(bool lost)> done);
+  void submit_something();
+  void send(const std::shared_ptr<Submission>& submission);
+  void again(const std::shared_ptr<Submission>& submission);
+  void after_acceptance(const std::shared_ptr<Submission>& submission);
+  void try_conflict(const std::shared_ptr<Submission>& submission);
+  JobRequest some_job(const std::string& tag);
+  void create_tenant();
+  void update_tenant();
+  void delete_tenant();
+  void cancel_something();
+  void look_at_something();
+  TenantId some_tenant();
+  Limits some_limits();
+
+  Context& context_;
+  SimHost& host_;
+  const Demand demand_;
+  bool stopped_ = false;
+  int open_ = 0;
+  uint64_t next_submission_ = 1;
+  uint64_t next_tenant_ = 1;
+  std::vector<TenantId> tenants_ = {kDefaultTenant};
+  std::vector<JobId> jobs_;  ///< Acknowledged.
+};
+
+}  // namespace gpusched::sim

@@ -1,0 +1,337 @@
+#include "sim/machine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpusched::sim {
+namespace {
+
+constexpr Duration kContactPoll = milliseconds(500);
+constexpr int64_t kJobMemoryMb = 3'000;
+constexpr int64_t kIdleMemoryMb = 5;
+
+Outcome to_model(const v1::Outcome& wire) {
+  return {
+      .cause = static_cast<EndCause>(wire.cause()), .exit_code = wire.exit_code(), .signal = wire.signal()};
+}
+
+}  // namespace
+
+std::vector<std::string> to_arguments(const Behaviour& behaviour) {
+  return {"work",
+          behaviour.tag,
+          std::to_string(behaviour.runtime_ms),
+          std::to_string(behaviour.exit_code),
+          std::to_string(behaviour.signal),
+          std::to_string(behaviour.failing_attempts),
+          behaviour.ignores_term ? "1" : "0",
+          std::to_string(behaviour.busy_after_ms)};
+}
+
+Behaviour from_arguments(const std::vector<std::string>& arguments) {
+  CHECK(arguments.size() == 8);
+  return {.tag = arguments[1],
+          .runtime_ms = std::stoll(arguments[2]),
+          .exit_code = std::stoi(arguments[3]),
+          .signal = std::stoi(arguments[4]),
+          .failing_attempts = std::stoi(arguments[5]),
+          .ignores_term = arguments[6] == "1",
+          .busy_after_ms = std::stoll(arguments[7])};
+}
+
+Machine::Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent)
+    : context_(context), to_agent_(std::move(to_agent)) {
+  for (DeviceFacts& facts : devices) gpus_.push_back({.facts = std::move(facts)});
+}
+
+void Machine::later(Duration delay, std::function<void()> action) {
+  context_.schedule.in(delay, [this, boot = boot_, action = std::move(action)] {
+    if (boot == boot_) action();
+  });
+}
+
+void Machine::tell(Input input) {
+  later(context_.some_delay(), [this, agent = agent_, input = std::move(input)] {
+    if (agent == agent_) to_agent_(input);
+  });
+}
+
+Machine::Process* Machine::running(const AttemptKey& key) {
+  const auto found = processes_.find(key);
+  return found == processes_.end() || !found->second.alive ? nullptr : &found->second;
+}
+
+// Orders.
+
+void Machine::start(const SpawnRequest& request) {
+  unlaunched_[request.key] = request;
+  later(context_.some_delay(), [this, key = request.key] {
+    const auto waiting = unlaunched_.find(key);
+    if (waiting == unlaunched_.end()) return;
+    const SpawnRequest taken = std::move(waiting->second);
+    unlaunched_.erase(waiting);
+    launch(taken);
+  });
+}
+
+void Machine::launch(const SpawnRequest& request) {
+  const AttemptKey key = request.key;
+  Process& process = processes_[key];
+  process.request = request;
+  process.behaviour = from_arguments(request.arguments);
+  MachineClock clock(context_.schedule);
+  process.started_unix_ns = clock.wall().ns;
+  if (context_.on(Fault::kStartFails) && context_.prng.chance(100)) {
+    context_.trace.note("start-fails", {key.job.value, key.attempt});
+    context_.auditor.on_start_failed(key);
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::START_FAILED);
+    outcome.set_detail("no such file");
+    return finish(key, std::move(outcome));
+  }
+  process.pid = next_pid_++;
+  process.alive = true;
+  process.contact_at = context_.schedule.now();
+  std::vector<std::string> uuids;
+  for (const HeldDevice& device : request.devices) uuids.push_back(gpus_.at(device.index).facts.uuid);
+  context_.trace.note("process-starts", {key.job.value, key.attempt, uuids.size()},
+                      uuids.empty() ? "" : uuids.front());
+  context_.auditor.on_process_started(key, uuids);
+  tell([key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
+    core.on_shim_started(key, pid, at);
+  });
+  later(milliseconds(process.behaviour.runtime_ms), [this, key] {
+    Process* ending = running(key);
+    if (ending == nullptr) return;
+    const bool fails = static_cast<int32_t>(key.attempt) <= ending->behaviour.failing_attempts;
+    v1::Outcome outcome;
+    outcome.set_cause(ending->stopping);
+    if (fails) outcome.set_exit_code(ending->behaviour.exit_code);
+    if (fails) outcome.set_signal(ending->behaviour.signal);
+    if (ending->stopping == v1::Outcome::CAUSE_UNSPECIFIED) {
+      outcome.set_cause(outcome.signal() != 0 ? v1::Outcome::SIGNALED : v1::Outcome::EXITED);
+    }
+    finish(key, std::move(outcome));
+  });
+  if (request.max_runtime.ns > 0) {
+    later(request.max_runtime, [this, key] {
+      const Process* ending = running(key);
+      if (ending != nullptr) begin_stop(key, v1::Outcome::TIMEOUT, ending->request.grace);
+    });
+  }
+  if (request.lost_contact.ns > 0) watch_contact(key);
+  const auto stop = stop_at_launch_.find(key);
+  if (stop == stop_at_launch_.end()) return;
+  begin_stop(key, v1::Outcome::STOPPED, stop->second);
+  stop_at_launch_.erase(stop);
+}
+
+void Machine::watch_contact(const AttemptKey& key) {
+  later(kContactPoll, [this, key] {
+    Process* process = running(key);
+    if (process == nullptr) return;
+    process->contact_at = std::max(process->contact_at, contact_at_);
+    if (context_.schedule.now() - process->contact_at >= process->request.lost_contact) {
+      return begin_stop(key, v1::Outcome::CONTACT_LOST, process->request.grace);
+    }
+    watch_contact(key);
+  });
+}
+
+void Machine::stop(const AttemptKey& key, Duration grace) {
+  if (unlaunched_.contains(key)) {
+    stop_at_launch_[key] = grace;
+    return;
+  }
+  later(context_.some_delay(), [this, key, grace] { begin_stop(key, v1::Outcome::STOPPED, grace); });
+}
+
+// SIGTERM; then SIGKILL, after the shortest grace that was asked for.
+void Machine::begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace) {
+  Process* process = running(key);
+  if (process == nullptr) return;
+  if (process->stopping == v1::Outcome::CAUSE_UNSPECIFIED) {
+    process->stopping = cause;
+    context_.trace.note("process-stopped", {key.job.value, key.attempt, static_cast<uint64_t>(cause)});
+    if (!process->behaviour.ignores_term) {
+      later(context_.some_ms(1, 300), [this, key] {
+        Process* ending = running(key);
+        if (ending == nullptr) return;
+        v1::Outcome outcome;
+        outcome.set_cause(ending->stopping);
+        outcome.set_signal(15);
+        finish(key, std::move(outcome));
+      });
+    }
+  }
+  later(grace, [this, key] {
+    Process* ending = running(key);
+    if (ending == nullptr) return;
+    v1::Outcome outcome;
+    outcome.set_cause(ending->stopping);
+    outcome.set_signal(9);
+    finish(key, std::move(outcome));
+  });
+}
+
+void Machine::finish(const AttemptKey& key, v1::Outcome outcome) {
+  Process& process = processes_.at(key);
+  context_.trace.note("process-ends", {key.job.value, key.attempt, static_cast<uint64_t>(outcome.cause()),
+                                       static_cast<uint64_t>(outcome.exit_code())});
+  outcome.set_started_unix_ns(process.started_unix_ns);
+  if (process.alive) {
+    process.alive = false;
+    context_.auditor.on_process_ended(key, to_model(outcome));
+    leave_busy(process);
+  }
+  process.outcome = outcome;
+  tell([key, outcome = std::move(outcome)](NodeCore& core) { core.on_shim_ended(key, outcome); });
+}
+
+void Machine::leave_busy(const Process& process) {
+  if (!context_.on(Fault::kBusyDevice) || process.behaviour.busy_after_ms == 0) return;
+  for (const HeldDevice& device : process.request.devices) {
+    Gpu& gpu = gpus_.at(device.index);
+    gpu.busy_pid = context_.prng.chance(500) ? process.pid : -1;
+    gpu.busy_number += 1;
+    context_.auditor.on_device_busy(gpu.facts.uuid, true);
+    context_.trace.note("device-stays-busy", {process.request.key.job.value, device.index}, gpu.facts.uuid);
+    later(milliseconds(process.behaviour.busy_after_ms), [this, &gpu, number = gpu.busy_number] {
+      if (gpu.busy_number == number) clear_busy(gpu);
+    });
+  }
+}
+
+void Machine::clear_busy(Gpu& gpu) {
+  if (gpu.busy_pid == 0) return;
+  gpu.busy_pid = 0;
+  context_.auditor.on_device_busy(gpu.facts.uuid, false);
+}
+
+void Machine::adopt(const std::vector<AttemptKey>& keys) {
+  for (const AttemptKey& key : keys) {
+    const auto found = processes_.find(key);
+    if (found == processes_.end()) {
+      tell([key](NodeCore& core) { core.on_shim_lost(key, "no trace of it"); });
+    } else if (found->second.alive) {
+      tell([key, pid = found->second.pid, at = found->second.started_unix_ns](NodeCore& core) {
+        core.on_shim_started(key, pid, at);
+      });
+    } else if (found->second.outcome) {
+      tell([key, outcome = *found->second.outcome](NodeCore& core) { core.on_shim_ended(key, outcome); });
+    } else {
+      tell([key](NodeCore& core) { core.on_shim_lost(key, "its shim is gone"); });
+    }
+  }
+  for (const auto& [key, process] : processes_) {
+    if (!process.alive || std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    tell([key = key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
+      core.on_shim_found(key, pid, at);
+    });
+  }
+}
+
+// Devices.
+
+DeviceReading Machine::reading_of(uint32_t index) const {
+  const Gpu& gpu = gpus_.at(index);
+  DeviceReading reading{.condition = gpu.condition, .detail = gpu.detail, .memory_used_mb = kIdleMemoryMb};
+  for (const auto& [key, process] : processes_) {
+    if (!process.alive) continue;
+    for (const HeldDevice& device : process.request.devices) {
+      if (device.index != index) continue;
+      reading.processes.push_back(process.pid);
+      reading.memory_used_mb += kJobMemoryMb;
+    }
+  }
+  if (gpu.busy_pid > 0) reading.processes.push_back(gpu.busy_pid);
+  if (gpu.busy_pid != 0) reading.memory_used_mb += kJobMemoryMb;
+  return reading;
+}
+
+std::optional<DeviceReading> Machine::read(uint32_t index) {
+  if (!context_.on(Fault::kSlowDriver) || !context_.prng.chance(200)) return reading_of(index);
+  const Duration delay =
+      context_.prng.chance(20) ? context_.some_ms(20'000, 60'000) : context_.some_ms(1, 2'000);
+  // The driver looks at once or at the end of the call.
+  std::optional<DeviceReading> early;
+  if (context_.prng.chance(500)) early = reading_of(index);
+  context_.trace.note("slow-reading", {index, static_cast<uint64_t>(delay.ms())});
+  later(delay, [this, index, agent = agent_, early = std::move(early)] {
+    if (agent != agent_) return;
+    to_agent_([index, reading = early ? *early : reading_of(index)](NodeCore& core) {
+      core.on_reading(index, reading);
+    });
+  });
+  return std::nullopt;
+}
+
+void Machine::set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail) {
+  gpus_.at(index).condition = condition;
+  gpus_.at(index).detail = detail;
+}
+
+// What breaks.
+
+void Machine::agent_dies() {
+  ++agent_;
+  for (const auto& [key, request] : std::exchange(unlaunched_, {})) {
+    if (context_.prng.chance(500)) launch(request);
+  }
+  stop_at_launch_.clear();
+}
+
+void Machine::power_fails() {
+  ++agent_;
+  unlaunched_.clear();
+  stop_at_launch_.clear();
+  for (auto& [key, process] : processes_) {
+    if (process.alive) {
+      process.alive = false;
+      context_.auditor.on_process_ended(key, {.cause = EndCause::kNodeLost});
+    } else if (process.outcome && context_.prng.chance(500)) {
+      process.outcome.reset();
+    }
+  }
+  for (Gpu& gpu : gpus_) clear_busy(gpu);
+  ++boot_;
+}
+
+void Machine::kill_a_shim() {
+  std::vector<AttemptKey> alive;
+  for (const auto& [key, process] : processes_) {
+    if (process.alive) alive.push_back(key);
+  }
+  if (alive.empty()) return;
+  const AttemptKey key = alive[context_.prng.below(alive.size())];
+  Process& process = processes_.at(key);
+  context_.trace.note("shim-dies", {key.job.value, key.attempt});
+  process.alive = false;
+  context_.auditor.on_process_ended(key, {.cause = EndCause::kShimLost});
+  leave_busy(process);
+  tell([key](NodeCore& core) { core.on_shim_lost(key, "its shim was killed"); });
+}
+
+void Machine::heal() {
+  for (Gpu& gpu : gpus_) {
+    clear_busy(gpu);
+    gpu.condition = v1::DEVICE_CONDITION_OK;
+    gpu.detail.clear();
+  }
+}
+
+bool Machine::is_empty() const {
+  return unlaunched_.empty() && std::none_of(processes_.begin(), processes_.end(),
+                                             [](const auto& process) { return process.second.alive; });
+}
+
+bool Machine::is_clean(const std::string& uuid) const {
+  for (uint32_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].facts.uuid != uuid) continue;
+    const DeviceReading reading = reading_of(i);
+    return reading.processes.empty() && reading.memory_used_mb == kIdleMemoryMb;
+  }
+  return true;
+}
+
+}  // namespace gpusched::sim

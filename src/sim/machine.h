@@ -1,0 +1,105 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "node/device_watch.h"
+#include "node/node_core.h"
+#include "node/ports.h"
+#include "sim/context.h"
+
+namespace gpusched::sim {
+
+/// What an attempt's command will do; packed into its arguments, so that the node's own code carries it.
+struct Behaviour {
+  std::string tag;
+  int64_t runtime_ms = 0;
+  int32_t exit_code = 0;
+  int32_t signal = 0;                    ///< Not 0: it ends itself by this signal.
+  int32_t failing_attempts = 1'000'000;  ///< So many attempts end badly, then one ends well.
+  bool ignores_term = false;
+  int64_t busy_after_ms = 0;  ///< So long its devices stay busy after its end.
+};
+std::vector<std::string> to_arguments(const Behaviour& behaviour);
+Behaviour from_arguments(const std::vector<std::string>& arguments);
+
+/// One machine with its devices and its shims, which outlive agents: what really happens. NodeCore starts
+/// and stops attempts here and reads devices.
+class Machine final : public Spawner, public DeviceReader {
+ public:
+  using Input = std::function<void(NodeCore&)>;
+  struct Gpu {
+    DeviceFacts facts;
+    v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
+    std::string detail;
+    int64_t busy_pid = 0;  ///< What is left on it after a job's end; 0: nothing, -1: memory only.
+    uint64_t busy_number = 0;
+  };
+
+  /// `to_agent` hands something to the running agent; it is dropped when there is none or another one.
+  Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent);
+
+  void start(const SpawnRequest& request) override;
+  void stop(const AttemptKey& key, Duration grace) override;
+  void adopt(const std::vector<AttemptKey>& keys) override;
+  void mark_contact() override { contact_at_ = context_.schedule.now(); }
+  std::optional<DeviceReading> read(uint32_t index) override;
+
+  /// What was on its way to the process that forks shims is done or lost with the agent.
+  void agent_dies();
+  /// Every process ends; outcomes that were not synced are there or not.
+  void power_fails();
+  /// Kills one running attempt's shim, if any runs.
+  void kill_a_shim();
+  void set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail);
+  /// Nothing is left on any device, and all are healthy.
+  void heal();
+
+  std::size_t gpu_count() const { return gpus_.size(); }
+  const Gpu& gpu(uint32_t index) const { return gpus_[index]; }
+  bool is_empty() const;
+  /// A device without process, left-over or fault.
+  bool is_clean(const std::string& uuid) const;
+
+ private:
+  struct Process {
+    SpawnRequest request;
+    Behaviour behaviour;
+    int64_t pid = 0;
+    int64_t started_unix_ns = 0;
+    Time contact_at;  ///< Since when it is silent, as its shim knows.
+    bool alive = false;
+    v1::Outcome::Cause stopping = v1::Outcome::CAUSE_UNSPECIFIED;
+    uint64_t stop_number = 0;  ///< Of the newest kill timer.
+    std::optional<v1::Outcome> outcome;
+  };
+
+  void launch(const SpawnRequest& request);
+  void begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace);
+  void finish(const AttemptKey& key, v1::Outcome outcome);
+  void watch_contact(const AttemptKey& key);
+  void leave_busy(const Process& process);
+  void clear_busy(Gpu& gpu);
+  DeviceReading reading_of(uint32_t index) const;
+  Process* running(const AttemptKey& key);
+  /// A shim's word to the agent.
+  void tell(Input input);
+  /// Runs `action` after `delay` unless power failed meanwhile.
+  void later(Duration delay, std::function<void()> action);
+
+  Context& context_;
+  std::function<void(Input)> to_agent_;
+  std::vector<Gpu> gpus_;
+  std::map<AttemptKey, Process> processes_;
+  std::map<AttemptKey, SpawnRequest> unlaunched_;
+  std::map<AttemptKey, Duration> stop_at_launch_;
+  Time contact_at_;
+  uint64_t boot_ = 0;
+  uint64_t agent_ = 0;  ///< Counts agents: none hears what was said to the one before.
+  int64_t next_pid_ = 100;
+};
+
+}  // namespace gpusched::sim

@@ -1,0 +1,146 @@
+#include "sim/sim_node.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpusched::sim {
+
+SimNode::SimNode(Context& context, Network& network, std::size_t index, std::vector<DeviceFacts> devices,
+                 int64_t cpu_milli, int64_t memory_mb)
+    : context_(context),
+      network_(network),
+      index_(index),
+      name_("n" + std::to_string(index)),
+      cpu_milli_(cpu_milli),
+      memory_mb_(memory_mb),
+      clock_(context.schedule),
+      machine_(context, std::move(devices), [this](const Machine::Input& given) { input(given); }),
+      store_(context,
+             [this](uint64_t position) { input([position](NodeCore& core) { core.on_synced(position); }); }) {
+}
+
+void SimNode::power_on() {
+  if (std::exchange(powered_, true)) return;
+  ++boot_;
+  clock_.reboot();
+  context_.trace.note("power-on", {index_, boot_});
+  start_agent();
+}
+
+void SimNode::power_off() {
+  if (!powered_) return;
+  context_.trace.note("power-off", {index_});
+  powered_ = false;
+  const bool ran = core_ != nullptr;
+  core_.reset();
+  inbox_.clear();
+  ++agent_;
+  store_.power_fails();
+  machine_.power_fails();
+  if (ran) network_.agent_died(index_);
+}
+
+void SimNode::start_agent() {
+  if (!powered_ || core_ != nullptr) return;
+  ++agent_;
+  context_.trace.note("agent-starts", {index_});
+  NodeOptions options{.node_name = name_,
+                      .instance = "folder-" + name_ + "-" + std::to_string(installation_),
+                      .boot_id = boot_id(),
+                      .version = "sim",
+                      .cpu_milli = cpu_milli_,
+                      .memory_mb = memory_mb_};
+  for (uint32_t i = 0; i < machine_.gpu_count(); ++i) options.devices.push_back(machine_.gpu(i).facts);
+  // A late copy of an order must still find its tombstone.
+  const bool late_copies = context_.on(Fault::kDuplicate) || context_.on(Fault::kReorder);
+  options.finished_kept = late_copies ? 1'000 : 20;
+  const StoreImage image = store_.open();
+  core_ = std::make_unique<NodeCore>(std::move(options),
+                                     NodePorts{.clock = clock_,
+                                               .link = *this,
+                                               .spawner = machine_,
+                                               .store = store_,
+                                               .files = *this,
+                                               .devices = machine_,
+                                               .host = *this},
+                                     image);
+  run_is_near_ = false;
+  wake_at_ = kNever;
+  paused_until_ = {};
+  run_soon(Duration{});
+  network_.dial(index_);
+}
+
+void SimNode::kill_agent() {
+  if (core_ == nullptr) return;
+  context_.trace.note("agent-killed", {index_});
+  core_.reset();
+  inbox_.clear();
+  ++agent_;
+  store_.process_dies();
+  machine_.agent_dies();
+  network_.agent_died(index_);
+}
+
+void SimNode::reinstall() {
+  CHECK(!powered_);
+  ++installation_;
+  context_.trace.note("reinstall", {index_, installation_});
+  store_.wipe();
+}
+
+void SimNode::link_up() {
+  input([](NodeCore& core) { core.on_link_up(); });
+}
+void SimNode::link_down() {
+  input([](NodeCore& core) { core.on_link_down(); });
+}
+void SimNode::receive(std::shared_ptr<const v1::SchedulerMessage> message) {
+  input([message = std::move(message)](NodeCore& core) { core.on_message(*message); });
+}
+
+void SimNode::send(const v1::AgentMessage& message) {
+  if (message.has_report()) ++reports_sent_;
+  network_.from_agent(index_, message);
+}
+
+Result<LogPiece> SimNode::read(const AttemptKey&, bool, int64_t offset, int32_t) {
+  return LogPiece{.data = {}, .offset = offset, .size = offset};
+}
+
+// The agent's loop: what came meanwhile is taken at once, then carried out.
+
+void SimNode::input(const Machine::Input& given) {
+  if (core_ == nullptr) return;
+  inbox_.push_back(given);
+  run_soon(context_.some_us(1, 300));
+}
+
+void SimNode::run_soon(Duration delay) {
+  if (std::exchange(run_is_near_, true)) return;
+  context_.schedule.in(delay, [this, agent = agent_] {
+    if (agent == agent_) run();
+  });
+}
+
+void SimNode::run() {
+  run_is_near_ = false;
+  if (paused_until_ > context_.schedule.now()) return run_soon(paused_until_ - context_.schedule.now());
+  for (const Machine::Input& given : std::exchange(inbox_, {})) given(*core_);
+  const Time now = clock_.monotonic();
+  if (core_->next_deadline() <= now) core_->on_tick();
+  core_->settle();
+  wake_at(std::max(clock_.to_schedule(core_->next_deadline()), context_.schedule.now() + microseconds(100)));
+}
+
+void SimNode::wake_at(Time when) {
+  if (when >= wake_at_ && wake_at_ > context_.schedule.now()) return;
+  wake_at_ = when;
+  context_.schedule.at(when, [this, agent = agent_, when] {
+    if (agent != agent_ || wake_at_ != when) return;
+    wake_at_ = kNever;
+    run_soon(Duration{});
+  });
+}
+
+}  // namespace gpusched::sim

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "node/node_core.h"
+#include "sim/context.h"
+#include "sim/machine.h"
+#include "sim/network.h"
+#include "sim/store.h"
+
+namespace gpusched::sim {
+
+/// One node: a machine that may lose power, its data folder, and the agents that run on it one after the
+/// other, each of them the real NodeCore.
+class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, private HostMeter {
+ public:
+  SimNode(Context& context, Network& network, std::size_t index, std::vector<DeviceFacts> devices,
+          int64_t cpu_milli, int64_t memory_mb);
+
+  void power_on();
+  void power_off();
+  bool powered() const { return powered_; }
+  std::string boot_id() const { return "boot-" + name_ + "-" + std::to_string(boot_); }
+  void start_agent();
+  void kill_agent();
+  bool agent_runs() const { return core_ != nullptr; }
+  /// The machine, off, gets an empty data folder.
+  void reinstall();
+  void pause(Duration span) { paused_until_ = context_.schedule.now() + span; }
+
+  Machine& machine() { return machine_; }
+  const Machine& machine() const { return machine_; }
+  const NodeCore* core() const { return core_.get(); }
+  /// Reports that agents of this node sent, repeated ones too.
+  uint64_t reports_sent() const { return reports_sent_; }
+
+  const std::string& name() const override { return name_; }
+  void link_up() override;
+  void link_down() override;
+  void receive(std::shared_ptr<const v1::SchedulerMessage> message) override;
+  bool wants_link() const override { return core_ != nullptr; }
+
+ private:
+  void send(const v1::AgentMessage& message) override;
+  Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) override;
+  void remove(const AttemptKey&) override {}
+  HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
+
+  void input(const Machine::Input& input);
+  void run_soon(Duration delay);
+  void run();
+  void wake_at(Time when);
+
+  Context& context_;
+  Network& network_;
+  const std::size_t index_;
+  const std::string name_;
+  const int64_t cpu_milli_;
+  const int64_t memory_mb_;
+  MachineClock clock_;
+  Machine machine_;
+  Store store_;
+  std::unique_ptr<NodeCore> core_;
+  std::vector<Machine::Input> inbox_;
+  bool powered_ = false;
+  uint64_t agent_ = 0;
+  uint64_t boot_ = 0;
+  uint64_t installation_ = 0;
+  bool run_is_near_ = false;
+  Time wake_at_ = kNever;
+  Time paused_until_;
+  uint64_t reports_sent_ = 0;
+};
+
+}  // namespace gpusched::sim

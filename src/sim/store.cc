@@ -1,0 +1,60 @@
+#include "sim/store.h"
+
+#include <utility>
+
+namespace gpusched::sim {
+
+StoreImage Store::open() {
+  ++life_;
+  position_ = 0;
+  StoreImage image;
+  for (const StoreRecord& record : records_) image.apply(record);
+  make_durable(records_.size());
+  return image;
+}
+
+void Store::process_dies() {
+  ++life_;
+  pending_.clear();
+}
+
+void Store::power_fails() {
+  process_dies();
+  records_.resize(durable_ + context_.prng.below(records_.size() - durable_ + 1));
+}
+
+void Store::wipe() {
+  records_.clear();
+  durable_ = 0;
+}
+
+uint64_t Store::append(const StoreRecord& record) {
+  pending_.push_back(record);
+  return ++position_;
+}
+
+void Store::flush() {
+  for (StoreRecord& record : pending_) records_.push_back(std::move(record));
+  pending_.clear();
+}
+
+void Store::sync() {
+  const uint64_t position = position_ - pending_.size();
+  const std::size_t count = records_.size();
+  context_.schedule.in(context_.some_delay(), [this, life = life_, position, count] {
+    if (life != life_) return;
+    make_durable(count);
+    synced_(position);
+  });
+}
+
+void Store::make_durable(std::size_t count) {
+  for (; durable_ < count; ++durable_) {
+    if (records_[durable_].kind == StoreRecord::Kind::kEnded) {
+      const StoreRecord& record = records_[durable_];
+      context_.auditor.on_outcome_kept(record.key, static_cast<EndCause>(record.outcome.cause()));
+    }
+  }
+}
+
+}  // namespace gpusched::sim

@@ -1,0 +1,391 @@
+#include "sim/world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "codec/snapshot.h"
+
+namespace gpusched::sim {
+namespace {
+
+constexpr uint64_t kFullCheckSteps = 256;
+constexpr uint64_t kSnapshotCheckSteps = 2'048;
+constexpr uint64_t kRestStepsMax = 400'000;
+constexpr Duration kRestMax = hours(2);
+constexpr Duration kQuiet = seconds(60);
+constexpr uint64_t kQuietAdvancesMax = 100;
+constexpr Duration kWallOffsetMax = hours(6);
+
+bool is_passive(Fault fault) {
+  switch (fault) {
+    case Fault::kDelay:
+    case Fault::kDuplicate:
+    case Fault::kReorder:
+    case Fault::kBusyDevice:
+    case Fault::kSlowDriver:
+    case Fault::kStartFails:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+World::World(const RunOptions& options)
+    : options_(options),
+      prng_(options.seed * 0x9E3779B97F4A7C15ULL + 0x632BE59BD9B4E019ULL),
+      trace_(schedule_, options.trace),
+      auditor_(schedule_),
+      context_{.schedule = schedule_, .prng = prng_, .trace = trace_, .auditor = auditor_, .faults = {}} {
+  build();
+}
+
+void World::build() {
+  // Each seed uses some of the faults, so that rare ones are not always drowned by the others.
+  const auto share = static_cast<uint32_t>(prng_.between(100, 900));
+  for (std::size_t i = 0; i < kFaultCount; ++i) {
+    const auto fault = static_cast<Fault>(i);
+    const bool drawn = prng_.chance(share);
+    if (!drawn || !options_.faults.has(fault)) continue;
+    context_.faults.add(fault);
+    if (!is_passive(fault)) active_.push_back(fault);
+  }
+  fault_pause_ms_ = prng_.between(200, 4'000);
+  HostSettings settings;
+  settings.engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
+  settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
+  if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
+  if (prng_.chance(300)) settings.engine.finished_jobs_max = prng_.between(0, 30);
+  settings.tuning.node_lease = milliseconds(prng_.between(2'000, 10'000));
+  settings.tuning.grace = milliseconds(prng_.between(100, 5'000));
+  settings.snapshot_bytes = static_cast<uint64_t>(prng_.between(1'000, 40'000));
+  host_ = std::make_unique<SimHost>(context_, settings);
+  network_ = std::make_unique<Network>(context_, *host_);
+  host_->on_died([this] {
+    network_->host_died();
+    schedule_.in(context_.some_ms(20, healed_ ? 1'000 : 12'000), [this] { host_->start(); });
+  });
+  const std::vector<std::pair<std::string, int64_t>> kinds = {
+      {"NVIDIA A100-SXM4-80GB", 81'920}, {"NVIDIA H100 80GB HBM3", 81'559}, {"Tesla T4", 15'360}};
+  int32_t gpus_max = 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int64_t count = prng_.between(i == 0 ? 1 : 0, prng_.chance(300) ? 8 : 4);
+    gpus_max = std::max(gpus_max, static_cast<int32_t>(count));
+    const std::size_t kind = prng_.below(kinds.size());
+    std::vector<DeviceFacts> devices;
+    for (int64_t device = 0; device < count; ++device) {
+      // Some nodes have devices of two kinds.
+      const auto& [model, memory_mb] = kinds[(kind + (prng_.chance(100) ? 1 : 0)) % kinds.size()];
+      devices.push_back({.uuid = "GPU-" + std::to_string(i) + "-" + std::to_string(device),
+                         .model = model,
+                         .memory_mb = memory_mb});
+    }
+    nodes_.push_back(std::make_unique<SimNode>(context_, *network_, i, std::move(devices),
+                                               prng_.between(4, 32) * 1'000, prng_.between(16, 256) * 1'000));
+    network_->add(*nodes_.back());
+  }
+  Demand demand{.pause_ms = prng_.between(30, 600),
+                .gpus_max = gpus_max,
+                .runtime_max_ms = prng_.between(100, 30'000),
+                .models = {"A100", "H100", "T4", "a100-sxm4", "nvidia"}};
+  clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
+}
+
+// Faults.
+
+void World::break_something_later() {
+  if (active_.empty()) return;
+  schedule_.in(context_.some_ms(0, 2 * fault_pause_ms_), [this] {
+    if (healed_) return;
+    break_something();
+    break_something_later();
+  });
+}
+
+void World::break_something() {
+  const Fault fault = active_[prng_.below(active_.size())];
+  trace_.note("fault", {static_cast<uint64_t>(fault)}, to_string(fault));
+  switch (fault) {
+    case Fault::kHostKill:
+    case Fault::kHostPower:
+    case Fault::kDiskFull:
+    case Fault::kSyncFails:
+    case Fault::kClockStep:
+      return break_host(fault);
+    case Fault::kPause:
+      if (prng_.chance(400)) return host_->pause(context_.some_ms(50, 12'000));
+      return nodes_[prng_.below(nodes_.size())]->pause(context_.some_ms(50, 20'000));
+    default:
+      return break_node(fault);
+  }
+}
+
+void World::break_host(Fault fault) {
+  if (fault == Fault::kHostKill || fault == Fault::kHostPower)
+    return host_->crash(fault == Fault::kHostPower);
+  if (fault == Fault::kSyncFails) return host_->fail_next_sync();
+  if (fault == Fault::kDiskFull) {
+    host_->disk_is_full(prng_.below(20'000));
+    return schedule_.in(context_.some_ms(100, 30'000), [this] { host_->disk_has_room(); });
+  }
+  const Duration by = milliseconds(prng_.between(-hours(2).ms(), hours(2).ms()));
+  const Duration after = host_->wall_offset() + by;
+  if (after < kWallOffsetMax && Duration{} - kWallOffsetMax < after) host_->step_clock(by);
+}
+
+void World::break_node(Fault fault) {
+  const std::size_t index = prng_.below(nodes_.size());
+  SimNode& node = *nodes_[index];
+  switch (fault) {
+    case Fault::kCut:
+      return network_->cut(index);
+    case Fault::kStall:
+      return network_->stall(index, context_.some_ms(100, 40'000));
+    case Fault::kAgentKill:
+      node.kill_agent();
+      return schedule_.in(context_.some_ms(20, 20'000), [&node] { node.start_agent(); });
+    case Fault::kReboot:
+    case Fault::kReinstall:
+      if (!node.powered()) return;
+      node.power_off();
+      if (fault == Fault::kReinstall) node.reinstall();
+      return schedule_.in(context_.some_ms(500, prng_.chance(300) ? 120'000 : 20'000),
+                          [&node] { node.power_on(); });
+    case Fault::kShimDeath:
+      return node.machine().kill_a_shim();
+    case Fault::kGpu: {
+      if (node.machine().gpu_count() == 0) return;
+      const auto gpu = static_cast<uint32_t>(prng_.below(node.machine().gpu_count()));
+      node.machine().set_condition(
+          gpu, prng_.chance(500) ? v1::DEVICE_CONDITION_UNHEALTHY : v1::DEVICE_CONDITION_MISSING, "Xid 79");
+      return schedule_.in(context_.some_ms(100, 40'000),
+                          [&node, gpu] { node.machine().set_condition(gpu, v1::DEVICE_CONDITION_OK, ""); });
+    }
+    default:
+      UNREACHABLE();
+  }
+}
+
+// The operator: looks now and then, acts on what is certain.
+
+void World::operate_later() {
+  schedule_.in(context_.some_ms(1'000, 20'000), [this] {
+    operate();
+    operate_later();
+  });
+}
+
+void World::operate() {
+  std::vector<Command> commands;
+  host_->with_observer([&](const Observer::View& view) {
+    for (const Node& known : view.state.nodes) {
+      const auto node =
+          std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n->name() == known.name; });
+      CHECK(node != nodes_.end());
+      const Machine& machine = (*node)->machine();
+      if (known.state == NodeState::kUnreachable || known.state == NodeState::kLost) {
+        // Off, or on again in another boot that was not let in: what ran there is over.
+        const bool over = !(*node)->powered() || (*node)->boot_id() != known.boot_id;
+        if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id});
+      }
+      for (uint32_t i = 0; i < known.devices.size(); ++i) {
+        if (known.devices[i].state != DeviceState::kQuarantined || !machine.is_clean(known.devices[i].uuid))
+          continue;
+        commands.emplace_back(SetDeviceCondition{.node = known.id, .device = i, .by_operator = true});
+      }
+    }
+  });
+  for (Command& command : commands) {
+    trace_.note("operator", {command.index()}, name_of(command));
+    host_->propose(std::move(command), [](const Result<Decided>&) {});
+  }
+}
+
+// The run.
+
+void World::step() {
+  schedule_.step();
+  const HostCore* core = host_->core();
+  if (core == nullptr) return;
+  auditor_.check_digest("the scheduler", core->state(), core->position());
+  const bool full = schedule_.steps() % kFullCheckSteps == 0;
+  const bool whole = schedule_.steps() % kSnapshotCheckSteps == 0;
+  if (full) auditor_.check_all("the scheduler", core->state());
+  host_->with_observer([&](const Observer::View& view) {
+    auditor_.check_digest("the observer", view.state, view.position);
+    if (full) auditor_.check_all("the observer", view.state);
+    if (whole && snapshot_digest(view.state) != snapshot_digest(core->state())) {
+      auditor_.fail("scheduler and observer would write different snapshots");
+    }
+  });
+}
+
+RunResult World::run() {
+  host_->start();
+  for (const auto& node : nodes_) {
+    schedule_.in(context_.some_ms(0, 3'000), [&node] { node->power_on(); });
+  }
+  schedule_.in(milliseconds(10), [this] { clients_->begin(); });
+  break_something_later();
+  operate_later();
+  const FaultSet used = context_.faults;
+  while (schedule_.steps() < options_.steps && !auditor_.failed()) step();
+  if (!auditor_.failed()) come_to_rest();
+  if (!auditor_.failed()) check_rest();
+  if (!auditor_.failed()) auditor_.check_replay();
+  trace_.mix(auditor_.replica().digest.value());
+  return {.failure = auditor_.failure(),
+          .steps = schedule_.steps(),
+          .digest = trace_.digest().value(),
+          .jobs = auditor_.job_count(),
+          .attempts = auditor_.attempt_count(),
+          .host_starts = host_->starts(),
+          .records = auditor_.position(),
+          .faults = used};
+}
+
+void World::heal() {
+  trace_.note("heal", {});
+  healed_ = true;
+  context_.faults = {};
+  network_->heal();
+  clients_->stop();
+  host_->disk_has_room();
+  host_->pause({});
+  if (!host_->up()) host_->start();
+  for (const auto& node : nodes_) {
+    node->machine().heal();
+    node->pause({});
+    node->power_on();
+    node->start_agent();
+  }
+  schedule_.in(seconds(20), [this] { clients_->lift_quotas(); });
+  rest_after_ = schedule_.now() + seconds(30);
+  // What no machine here can run is given up; what was too much for a quota is not.
+  schedule_.in(seconds(600), [this] {
+    for (const JobId job : auditor_.unfinished()) {
+      const Job* waiting = auditor_.replica().jobs.find(job);
+      if (waiting != nullptr && waiting->attempt_count == 0) clients_->cancel(job);
+    }
+  });
+}
+
+bool World::converged() {
+  if (schedule_.now() < rest_after_) return false;
+  if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
+  if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
+  for (const Node& node : host_->core()->state().nodes) {
+    if (node.state != NodeState::kReady) return false;
+    for (const Device& device : node.devices) {
+      if (device.state == DeviceState::kHeld || device.state == DeviceState::kDraining) return false;
+    }
+  }
+  return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+    return node->core() != nullptr && node->core()->registered() &&
+           node->core()->unacknowledged_count() == 0 && node->core()->running_count() == 0 &&
+           node->machine().is_empty();
+  });
+}
+
+void World::come_to_rest() {
+  heal();
+  const Time limit = schedule_.now() + kRestMax;
+  const uint64_t steps_max = schedule_.steps() + kRestStepsMax;
+  while (!auditor_.failed() && !converged()) {
+    if (schedule_.now() > limit || schedule_.steps() > steps_max)
+      return auditor_.fail("no rest: " + why_not());
+    step();
+  }
+}
+
+// At rest nothing moves: no command is written, no report sent again.
+void World::check_rest() {
+  const HostCore* core = host_->core();
+  auditor_.check_all("the scheduler at rest", core->state());
+  host_->with_observer(
+      [&](const Observer::View& view) { auditor_.check_all("the observer at rest", view.state); });
+  const Time until = schedule_.now() + kQuiet;
+  const uint64_t commands = auditor_.command_count();
+  const uint64_t advances = auditor_.advance_count();
+  uint64_t reports = 0;
+  for (const auto& node : nodes_) reports += node->reports_sent();
+  while (!auditor_.failed() && schedule_.next() <= until) step();
+  for (const auto& node : nodes_) reports -= node->reports_sent();
+  if (reports != 0) auditor_.fail("agents go on reporting though everything is at rest");
+  if (auditor_.command_count() != commands) {
+    auditor_.fail("the scheduler goes on writing though everything is at rest");
+  }
+  // Timers of what is over may fall due.
+  if (auditor_.advance_count() - advances > kQuietAdvancesMax)
+    auditor_.fail("time is written again and again");
+  if (host_->core() != nullptr) {
+    for (const auto& node : nodes_) {
+      for (uint32_t i = 0; i < node->machine().gpu_count(); ++i) {
+        if (auditor_.device_in_use(node->machine().gpu(i).facts.uuid))
+          auditor_.fail("a device is in use at rest");
+      }
+    }
+  }
+}
+
+std::string World::why_unfinished(JobId job) {
+  std::string text = "job " + std::to_string(job.value);
+  const State& state = auditor_.replica();
+  const Job* known = state.jobs.find(job);
+  if (known == nullptr) return text + " is gone";
+  text += " is " + std::string(to_string(known->state)) + " (" + std::string(to_string(known->reason)) +
+          ", attempt " + std::to_string(known->attempt_count) + ")";
+  if (known->state == JobState::kPending) {
+    host_->with_observer([&](const Observer::View& view) {
+      const Job* seen = view.state.jobs.find(job);
+      if (seen != nullptr) text += ", waits: " + describe(view.reason_of(*seen));
+    });
+    if (known->not_before.valid()) {
+      text += ", backs off for " + std::to_string((known->not_before - state.last.at).ms()) +
+              " ms after the last command";
+    }
+  } else if (known->node.valid()) {
+    const Node* node = state.find_node(known->node);
+    if (node != nullptr) text += " on node " + node->name + ", " + std::string(to_string(node->state));
+  }
+  return text;
+}
+
+std::string World::why_not() {
+  std::string text;
+  const auto add = [&](const std::string& sentence) { text += (text.empty() ? "" : "; ") + sentence; };
+  if (!host_->up()) return "the scheduler is down";
+  if (!clients_->settled()) add("clients still wait for answers");
+  const std::vector<JobId> jobs = auditor_.unfinished();
+  for (std::size_t i = 0; i < jobs.size() && i < 3; ++i) add(why_unfinished(jobs[i]));
+  if (jobs.size() > 3) add(std::to_string(jobs.size()) + " jobs in all are not final");
+  if (!host_->core()->idle()) add("the scheduler has work in its queue");
+  for (const Node& node : host_->core()->state().nodes) {
+    if (node.state != NodeState::kReady)
+      add("node " + node.name + " is " + std::string(to_string(node.state)));
+    for (const Device& device : node.devices) {
+      if (device.state != DeviceState::kHeld && device.state != DeviceState::kDraining) continue;
+      add("device " + device.uuid + " is " + std::string(to_string(device.state)) + " in generation " +
+          std::to_string(device.generation) + ", last for job " + std::to_string(device.held_by.job.value));
+    }
+  }
+  for (const auto& node : nodes_) {
+    if (node->core() == nullptr) {
+      add("no agent runs on " + node->name());
+      continue;
+    }
+    if (!node->core()->registered()) add(node->name() + " is not registered");
+    if (node->core()->unacknowledged_count() > 0) {
+      add(node->name() + " has " + std::to_string(node->core()->unacknowledged_count()) +
+          " unacknowledged reports");
+    }
+    if (node->core()->running_count() > 0) add(node->name() + " believes that it runs something");
+    if (!node->machine().is_empty()) add(node->name() + " runs something");
+  }
+  return text;
+}
+
+RunResult run_seed(const RunOptions& options) { return World(options).run(); }
+
+}  // namespace gpusched::sim

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/clients.h"
+#include "sim/context.h"
+#include "sim/network.h"
+#include "sim/sim_host.h"
+#include "sim/sim_node.h"
+
+namespace gpusched::sim {
+
+struct RunOptions {
+  uint64_t seed = 1;
+  uint64_t steps = 3'000;             ///< Length of the phase with faults.
+  FaultSet faults = FaultSet::all();  ///< The seed draws among these.
+  bool trace = false;                 ///< Print each step.
+};
+
+struct RunResult {
+  std::string failure;  ///< Empty: every promise was kept.
+  uint64_t steps = 0;
+  uint64_t digest = 0;  ///< Of everything that happened.
+  std::size_t jobs = 0;
+  std::size_t attempts = 0;
+  uint64_t host_starts = 0;
+  uint64_t records = 0;
+  FaultSet faults;  ///< Those that the seed used.
+
+  bool ok() const { return failure.empty(); }
+};
+
+/// One world from its seed to its end: faults first, then everything heals and must come to rest.
+class World {
+ public:
+  explicit World(const RunOptions& options);
+  RunResult run();
+
+ private:
+  void build();
+  void break_something_later();
+  void break_something();
+  void break_host(Fault fault);
+  void break_node(Fault fault);
+  void operate_later();
+  void operate();
+  void step();
+  void heal();
+  bool converged();
+  /// Why the world is not at rest, as far as one sentence can say.
+  std::string why_not();
+  std::string why_unfinished(JobId job);
+  void come_to_rest();
+  void check_rest();
+
+  const RunOptions options_;
+  Schedule schedule_;
+  Prng prng_;
+  Trace trace_;
+  Auditor auditor_;
+  Context context_;
+  std::unique_ptr<SimHost> host_;
+  std::unique_ptr<Network> network_;
+  std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::unique_ptr<Clients> clients_;
+  std::vector<Fault> active_;  ///< Those that something must start.
+  int64_t fault_pause_ms_ = 1'000;
+  bool healed_ = false;
+  Time rest_after_;  ///< What heals late has healed.
+};
+
+/// Runs one seed.
+RunResult run_seed(const RunOptions& options);
+
+}  // namespace gpusched::sim
