@@ -23,7 +23,6 @@ namespace gpusched::bench {
 namespace {
 
 constexpr double kStartPatience = 120;
-constexpr double kStopPatience = 120;
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -215,8 +214,9 @@ void Scheduler::kill_hard() { process_.kill(SIGKILL); }
 
 double Scheduler::stop_cleanly() {
   const int64_t begin = now_ns();
-  ::kill(process_.pid(), SIGTERM);
-  wait_until("the scheduler's end", kStopPatience, [this] { return !process_.running(); });
+  const int status = process_.kill(SIGTERM);
+  expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+         "the scheduler did not end cleanly: wait status " + std::to_string(status));
   return seconds_between(begin, now_ns());
 }
 

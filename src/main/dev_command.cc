@@ -159,12 +159,12 @@ int run_dev_command(int argc, char** argv) {
   const Result<LogLevel> level = parse_log_level(config->values.log.level);
   const std::string path =
       config->values.log.path.empty() ? options.data_dir + "/scheduler.log" : config->values.log.path;
+  block_end_signals();  // Before the first thread, the log's: any that has them open would end the process.
   const Result<Unit> logging = log_set_up({.path = path, .level = level.ok() ? *level : LogLevel::kInfo});
   if (!logging.ok()) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", logging.error().message.c_str());
     return 1;
   }
-  block_end_signals();
   return serve(options, config->values);
 }
 

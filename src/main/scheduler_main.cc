@@ -29,9 +29,9 @@ int complain(const Error& error, int status) {
 int serve_until_signal(const Config& config, const std::string& data_dir) {
   const Result<LogLevel> level = parse_log_level(config.log.level);
   if (!level.ok()) return complain(level.error(), 2);
+  block_end_signals();  // Before the first thread, the log's: any that has them open would end the process.
   const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
   if (!logging.ok()) return complain(logging.error(), 1);
-  block_end_signals();
   const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
   if (!service.ok()) {
     log_shut_down();

@@ -1,0 +1,16 @@
+"""The end of a scheduler by signal."""
+
+import pathlib
+import signal
+
+
+def test_no_thread_of_a_scheduler_has_the_end_signals_open(world):
+    # A signal to the process goes to any thread that does not block it; its default action would be a kill.
+    pid = world.scheduler.pid()
+    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+        if status.parent.name == str(pid):
+            continue  # It waits for them, which shows as open.
+        fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+        blocked = int(fields["SigBlk"], 16)
+        for end in (signal.SIGTERM, signal.SIGINT):
+            assert blocked & (1 << (end - 1)), f"{end.name} is open in thread {fields['Name']}"
