@@ -335,10 +335,21 @@ void NodeHub::on_report(SessionId id, const v1::Report& report) {
   std::optional<Command> command = command_of_report(session, report);
   if (!command)
     return acknowledge(id, report.id());  // Said of nothing that we know: repeating it would not help.
-  hooks_.propose(std::move(*command), [this, id, number = report.id()](const Result<Decided>& result) {
-    // A rejection is an answer too: the report is settled. Without a durable answer it is repeated.
-    if (result.ok()) acknowledge(id, number);
-  });
+  std::optional<DeviceReleased> release;
+  if (const auto* released = std::get_if<DeviceReleased>(&*command)) release = *released;
+  hooks_.propose(std::move(*command),
+                 [this, id, number = report.id(), release](const Result<Decided>& result) {
+                   // A rejection is an answer too: the report is settled. Without a durable answer it is
+                   // repeated, and so is a release that came before its attempt's end.
+                   if (result.ok() && !(release && is_held(*release))) acknowledge(id, number);
+                 });
+}
+
+bool NodeHub::is_held(const DeviceReleased& release) const {
+  const Node* node = hooks_.state().find_node(release.node);
+  if (node == nullptr || release.device >= node->devices.size()) return false;
+  const Device& device = node->devices[release.device];
+  return device.state == DeviceState::kHeld && device.generation == release.generation;
 }
 
 // Only what quarantines is journaled.

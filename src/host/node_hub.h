@@ -100,6 +100,8 @@ class NodeHub {
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
   void on_log_chunk(const v1::LogChunk& chunk);
   void acknowledge(SessionId id, uint64_t report);
+  /// An attempt has the device in this very generation.
+  bool is_held(const DeviceReleased& release) const;
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
   void order_stop(Session& session, const AttemptKey& key);
   void check_releases(Session& session);
