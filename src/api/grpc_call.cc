@@ -1,5 +1,7 @@
 #include "api/grpc_call.h"
 
+#include <pthread.h>
+
 #include "api/token.h"
 
 namespace gpusched::api {
@@ -45,6 +47,7 @@ void GrpcFinisher::stop() {
 }
 
 void GrpcFinisher::loop() {
+  pthread_setname_np(pthread_self(), "api-grpc");
   std::vector<Task> now;
   for (;;) {
     {

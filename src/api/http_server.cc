@@ -1,5 +1,6 @@
 #include "api/http_server.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -612,6 +613,7 @@ void Core::run() {
   sweep();
   thread_ = std::thread([self = shared_from_this()] {
     self->thread_id_ = std::this_thread::get_id();
+    pthread_setname_np(pthread_self(), "api-http");
     self->io_.run();
   });
 }

@@ -1,5 +1,7 @@
 #include "api/doors/native_grpc.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -81,6 +83,60 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer_;
 };
 
+/// Messages of a submission in one arena that is used again: a batch of a hundred jobs is a thousand small
+/// objects, made by one thread and let go by another.
+class SubmitMessages final : public grpc::MessageAllocator<v1::SubmitJobsRequest, v1::SubmitJobsResponse> {
+ public:
+  grpc::MessageHolder<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* AllocateMessages() override {
+    std::unique_ptr<Holder> holder;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        holder = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (holder == nullptr) holder = std::make_unique<Holder>(*this);
+    holder->begin();
+    return holder.release();
+  }
+
+ private:
+  static constexpr std::size_t kFreeMax = 512;
+
+  class Holder final : public grpc::MessageHolder<v1::SubmitJobsRequest, v1::SubmitJobsResponse> {
+   public:
+    explicit Holder(SubmitMessages& owner) : owner_(owner), arena_(options(first_block_)) {}
+    void begin() {
+      set_request(google::protobuf::Arena::CreateMessage<v1::SubmitJobsRequest>(&arena_));
+      set_response(google::protobuf::Arena::CreateMessage<v1::SubmitJobsResponse>(&arena_));
+    }
+    void Release() override {
+      arena_.Reset();
+      owner_.take_back(std::unique_ptr<Holder>(this));
+    }
+
+   private:
+    static google::protobuf::ArenaOptions options(std::array<char, 4'096>& block) {
+      google::protobuf::ArenaOptions options;
+      options.initial_block = block.data();
+      options.initial_block_size = block.size();
+      return options;
+    }
+    SubmitMessages& owner_;
+    alignas(std::max_align_t) std::array<char, 4'096> first_block_;
+    google::protobuf::Arena arena_;
+  };
+
+  void take_back(std::unique_ptr<Holder> holder) {
+    const std::lock_guard lock(mutex_);
+    if (free_.size() < kFreeMax) free_.push_back(std::move(holder));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Holder>> free_;
+};
+
 /// The answers of several cancels, in their order.
 struct CancelBatch {
   GrpcCall call;
@@ -93,7 +149,9 @@ struct CancelBatch {
 class NativeService final : public v1::Scheduler::CallbackService {
  public:
   NativeService(Backend& backend, GrpcFinisher& finisher, std::string token)
-      : backend_(backend), finisher_(finisher), token_(std::move(token)) {}
+      : backend_(backend), finisher_(finisher), token_(std::move(token)) {
+    SetMessageAllocatorFor_SubmitJobs(&submit_messages_);
+  }
 
   ServerUnaryReactor* SubmitJobs(CallbackServerContext* context, const v1::SubmitJobsRequest* request,
                                  v1::SubmitJobsResponse* response) override {
@@ -387,6 +445,7 @@ class NativeService final : public v1::Scheduler::CallbackService {
   Backend& backend_;
   GrpcFinisher& finisher_;
   const std::string token_;
+  SubmitMessages submit_messages_;
 };
 
 }  // namespace
