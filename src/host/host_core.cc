@@ -55,6 +55,10 @@ void HostCore::propose(Command command, Decision decision) {
     return fail(proposal, {.code = ErrorCode::kUnavailable,
                            .message = "the scheduler is shutting down; try again soon"});
   }
+  if (!well_formed(proposal.command)) {
+    return fail(proposal, {.code = ErrorCode::kInvalidArgument,
+                           .message = std::string(name_of(proposal.command)) + " has a value out of range"});
+  }
   const bool new_work = is_new_work(proposal.command);
   if (new_work && storage_full_) return fail(proposal, storage_full_error());
   if (new_work && queue_.size() >= tuning_.proposals_max) {
@@ -229,6 +233,8 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
 }
 
 Time HostCore::next_wakeup() const {
+  // A slice that placed nothing may have left others to look at.
+  if (!plan_in_flight_ && !storage_full_ && !closed_ && planner_.wants_cycle()) return clock_.monotonic();
   Time next = nodes_.next_check();
   if (retry_at_ != kNever) next = std::min(next, retry_at_);
   if (storage_full_) next = std::min(next, clock_.monotonic() + kFullRetry);

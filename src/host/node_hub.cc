@@ -259,6 +259,9 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
 }
 
 void NodeHub::on_heartbeat(Session& session, const v1::Heartbeat& message) {
+  v1::SchedulerMessage seen;
+  seen.mutable_heartbeat_seen()->set_sequence(message.sequence());
+  session.peer->send(seen);
   NodeTelemetry telemetry{.devices = {},
                           .cpu_utilization = message.cpu_utilization(),
                           .memory_utilization = message.memory_utilization(),

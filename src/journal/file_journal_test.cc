@@ -22,14 +22,15 @@ namespace {
 thread_local uint64_t allocations = 0;
 }  // namespace
 
-// Counts this thread's allocations, for the promise that a commit makes none.
-void* operator new(std::size_t size) {
+// Counts this thread's allocations, for the promise that a commit makes none. Not inlined: the compiler would
+// see `free` meet a `new` that it does not know for this one.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   allocations += 1;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gpusched {
 namespace {

@@ -164,21 +164,23 @@ TEST_F(ShimSpawnerTest, WorkingDirectoryIsEntered) {
   EXPECT_EQ(output("stdout"), "/usr\n");
 }
 
-TEST_F(ShimSpawnerTest, MissingCommandFailsToStartWithASentence) {
+TEST_F(ShimSpawnerTest, MissingCommandEndsAsInAShellAndSaysWhy) {
   SpawnRequest request = shell("");
   request.arguments = {"no-such-command"};
   spawner_->start(request);
   pump_until_ended();
-  EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
-  EXPECT_EQ(outcome().detail(), "cannot start 'no-such-command': No such file or directory (ENOENT)");
+  EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
+  EXPECT_EQ(outcome().exit_code(), 127);
+  EXPECT_EQ(output("stderr"), "cannot start 'no-such-command': No such file or directory (ENOENT)\n");
   EXPECT_FALSE(listener_.started.contains(kKey));
 }
 
-TEST_F(ShimSpawnerTest, FileThatMayNotRunFailsToStartWithASentence) {
+TEST_F(ShimSpawnerTest, FileThatMayNotRunEndsAsInAShellAndSaysWhy) {
   SpawnRequest request = shell("");
   request.arguments = {"/etc/passwd"};
   spawner_->start(request);
   pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 126);
   EXPECT_EQ(outcome().detail(), "cannot start '/etc/passwd': Permission denied (EACCES)");
 }
 

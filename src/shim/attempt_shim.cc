@@ -232,7 +232,23 @@ class AttemptShim {
                           ? "cannot start '" + std::string(request_.arguments.front())
                           : "cannot enter the working directory '" + std::string(request_.working_directory);
     outcome_.detail += "': " + error_words(plan.error);
+    if (plan.in_directory) end_as_a_shell_would(plan.error);
     return false;
+  }
+
+  /// A command that is not there or may not run is the job's own mistake: trying again changes nothing. It
+  /// ends with a shell's exit code for that, and its error output says why.
+  void end_as_a_shell_would(int error) {
+    const bool absent = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
+    const bool unfit = error == EACCES || error == EPERM || error == ENOEXEC || error == EISDIR;
+    if (!absent && !unfit) return;
+    outcome_.cause = Cause::kExited;
+    outcome_.exit_code = absent ? 127 : 126;
+    const int file = openat(folder_, kStderrFile, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file < 0) return;  // The outcome has it too.
+    const std::string line = outcome_.detail + "\n";
+    static_cast<void>(!write(file, line.data(), line.size()));
+    close(file);
   }
 
   void supervise() {

@@ -41,19 +41,12 @@ def test_a_signal_is_told_from_an_exit_code(cluster, api):
     assert (job["state"], job["reason"], job["signal"]) == ("failed", "signal", 11)
 
 
-def test_what_cannot_be_started_says_why(cluster, api):
+def test_what_cannot_be_started_ends_as_in_a_shell_and_says_why(cluster, api):
     job_id = api.submit(["/does/not/exist"])
-
-    def look():
-        job = api.job(job_id)
-        return job if job["cause"] == "start_failed" else None
-
-    job = wait_until("the failed start shows", look)
-    assert "could not be started" in job["message"]
-    assert job["started_at"] is None or job["state"] != "running"
-    # Which file and why stands in both logs.
-    for daemon in cluster.daemons:
-        assert "cannot start '/does/not/exist': No such file or directory" in daemon.log_text()
+    job = api.wait_for(job_id)
+    assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 127, 1)
+    done = cluster.cli("logs", "--stderr", job_id)
+    assert "cannot start '/does/not/exist': No such file or directory" in done.stdout + done.stderr
 
 
 def test_a_script_gets_its_arguments_environment_and_folder(api):
