@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from harness import IS_ROOT, is_alive, wait_until
+from harness import IS_ROOT, bin_dir, is_alive, wait_until
 
 
 @pytest.fixture(name="cluster")
@@ -172,12 +172,14 @@ def test_a_killed_job_gives_its_gpu_back_only_when_its_daemons_are_dead(cluster)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root: runs processes of another user")
-def test_an_unprivileged_user_runs_everything(new_world):
+def test_an_unprivileged_user_runs_everything(new_world, monkeypatch):
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
     world = new_world()
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     world.folder.chmod(0o777)
+    # The checkout may stand where that user cannot look, as under root's home.
+    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(shutil.copytree(bin_dir(), world.folder / "bin")))
     world.scheduler.prefix = user
     world.scheduler.start()
     agent = world.add_agent("n1", prefix=user)
