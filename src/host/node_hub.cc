@@ -297,7 +297,7 @@ std::optional<uint32_t> NodeHub::agent_index(const Session& session, uint32_t sl
   return static_cast<uint32_t>(it - session.slots.begin());
 }
 
-std::optional<Command> NodeHub::command_of_report(const Session& session, const v1::Report& report) {
+std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Report& report) {
   switch (report.what_case()) {
     case v1::Report::kStarted:
       return AttemptStarted{.job = JobId{report.started().key().job()},
@@ -320,6 +320,10 @@ std::optional<Command> NodeHub::command_of_report(const Session& session, const 
     case v1::Report::kCondition: {
       const std::optional<uint32_t> slot = slot_of(session, report.condition().index());
       if (!slot) return std::nullopt;
+      // A condition is the device's last word: one that was overtaken by a newer says nothing any more.
+      uint64_t& newest = session.conditions[report.condition().index()];
+      if (report.id() < newest) return std::nullopt;
+      newest = report.id();
       return SetDeviceCondition{.node = session.node,
                                 .device = *slot,
                                 .condition = from_wire(report.condition().condition()),

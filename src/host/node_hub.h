@@ -86,6 +86,7 @@ class NodeHub {
     bool registering = false;
     std::vector<uint32_t> slots;  ///< The state's slot of each of the agent's devices.
     std::vector<uint64_t> acks;
+    std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
   };
 
   Session* find(SessionId id);
@@ -96,7 +97,7 @@ class NodeHub {
   void reconcile(Session& session, const v1::Register& message);
   void on_heartbeat(Session& session, const v1::Heartbeat& message);
   void on_report(SessionId id, const v1::Report& report);
-  std::optional<Command> command_of_report(const Session& session, const v1::Report& report);
+  std::optional<Command> command_of_report(Session& session, const v1::Report& report);
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
   void on_log_chunk(const v1::LogChunk& chunk);
   void acknowledge(SessionId id, uint64_t report);
