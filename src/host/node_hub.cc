@@ -329,6 +329,7 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
                                 .condition = from_wire(report.condition().condition()),
                                 .detail = report.condition().detail().substr(0, limits::kLabelBytesMax)};
     }
+    case v1::Report::kValidated:
     case v1::Report::kDraining:
     case v1::Report::WHAT_NOT_SET:
       return std::nullopt;

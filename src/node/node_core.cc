@@ -154,6 +154,12 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
     case v1::SchedulerMessage::kRefused:
       registered_ = false;
       return;
+    case v1::SchedulerMessage::kChange:
+    case v1::SchedulerMessage::kReadFile:
+    case v1::SchedulerMessage::kOpenSession:
+    case v1::SchedulerMessage::kSessionInput:
+    case v1::SchedulerMessage::kReboot:
+    case v1::SchedulerMessage::kValidate:
     case v1::SchedulerMessage::kChallenge:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
@@ -241,6 +247,7 @@ void NodeCore::on_report_acked(const v1::Report& report) {
       return;
     }
     case v1::Report::kCondition:
+    case v1::Report::kValidated:
     case v1::Report::WHAT_NOT_SET:
       return;
   }
