@@ -220,7 +220,6 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   by_node_[node] = id;
   heard_at_[node] = hooks_.monotonic();
   telemetry_->set_connected(node, true);
-  if (next_check_ == kNever) next_check_ = hooks_.monotonic() + kCheckInterval;
   v1::SchedulerMessage reply;
   reply.mutable_registered()->set_node(node.value);
   reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(heartbeat_.ms(), 1));
@@ -401,6 +400,13 @@ void NodeHub::flush() {
 
 void NodeHub::on_event(const Event& event) {
   const State& state = hooks_.state();
+  if (const auto* ready = std::get_if<NodeRegistered>(&event)) {
+    // From here on it has a lease to lose, also when its stream broke before it was answered.
+    const Time now = hooks_.monotonic();
+    heard_at_[ready->node] = now;
+    next_check_ = std::min(next_check_, now + kCheckInterval);
+    return;
+  }
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     const Attempt* attempt = state.find_attempt(placed->job, placed->attempt);
     // Cancelled or lost within the same group: there is nothing left to start.

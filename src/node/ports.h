@@ -54,7 +54,7 @@ struct SpawnRequest {
 };
 
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
-/// each attempt that was started or adopted.
+/// each attempt that was started or adopted. Answers about one attempt come in the order of what happened.
 class Spawner {
  public:
   virtual ~Spawner() = default;

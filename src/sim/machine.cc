@@ -50,8 +50,10 @@ void Machine::later(Duration delay, std::function<void()> action) {
   });
 }
 
-void Machine::tell(Input input) {
-  later(context_.some_delay(), [this, agent = agent_, input = std::move(input)] {
+void Machine::tell(const AttemptKey& key, Input input) {
+  Time& last = told_at_[key];
+  last = std::max(last, context_.schedule.now() + context_.some_delay());
+  later(last - context_.schedule.now(), [this, agent = agent_, input = std::move(input)] {
     if (agent == agent_) to_agent_(input);
   });
 }
@@ -97,7 +99,7 @@ void Machine::launch(const SpawnRequest& request) {
   context_.trace.note("process-starts", {key.job.value, key.attempt, uuids.size()},
                       uuids.empty() ? "" : uuids.front());
   context_.auditor.on_process_started(key, uuids);
-  tell([key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
+  tell(key, [key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
     core.on_shim_started(key, pid, at);
   });
   later(milliseconds(process.behaviour.runtime_ms), [this, key] {
@@ -185,7 +187,7 @@ void Machine::finish(const AttemptKey& key, v1::Outcome outcome) {
     leave_busy(process);
   }
   process.outcome = outcome;
-  tell([key, outcome = std::move(outcome)](NodeCore& core) { core.on_shim_ended(key, outcome); });
+  tell(key, [key, outcome = std::move(outcome)](NodeCore& core) { core.on_shim_ended(key, outcome); });
 }
 
 void Machine::leave_busy(const Process& process) {
@@ -212,20 +214,21 @@ void Machine::adopt(const std::vector<AttemptKey>& keys) {
   for (const AttemptKey& key : keys) {
     const auto found = processes_.find(key);
     if (found == processes_.end()) {
-      tell([key](NodeCore& core) { core.on_shim_lost(key, "no trace of it"); });
+      tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "no trace of it"); });
     } else if (found->second.alive) {
-      tell([key, pid = found->second.pid, at = found->second.started_unix_ns](NodeCore& core) {
+      tell(key, [key, pid = found->second.pid, at = found->second.started_unix_ns](NodeCore& core) {
         core.on_shim_started(key, pid, at);
       });
     } else if (found->second.outcome) {
-      tell([key, outcome = *found->second.outcome](NodeCore& core) { core.on_shim_ended(key, outcome); });
+      tell(key,
+           [key, outcome = *found->second.outcome](NodeCore& core) { core.on_shim_ended(key, outcome); });
     } else {
-      tell([key](NodeCore& core) { core.on_shim_lost(key, "its shim is gone"); });
+      tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "its shim is gone"); });
     }
   }
   for (const auto& [key, process] : processes_) {
     if (!process.alive || std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-    tell([key = key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
+    tell(key, [key = key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
       core.on_shim_found(key, pid, at);
     });
   }
@@ -257,8 +260,10 @@ std::optional<DeviceReading> Machine::read(uint32_t index) {
   std::optional<DeviceReading> early;
   if (context_.prng.chance(500)) early = reading_of(index);
   context_.trace.note("slow-reading", {index, static_cast<uint64_t>(delay.ms())});
+  open_readings_ += 1;
   later(delay, [this, index, agent = agent_, early = std::move(early)] {
     if (agent != agent_) return;
+    open_readings_ -= 1;
     to_agent_([index, reading = early ? *early : reading_of(index)](NodeCore& core) {
       core.on_reading(index, reading);
     });
@@ -275,6 +280,7 @@ void Machine::set_condition(uint32_t index, v1::DeviceCondition condition, const
 
 void Machine::agent_dies() {
   ++agent_;
+  open_readings_ = 0;
   for (const auto& [key, request] : std::exchange(unlaunched_, {})) {
     if (context_.prng.chance(500)) launch(request);
   }
@@ -283,6 +289,7 @@ void Machine::agent_dies() {
 
 void Machine::power_fails() {
   ++agent_;
+  open_readings_ = 0;
   unlaunched_.clear();
   stop_at_launch_.clear();
   for (auto& [key, process] : processes_) {
@@ -309,7 +316,7 @@ void Machine::kill_a_shim() {
   process.alive = false;
   context_.auditor.on_process_ended(key, {.cause = EndCause::kShimLost});
   leave_busy(process);
-  tell([key](NodeCore& core) { core.on_shim_lost(key, "its shim was killed"); });
+  tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "its shim was killed"); });
 }
 
 void Machine::heal() {

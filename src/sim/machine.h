@@ -61,6 +61,8 @@ class Machine final : public Spawner, public DeviceReader {
   std::size_t gpu_count() const { return gpus_.size(); }
   const Gpu& gpu(uint32_t index) const { return gpus_[index]; }
   bool is_empty() const;
+  /// No reading is under way.
+  bool is_read() const { return open_readings_ == 0; }
   /// A device without process, left-over or fault.
   bool is_clean(const std::string& uuid) const;
 
@@ -85,8 +87,8 @@ class Machine final : public Spawner, public DeviceReader {
   void clear_busy(Gpu& gpu);
   DeviceReading reading_of(uint32_t index) const;
   Process* running(const AttemptKey& key);
-  /// A shim's word to the agent.
-  void tell(Input input);
+  /// A word about an attempt to the agent; those about one attempt arrive in order.
+  void tell(const AttemptKey& key, Input input);
   /// Runs `action` after `delay` unless power failed meanwhile.
   void later(Duration delay, std::function<void()> action);
 
@@ -96,6 +98,8 @@ class Machine final : public Spawner, public DeviceReader {
   std::map<AttemptKey, Process> processes_;
   std::map<AttemptKey, SpawnRequest> unlaunched_;
   std::map<AttemptKey, Duration> stop_at_launch_;
+  std::map<AttemptKey, Time> told_at_;
+  int open_readings_ = 0;
   Time contact_at_;
   uint64_t boot_ = 0;
   uint64_t agent_ = 0;  ///< Counts agents: none hears what was said to the one before.

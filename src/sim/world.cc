@@ -279,12 +279,13 @@ bool World::converged() {
     if (node.state != NodeState::kReady) return false;
     for (const Device& device : node.devices) {
       if (device.state == DeviceState::kHeld || device.state == DeviceState::kDraining) return false;
+      if (device.condition != DeviceCondition::kOk) return false;
     }
   }
   return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
     return node->core() != nullptr && node->core()->registered() &&
            node->core()->unacknowledged_count() == 0 && node->core()->running_count() == 0 &&
-           node->machine().is_empty();
+           node->machine().is_empty() && node->machine().is_read();
   });
 }
 
@@ -365,6 +366,8 @@ std::string World::why_not() {
     if (node.state != NodeState::kReady)
       add("node " + node.name + " is " + std::string(to_string(node.state)));
     for (const Device& device : node.devices) {
+      if (device.condition != DeviceCondition::kOk)
+        add("device " + device.uuid + " is " + std::string(to_string(device.condition)));
       if (device.state != DeviceState::kHeld && device.state != DeviceState::kDraining) continue;
       add("device " + device.uuid + " is " + std::string(to_string(device.state)) + " in generation " +
           std::to_string(device.generation) + ", last for job " + std::to_string(device.held_by.job.value));
@@ -382,6 +385,7 @@ std::string World::why_not() {
     }
     if (node->core()->running_count() > 0) add(node->name() + " believes that it runs something");
     if (!node->machine().is_empty()) add(node->name() + " runs something");
+    if (!node->machine().is_read()) add(node->name() + "'s driver has not answered");
   }
   return text;
 }

@@ -1,0 +1,84 @@
+#include "host/node_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <utility>
+
+namespace gpusched {
+namespace {
+
+class Peer final : public NodeSession {
+ public:
+  void send(const v1::SchedulerMessage& message) override { sent.push_back(message); }
+  void close() override { closed = true; }
+  std::vector<v1::SchedulerMessage> sent;
+  bool closed = false;
+};
+
+/// A hub with a state; what it proposes waits until `decide`.
+class Hub {
+ public:
+  Hub()
+      : hub({.propose = [this](Command command,
+                               Decision decision) { proposals.emplace_back(std::move(command), decision); },
+             .state = [this]() -> const State& { return state; },
+             .now = [this] { return now; },
+             .monotonic = [this] { return now; }},
+            seconds(15), seconds(5), seconds(10)) {
+    hub.begin();
+  }
+
+  /// Applies everything that was proposed, as one group.
+  void decide() {
+    std::deque<std::pair<Command, Decision>> group = std::exchange(proposals, {});
+    for (auto& [command, decision] : group) {
+      Events events;
+      const Applied applied =
+          apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = now}, events);
+      for (const Event& event : events) hub.on_event(event);
+      if (decision) decision(Decided{.applied = applied, .sequence = state.last.sequence});
+    }
+    hub.flush();
+  }
+  void pass(Duration span) {
+    for (const Time end = now + span; now < end;) {
+      now = now + milliseconds(500);
+      if (now >= hub.next_check()) hub.check_leases();
+      decide();
+    }
+  }
+  static v1::AgentMessage registration() {
+    v1::AgentMessage message;
+    v1::Register& out = *message.mutable_register_();
+    out.set_node_name("n1");
+    out.set_instance("folder-1");
+    out.set_boot_id("boot-1");
+    out.set_cpu_milli(8'000);
+    return message;
+  }
+  const Node& node() const { return state.nodes.front(); }
+
+  Time now{1'000'000'000'000};
+  State state;
+  std::deque<std::pair<Command, Decision>> proposals;
+  NodeHub hub;
+};
+
+TEST(NodeHub, ANodeWhoseStreamBreaksBeforeItsRegistrationIsDecidedLosesItsLease) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.hub.closed(id);
+  hub.decide();
+  ASSERT_EQ(hub.state.nodes.size(), 1u);
+  EXPECT_EQ(hub.node().state, NodeState::kReady);
+  hub.pass(seconds(14));
+  EXPECT_EQ(hub.node().state, NodeState::kReady);
+  hub.pass(seconds(3));
+  EXPECT_EQ(hub.node().state, NodeState::kUnreachable);
+}
+
+}  // namespace
+}  // namespace gpusched
