@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "api/doors/check_box.cc"
 #include "api/doors/jobs_json.cc"
 #include "api/doors/json_fields.cc"
 #include "api/doors/pack_spec.cc"

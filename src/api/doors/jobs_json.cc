@@ -172,6 +172,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                      "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
   }
   const bool has_image = fields.image && !fields.image->empty();
+  make_canonical(fields.box.limits);
+  if (auto refused = check_box(fields.box, has_image)) return std::move(*refused);
   if (has_image && !containers_possible) {
     return ApiError{ErrorKind::kImageUnsupported,
                     "no node can run container images; leave image out, or add a node that runs containers",
@@ -188,7 +190,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                   .working_directory = std::move(fields.working_directory).value_or(""),
                   .gang_scheduling = fields.gang_scheduling.value_or(false),
                   .checkpoint_enabled = fields.checkpoint_enabled.value_or(false),
-                  .submitter = std::move(fields.submitter)};
+                  .submitter = std::move(fields.submitter),
+                  .box = std::move(fields.box)};
   JobRequest job{.spec = pack_spec(spec),
                  .name = std::move(spec.name),
                  .gpu_count = static_cast<int32_t>(fields.gpu_count.value_or(0)),
@@ -209,8 +212,68 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   return job;
 }
 
+namespace {
+
+/// The box's fields as the jobs door spells them, before they are read.
+struct BoxWords {
+  std::optional<std::string> user, stdout_path, stderr_path, stdin_path, workdir_mount, pull, credential,
+      digest;
+  std::optional<int64_t> umask;
+  std::optional<IntegerMap> limits;
+  std::optional<StringList> mounts, arguments;
+};
+
+/// "/source:/target" or "/source:/target:ro".
+std::optional<MountFields> parse_mount(std::string_view text) {
+  MountFields mount;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  mount.source = text.substr(0, colon);
+  text.remove_prefix(colon + 1);
+  if (text.ends_with(":ro")) {
+    mount.read_only = true;
+    text.remove_suffix(3);
+  } else if (text.ends_with(":rw")) {
+    text.remove_suffix(3);
+  }
+  mount.target = text;
+  return mount;
+}
+
+std::optional<ApiError> read_box(BoxWords&& words, BoxFields& box) {
+  box.user = std::move(words.user).value_or("");
+  box.stdout_path = std::move(words.stdout_path).value_or("");
+  box.stderr_path = std::move(words.stderr_path).value_or("");
+  box.stdin_path = std::move(words.stdin_path).value_or("");
+  box.umask = words.umask;
+  box.limits = std::move(words.limits).value_or(IntegerMap{});
+  box.container_workdir_mount = std::move(words.workdir_mount).value_or("");
+  box.registry_credential = std::move(words.credential).value_or("");
+  box.image_digest = std::move(words.digest).value_or("");
+  box.container_arguments = std::move(words.arguments).value_or(StringList{});
+  for (const std::string& text : words.mounts ? *words.mounts : StringList{}) {
+    auto mount = parse_mount(text);
+    if (!mount) return invalid("mounts", "mounts must be texts such as \"/data:/data:ro\"");
+    box.mounts.push_back(std::move(*mount));
+  }
+  const std::string pull = std::move(words.pull).value_or("");
+  if (pull == "if_missing") {
+    box.pull = Pull::kIfMissing;
+  } else if (pull == "always") {
+    box.pull = Pull::kAlways;
+  } else if (pull == "never") {
+    box.pull = Pull::kNever;
+  } else if (!pull.empty()) {
+    return invalid("pull", "pull must be if_missing, always or never");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
   JobFields job;
+  BoxWords box;
   std::optional<std::string> tenant;
   const std::array fields = {
       JsonField{"tenant_id", &tenant},
@@ -235,8 +298,21 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"max_runtime_seconds", &job.max_runtime_seconds},
       JsonField{"working_directory", &job.working_directory},
       JsonField{"require_feasible", &job.require_feasible},
+      JsonField{"user", &box.user},
+      JsonField{"stdout_path", &box.stdout_path},
+      JsonField{"stderr_path", &box.stderr_path},
+      JsonField{"stdin_path", &box.stdin_path},
+      JsonField{"umask", &box.umask, ", such as 18 for 0022"},
+      JsonField{"limits", &box.limits, R"(, such as {"nofile":65536})"},
+      JsonField{"mounts", &box.mounts, R"(, such as ["/data:/data:ro"])"},
+      JsonField{"container_workdir_mount", &box.workdir_mount},
+      JsonField{"pull", &box.pull},
+      JsonField{"registry_credential", &box.credential},
+      JsonField{"container_arguments", &box.arguments},
+      JsonField{"image_digest", &box.digest},
   };
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
+  if (auto problem = read_box(std::move(box), job.box)) return std::move(*problem);
   if (tenant) {
     if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
   }

@@ -21,6 +21,7 @@ struct JobFields {
   std::optional<double> cpu_cores, max_runtime_minutes, max_runtime_seconds;
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible;
   std::string submitter;
+  BoxFields box;
 };
 
 /// Checks every limit of base/limits.h and packs the specification.
@@ -42,6 +43,9 @@ struct ConditionRequest {
 };
 /// The body of POST /nodes/{name}/gpus/{index}/condition.
 Answer<ConditionRequest> parse_condition(std::string_view body);
+
+/// The rules for the box of a job from any door; nothing when they hold. `has_image`: it runs in a container.
+std::optional<ApiError> check_box(const BoxFields& box, bool has_image);
 
 /// A key that makes a request safe to repeat: at most 128 printable characters.
 std::optional<ApiError> check_request_key(std::string_view key, std::string_view field);

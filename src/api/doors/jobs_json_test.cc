@@ -27,6 +27,57 @@ void expect_field(std::string_view body, std::string_view field,
   EXPECT_EQ(row_of(error.kind).code, row_of(kind).code) << body << ": " << error.message;
 }
 
+TEST(SubmitBody, EveryFieldOfTheBoxArrives) {
+  const std::string digest = "sha256:" + std::string(64, 'a');
+  const auto parsed = parse_submit(R"({"image":"example/train:3","user":"ada","stdout_path":"/home/ada/out",
+          "stderr_path":"/home/ada/err","stdin_path":"/home/ada/in","umask":0,"limits":{"nofile":1024,"core":-1},
+          "mounts":["/data:/data:ro","/a:/b"],"container_workdir_mount":"/work","pull":"never",
+          "registry_credential":"main","container_arguments":["--shm-size","1g"],"image_digest":")" +
+                                       digest + "\"}",
+                                   true);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const v1::JobSpec spec = spec_of(*parsed);
+  EXPECT_EQ(spec.user(), "ada");
+  EXPECT_EQ(spec.stdout_path(), "/home/ada/out");
+  EXPECT_EQ(spec.stderr_path(), "/home/ada/err");
+  EXPECT_EQ(spec.stdin_path(), "/home/ada/in");
+  EXPECT_TRUE(spec.has_umask());
+  EXPECT_EQ(spec.umask(), 0u);
+  ASSERT_EQ(spec.limits().size(), 2u);
+  EXPECT_EQ(spec.limits().at("core"), -1);
+  EXPECT_EQ(spec.limits().at("nofile"), 1024);
+  ASSERT_EQ(spec.mounts_size(), 2);
+  EXPECT_EQ(spec.mounts(0).target(), "/data");
+  EXPECT_TRUE(spec.mounts(0).read_only());
+  EXPECT_EQ(spec.mounts(1).source(), "/a");
+  EXPECT_FALSE(spec.mounts(1).read_only());
+  EXPECT_EQ(spec.container_workdir_mount(), "/work");
+  EXPECT_EQ(spec.pull(), v1::PULL_POLICY_NEVER);
+  EXPECT_EQ(spec.registry_credential(), "main");
+  EXPECT_EQ(spec.container_arguments_size(), 2);
+  EXPECT_EQ(spec.image_digest(), digest);
+}
+
+TEST(SubmitBody, AWrongBoxNamesItsField) {
+  expect_field(R"({"script":"true","user":"-x"})", "user");
+  expect_field(R"({"script":"true","user":"a b"})", "user");
+  expect_field(R"({"script":"true","stdout_path":"out"})", "stdout_path");
+  expect_field(R"({"script":"true","stdin_path":"/a\nb"})", "stdin_path");
+  expect_field(R"({"script":"true","umask":512})", "umask");
+  expect_field(R"({"script":"true","umask":-1})", "umask");
+  expect_field(R"({"script":"true","limits":{"nofil":1}})", "limits");
+  expect_field(R"({"script":"true","limits":{"nofile":-2}})", "limits");
+  expect_field(R"({"script":"true","limits":{"nofile":"1"}})", "limits");
+  expect_field(R"({"script":"true","limits":["nofile"]})", "limits");
+  expect_field(R"({"script":"true","mounts":["/a"]})", "mounts");
+  expect_field(R"({"script":"true","mounts":["a:/b"]})", "mounts[0].source");
+  expect_field(R"({"script":"true","mounts":["/a:/b:c"]})", "mounts[0]");
+  expect_field(R"({"script":"true","pull":"sometimes"})", "pull");
+  expect_field(R"({"script":"true","image_digest":"sha256:12"})", "image_digest");
+  expect_field(R"({"script":"true","mounts":["/a:/b"]})", "mounts", ErrorKind::kUnprocessable);
+  expect_field(R"({"script":"true","pull":"always"})", "pull", ErrorKind::kUnprocessable);
+}
+
 TEST(SubmitBody, EveryFieldArrives) {
   const auto parsed = parse_submit(
       R"({"tenant_id":"tenant-7","name":"train","priority":-3,"gpu_count":2,"gpu_memory_mb":80000,"cpu_cores":4,

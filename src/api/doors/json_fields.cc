@@ -27,6 +27,11 @@ class Handler {
     depth_ += 1;
     if (depth_ == 1) return true;
     if (depth_ > 2 || field_ == nullptr) return depth_ > 2 && field_ != nullptr ? wrong_element(error) : true;
+    if (auto* const* numbers = std::get_if<std::optional<IntegerMap>*>(&field_->place)) {
+      (*numbers)->emplace();
+      numbers_ = &***numbers;
+      return true;
+    }
     auto* const* place = std::get_if<std::optional<StringMap>*>(&field_->place);
     if (place == nullptr) return wrong_type(error);
     (*place)->emplace();
@@ -65,6 +70,9 @@ class Handler {
     } else if (map_ != nullptr) {
       if (key.find('\0') != std::string_view::npos) return has_nul(error);
       map_->emplace_back(key, std::string());
+    } else if (numbers_ != nullptr) {
+      if (key.find('\0') != std::string_view::npos) return has_nul(error);
+      numbers_->emplace_back(key, 0);
     }
     text_.clear();
     return true;
@@ -87,6 +95,7 @@ class Handler {
       map_->back().second = std::move(text);
       return true;
     }
+    if (numbers_ != nullptr) return wrong_element(error);
     if (auto* const* place = std::get_if<std::optional<std::string>*>(&field_->place)) {
       **place = std::move(text);
       return true;
@@ -99,6 +108,10 @@ class Handler {
   }
   bool on_number_part(json::string_view, json::error_code&) { return true; }
   bool on_int64(int64_t number, json::string_view, json::error_code& error) {
+    if (numbers_ != nullptr && depth_ == 2) {
+      numbers_->back().second = number;
+      return true;
+    }
     if (!scalar_wanted(error)) return field_ == nullptr && depth_ > 0;
     if (auto* const* place = std::get_if<std::optional<int64_t>*>(&field_->place)) {
       **place = number;
@@ -155,6 +168,7 @@ class Handler {
     if (depth_ == 1) {
       list_ = nullptr;
       map_ = nullptr;
+      numbers_ = nullptr;
     }
     return true;
   }
@@ -162,7 +176,7 @@ class Handler {
   bool scalar_wanted(json::error_code& error) {
     if (depth_ == 0) return not_an_object(error);
     if (field_ == nullptr) return false;
-    if (list_ != nullptr || map_ != nullptr) return wrong_element(error);
+    if (list_ != nullptr || map_ != nullptr || numbers_ != nullptr) return wrong_element(error);
     return true;
   }
   bool stop(ErrorKind kind, std::string message, json::error_code& error) {
@@ -189,6 +203,9 @@ class Handler {
       std::string_view operator()(std::optional<StringMap>*) const {
         return "an object whose values are strings";
       }
+      std::string_view operator()(std::optional<IntegerMap>*) const {
+        return "an object whose values are whole numbers";
+      }
       std::string_view operator()(std::optional<NumberOrWord>*) const { return "a number or a word"; }
     };
     std::string message(field_->name);
@@ -199,13 +216,16 @@ class Handler {
     std::string message(field_->name);
     if (list_ != nullptr) message.append("[").append(std::to_string(list_->size())).append("]");
     if (map_ != nullptr && !map_->empty()) message.append(".").append(map_->back().first);
-    return stop(ErrorKind::kInvalidArgument, message + " must be a string", error);
+    if (numbers_ != nullptr && !numbers_->empty()) message.append(".").append(numbers_->back().first);
+    return stop(ErrorKind::kInvalidArgument,
+                message + (numbers_ != nullptr ? " must be a whole number" : " must be a string"), error);
   }
 
   std::span<const JsonField> fields_;
   const JsonField* field_ = nullptr;  // Of the last key of the outer object; null when it is unknown.
   StringList* list_ = nullptr;        // Where the elements of the open array go.
   StringMap* map_ = nullptr;          // Where the members of the open object go.
+  IntegerMap* numbers_ = nullptr;     // The same for numbers.
   std::string text_;                  // Parts of a key or a string.
   int depth_ = 0;
 };
@@ -217,8 +237,13 @@ std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const
   options.max_depth = kJsonDepthMax;
   json::basic_parser<Handler> parser(options, fields);
   json::error_code error;
-  std::size_t used = parser.write_some(false, bytes.data(), bytes.size(), error);
+  const std::size_t used = parser.write_some(false, bytes.data(), bytes.size(), error);
   if (parser.handler().problem) return std::move(parser.handler().problem);
+  return json_problem(bytes, used, error);
+}
+
+std::optional<ApiError> json_problem(std::string_view bytes, std::size_t used,
+                                     boost::system::error_code error) {
   while (!error && used < bytes.size() &&
          std::string_view(" \t\r\n").find(bytes[used]) != std::string_view::npos)
     ++used;

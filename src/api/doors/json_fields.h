@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/system/error_code.hpp>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,6 +17,8 @@ namespace gpusched::api {
 using StringList = std::vector<std::string>;
 /// In the order of the input; a key may be there twice, then the last one holds.
 using StringMap = std::vector<std::pair<std::string, std::string>>;
+/// The same with whole numbers.
+using IntegerMap = std::vector<std::pair<std::string, int64_t>>;
 /// For fields that take a number or a word.
 using NumberOrWord = std::variant<int64_t, std::string>;
 
@@ -23,7 +26,7 @@ using NumberOrWord = std::variant<int64_t, std::string>;
 struct JsonField {
   using Place = std::variant<std::optional<std::string>*, std::optional<int64_t>*, std::optional<double>*,
                              std::optional<bool>*, std::optional<StringList>*, std::optional<StringMap>*,
-                             std::optional<NumberOrWord>*>;
+                             std::optional<IntegerMap>*, std::optional<NumberOrWord>*>;
   std::string_view name;
   Place place;
   std::string_view hint = {};  ///< Follows the sentence about a wrong type.
@@ -36,5 +39,10 @@ inline constexpr std::size_t kJsonDepthMax = 32;
 /// one holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or kInvalidArgument with
 /// the field (a wrong type, a NUL in a string).
 std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields);
+
+/// What is wrong with a body that a parser stopped reading at byte `used`, trailing blanks aside; nothing
+/// when all was well.
+std::optional<ApiError> json_problem(std::string_view bytes, std::size_t used,
+                                     boost::system::error_code error);
 
 }  // namespace gpusched::api

@@ -46,7 +46,30 @@ std::optional<ApiError> check_nul(const v1::JobSpec& spec) {
   if (has_nul(spec.script())) return refused("script");
   if (has_nul(spec.image())) return refused("image");
   if (has_nul(spec.working_directory())) return refused("working_directory");
-  return std::nullopt;
+  for (const std::string& word : spec.container_arguments()) {
+    if (has_nul(word)) return refused("container_arguments");
+  }
+  if (has_nul(spec.registry_credential())) return refused("registry_credential");
+  return std::nullopt;  // Paths, users and names of limits have rules that no NUL passes.
+}
+
+BoxFields box_of(const v1::JobSpec& spec) {
+  BoxFields box{.user = spec.user(),
+                .stdout_path = spec.stdout_path(),
+                .stderr_path = spec.stderr_path(),
+                .stdin_path = spec.stdin_path(),
+                .container_workdir_mount = spec.container_workdir_mount(),
+                .pull = static_cast<Pull>(spec.pull()),
+                .registry_credential = spec.registry_credential(),
+                .image_digest = spec.image_digest()};
+  if (spec.has_umask()) box.umask = spec.umask();
+  box.limits.assign(spec.limits().begin(), spec.limits().end());
+  for (const v1::Mount& mount : spec.mounts()) {
+    box.mounts.push_back(
+        {.source = mount.source(), .target = mount.target(), .read_only = mount.read_only()});
+  }
+  box.container_arguments.assign(spec.container_arguments().begin(), spec.container_arguments().end());
+  return box;
 }
 
 }  // namespace
@@ -72,7 +95,9 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .gang_scheduling = spec.gang_scheduling(),
                    .checkpoint_enabled = spec.checkpoint_enabled(),
                    .require_feasible = message.require_feasible(),
-                   .submitter = spec.submitter()};
+                   .submitter = spec.submitter(),
+                   .box = box_of(spec)};
+  if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
   if (spec.command_size() > 0) fields.command.emplace(spec.command().begin(), spec.command().end());
   if (spec.args_size() > 0) fields.args.emplace(spec.args().begin(), spec.args().end());
   if (!spec.environment().empty()) fields.environment = to_map(spec.environment());

@@ -1,10 +1,35 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "api/doors/json_fields.h"
 
 namespace gpusched::api {
+
+struct MountFields {
+  std::string source, target;
+  bool read_only = false;
+};
+
+/// As gpusched.v1.PullPolicy numbers it.
+enum class Pull : uint8_t { kDefault = 0, kIfMissing = 1, kAlways = 2, kNever = 3 };
+
+/// The part of a specification that says in which box a job runs, as gpusched.v1.JobSpec has it.
+struct BoxFields {
+  std::string user;
+  std::string stdout_path, stderr_path, stdin_path;
+  std::optional<int64_t> umask;
+  IntegerMap limits;
+  std::vector<MountFields> mounts;
+  std::string container_workdir_mount;
+  Pull pull = Pull::kDefault;
+  std::string registry_credential;
+  StringList container_arguments;
+  std::string image_digest;
+};
 
 /// What a job runs, as gpusched.v1.JobSpec has it.
 struct SpecFields {
@@ -16,10 +41,12 @@ struct SpecFields {
   bool gang_scheduling = false;
   bool checkpoint_enabled = false;
   std::string submitter;
+  BoxFields box;  ///< Its limits sorted by name, without a name twice.
 };
 
 /// Sorts by key and keeps of each the last.
 void make_canonical(StringMap& map);
+void make_canonical(IntegerMap& map);
 
 /// The serialized gpusched.v1.JobSpec. Equal fields give equal bytes, which protobuf's own writer does not
 /// promise for maps: a repeated request must look like the first one.
