@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
+#include "shim/box.h"
 
 /// What NodeCore sees of the world. Production and `sim/` implement these; NodeCore calls them on its own
 /// thread only, and none of them may call NodeCore back before it returned.
@@ -51,6 +52,7 @@ struct SpawnRequest {
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.
   std::vector<HeldDevice> devices = {};
+  shim::Box box = {};  ///< What its processes live in: user, cgroups, limits, folders of their own.
 };
 
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for

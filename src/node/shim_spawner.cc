@@ -183,7 +183,8 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .working_directory = request.working_directory,
                          .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
                          .arguments = request.arguments,
-                         .environment = request.environment}));
+                         .environment = request.environment,
+                         .box = request.box}));
 }
 
 void ShimSpawner::stop(const AttemptKey& key, Duration grace) {

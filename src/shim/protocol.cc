@@ -12,9 +12,9 @@
 namespace gpusched::shim {
 namespace {
 
-constexpr std::array<std::string_view, 9> kCauseWords = {"unspecified",  "exited",    "signaled",
-                                                         "start_failed", "timeout",   "stopped",
-                                                         "shim_lost",    "node_lost", "contact_lost"};
+constexpr std::array<std::string_view, 12> kCauseWords = {
+    "unspecified", "exited",    "signaled",     "start_failed",  "timeout",    "stopped",
+    "shim_lost",   "node_lost", "contact_lost", "out_of_memory", "node_fault", "over_limit"};
 
 template <typename Number>
 bool take_number(std::string_view& text, Number& value) {
@@ -169,6 +169,7 @@ std::string encode(const StartRequest& request) {
   put_c_string(out, request.spare_folder);
   put_c_strings(out, request.arguments);
   put_c_strings(out, request.environment);
+  put_box(out, request.box);
   return packet;
 }
 
@@ -192,6 +193,7 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.spare_folder = get_c_string(in);
   view.arguments = get_c_strings(in);
   view.environment = get_c_strings(in);
+  view.box = get_box(in);
   if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
   return view;
 }

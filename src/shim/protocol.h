@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "shim/box.h"
 
 /// What the agent and its shims say to each other: packets on local sockets, and the outcome file on disk.
 /// No third-party library, so that the shim stays small. All functions are thread-safe.
@@ -24,6 +25,9 @@ enum class Cause : uint8_t {
   kShimLost = 6,
   kNodeLost = 7,
   kContactLost = 8,
+  kOutOfMemory = 9,
+  kNodeFault = 10,
+  kOverLimit = 11,
 };
 std::string_view to_string(Cause cause);
 
@@ -77,6 +81,7 @@ struct StartRequest {
   std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
+  Box box = {};
 };
 std::string encode(const StartRequest& request);
 
@@ -97,6 +102,7 @@ struct StartView {
   const char* spare_folder = nullptr;
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
+  Box box;
 };
 std::optional<StartView> decode_start(std::string_view packet);
 /// Just the key of a kStart packet.

@@ -28,6 +28,34 @@ TEST(ShimProtocol, StartRequestIsReadInPlace) {
   EXPECT_STREQ(view->environment[1], "B=");
 }
 
+TEST(ShimProtocol, BoxIsReadAsWritten) {
+  Box box{.user = Credentials{.uid = 1000, .gid = 100, .groups = {100, 44}},
+          .cgroups = {{.path = "/sys/fs/cgroup/memory/jobs/1-1-0",
+                       .settings = {{.file = "memory.limit_in_bytes", .value = "1048576", .needed = false}}},
+                      {.path = "/sys/fs/cgroup/unified/jobs/1-1-0", .unified = true}},
+          .devices = {{.block = true, .major = 8, .minor = -1, .write = false}},
+          .fence_by_program = true,
+          .cpus = {0, 7},
+          .limits = {{.resource = 4, .soft = 0, .hard = ~uint64_t{0}}},
+          .umask = 027,
+          .oom_score = -5,
+          .no_new_privileges = true,
+          .own_folders = true,
+          .private_shm = true,
+          .private_tmp = true,
+          .shm_bytes_max = 1 << 20};
+  box.stdin_path = "in";
+  box.stdout_path = "out";
+  box.stderr_path = "err";
+  box.watched_memory_bytes = int64_t{1} << 40;
+  box.watched_processes = 12;
+  const std::string packet =
+      encode(StartRequest{.key = kKey, .grace = {}, .arguments = {"true"}, .box = box});
+  const auto view = decode_start(packet);
+  ASSERT_TRUE(view.has_value());
+  EXPECT_EQ(view->box, box);
+}
+
 TEST(ShimProtocol, EveryCutOfAStartRequestIsRefused) {
   const std::string packet =
       encode(StartRequest{.key = kKey, .grace = {}, .arguments = {"true"}, .environment = {"A=1"}});
