@@ -161,12 +161,6 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
     case v1::SchedulerMessage::kReboot:
     case v1::SchedulerMessage::kValidate:
     case v1::SchedulerMessage::kChallenge:
-    case v1::SchedulerMessage::kChange:
-    case v1::SchedulerMessage::kReadFile:
-    case v1::SchedulerMessage::kOpenSession:
-    case v1::SchedulerMessage::kSessionInput:
-    case v1::SchedulerMessage::kReboot:
-    case v1::SchedulerMessage::kValidate:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
   }
