@@ -1,6 +1,9 @@
+#include <memory>
+
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
@@ -32,8 +35,6 @@ int print_done(const Session& session, const Reply& reply, const std::string& se
   session.io().out(session.options().json ? json_line(reply) : sentence + "\n");
   return kExitOk;
 }
-
-}  // namespace
 
 int show_cluster(Session& session) {
   const Reply reply = session.get("/cluster/status");
@@ -114,14 +115,19 @@ int list_gpus(Session& session) {
   return kExitOk;
 }
 
-int confirm_node_dead(Session& session) {
-  const std::string& name = session.options().node.name;
+int confirm_node_dead(Session& session, const std::string& name) {
   const Reply reply = session.send("POST", "/nodes/" + url_encoded(name) + "/confirm-dead");
   return print_done(session, reply, "node " + name + " is taken for dead");
 }
 
-int set_gpu_condition(Session& session) {
-  const NodeOptions& node = session.options().node;
+struct ConditionOptions {
+  std::string name;
+  int64_t index = 0;
+  std::string condition;
+  std::string detail;
+};
+
+int set_gpu_condition(Session& session, const ConditionOptions& node) {
   JsonObjectWriter body;
   body.add("condition", node.condition);
   body.add("detail", node.detail);
@@ -129,6 +135,41 @@ int set_gpu_condition(Session& session) {
   const Reply reply =
       session.send("POST", "/nodes/" + url_encoded(node.name) + "/gpus/" + index + "/condition", body.text());
   return print_done(session, reply, "GPU " + index + " of node " + node.name + " is " + node.condition);
+}
+
+}  // namespace
+
+Action define_cluster(Grammar&) {
+  return [](Session& session) { return show_cluster(session); };
+}
+
+Action define_node_list(Grammar&) {
+  return [](Session& session) { return list_nodes(session); };
+}
+
+Action define_device_list(Grammar& grammar) {
+  grammar.details("State, the job that holds it, use, temperature and condition of each GPU.");
+  return [](Session& session) { return list_gpus(session); };
+}
+
+Action define_node_confirm_dead(Grammar& grammar) {
+  const auto name = std::make_shared<std::string>();
+  grammar.argument("NODE", name.get(), "Its name").completes(Complete::kNode);
+  grammar.details(
+      "An operator's word that nothing runs on a node that does not report. Its attempts end as lost and are "
+      "retried "
+      "elsewhere, so be certain: switch it off first.");
+  return [name](Session& session) { return confirm_node_dead(session, *name); };
+}
+
+Action define_node_condition(Grammar& grammar) {
+  const auto node = std::make_shared<ConditionOptions>();
+  grammar.argument("NODE", &node->name, "The node's name").completes(Complete::kNode);
+  grammar.argument("GPU", &node->index, "The GPU's index");
+  grammar.argument("CONDITION", &node->condition, "ok, which also ends a quarantine, or unhealthy")
+      .of({"ok", "unhealthy"});
+  grammar.option("--detail", "TEXT", &node->detail, "Why, for those who look later");
+  return [node](Session& session) { return set_gpu_condition(session, *node); };
 }
 
 }  // namespace gpusched::cli

@@ -2,27 +2,8 @@
 
 #include "cli/session.h"
 
-/// One function for each verb: it does what the options say, prints, and returns the exit code.
+/// What several commands share.
 namespace gpusched::cli {
-
-int submit_job(Session& session);
-int list_jobs(Session& session);
-int get_job(Session& session);
-int cancel_jobs(Session& session);
-int explain_job(Session& session);
-int show_logs(Session& session);
-
-int show_cluster(Session& session);
-int list_nodes(Session& session);
-int list_gpus(Session& session);
-int confirm_node_dead(Session& session);
-int set_gpu_condition(Session& session);
-
-int create_tenant(Session& session);
-int list_tenants(Session& session);
-int get_tenant(Session& session);
-int update_tenant(Session& session);
-int delete_tenant(Session& session);
 
 /// Writes a job's output to `write` until the job has ended, over all attempts from `attempt` on (0: from the
 /// latest on); over `attempt` alone when `one_attempt`. Waits for a job that has not started, and takes up

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <memory>
 
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
@@ -115,9 +117,15 @@ std::string record_text(const Json& job, Time now) {
   return record.render();
 }
 
-std::string list_path(const Options& options, int64_t limit, int64_t offset) {
+struct ListOptions {
+  std::string state;
+  int64_t limit = 50;
+  bool all = false;
+};
+
+std::string list_path(const Options& options, const ListOptions& list, int64_t limit, int64_t offset) {
   std::string path = "/jobs?limit=" + std::to_string(limit) + "&offset=" + std::to_string(offset);
-  if (!options.list.state.empty()) path += "&state=" + url_encoded(options.list.state);
+  if (!list.state.empty()) path += "&state=" + url_encoded(list.state);
   if (!options.tenant_id.empty()) path += "&tenant_id=" + url_encoded(options.tenant_id);
   return path;
 }
@@ -141,16 +149,14 @@ std::string jobs_text(const std::vector<Json>& jobs, const CliIo& io) {
   return table.render(io.width);
 }
 
-}  // namespace
-
-int list_jobs(Session& session) {
+int list_jobs(Session& session, const ListOptions& list) {
   const Options& options = session.options();
   std::vector<Json> jobs;
   int64_t total = 0;
-  const int64_t wanted = options.list.all ? INT64_MAX : options.list.limit;
+  const int64_t wanted = list.all ? INT64_MAX : list.limit;
   while (static_cast<int64_t>(jobs.size()) < wanted) {
     const auto have = static_cast<int64_t>(jobs.size());
-    const Reply page = session.get(list_path(options, std::min(kPageJobs, wanted - have), have));
+    const Reply page = session.get(list_path(options, list, std::min(kPageJobs, wanted - have), have));
     if (!page) return session.fail(*page.trouble);
     const std::vector<Json> items = page.json["jobs"].items();
     jobs.insert(jobs.end(), items.begin(), items.end());
@@ -176,17 +182,17 @@ int list_jobs(Session& session) {
   return kExitOk;
 }
 
-int get_job(Session& session) {
-  const Reply reply = session.get("/jobs/" + url_encoded(session.options().jobs.front()));
+int get_job(Session& session, const std::string& job) {
+  const Reply reply = session.get("/jobs/" + url_encoded(job));
   if (!reply) return session.fail(*reply.trouble);
   session.io().out(session.options().json ? json_line(reply)
                                           : record_text(reply.json, session.io().wall_now()));
   return kExitOk;
 }
 
-int cancel_jobs(Session& session) {
+int cancel_jobs(Session& session, const std::vector<std::string>& jobs) {
   int exit_code = kExitOk;
-  for (const std::string& job : session.options().jobs) {
+  for (const std::string& job : jobs) {
     const Reply reply = session.send("DELETE", "/jobs/" + url_encoded(job));
     if (!reply) {
       // The others are cancelled all the same, as far as somebody answers.
@@ -199,8 +205,7 @@ int cancel_jobs(Session& session) {
   return exit_code;
 }
 
-int explain_job(Session& session) {
-  const std::string& job = session.options().jobs.front();
+int explain_job(Session& session, const std::string& job) {
   const Reply reply = session.get("/jobs/" + url_encoded(job) + "/explain");
   if (!reply) return session.fail(*reply.trouble);
   if (session.options().json) {
@@ -216,6 +221,36 @@ int explain_job(Session& session) {
   record.add("In line", count_text(reply.json["queue_position"]));
   session.io().out(record.render());
   return kExitOk;
+}
+
+}  // namespace
+
+Action define_list(Grammar& grammar) {
+  const auto list = std::make_shared<ListOptions>();
+  grammar.option("--state", "STATE", &list->state, "Only jobs in this state")
+      .of({"pending", "scheduled", "running", "completed", "failed", "cancelled", "preempted"});
+  grammar.option("--limit", "N", &list->limit, "At most so many (50)").range(1, 1'000'000);
+  grammar.flag("--all", list->all, "All that there are");
+  return [list](Session& session) { return list_jobs(session, *list); };
+}
+
+Action define_get(Grammar& grammar) {
+  const auto job = std::make_shared<std::string>();
+  grammar.argument("JOB", job.get(), "Its id, such as job-12").completes(Complete::kJob);
+  return [job](Session& session) { return get_job(session, *job); };
+}
+
+Action define_cancel(Grammar& grammar) {
+  const auto jobs = std::make_shared<std::vector<std::string>>();
+  grammar.argument("JOB", jobs.get(), "Their ids").completes(Complete::kJob);
+  grammar.details("Refusals do not stop it; the exit code tells of the last.");
+  return [jobs](Session& session) { return cancel_jobs(session, *jobs); };
+}
+
+Action define_explain(Grammar& grammar) {
+  const auto job = std::make_shared<std::string>();
+  grammar.argument("JOB", job.get(), "Its id").completes(Complete::kJob);
+  return [job](Session& session) { return explain_job(session, *job); };
 }
 
 }  // namespace gpusched::cli

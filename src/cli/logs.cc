@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <memory>
 
 #include "cli/commands.h"
+#include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
@@ -107,8 +109,16 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
   }
 }
 
-int show_logs(Session& session) {
-  const LogsOptions& logs = session.options().logs;
+namespace {
+
+struct LogsOptions {
+  std::string job;
+  bool follow = false;
+  bool from_stderr = false;
+  int64_t attempt = 0;  ///< 0: the latest.
+};
+
+int show_logs(Session& session, const LogsOptions& logs) {
   const std::string stream = logs.from_stderr ? "stderr" : "stdout";
   const HttpOnData write = [&](std::string_view data) {
     session.io().out(data);
@@ -118,6 +128,19 @@ int show_logs(Session& session) {
                           ? follow_logs(session, logs.job, stream, logs.attempt, logs.attempt > 0, write)
                           : session.stream(log_path(logs.job, stream, logs.attempt, 0, false), write);
   return reply ? kExitOk : session.fail(*reply.trouble);
+}
+
+}  // namespace
+
+Action define_logs(Grammar& grammar) {
+  const auto logs = std::make_shared<LogsOptions>();
+  grammar.argument("JOB", &logs->job, "Its id").completes(Complete::kJob);
+  grammar.flag("-f,--follow", logs->follow,
+               "Go on until the job ends, over later attempts and broken connections");
+  grammar.flag("--stderr", logs->from_stderr, "Its standard error instead of its standard output");
+  grammar.option("--attempt", "N", &logs->attempt, "Of this attempt alone, 1 for the first; else the latest")
+      .range(1, 1'000'000'000);
+  return [logs](Session& session) { return show_logs(session, *logs); };
 }
 
 }  // namespace gpusched::cli

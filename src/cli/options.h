@@ -1,118 +1,44 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "base/result.h"
+#include "base/time.h"
+#include "cli/grammar.h"
 #include "cli/run.h"
 
 namespace gpusched::cli {
 
-/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
-struct SubmitOptions {
-  std::string name;
-  std::optional<int64_t> gpus;
-  std::string gpu_model;
-  std::string gpu_memory;  ///< As written, such as "80G".
-  std::optional<double> cpus;
-  std::string memory;
-  std::optional<int64_t> priority;
-  std::string image;
-  std::string script;
-  std::string time_limit;
-  std::string working_directory;
-  std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
-  std::vector<std::string> labels;       ///< "K=V"
-  std::optional<int64_t> retries;
-  bool require_feasible = false;
-  bool wait = false;
-  bool logs = false;
-  std::vector<std::string> command;
-};
+struct VerbDefinition;
 
-struct ListOptions {
-  std::string state;
-  int64_t limit = 50;
-  bool all = false;
-};
-
-struct LogsOptions {
-  std::string job;
-  bool follow = false;
-  bool from_stderr = false;
-  int64_t attempt = 0;  ///< 0: the latest.
-};
-
-struct TenantOptions {
-  std::string id;  ///< Of get, update and delete.
-  std::string name;
-  std::string email;
-  std::string organization;
-  std::string max_gpus;  ///< A number, or "none" for no limit; so are the next four.
-  std::string max_gpu_memory;
-  std::string max_cpus;
-  std::string max_memory;
-  std::string max_jobs;
-  std::string priority;  ///< A tier's name or its number.
-  std::optional<double> weight;
-};
-
-struct NodeOptions {
-  std::string name;
-  int64_t index = 0;
-  std::string condition;
-  std::string detail;
-};
-
-enum class Verb {
-  kSubmit,
-  kList,
-  kGet,
-  kCancel,
-  kLogs,
-  kExplain,
-  kNodes,
-  kGpus,
-  kCluster,
-  kTenantCreate,
-  kTenantList,
-  kTenantGet,
-  kTenantUpdate,
-  kTenantDelete,
-  kNodeConfirmDead,
-  kNodeCondition,
-};
-
+/// What every command knows. A command's own options are its own.
 struct Options {
   std::string api_url;
   std::string tenant_id;
   std::string token_file;
+  std::string context;  ///< A name of `gpu-cli context`; empty: the current one.
+  std::string color;    ///< "auto", "always" or "never".
+  std::string request_timeout;
+  Duration call_timeout = seconds(30);  ///< For one call of the API.
   bool json = false;
-  Verb verb = Verb::kCluster;
-  SubmitOptions submit;
-  ListOptions list;
-  LogsOptions logs;
-  TenantOptions tenant;
-  NodeOptions node;
-  std::vector<std::string> jobs;  ///< Of get, cancel and explain.
+  bool help = false;
+  bool version = false;
 };
 
-/// There is nothing to do but to say this and end.
-struct ParseEnd {
-  int exit_code = kExitOk;
-  std::string text;  ///< Help for standard output when `exit_code` is 0, else one sentence.
+/// A command line that was taken apart: which command, and the words that are its own or global options.
+struct CommandLine {
+  const VerbDefinition* verb = nullptr;  ///< Null: none was named.
+  std::string group;                     ///< "node" when only that was said.
+  std::vector<std::string> words;
 };
 
-/// Understands a command line. Everything behind the first "--" is the job's command.
-std::variant<Options, ParseEnd> parse_options(int argument_count, const char* const* arguments,
-                                              const CliIo& io);
+/// Finds the command among the words. kInvalidArgument when there is none of that name.
+Result<CommandLine> split_command_line(const std::vector<std::string>& words);
 
-/// Every verb ("submit", "tenant create") with the long names of its options, for the test of the reference
-/// page.
-std::map<std::string, std::vector<std::string>> option_names();
+/// Fills in what the command line left open: from the environment, the context, the defaults.
+Result<Unit> complete_options(Options& options, const CliIo& io, bool offline);
+
+inline constexpr const char* kDefaultUrl = "http://127.0.0.1:8080";
 
 }  // namespace gpusched::cli

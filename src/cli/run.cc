@@ -10,8 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/options.h"
+#include "cli/verb.h"
 
 namespace gpusched::cli {
 namespace {
@@ -20,44 +21,6 @@ constexpr int kWidthWithoutTerminal = 80;
 constexpr int kWidthMin = 20;
 constexpr int kWidthMax = 1'000;
 constexpr size_t kStdinBytesMax = 4 << 20;
-
-int run_verb(Session& session) {
-  switch (session.options().verb) {
-    case Verb::kSubmit:
-      return submit_job(session);
-    case Verb::kList:
-      return list_jobs(session);
-    case Verb::kGet:
-      return get_job(session);
-    case Verb::kCancel:
-      return cancel_jobs(session);
-    case Verb::kLogs:
-      return show_logs(session);
-    case Verb::kExplain:
-      return explain_job(session);
-    case Verb::kNodes:
-      return list_nodes(session);
-    case Verb::kGpus:
-      return list_gpus(session);
-    case Verb::kCluster:
-      return show_cluster(session);
-    case Verb::kTenantCreate:
-      return create_tenant(session);
-    case Verb::kTenantList:
-      return list_tenants(session);
-    case Verb::kTenantGet:
-      return get_tenant(session);
-    case Verb::kTenantUpdate:
-      return update_tenant(session);
-    case Verb::kTenantDelete:
-      return delete_tenant(session);
-    case Verb::kNodeConfirmDead:
-      return confirm_node_dead(session);
-    case Verb::kNodeCondition:
-      return set_gpu_condition(session);
-  }
-  UNREACHABLE();
-}
 
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -94,24 +57,55 @@ int terminal_width() {
   return std::clamp<int>(size.ws_col, kWidthMin, kWidthMax);
 }
 
+int usage_error(const CliIo& io, const std::string& sentence) {
+  print_error(io, sentence, "usage");
+  return kExitUsage;
+}
+
+/// Parses the command's own words, opens its session and runs it.
+int run_verb(const CommandLine& line, Options& options, const Grammar& global, const CliIo& io) {
+  const VerbDefinition& verb = *line.verb;
+  Grammar grammar;
+  const Action action = verb.define(grammar);
+  const Result<Unit> parsed = grammar.parse(line.words, &global);
+  if (!parsed) return usage_error(io, parsed.error().message);
+  if (options.help) {
+    io.out(verb_help(verb, io.width));
+    return kExitOk;
+  }
+  const Result<Unit> complete = grammar.check_complete();
+  if (!complete) return usage_error(io, complete.error().message);
+  const Result<Unit> filled = complete_options(options, io, verb.offline);
+  if (!filled) return usage_error(io, filled.error().message);
+  Result<Session> session = Session::open(options, io, !verb.offline);
+  if (!session) return usage_error(io, session.error().message);
+  return action(*session);
+}
+
 }  // namespace
 
 int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
-  const std::variant<Options, ParseEnd> parsed = parse_options(argument_count, arguments, io);
-  if (const ParseEnd* const end = std::get_if<ParseEnd>(&parsed)) {
-    if (end->exit_code == kExitOk) {
-      io.out(end->text);
-    } else {
-      print_error(io, end->text, "usage");
-    }
-    return end->exit_code;
+  const std::vector<std::string> words(arguments, arguments + argument_count);
+  const Result<CommandLine> line = split_command_line(words);
+  if (!line) return usage_error(io, line.error().message);
+  Options options;
+  Grammar global;
+  define_global_options(global, options);
+  if (line->verb != nullptr) return run_verb(*line, options, global, io);
+  const Result<Unit> parsed = global.parse(line->words);
+  if (!parsed) return usage_error(io, parsed.error().message);
+  if (options.help) {
+    io.out(line->group.empty() ? main_help(io.width) : group_help(line->group, io.width));
+    return kExitOk;
   }
-  Result<Session> session = Session::open(std::get<Options>(parsed), io);
-  if (!session) {
-    print_error(io, session.error().message, "usage");
-    return kExitUsage;
+  if (options.version) {
+    io.out("gpu-cli " GPUSCHED_VERSION "\n");
+    return kExitOk;
   }
-  return run_verb(*session);
+  if (!line->group.empty()) {
+    return usage_error(io, "say what to do with it; gpu-cli " + line->group + " --help lists what there is");
+  }
+  return usage_error(io, "say what to do; gpu-cli --help lists it");
 }
 
 CliIo process_io() {
@@ -133,6 +127,17 @@ CliIo process_io() {
     while (::nanosleep(&rest, &rest) != 0 && errno == EINTR) {
     }
   };
+  io.environment_all = [] {
+    std::vector<std::string> all;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) all.emplace_back(*entry);
+    return all;
+  };
+  io.working_directory = [] {
+    std::array<char, 4096> folder;
+    return std::string(::getcwd(folder.data(), folder.size()) == nullptr ? "" : folder.data());
+  };
+  io.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   io.width = terminal_width();
   return io;
 }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -13,12 +14,13 @@ namespace gpusched::cli {
 /// code.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitJobFailed = 1,    ///< The job ended without an exit code of its own: cancelled, lost, never started.
-  kExitUsage = 2,        ///< The command line is wrong; nothing was sent.
-  kExitUnreachable = 3,  ///< No scheduler answers there.
-  kExitRefused = 4,      ///< The scheduler said no: not found, quota, conflict, not now.
-  kExitUnexpected = 5,   ///< No usable answer: it may or may not have been done.
-  kExitTimeLimit = 124,  ///< The job reached its maximum runtime.
+  kExitJobFailed = 1,     ///< The job ended without an exit code of its own: cancelled, lost, never started.
+  kExitUsage = 2,         ///< The command line is wrong; nothing was sent.
+  kExitUnreachable = 3,   ///< No scheduler answers there.
+  kExitRefused = 4,       ///< The scheduler said no: not found, quota, conflict, not now.
+  kExitUnexpected = 5,    ///< No usable answer: it may or may not have been done.
+  kExitWaitedInVain = 6,  ///< The time to wait that was given ran out first.
+  kExitTimeLimit = 124,   ///< The job reached its maximum runtime.
 };
 
 /// What the command line needs from the process around it, so that tests can stand in for it. The functions
@@ -27,9 +29,13 @@ struct CliIo {
   std::function<void(std::string_view)> out;  ///< Standard output, written through at once.
   std::function<void(std::string_view)> err;
   std::function<Result<std::string>()> read_stdin;
-  std::function<std::string(const char* name)> environment;  ///< Empty: not set.
+  std::function<std::string(const char* name)> environment;   ///< Empty: not set.
+  std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
+  std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
   std::function<Time()> wall_now;
   std::function<void(Duration)> pause;
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
   int width = 80;  ///< Columns of the terminal; 80 when standard output is none.
 };
 

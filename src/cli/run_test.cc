@@ -1,15 +1,18 @@
 #include "cli/run.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <sstream>
 
-#include "cli/options.h"
+#include "cli/pages.h"
+#include "cli/verb.h"
 #include "client/json.h"
 #include "client/test_server.h"
 
@@ -29,6 +32,7 @@ struct Ran {
 struct World {
   std::map<std::string, std::string> environment = {};
   std::string standard_input = {};
+  std::string working_directory = {};
   int width = 80;
 };
 
@@ -51,6 +55,12 @@ Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
     const auto found = world.environment.find(name);
     return found == world.environment.end() ? std::string() : found->second;
   };
+  io.environment_all = [&] {
+    std::vector<std::string> all;
+    for (const auto& [name, value] : world.environment) all.push_back(name + "=" + value);
+    return all;
+  };
+  io.working_directory = [&] { return world.working_directory; };
   io.wall_now = [] { return Time{1'738'314'100'000'000'000}; };  // 2025-01-31T09:01:40Z
   io.pause = [](Duration) {};
   io.width = world.width;
@@ -294,7 +304,7 @@ TEST(CommandLine, RefusesWhatMakesNoSense) {
       {{"submit", "--cpus", "-1", "--", "true"}, "--cpus: expected a number from 0 on"},
       {{"submit", "--label", "x", "--", "true"}, "--label: \"x\" is not KEY=VALUE"},
       {{"submit", "--env", "=x", "--", "true"}, "--env: \"=x\" is not KEY=VALUE"},
-      {{"list", "--", "true"}, "only submit takes a command behind --"},
+      {{"list", "--", "true"}, "this command takes nothing behind --"},
       {{"tenant", "update", "tenant-1"}, "nothing to change; gpu-cli tenant update --help lists what can be"},
       {{"tenant", "create", "--name", "a", "--max-gpus", "many"},
        "--max-gpus: \"many\" is no whole number, nor none for no limit"},
@@ -419,6 +429,46 @@ TEST(Tokens, ThatCannotBeReadAreAUsageError) {
   EXPECT_EQ(ran.exit_code, kExitUsage);
   EXPECT_NE(ran.err.find("/nowhere/token"), std::string::npos);
   EXPECT_EQ(run({"--token-file", "/dev/null", "list"}).exit_code, kExitUsage);
+}
+
+TEST(Contexts, AreSetUsedListedAndDeleted) {
+  std::string home = ::testing::TempDir() + "gpusched_home_XXXXXX";
+  ASSERT_NE(::mkdtemp(home.data()), nullptr);
+  TestServer server([](const Request&) { return Reply{.body = R"({"jobs":[],"total":0})"}; });
+  const World world{.environment = {{"HOME", home}}, .working_directory = "/data"};
+  EXPECT_EQ(run({"context", "list"}, world).out,
+            "No contexts; gpu-cli context set lab --api-url http://HOST:8080 makes one.\n");
+  EXPECT_EQ(run({"context", "set", "lab", "--api-url", server.url(), "--tenant", "vision"}, world).out,
+            "lab is " + server.url() + ", in use\n");
+  EXPECT_EQ(
+      run({"context", "set", "home", "--api-url", "http://127.0.0.1:1", "--token-file", "t"}, world).out,
+      "home is http://127.0.0.1:1; gpu-cli context use home uses it\n");
+  struct stat info{};
+  ASSERT_EQ(::stat((home + "/.config/gpu-scheduler/contexts.json").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(run({"list"}, world).exit_code, kExitOk);
+  EXPECT_EQ(server.requests().at(0).target, "/api/v1/jobs?limit=50&offset=0&tenant_id=vision");
+  EXPECT_NE(run({"list", "--context", "home"}, world).err.find("/data/t"), std::string::npos);
+  EXPECT_EQ(run({"context", "use", "hom"}, world).err,
+            "gpu-cli: there is no context hom; did you mean home? (usage)\n");
+  EXPECT_EQ(run({"context", "use", "home"}, world).exit_code, kExitOk);
+  const std::string listed = run({"context", "list"}, world).out;
+  EXPECT_NE(listed.find("*  home  http://127.0.0.1:1"), std::string::npos) << listed;
+  EXPECT_EQ(run({"context", "delete", "home"}, world).out, "home deleted\n");
+  EXPECT_EQ(run({"list", "--context", "home"}, world).err,
+            "gpu-cli: there is no context home; gpu-cli context list shows what there is (usage)\n");
+  std::filesystem::remove_all(home);
+}
+
+TEST(Contexts, ATokenIsNotSentToAnotherScheduler) {
+  std::string home = ::testing::TempDir() + "gpusched_home_XXXXXX";
+  ASSERT_NE(::mkdtemp(home.data()), nullptr);
+  const World world{.environment = {{"HOME", home}}};
+  run({"context", "set", "lab", "--api-url", "http://127.0.0.1:1", "--token-file", "/nowhere/token"}, world);
+  const Ran ran = run_against([](const Request&) { return Reply{.body = R"({"jobs":[],"total":0})"}; },
+                              {"list"}, nullptr, world);
+  EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+  std::filesystem::remove_all(home);
 }
 
 const char* const kJobPage = R"({"jobs":[
@@ -681,20 +731,33 @@ TEST(Tenants, AreListedWithWhatTheyUse) {
             "tenant-4  lab      high     8/8   2/4       3\n");
 }
 
-TEST(CliReference, NamesEveryVerbOptionAndExitCode) {
+TEST(CliReference, IsWhatTheGrammarsSay) {
+  if (std::getenv("GPUSCHED_WRITE_REFERENCE") != nullptr) {
+    std::ofstream(GPUSCHED_CLI_REFERENCE_PATH, std::ios::binary) << reference_page();
+  }
   std::ifstream file(GPUSCHED_CLI_REFERENCE_PATH, std::ios::binary);
   ASSERT_TRUE(file.good()) << GPUSCHED_CLI_REFERENCE_PATH;
   std::stringstream page;
   page << file.rdbuf();
-  const std::string text = page.str();
-  for (const auto& [verb, options] : option_names()) {
-    EXPECT_NE(text.find("gpu-cli " + verb), std::string::npos) << verb;
-    for (const std::string& option : options) EXPECT_NE(text.find("`" + option), std::string::npos) << option;
-  }
+  EXPECT_TRUE(page.str() == reference_page())
+      << "write the page again with GPUSCHED_WRITE_REFERENCE=1 and commit it";
+}
+
+TEST(CliReference, NamesEveryExitCode) {
+  const std::string text = reference_page();
   for (const int code : {kExitOk, kExitJobFailed, kExitUsage, kExitUnreachable, kExitRefused, kExitUnexpected,
-                         kExitTimeLimit}) {
+                         kExitWaitedInVain, kExitTimeLimit}) {
     EXPECT_NE(text.find("| " + std::to_string(code) + " |"), std::string::npos) << code;
   }
+}
+
+TEST(Manual, HasAPageForEachCommand) {
+  const std::map<std::string, std::string> pages = manual_pages("9.9");
+  EXPECT_EQ(pages.size(), all_verbs().size() + 1);
+  EXPECT_NE(pages.at("gpu-cli-node-confirm-dead.1").find("\\fBgpu\\-cli node confirm\\-dead NODE\\fR"),
+            std::string::npos)
+      << pages.at("gpu-cli-node-confirm-dead.1");
+  EXPECT_NE(pages.at("gpu-cli.1").find(".SH EXIT STATUS"), std::string::npos);
 }
 
 }  // namespace

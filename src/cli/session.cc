@@ -76,6 +76,12 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
 
 }  // namespace
 
+bool colored(const Options& options, const CliIo& io) {
+  if (options.color == "always") return true;
+  if (options.color == "never" || !io.out_is_terminal) return false;
+  return io.environment("NO_COLOR").empty() && io.environment("TERM") != "dumb";
+}
+
 void print_error(const CliIo& io, const std::string& sentence, const std::string& code) {
   io.err("gpu-cli: " + printable(sentence) + " (" + printable(code) + ")\n");
 }
@@ -95,9 +101,9 @@ std::string random_key() {
 Session::Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client)
     : options_(&options), io_(&io), client_options_(std::move(client_options)), client_(std::move(client)) {}
 
-Result<Session> Session::open(const Options& options, const CliIo& io) {
-  HttpClientOptions client_options{.url = options.api_url};
-  if (!options.token_file.empty()) {
+Result<Session> Session::open(const Options& options, const CliIo& io, bool needs_token) {
+  HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url};
+  if (needs_token && !options.token_file.empty()) {
     Result<std::string> token = read_token(options.token_file);
     if (!token) return token.error();
     client_options.token = std::move(*token);
@@ -133,12 +139,15 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data) {
   return reply;
 }
 
+Reply Session::get(const std::string& path) { return get(path, options_->call_timeout); }
+
 Reply Session::get(const std::string& path, Duration timeout) {
   return perform({.method = "GET", .target = path, .timeout = timeout, .repeatable = true}, nullptr);
 }
 
 Reply Session::send(const std::string& method, const std::string& path, const std::string& body) {
-  return perform({.method = method, .target = path, .body = body}, nullptr);
+  return perform({.method = method, .target = path, .body = body, .timeout = options_->call_timeout},
+                 nullptr);
 }
 
 Reply Session::post_once(const std::string& path, const std::string& body, const std::string& key) {
@@ -146,6 +155,7 @@ Reply Session::post_once(const std::string& path, const std::string& body, const
                   .target = path,
                   .body = body,
                   .headers = {{"Idempotency-Key", key}},
+                  .timeout = options_->call_timeout,
                   .repeatable = true},
                  nullptr);
 }

@@ -32,13 +32,15 @@ struct Reply {
 /// One command's connection to the scheduler. Not thread-safe; `fork` gives another thread its own.
 class Session {
  public:
-  /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read.
-  static Result<Session> open(const Options& options, const CliIo& io);
+  /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read; it is not read unless
+  /// `needs_token`.
+  static Result<Session> open(const Options& options, const CliIo& io, bool needs_token = true);
   /// A second connection with the same options.
   Session fork() const;
 
   /// Calls the API; `path` stands behind "/api/v1".
-  Reply get(const std::string& path, Duration timeout = seconds(30));
+  Reply get(const std::string& path);
+  Reply get(const std::string& path, Duration timeout);
   Reply send(const std::string& method, const std::string& path, const std::string& body = {});
   /// A POST that may be repeated once when the connection breaks: `key` makes it one request.
   Reply post_once(const std::string& path, const std::string& body, const std::string& key);
@@ -62,6 +64,9 @@ class Session {
   HttpClientOptions client_options_;
   HttpClient client_;
 };
+
+/// Whether standard output gets colours.
+bool colored(const Options& options, const CliIo& io);
 
 /// Prints "gpu-cli: <sentence> (<code>)".
 void print_error(const CliIo& io, const std::string& sentence, const std::string& code);

@@ -1,17 +1,41 @@
 #include <cmath>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <thread>
 
 #include "cli/commands.h"
 #include "cli/units.h"
+#include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
 
 constexpr int64_t kScriptBytesMax = 1 << 20;
 constexpr int kSignalBase = 128;
+
+/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
+struct SubmitOptions {
+  std::string name;
+  std::optional<int64_t> gpus;
+  std::string gpu_model;
+  std::string gpu_memory;  ///< As written, such as "80G".
+  std::optional<double> cpus;
+  std::string memory;
+  std::optional<int64_t> priority;
+  std::string image;
+  std::string script;
+  std::string time_limit;
+  std::string working_directory;
+  std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
+  std::vector<std::string> labels;       ///< "K=V"
+  std::optional<int64_t> retries;
+  bool require_feasible = false;
+  bool wait = false;
+  bool logs = false;
+  std::vector<std::string> command;
+};
 
 Error bad_option(const std::string& option, const std::string& why) {
   return {.code = ErrorCode::kInvalidArgument, .message = option + ": " + why};
@@ -103,8 +127,7 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
 }
 
 /// The body of POST /jobs.
-Result<std::string> job_body(const Options& options, const CliIo& io) {
-  const SubmitOptions& submit = options.submit;
+Result<std::string> job_body(const Options& options, const SubmitOptions& submit, const CliIo& io) {
   if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
   if (submit.command.empty() && submit.script.empty() && submit.image.empty()) {
     return Error{.code = ErrorCode::kInvalidArgument,
@@ -194,27 +217,25 @@ class OutputCopier {
   std::thread err_;
 };
 
-}  // namespace
-
-int submit_job(Session& session) {
+int submit_job(Session& session, const SubmitOptions& submit) {
   const Options& options = session.options();
-  const Result<std::string> body = job_body(options, session.io());
+  const Result<std::string> body = job_body(options, submit, session.io());
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
   const std::string job = submitted.json["job_id"].text();
-  if (!options.submit.wait) {
+  if (!submit.wait) {
     session.io().out(options.json ? json_line(submitted) : job + "\n");
     return kExitOk;
   }
   // Standard output belongs to the job's own, or to the record.
-  if (options.submit.logs || options.json) {
+  if (submit.logs || options.json) {
     session.io().err(job + "\n");
   } else {
     session.io().out(job + "\n");
   }
   Reply record;
-  if (options.submit.logs) {
+  if (submit.logs) {
     const OutputCopier copier(session, job);
     record = wait_until_final(session, job);
   } else {
@@ -223,6 +244,34 @@ int submit_job(Session& session) {
   if (!record) return session.fail(*record.trouble);
   if (options.json) session.io().out(json_line(record));
   return exit_like(session, job, record.json);
+}
+
+}  // namespace
+
+Action define_submit(Grammar& grammar) {
+  const auto submit = std::make_shared<SubmitOptions>();
+  grammar.option("--name", "NAME", &submit->name, "Name for people; else the command's");
+  grammar.option("--gpus", "N", &submit->gpus, "GPUs that it needs");
+  grammar.option("--gpu-model", "MODEL", &submit->gpu_model,
+                 "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
+  grammar.option("--gpu-memory", "SIZE", &submit->gpu_memory, "Memory of all its GPUs together, such as 80G");
+  grammar.option("--cpus", "N", &submit->cpus, "CPU cores, also parts such as 0.5");
+  grammar.option("--mem", "SIZE", &submit->memory, "Memory, such as 8G");
+  grammar.option("--priority", "N", &submit->priority, "Higher starts earlier");
+  grammar.option("--image", "IMAGE", &submit->image, "Container image to run it in");
+  grammar.option("--script", "FILE", &submit->script,
+                 "Run by /bin/sh instead of a command: a file, - for standard input, or the text itself");
+  grammar.option("--time", "SPAN", &submit->time_limit, "End it after so long, such as 90s, 2h or 1d12h");
+  grammar.option("--workdir", "DIR", &submit->working_directory, "Folder on the node to run in");
+  grammar.option("--env", "K=V", &submit->environment, "K=V, or K for its value here; repeatable");
+  grammar.option("--label", "K=V", &submit->labels, "K=V; repeatable");
+  grammar.option("--retries", "N", &submit->retries, "Run it again so often when it exits with a failure");
+  grammar.flag("--require-feasible", submit->require_feasible,
+               "Refuse it when no registered node could run it");
+  grammar.flag("--wait", submit->wait, "Wait for its end and exit with its exit code");
+  grammar.flag("--logs", submit->logs, "With --wait: show its output while it runs");
+  grammar.takes_command(submit->command, "The command and its words, run without a shell");
+  return [submit](Session& session) { return submit_job(session, *submit); };
 }
 
 }  // namespace gpusched::cli

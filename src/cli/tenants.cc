@@ -1,9 +1,11 @@
 #include <charconv>
 #include <cmath>
+#include <memory>
 
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
@@ -51,6 +53,20 @@ Result<int64_t> tier_priority(const std::string& text) {
 }
 
 Result<int64_t> size_mb(const std::string& text) { return parse_size_mb(text); }
+
+struct TenantOptions {
+  std::string id;  ///< Of get, update and delete.
+  std::string name;
+  std::string email;
+  std::string organization;
+  std::string max_gpus;  ///< A number, or "none" for no limit; so are the next four.
+  std::string max_gpu_memory;
+  std::string max_cpus;
+  std::string max_memory;
+  std::string max_jobs;
+  std::string priority;  ///< A tier's name or its number.
+  std::optional<double> weight;
+};
 
 Result<std::string> tenant_body(const TenantOptions& tenant) {
   JsonObjectWriter body;
@@ -129,12 +145,10 @@ int print_tenant(const Session& session, const Reply& reply) {
   return kExitOk;
 }
 
-std::string path_of(const Session& session) { return "/tenants/" + url_encoded(session.options().tenant.id); }
+std::string path_of(const TenantOptions& tenant) { return "/tenants/" + url_encoded(tenant.id); }
 
-}  // namespace
-
-int create_tenant(Session& session) {
-  const Result<std::string> body = tenant_body(session.options().tenant);
+int create_tenant(Session& session, const TenantOptions& tenant) {
+  const Result<std::string> body = tenant_body(tenant);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply reply = session.post_once("/tenants", *body, random_key());
   if (!reply) return session.fail(*reply.trouble);
@@ -165,19 +179,75 @@ int list_tenants(Session& session) {
   return kExitOk;
 }
 
-int get_tenant(Session& session) { return print_tenant(session, session.get(path_of(session))); }
-
-int update_tenant(Session& session) {
-  const Result<std::string> body = tenant_body(session.options().tenant);
-  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
-  return print_tenant(session, session.send("PUT", path_of(session), *body));
+int get_tenant(Session& session, const TenantOptions& tenant) {
+  return print_tenant(session, session.get(path_of(tenant)));
 }
 
-int delete_tenant(Session& session) {
-  const Reply reply = session.send("DELETE", path_of(session));
+int update_tenant(Session& session, const TenantOptions& tenant) {
+  const Result<std::string> body = tenant_body(tenant);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  return print_tenant(session, session.send("PUT", path_of(tenant), *body));
+}
+
+int delete_tenant(Session& session, const TenantOptions& tenant) {
+  const Reply reply = session.send("DELETE", path_of(tenant));
   if (!reply) return session.fail(*reply.trouble);
-  session.io().out(session.options().json ? json_line(reply) : session.options().tenant.id + " deleted\n");
+  session.io().out(session.options().json ? json_line(reply) : tenant.id + " deleted\n");
   return kExitOk;
+}
+
+void add_fields(Grammar& grammar, TenantOptions& tenant) {
+  grammar.option("--email", "ADDRESS", &tenant.email, "Whom to write to");
+  grammar.option("--organization", "NAME", &tenant.organization, "What it belongs to");
+  grammar.option("--max-gpus", "N", &tenant.max_gpus,
+                 "GPUs at a time; none for no limit, as in the next four");
+  grammar.option("--max-gpu-memory", "SIZE", &tenant.max_gpu_memory, "GPU memory at a time, such as 320G");
+  grammar.option("--max-cpus", "N", &tenant.max_cpus, "CPU cores at a time");
+  grammar.option("--max-mem", "SIZE", &tenant.max_memory, "Memory at a time");
+  grammar.option("--max-jobs", "N", &tenant.max_jobs, "Running jobs at a time");
+  grammar.option(
+      "--priority", "TIER", &tenant.priority,
+      "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority");
+  grammar.option("--weight", "W", &tenant.weight, "Share among tenants (1.0)");
+}
+
+/// The tenant that a command is about.
+std::shared_ptr<TenantOptions> named_tenant(Grammar& grammar) {
+  const auto tenant = std::make_shared<TenantOptions>();
+  grammar.argument("TENANT", &tenant->id, "Its id or its name").completes(Complete::kTenant);
+  return tenant;
+}
+
+}  // namespace
+
+Action define_tenant_create(Grammar& grammar) {
+  const auto tenant = std::make_shared<TenantOptions>();
+  grammar.option("--name", "NAME", &tenant->name, "Its name").must();
+  add_fields(grammar, *tenant);
+  grammar.details("Prints the new tenant's id.");
+  return [tenant](Session& session) { return create_tenant(session, *tenant); };
+}
+
+Action define_tenant_list(Grammar& grammar) {
+  grammar.details("With what they hold of GPUs and jobs at the moment, and their limits.");
+  return [](Session& session) { return list_tenants(session); };
+}
+
+Action define_tenant_get(Grammar& grammar) {
+  const auto tenant = named_tenant(grammar);
+  return [tenant](Session& session) { return get_tenant(session, *tenant); };
+}
+
+Action define_tenant_update(Grammar& grammar) {
+  const auto tenant = named_tenant(grammar);
+  grammar.option("--name", "NAME", &tenant->name, "Its new name");
+  add_fields(grammar, *tenant);
+  return [tenant](Session& session) { return update_tenant(session, *tenant); };
+}
+
+Action define_tenant_delete(Grammar& grammar) {
+  const auto tenant = named_tenant(grammar);
+  return [tenant](Session& session) { return delete_tenant(session, *tenant); };
 }
 
 }  // namespace gpusched::cli

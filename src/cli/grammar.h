@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gpusched::cli {
+
+/// What a shell offers where a value stands.
+enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kTenant, kContext, kColumn };
+
+/// Where a value goes. A number that was not given leaves its optional empty.
+using OptionTarget = std::variant<bool*, std::string*, int64_t*, std::optional<int64_t>*,
+                                  std::optional<double>*, std::vector<std::string>*>;
+
+/// One option of a verb. The setters return it, so that they can be written one behind the other.
+struct OptionSpec {
+  std::string short_name;  ///< "-f"; empty: none.
+  std::string name;        ///< "--follow"
+  std::string value;       ///< What stands for its value in the help, such as "N"; empty: it takes none.
+  std::string help;        ///< One sentence without its full stop.
+  OptionTarget target;
+  std::vector<std::string> words = {};    ///< The values that there are; empty: any.
+  std::vector<std::string> aliases = {};  ///< Further long names, which the help does not show.
+  Complete complete = Complete::kNothing;
+  int64_t least = INT64_MIN;
+  int64_t most = INT64_MAX;
+  bool required = false;
+  bool comma_list = false;  ///< The value is several of `words`, with commas between them.
+
+  OptionSpec& of(std::vector<std::string> allowed) { return words = std::move(allowed), *this; }
+  OptionSpec& commas() { return comma_list = true, *this; }
+  OptionSpec& range(int64_t low, int64_t high) { return least = low, most = high, *this; }
+  OptionSpec& completes(Complete kind) { return complete = kind, *this; }
+  OptionSpec& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
+  OptionSpec& must() { return required = true, *this; }
+};
+
+/// One word, or all that are left, that stands without an option's name before it.
+struct ArgumentSpec {
+  std::string name;  ///< "JOB"
+  std::string help;
+  std::variant<std::string*, int64_t*, std::vector<std::string>*>
+      target;  ///< A vector takes all that follow.
+  bool required = true;
+  std::vector<std::string> words = {};
+  Complete complete = Complete::kNothing;
+  bool ends_options =
+      false;  ///< What stands behind it belongs to it, even with a dash (a script's arguments).
+
+  ArgumentSpec& optional() { return required = false, *this; }
+  ArgumentSpec& of(std::vector<std::string> allowed) { return words = std::move(allowed), *this; }
+  ArgumentSpec& completes(Complete kind) { return complete = kind, *this; }
+  ArgumentSpec& greedy() { return ends_options = true, *this; }
+};
+
+/// What a verb understands: the one source of parsing, help, manual pages, completion and the reference page.
+/// It keeps pointers to where the values go, which must outlive it.
+class Grammar {
+ public:
+  struct Example {
+    std::string command;
+    std::string meaning;
+  };
+
+  /// `names` is "--gpus" or "-f,--follow".
+  OptionSpec& option(std::string_view names, std::string value, OptionTarget target, std::string help);
+  OptionSpec& flag(std::string_view names, bool& target, std::string help);
+  ArgumentSpec& argument(std::string name, decltype(ArgumentSpec::target) target, std::string help);
+  /// What stands behind "--" goes into `command`.
+  void takes_command(std::vector<std::string>& command, std::string meaning);
+  /// A paragraph for the manual page and the reference page; several follow each other.
+  void details(std::string paragraph) { details_.push_back(std::move(paragraph)); }
+  void example(std::string command, std::string meaning) {
+    examples_.push_back({std::move(command), std::move(meaning)});
+  }
+
+  /// Gives the values of `words` to their targets; words that are no option are arguments. With `also`, that
+  /// grammar's options are understood too. kInvalidArgument with one sentence.
+  Result<Unit> parse(const std::vector<std::string>& words, const Grammar* also = nullptr) const;
+  /// Checks that everything required was given by the last `parse`.
+  Result<Unit> check_complete() const;
+
+  /// The option of this name, long or short, or null.
+  const OptionSpec* find(std::string_view name) const;
+  /// The long name most like `name`, when one is like it at all; else empty.
+  std::string nearest(std::string_view name, const Grammar* also = nullptr) const;
+
+  const std::deque<OptionSpec>& options() const { return options_; }
+  const std::deque<ArgumentSpec>& arguments() const { return arguments_; }
+  const std::vector<std::string>& paragraphs() const { return details_; }
+  const std::vector<Example>& examples() const { return examples_; }
+  bool has_command() const { return command_ != nullptr; }
+  const std::string& command_meaning() const { return command_meaning_; }
+
+ private:
+  Result<Unit> parse_option(const std::vector<std::string>& words, size_t& at, const Grammar* also) const;
+  Result<Unit> parse_short(const std::vector<std::string>& words, size_t& at, const Grammar* also) const;
+  Result<Unit> take_argument(const std::string& word, bool& options_over) const;
+
+  std::deque<OptionSpec> options_;  // Does not move what it holds.
+  std::deque<ArgumentSpec> arguments_;
+  std::vector<std::string>* command_ = nullptr;
+  std::string command_meaning_;
+  std::vector<std::string> details_;
+  std::vector<Example> examples_;
+  mutable size_t next_argument_ = 0;
+  mutable std::vector<const OptionSpec*> given_;
+};
+
+/// The one of `candidates` that is most like `word` (small edit distance, or a common beginning); empty: none
+/// is.
+std::string nearest_of(std::string_view word, const std::vector<std::string>& candidates);
+
+/// Puts `text` into an option's target, checked. The sentence begins with the option's name.
+Result<Unit> set_value(const OptionSpec& option, const std::string& text);
+
+}  // namespace gpusched::cli

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+/// What the reference and manual pages say beside what the grammars do.
+namespace gpusched::cli {
+
+struct NamedText {
+  std::string_view name;
+  std::string_view text;
+};
+
+inline constexpr std::array kExitCodeTexts = {
+    NamedText{"0", "Done. With `submit --wait` and `wait`: the job completed."},
+    NamedText{"1",
+              "With `submit --wait` and `wait`: the job ended without an exit code of its own (cancelled, "
+              "lost, could not be "
+              "started)."},
+    NamedText{"2", "The command line is wrong. Nothing was sent."},
+    NamedText{"3", "No scheduler answers at the URL."},
+    NamedText{"4", "The scheduler refused: not found, quota, conflict, a full disk."},
+    NamedText{"5",
+              "No usable answer: the connection broke, or something else answers there. It may or may not "
+              "have been done."},
+    NamedText{"6", "Waited in vain: the time that `--timeout` gives ran out first."},
+    NamedText{"124", "With `submit --wait` and `wait`: the job reached its time limit."},
+    NamedText{"128 + N",
+              "With `submit --wait` and `wait`: signal N ended the job. 130: Ctrl-C ended gpu-cli."},
+    NamedText{"other",
+              "With `submit --wait` and `wait`: the job's own exit code. It can be one of the above; "
+              "`--json` tells them "
+              "apart."},
+};
+
+inline constexpr std::array kEnvironmentTexts = {
+    NamedText{"GPU_SCHEDULER_URL", "The scheduler's REST API, as `--api-url`."},
+    NamedText{"GPU_SCHEDULER_TOKEN_FILE", "File with the shared token, as `--token-file`."},
+    NamedText{"GPU_SCHEDULER_CONTEXT", "Name of a context, as `--context`."},
+    NamedText{"NO_COLOR", "Not empty: no colours, as `--color never`."},
+    NamedText{"XDG_CONFIG_HOME", "Where `gpu-scheduler/contexts.json` is; else `~/.config`."},
+};
+
+}  // namespace gpusched::cli

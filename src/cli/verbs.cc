@@ -1,0 +1,85 @@
+#include "cli/verbs.h"
+
+#include <algorithm>
+#include <array>
+
+namespace gpusched::cli {
+namespace {
+
+constexpr std::string_view kJobs = "Jobs";
+constexpr std::string_view kCluster = "Nodes and GPUs";
+constexpr std::string_view kTenants = "Tenants";
+constexpr std::string_view kOther = "Other";
+
+constexpr std::array kVerbs = {
+    VerbDefinition{"submit", kJobs, "Submit a job", define_submit},
+    VerbDefinition{"list", kJobs, "List jobs, newest first", define_list},
+    VerbDefinition{"get", kJobs, "Show one job", define_get},
+    VerbDefinition{"cancel", kJobs, "Cancel jobs", define_cancel},
+    VerbDefinition{"explain", kJobs, "Say why a job waits, and what would start it", define_explain},
+    VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},
+
+    VerbDefinition{"cluster", kCluster, "Count nodes, GPUs and jobs", define_cluster},
+    VerbDefinition{"node list", kCluster, "List the nodes", define_node_list, "nodes"},
+    VerbDefinition{"node confirm-dead", kCluster,
+                   "Say that a silent node is certainly off: its jobs are retried elsewhere",
+                   define_node_confirm_dead},
+    VerbDefinition{"node condition", kCluster, "Take a GPU out of service, or back into it",
+                   define_node_condition},
+    VerbDefinition{"device list", kCluster, "List the GPUs", define_device_list, "gpus"},
+
+    VerbDefinition{"tenant create", kTenants, "Create a tenant", define_tenant_create},
+    VerbDefinition{"tenant list", kTenants, "List the tenants", define_tenant_list},
+    VerbDefinition{"tenant get", kTenants, "Show a tenant", define_tenant_get},
+    VerbDefinition{"tenant update", kTenants, "Change what is given of a tenant", define_tenant_update},
+    VerbDefinition{"tenant delete", kTenants, "Delete a tenant that has no jobs", define_tenant_delete},
+
+    VerbDefinition{.path = "context use",
+                   .group = kOther,
+                   .summary = "Speak to another scheduler from now on",
+                   .define = define_context_use,
+                   .offline = true},
+    VerbDefinition{.path = "context list",
+                   .group = kOther,
+                   .summary = "List the schedulers that have a name",
+                   .define = define_context_list,
+                   .offline = true},
+    VerbDefinition{.path = "context set",
+                   .group = kOther,
+                   .summary = "Give a scheduler a name, or change it",
+                   .define = define_context_set,
+                   .offline = true},
+    VerbDefinition{.path = "context delete",
+                   .group = kOther,
+                   .summary = "Forget a scheduler's name",
+                   .define = define_context_delete,
+                   .offline = true},
+    VerbDefinition{.path = "help",
+                   .group = kOther,
+                   .summary = "Explain a command",
+                   .define = define_help,
+                   .offline = true},
+    VerbDefinition{.path = "version",
+                   .group = kOther,
+                   .summary = "Print the versions of gpu-cli and the scheduler",
+                   .define = define_version},
+};
+
+}  // namespace
+
+std::span<const VerbDefinition> all_verbs() { return kVerbs; }
+
+const VerbDefinition* find_verb(std::string_view path) {
+  const auto found = std::ranges::find_if(kVerbs, [&](const VerbDefinition& verb) {
+    return verb.path == path || (!verb.alias.empty() && verb.alias == path);
+  });
+  return found == kVerbs.end() ? nullptr : &*found;
+}
+
+bool is_verb_group(std::string_view word) {
+  return std::ranges::any_of(kVerbs, [&](const VerbDefinition& verb) {
+    return verb.path.size() > word.size() && verb.path.starts_with(word) && verb.path[word.size()] == ' ';
+  });
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "cli/verb.h"
+
+/// One function for each command of the table in verbs.cc.
+namespace gpusched::cli {
+
+Action define_submit(Grammar& grammar);
+Action define_list(Grammar& grammar);
+Action define_get(Grammar& grammar);
+Action define_cancel(Grammar& grammar);
+Action define_explain(Grammar& grammar);
+Action define_logs(Grammar& grammar);
+
+Action define_cluster(Grammar& grammar);
+Action define_node_list(Grammar& grammar);
+Action define_device_list(Grammar& grammar);
+Action define_node_confirm_dead(Grammar& grammar);
+Action define_node_condition(Grammar& grammar);
+
+Action define_tenant_create(Grammar& grammar);
+Action define_tenant_list(Grammar& grammar);
+Action define_tenant_get(Grammar& grammar);
+Action define_tenant_update(Grammar& grammar);
+Action define_tenant_delete(Grammar& grammar);
+
+Action define_context_use(Grammar& grammar);
+Action define_context_list(Grammar& grammar);
+Action define_context_set(Grammar& grammar);
+Action define_context_delete(Grammar& grammar);
+
+Action define_help(Grammar& grammar);
+Action define_version(Grammar& grammar);
+
+}  // namespace gpusched::cli
