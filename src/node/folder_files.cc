@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "shim/log_bound.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
@@ -36,6 +37,7 @@ bool empty_attempt_folder(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
+    if (name == shim::kLogTimesFile && unlinkat(folder, name.c_str(), 0) == 0) continue;
     usable = usable &&
              (name == shim::kStdoutFile || name == shim::kStderrFile || name == shim::kOutcomeFile) &&
              fstatat(folder, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 &&

@@ -72,6 +72,15 @@ TEST_F(FolderFilesTest, AFolderWithNothingButItsOwnFilesBecomesAnEmptySpare) {
   EXPECT_TRUE(spares_->take().empty());
 }
 
+TEST_F(FolderFilesTest, ASpareHasNoTimesOfAnEarlierOutput) {
+  make_attempt("x");
+  std::ofstream(attempt() + "/log-times") << "old";
+  EXPECT_TRUE(removed());
+  const std::string spare = spares_->take();
+  ASSERT_FALSE(spare.empty());
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/spare/" + spare + "/log-times"));
+}
+
 TEST_F(FolderFilesTest, AFolderWithAnythingElseIsDeleted) {
   make_attempt("x");
   std::ofstream(attempt() + "/model.bin") << "weights";

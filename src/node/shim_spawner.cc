@@ -182,6 +182,7 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .lost_contact = request.lost_contact,
                          .working_directory = request.working_directory,
                          .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
+                         .log_bytes_max = options_.log_bytes_max,
                          .arguments = request.arguments,
                          .environment = request.environment,
                          .box = request.box}));

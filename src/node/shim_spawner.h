@@ -35,6 +35,7 @@ struct ShimSpawnerOptions {
   std::string data_folder;   ///< Absolute. `attempts/` and `contact` are in it.
   std::string instance;
   SpareFolders* spares = nullptr;  ///< Folders to take over; null: none.
+  int64_t log_bytes_max = 0;       ///< Kept of each output; 0: all.
 };
 
 /// Runs attempts through gpu-shim. One server process forks a shim for each; shims outlive server and agent.

@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
+#include "shim/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 
@@ -196,8 +197,8 @@ class AttemptShim {
     outcome_.started_unix_ns = wall_now().ns;
     ExecPlan plan{.parent = getpid(),
                   .input = context_.null_input,
-                  .output = open_output(kStdoutFile),
-                  .error_output = open_output(kStderrFile),
+                  .output = output_ = open_output(kStdoutFile),
+                  .error_output = error_output_ = open_output(kStderrFile),
                   .folder = folder_,
                   .arguments = request_.arguments.data(),
                   .environment = request_.environment.data()};
@@ -217,8 +218,6 @@ class AttemptShim {
     alignas(16) static char stack[kChildStackBytes];
     child_ = clone(exec_child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
     const int clone_error = errno;
-    close(plan.output);
-    close(plan.error_output);
     if (child_ < 0) {
       outcome_.detail = "cannot make a process: " + error_words(clone_error);
       return false;
@@ -255,14 +254,18 @@ class AttemptShim {
     const Time started = boot_now();
     silent_since_ = started;
     if (request_.max_runtime.ns > 0) deadline_ = started + request_.max_runtime;
+    LogBound logs(folder_, output_, error_output_, request_.log_bytes_max);
+    Time next_log_look = started + LogBound::kLookFirst;
     while (true) {
       reap();
       if (none_left_) break;
       flush_events_now();
       const Time now = boot_now();
       advance(now);
-      wait_for_signal(next_wake(now) - now);
+      if (now >= next_log_look) next_log_look = now + logs.look(now, wall_now());
+      wait_for_signal(std::min(next_wake(now), next_log_look) - now);
     }
+    logs.finish(wall_now());
     finish_outcome();
   }
 
@@ -426,6 +429,8 @@ class AttemptShim {
   Outcome outcome_;
   std::vector<std::string> unsent_;
   int folder_ = -1;
+  int output_ = -1;        ///< Our own end of the command's, to bound what is kept.
+  int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;
   bool child_ended_ = false;
   bool none_left_ = false;

@@ -167,6 +167,7 @@ std::string encode(const StartRequest& request) {
   out.svarint(request.lost_contact.ns);
   put_c_string(out, request.working_directory);
   put_c_string(out, request.spare_folder);
+  out.svarint(request.log_bytes_max);
   put_c_strings(out, request.arguments);
   put_c_strings(out, request.environment);
   put_box(out, request.box);
@@ -191,6 +192,7 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.lost_contact = Duration{in.svarint()};
   view.working_directory = get_c_string(in);
   view.spare_folder = get_c_string(in);
+  view.log_bytes_max = in.svarint();
   view.arguments = get_c_strings(in);
   view.environment = get_c_strings(in);
   view.box = get_box(in);

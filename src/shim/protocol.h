@@ -79,6 +79,7 @@ struct StartRequest {
   Duration lost_contact = {};          ///< Zero: never killed for silence.
   std::string working_directory = {};  ///< Empty: the attempt's own folder.
   std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
+  int64_t log_bytes_max = 0;           ///< Of stdout and of stderr, the newest bytes are kept; 0: all.
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
   Box box = {};
@@ -100,6 +101,7 @@ struct StartView {
   Duration lost_contact;
   const char* working_directory = nullptr;
   const char* spare_folder = nullptr;
+  int64_t log_bytes_max = 0;
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
   Box box;
