@@ -93,6 +93,17 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
   return command;
 }
 
+/// After how long without contact a shim has to end its attempt. Never before the node can have lost its
+/// lease; and long limits a little earlier, since the journal's clock may run a twentieth fast and the
+/// engine's slack covers no more than half a minute of that.
+Duration silence_limit(Duration asked, Duration lease) {
+  if (asked.ns == 0) return asked;
+  constexpr Duration kCovered{limits::kContactSlack.ns / 2};
+  const Duration drift{asked.ns / 21};
+  if (drift > kCovered) asked = asked - drift + kCovered;
+  return std::max(asked, lease);
+}
+
 /// What is wrong with a registration, or nothing.
 std::string problem_of(const v1::Register& message) {
   if (message.node_name().empty() || message.node_name().size() > limits::kNameBytesMax) {
@@ -181,7 +192,7 @@ void NodeHub::receive(SessionId id, const v1::AgentMessage& message) {
     return;
   }
   heard_at_[session->node] = hooks_.monotonic();
-  if (message.has_heartbeat()) return on_heartbeat(*session, message.heartbeat());
+  if (message.has_heartbeat()) return on_heartbeat(id, message.heartbeat());
   if (message.has_report()) return on_report(id, message.report());
   if (message.has_log_chunk()) return on_log_chunk(message.log_chunk());
 }
@@ -257,10 +268,21 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   if (check.has_check_release()) session.peer->send(check);
 }
 
-void NodeHub::on_heartbeat(Session& session, const v1::Heartbeat& message) {
+// An answer promises that the node has its lease, and so that its silence counts from now at the earliest: it
+// is given when that is durable.
+void NodeHub::answer_heartbeat(SessionId id, NodeId node, uint64_t sequence) {
+  Session* session = find(id);
+  const Node* known = hooks_.state().find_node(node);
+  CHECK(known != nullptr);
+  if (session == nullptr || known->state != NodeState::kReady || losing_.contains(node)) return;
   v1::SchedulerMessage seen;
-  seen.mutable_heartbeat_seen()->set_sequence(message.sequence());
-  session.peer->send(seen);
+  seen.mutable_heartbeat_seen()->set_sequence(sequence);
+  session->peer->send(seen);
+}
+
+void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
+  Session& session = sessions_[id];
+  answer_heartbeat(id, session.node, message.sequence());
   NodeTelemetry telemetry{.devices = {},
                           .cpu_utilization = message.cpu_utilization(),
                           .memory_utilization = message.memory_utilization(),
@@ -278,7 +300,10 @@ void NodeHub::on_heartbeat(Session& session, const v1::Heartbeat& message) {
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
   if (node->state == NodeState::kUnreachable || node->state == NodeState::kLost) {
-    hooks_.propose(NodeLeaseBack{.node = session.node}, {});
+    hooks_.propose(NodeLeaseBack{.node = session.node},
+                   [this, id, number = session.node, sequence = message.sequence()](const Result<Decided>&) {
+                     answer_heartbeat(id, number, sequence);
+                   });
   } else if (node->state == NodeState::kDead) {
     // Declared dead while it was silent: what it runs must be settled by a registration.
     refuse(session, "stale", "the node was confirmed dead; register again");
@@ -448,7 +473,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   }
   start.set_max_runtime_ms(job->max_runtime.ms());
   start.set_grace_ms(grace_.ms());
-  start.set_kill_after_lost_contact_ms(job->retry.kill_after_lost_contact.ms());
+  start.set_kill_after_lost_contact_ms(silence_limit(job->retry.kill_after_lost_contact, lease_).ms());
   start.set_job_name("job-" + std::to_string(attempt.job.value));
   start.set_cpu_milli(attempt.members[member].cpu_milli);
   start.set_memory_mb(attempt.members[member].memory_mb);
@@ -469,7 +494,9 @@ void NodeHub::check_leases() {
     if (node.state != NodeState::kReady) continue;
     const auto [heard, fresh] = heard_at_.try_emplace(node.id, now);
     if (fresh || now - heard->second < lease_) continue;
-    hooks_.propose(NodeLeaseLost{.node = node.id}, {});
+    losing_.insert(node.id);
+    hooks_.propose(NodeLeaseLost{.node = node.id},
+                   [this, number = node.id](const Result<Decided>&) { losing_.erase(number); });
     heard->second = now;  // Not again before this proposal was decided.
   }
   for (const auto& [node, session] : by_node_) check_releases(sessions_[session]);

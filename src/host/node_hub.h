@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,7 +96,8 @@ class NodeHub {
   void on_register(SessionId id, const v1::Register& message);
   void registered(SessionId id, const v1::Register& message, const Decided& decided);
   void reconcile(Session& session, const v1::Register& message);
-  void on_heartbeat(Session& session, const v1::Heartbeat& message);
+  void on_heartbeat(SessionId id, const v1::Heartbeat& message);
+  void answer_heartbeat(SessionId id, NodeId node, uint64_t sequence);
   void on_report(SessionId id, const v1::Report& report);
   std::optional<Command> command_of_report(Session& session, const v1::Report& report);
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
@@ -117,6 +119,7 @@ class NodeHub {
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.
+  std::set<NodeId> losing_;          ///< Whose lease is taken away by a proposal that is not decided.
   std::vector<SessionId> to_acknowledge_;
   SessionId next_session_ = 1;
   uint64_t next_log_request_ = 1;

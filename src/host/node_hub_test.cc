@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -78,6 +79,35 @@ TEST(NodeHub, ANodeWhoseStreamBreaksBeforeItsRegistrationIsDecidedLosesItsLease)
   EXPECT_EQ(hub.node().state, NodeState::kReady);
   hub.pass(seconds(3));
   EXPECT_EQ(hub.node().state, NodeState::kUnreachable);
+}
+
+TEST(NodeHub, AHeartbeatIsAnsweredOnlyWhileTheNodeHasItsLease) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.decide();
+  const auto answers = [&] {
+    return std::count_if(peer->sent.begin(), peer->sent.end(),
+                         [](const v1::SchedulerMessage& message) { return message.has_heartbeat_seen(); });
+  };
+  v1::AgentMessage beat;
+  beat.mutable_heartbeat()->set_sequence(1);
+  hub.hub.receive(id, beat);
+  EXPECT_EQ(answers(), 1);
+
+  // While the loss of its lease is on its way to the journal, and until its return is durable, there is none.
+  hub.now = hub.now + seconds(20);
+  hub.hub.check_leases();
+  hub.hub.receive(id, beat);
+  EXPECT_EQ(answers(), 1);
+  hub.decide();
+  EXPECT_EQ(hub.node().state, NodeState::kUnreachable);
+  hub.hub.receive(id, beat);
+  EXPECT_EQ(answers(), 1);
+  hub.decide();
+  EXPECT_EQ(hub.node().state, NodeState::kReady);
+  EXPECT_EQ(answers(), 2);
 }
 
 }  // namespace

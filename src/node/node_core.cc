@@ -14,6 +14,7 @@ constexpr Duration kHeartbeatDefault = seconds(5);
 constexpr Duration kHeartbeatMin = milliseconds(50);
 constexpr Duration kHeartbeatMax = minutes(5);
 constexpr Duration kContactMarkPause = milliseconds(250);
+constexpr std::size_t kHeartbeatsRemembered = 64;
 constexpr Duration kLookPause = seconds(5);
 constexpr int kForgottenAtOnce = 64;
 constexpr std::size_t kDetailBytesMax = 4'096;
@@ -80,8 +81,9 @@ void NodeCore::restore(const StoreImage& image) {
 void NodeCore::on_link_up() {
   link_up_ = true;
   registered_ = false;
-  heartbeats_answered_ = false;
   heartbeat_sequence_ = 0;
+  heartbeats_sent_at_.clear();
+  registration_sent_at_ = ports_.clock.monotonic();
   send_register();
 }
 
@@ -133,8 +135,6 @@ void NodeCore::send_register() {
 }
 
 void NodeCore::on_message(const v1::SchedulerMessage& message) {
-  const Time now = ports_.clock.monotonic();
-  touch_contact(now);
   switch (message.body_case()) {
     case v1::SchedulerMessage::kRegistered:
       return on_registered(message.registered());
@@ -149,8 +149,7 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
     case v1::SchedulerMessage::kReadLog:
       return on_read_log(message.read_log());
     case v1::SchedulerMessage::kHeartbeatSeen:
-      heartbeats_answered_ = true;
-      return;
+      return on_heartbeat_seen(message.heartbeat_seen().sequence());
     case v1::SchedulerMessage::kRefused:
       registered_ = false;
       return;
@@ -171,6 +170,7 @@ void NodeCore::on_registered(const v1::Registered& registered) {
       registered.heartbeat_ms() > 0 ? milliseconds(registered.heartbeat_ms()) : kHeartbeatDefault;
   heartbeat_every_ = std::clamp(wanted, kHeartbeatMin, kHeartbeatMax);
   registered_ = true;
+  note_contact(registration_sent_at_);
   next_beat_ = ports_.clock.monotonic();
   next_look_ = next_beat_;
   outbox_.forget_sendings();
@@ -200,6 +200,10 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   hold_devices(key, attempt);
   record({.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices});
   if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
+  if (plan->lost_contact.ns > 0 && ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
+    // The order lay about for so long that the scheduler may take its attempt for over.
+    return end_attempt(key, attempt, make_outcome(v1::Outcome::CONTACT_LOST, "its order came too late"));
+  }
   to_start_.push_back(std::move(*plan));
 }
 
@@ -430,13 +434,24 @@ void NodeCore::beat(Time now) {
   out.set_cpu_utilization(load.cpu);
   out.set_memory_utilization(load.memory);
   ports_.link.send(message);
-  if (!heartbeats_answered_) touch_contact(now);
+  heartbeats_sent_at_.push_back(now);
+  if (heartbeats_sent_at_.size() > kHeartbeatsRemembered) heartbeats_sent_at_.pop_front();
 }
 
-void NodeCore::touch_contact(Time now) {
-  if (contact_marked_at_.valid() && now - contact_marked_at_ < kContactMarkPause) return;
-  contact_marked_at_ = now;
-  ports_.spawner.mark_contact();
+// An answer may have lain about, here or on its way. What it proves is that the scheduler heard the
+// heartbeat, and so did not give the node up before that was sent.
+void NodeCore::on_heartbeat_seen(uint64_t sequence) {
+  const uint64_t first = heartbeat_sequence_ + 1 - heartbeats_sent_at_.size();
+  if (sequence < first || sequence > heartbeat_sequence_) return;
+  note_contact(heartbeats_sent_at_[sequence - first]);
+}
+
+void NodeCore::note_contact(Time sent_at) {
+  if (contact_at_.valid() && sent_at <= contact_at_) return;
+  contact_at_ = sent_at;
+  if (contact_marked_at_.valid() && contact_at_ - contact_marked_at_ < kContactMarkPause) return;
+  contact_marked_at_ = contact_at_;
+  ports_.spawner.mark_contact(ports_.clock.monotonic() - contact_at_);
 }
 
 Time NodeCore::next_deadline() const {

@@ -132,7 +132,9 @@ class NodeCore {
   void forget_oldest();
 
   void beat(Time now);
-  void touch_contact(Time now);
+  /// The scheduler answered what was sent at `sent_at`.
+  void note_contact(Time sent_at);
+  void on_heartbeat_seen(uint64_t sequence);
 
   struct PendingRead {
     v1::ReadLog order;
@@ -179,12 +181,14 @@ class NodeCore {
 
   bool link_up_ = false;
   bool registered_ = false;
-  bool heartbeats_answered_ = false;  ///< On this connection: then only answers are contact.
   uint64_t heartbeat_sequence_ = 0;
+  std::deque<Time> heartbeats_sent_at_;  ///< The newest ones on this connection, up to `heartbeat_sequence_`.
+  Time registration_sent_at_;
   Duration heartbeat_every_;
   Time next_beat_ = kNever;
   Time next_look_;
-  Time contact_marked_at_;
+  Time contact_at_;         ///< When the newest message that the scheduler answered was sent.
+  Time contact_marked_at_;  ///< What the spawner knows of it.
   std::deque<PendingRead> reads_;
   Time next_read_look_ = kNever;
 };

@@ -27,11 +27,15 @@ class FakeSpawner final : public Spawner {
   void start(const SpawnRequest& request) override { started.push_back(request); }
   void stop(const AttemptKey& key, Duration grace) override { stopped.emplace_back(key, grace); }
   void adopt(const std::vector<AttemptKey>& keys) override { adopted = keys; }
-  void mark_contact() override { contacts += 1; }
+  void mark_contact(Duration age) override {
+    contacts += 1;
+    contact_age = age;
+  }
   std::vector<SpawnRequest> started;
   std::vector<std::pair<AttemptKey, Duration>> stopped;
   std::optional<std::vector<AttemptKey>> adopted;
   int contacts = 0;
+  Duration contact_age;
 };
 
 /// Keeps its image like a disk: what was flushed is there for the next core.
@@ -576,17 +580,38 @@ TEST(NodeCore, ADriverThatDoesNotAnswerMakesItsDeviceUnhealthy) {
   EXPECT_EQ(reports[0].condition().condition(), v1::DEVICE_CONDITION_UNHEALTHY);
 }
 
-TEST(NodeCore, OnceHeartbeatsAreAnsweredOnlyAnswersAreContact) {
+TEST(NodeCore, ContactIsAsOldAsTheHeartbeatThatWasAnswered) {
   Node node;
   node.connect();
+  EXPECT_EQ(node.spawner.contacts, 1);  // The registration was answered.
+  EXPECT_EQ(node.spawner.contact_age, Duration{});
   node.pass(seconds(5));
-  const int without_answers = node.spawner.contacts;
-  EXPECT_GE(without_answers, 5);
+  EXPECT_EQ(node.spawner.contacts, 1);
   v1::SchedulerMessage message;
-  message.mutable_heartbeat_seen()->set_sequence(1);
+  message.mutable_heartbeat_seen()->set_sequence(3);  // Sent two seconds after the first.
   node.receive(message);
-  node.pass(seconds(10));
-  EXPECT_LE(node.spawner.contacts, without_answers + 1);
+  EXPECT_EQ(node.spawner.contacts, 2);
+  EXPECT_EQ(node.spawner.contact_age, seconds(3));
+  node.receive(message);
+  EXPECT_EQ(node.spawner.contacts, 2);
+}
+
+TEST(NodeCore, AnOrderOlderThanTheJobsLimitOnSilenceIsNotCarriedOut) {
+  Node node;
+  node.connect();
+  node.pass(seconds(20));
+  v1::JobSpec spec;
+  spec.add_command("/bin/true");
+  v1::SchedulerMessage message;
+  *message.mutable_start()->mutable_key() = to_wire(kKey);
+  message.mutable_start()->set_spec(spec.SerializeAsString());
+  message.mutable_start()->set_kill_after_lost_contact_ms(20'000);
+  node.receive(message);
+  node.sync();
+  EXPECT_TRUE(node.spawner.started.empty());
+  const std::vector<v1::Report> reports = node.reports(v1::Report::kEnded);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].ended().outcome().cause(), v1::Outcome::CONTACT_LOST);
 }
 
 TEST(NodeCore, TheOldestFinishedAttemptsAreForgotten) {

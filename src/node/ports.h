@@ -68,8 +68,9 @@ class Spawner {
   /// on_shim_lost (no outcome, and no process left); reports by on_shim_found what runs and was not asked
   /// for.
   virtual void adopt(const std::vector<AttemptKey>& keys) = 0;
-  /// The scheduler was heard: shims with a limit on silence count from now on.
-  virtual void mark_contact() = 0;
+  /// The scheduler answered what was said to it `age` ago: shims with a limit on silence count from then on,
+  /// those that are started later too.
+  virtual void mark_contact(Duration age) = 0;
 };
 
 /// One fact about an attempt, in the order in which they become true.

@@ -211,10 +211,10 @@ void ShimSpawner::adopt(const std::vector<AttemptKey>& keys) {
   begin_search(clock_.monotonic());
 }
 
-void ShimSpawner::mark_contact() {
+void ShimSpawner::mark_contact(Duration age) {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const int64_t ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  const int64_t ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - age.ns;
   if (pwrite(contact_, &ns, sizeof ns, 0) != sizeof ns) {
     log_event(LogLevel::kWarning, "agent", "contact_not_written", {}, {{"why", errno_words()}});
   }

@@ -53,7 +53,7 @@ class ShimSpawner final : public Spawner {
   void start(const SpawnRequest& request) override;
   void stop(const AttemptKey& key, Duration grace) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
-  void mark_contact() override;
+  void mark_contact(Duration age) override;
 
   int descriptor() const { return epoll_; }
   void pump();

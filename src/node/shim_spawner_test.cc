@@ -274,9 +274,19 @@ TEST_F(ShimSpawnerTest, SilenceOfTheSchedulerEndsAnAttemptThatAskedForIt) {
   SpawnRequest request = shell("exec sleep 1000");
   request.lost_contact = milliseconds(200);
   spawner_->start(request);
-  spawner_->mark_contact();
+  spawner_->mark_contact(Duration{});
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::CONTACT_LOST);
+}
+
+TEST_F(ShimSpawnerTest, AnAttemptThatAskedForItIsNotStartedWithoutContact) {
+  SpawnRequest request = shell("echo never");
+  request.lost_contact = milliseconds(200);
+  spawner_->mark_contact(milliseconds(300));
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::CONTACT_LOST);
+  EXPECT_TRUE(listener_.started.empty());
 }
 
 TEST_F(ShimSpawnerTest, ContactKeepsSuchAnAttemptAlive) {
@@ -285,7 +295,7 @@ TEST_F(ShimSpawnerTest, ContactKeepsSuchAnAttemptAlive) {
   spawner_->start(request);
   const Time until = clock_.monotonic() + milliseconds(2500);
   pump_until([&] {
-    spawner_->mark_contact();
+    spawner_->mark_contact(Duration{});
     return clock_.monotonic() > until;
   });
   EXPECT_TRUE(listener_.ended.empty());

@@ -132,7 +132,8 @@ class AttemptShim {
   void run() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (!make_folder()) return;
-    if (start_command()) {
+    silent_since_ = last_contact(boot_now());
+    if (may_start() && start_command()) {
       send(Event{.kind = EventKind::kStarted,
                  .key = request_.key,
                  .pid = child_,
@@ -250,9 +251,18 @@ class AttemptShim {
     close(file);
   }
 
+  /// An order may have lain about for so long that its attempt is taken for over already.
+  bool may_start() {
+    if (!contact_lost(boot_now())) return true;
+    outcome_.cause = Cause::kContactLost;
+    outcome_.started_unix_ns = wall_now().ns;
+    outcome_.detail =
+        "not started: no contact to the scheduler for " + std::to_string(request_.lost_contact.ms()) + " ms";
+    return false;
+  }
+
   void supervise() {
     const Time started = boot_now();
-    silent_since_ = started;
     if (request_.max_runtime.ns > 0) deadline_ = started + request_.max_runtime;
     LogBound logs(folder_, output_, error_output_, request_.log_bytes_max);
     Time next_log_look = started + LogBound::kLookFirst;
@@ -296,11 +306,15 @@ class AttemptShim {
 
   bool contact_lost(Time now) {
     if (request_.lost_contact.ns <= 0) return false;
-    int64_t contact = 0;
-    if (pread(context_.contact, &contact, sizeof contact, 0) == sizeof contact && contact <= now.ns) {
-      silent_since_ = std::max(silent_since_, Time{contact});
-    }
+    silent_since_ = std::max(silent_since_, last_contact(silent_since_));
     return now - silent_since_ >= request_.lost_contact;
+  }
+
+  /// What the agent says of it; `otherwise` when it never said anything in this boot.
+  Time last_contact(Time otherwise) const {
+    int64_t contact = 0;
+    const bool known = pread(context_.contact, &contact, sizeof contact, 0) == sizeof contact;
+    return known && contact <= boot_now().ns ? Time{contact} : otherwise;
   }
 
   void kill_round() {

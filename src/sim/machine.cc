@@ -91,9 +91,14 @@ void Machine::launch(const SpawnRequest& request) {
     outcome.set_detail("no such file");
     return finish(key, std::move(outcome));
   }
+  process.contact_at = contact_at_;
+  if (request.lost_contact.ns > 0 && context_.schedule.now() - contact_at_ >= request.lost_contact) {
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::CONTACT_LOST);
+    return finish(key, std::move(outcome));
+  }
   process.pid = next_pid_++;
   process.alive = true;
-  process.contact_at = context_.schedule.now();
   std::vector<std::string> uuids;
   for (const HeldDevice& device : request.devices) uuids.push_back(gpus_.at(device.index).facts.uuid);
   context_.trace.note("process-starts", {key.job.value, key.attempt, uuids.size()},

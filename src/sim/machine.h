@@ -45,7 +45,7 @@ class Machine final : public Spawner, public DeviceReader {
   void start(const SpawnRequest& request) override;
   void stop(const AttemptKey& key, Duration grace) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
-  void mark_contact() override { contact_at_ = context_.schedule.now(); }
+  void mark_contact(Duration age) override { contact_at_ = context_.schedule.now() - age; }
   std::optional<DeviceReading> read(uint32_t index) override;
 
   /// What was on its way to the process that forks shims is done or lost with the agent.
