@@ -25,6 +25,8 @@ inline constexpr int32_t kRetriesMax = 1'000;
 
 // State.
 inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.
+inline constexpr uint32_t kNodeFeaturesMax = 64;
+inline constexpr uint32_t kNodeLabelsMax = 64;  ///< Of an operator, and as many of the agent.
 inline constexpr uint32_t kNodesMax = 200'000;
 inline constexpr uint32_t kDeviceClassesMax = 64;       ///< Different (model, memory) pairs.
 inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;  ///< Running on one node at a time.
@@ -51,6 +53,16 @@ inline constexpr uint32_t kForgottenPerCommand = 256;    ///< Retention work of 
 inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
 inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
+
+/// So many attempts in a row that nodes could not even prepare, and their job is held.
+inline constexpr int32_t kNodeFaultsMax = 5;
+
+// Nodes that jobs of several tenants fail on are drained.
+inline constexpr uint32_t kNodeFailuresKept = 16;
+inline constexpr uint32_t kNodeFailuresMin = 4;  ///< Fewer are no evidence,
+inline constexpr uint32_t kNodeFailureTenantsMin = 2;  ///< nor are those of one tenant,
+inline constexpr Duration kNodeFailureWindow = minutes(10);  ///< nor older ones.
+inline constexpr int64_t kAutoDrainPercentDefault = 5;  ///< Of all nodes; one at least.
 
 /// How long after a job's maximum runtime the engine steps in when its node did not.
 inline constexpr Duration kRuntimeSlack = seconds(5);

@@ -41,14 +41,16 @@ JobRequest full_request() {
                          .gpu_memory_mb = 3,
                          .cpu_milli = 4,
                          .memory_mb = 5,
-                         .gpu_model = "A100"}},
+                         .gpu_model = "A100",
+                         .features = kFeatureContainer}},
           .max_runtime = seconds(6),
           .retry = {.exit_code_retries = 7,
                     .system_retries = -1,
                     .overlap_allowed = true,
                     .kill_after_lost_contact = seconds(8)},
           .require_feasible = true,
-          .spec = Blob(std::string("bytes\0and more", 14))};
+          .spec = Blob(std::string("bytes\0and more", 14)),
+          .held = true};
 }
 
 /// One command of every kind with every field set to something that is not its default.
@@ -61,7 +63,8 @@ std::vector<Command> full_commands() {
                            .finished_jobs_max = 3,
                            .finished_jobs_kept = seconds(4),
                            .drain_limit = seconds(5),
-                           .lost_after = seconds(6)}},
+                           .lost_after = seconds(6),
+                           .auto_drain_percent = 7}},
       AdvanceTime{.unused = 9},
       CreateTenant{.name = "n",
                    .email = "e",
@@ -96,7 +99,10 @@ std::vector<Command> full_commands() {
                        .memory_mb = 3,
                        .condition = DeviceCondition::kMissing,
                        .detail = "d"}},
-          .attempts = {{.job = JobId{4}, .attempt = 5, .member = 6, .ended = true, .device_mask = 7}}},
+          .attempts = {{.job = JobId{4}, .attempt = 5, .member = 6, .ended = true, .device_mask = 7}},
+          .validates = true,
+          .features = {"container", "f"},
+          .labels = {{.name = "l", .value = "v"}}},
       NodeLeaseLost{.node = NodeId{3}},
       NodeLeaseBack{.node = NodeId{3}},
       ConfirmNodeDead{.node = NodeId{3}},
@@ -116,6 +122,17 @@ std::vector<Command> full_commands() {
                    .outcome = {.cause = EndCause::kSignaled, .exit_code = -5, .signal = 6, .detail = "d"}},
       DeviceReleased{.node = NodeId{1}, .device = 2, .generation = 3},
       DeviceStillBusy{.node = NodeId{1}, .device = 2, .generation = 3, .evidence = "e"},
+      UpdateJob{.job = JobId{1},
+                .tenant = TenantId{2},
+                .given = 7,
+                .priority = -3,
+                .max_runtime = seconds(4),
+                .spec = Blob("s")},
+      HoldJob{.job = JobId{1}, .tenant = TenantId{2}, .held = true},
+      RequeueJob{.job = JobId{1}, .tenant = TenantId{2}},
+      SetNodeAvailability{.node = NodeId{1}, .to = Availability::kDraining, .by = "b", .reason = "r"},
+      NodeValidated{.node = NodeId{1}, .boot_id = "b", .passed = true, .detail = "d"},
+      LabelNode{.node = NodeId{1}, .set = {{.name = "l", .value = "v"}}, .remove = {"m"}},
   };
 }
 
@@ -138,7 +155,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    DeleteTenant{},    RegisterNode{},       NodeLeaseLost{}, NodeLeaseBack{},
                                    ConfirmNodeDead{}, SetDeviceCondition{}, SubmitJobs{},    CancelJob{},
                                    CommitPlan{},      AttemptStarted{},     AttemptEnded{},  DeviceReleased{},
-                                   DeviceStillBusy{}};
+                                   DeviceStillBusy{}, UpdateJob{},          HoldJob{},      RequeueJob{},
+                                   SetNodeAvailability{}, NodeValidated{}, LabelNode{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -32,7 +32,7 @@ bool possible(Duration length) { return Duration{} <= length && length <= limits
 bool possible(const Part& part) {
   return part.member_count == 1 && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
          between(0, part.gpu_memory_mb, limits::kMegabytesMax) && part.cpu_milli >= 0 &&
-         between(0, part.memory_mb, limits::kMegabytesMax);
+         between(0, part.memory_mb, limits::kMegabytesMax) && (part.features & ~kFeaturesKnown) == 0;
 }
 bool possible(const Device& device) {
   return known(DeviceState::kFree, device.state, DeviceState::kQuarantined) &&
@@ -40,8 +40,8 @@ bool possible(const Device& device) {
          between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since);
 }
 bool possible(const Job& job) {
-  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= JobReason::kCancelled &&
-         job.last_cause <= EndCause::kContactLost && possible(job.submitted_at) &&
+  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= JobReason::kNodeFault &&
+         job.last_cause <= kEndCauseLast && possible(job.submitted_at) &&
          possible(job.scheduled_at) && possible(job.started_at) && possible(job.ended_at) &&
          possible(job.not_before) && possible(job.max_runtime) &&
          possible(job.retry.kill_after_lost_contact) &&
@@ -55,7 +55,7 @@ bool possible(const Tenant& tenant) {
 bool possible(const Member& member) {
   return known(MemberState::kPlaced, member.state, MemberState::kEnded) && member.part == 0 &&
          member.cpu_milli >= 0 && between(0, member.memory_mb, limits::kMegabytesMax) &&
-         member.outcome.cause <= EndCause::kContactLost;
+         member.outcome.cause <= kEndCauseLast;
 }
 
 /// Reads sections into a state. Every cross-reference is checked before it is used, and what the engine takes
@@ -179,6 +179,12 @@ class SnapshotDecoder {
       if (!possible(device)) return corrupt("a device");
     }
     if (!known(NodeState::kReady, node.state, NodeState::kDead)) return corrupt("a node's state");
+    if (node.availability > Availability::kDraining || !possible(node.availability_since) ||
+        node.features.size() > limits::kNodeFeaturesMax || node.labels.size() > limits::kNodeLabelsMax ||
+        node.agent_labels.size() > limits::kNodeLabelsMax ||
+        node.failures.size() > limits::kNodeFailuresKept) {
+      return corrupt("a node's service");
+    }
     if (!possible(node.state_since) || !possible(node.silent_since)) return corrupt("a node's times");
     if (!between(0, node.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) ||
         !between(0, node.memory_mb, limits::kMegabytesMax)) {
@@ -214,7 +220,7 @@ class SnapshotDecoder {
     Attempt attempt;
     if (!read(bytes, attempt) || attempt.members.size() != 1 || attempt.number == 0)
       return corrupt("an attempt");
-    if (attempt.stop > StopReason::kAbandoned || !possible(attempt.placed_at) ||
+    if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) ||
         !possible(attempt.started_at)) {
       return corrupt("an attempt");
     }

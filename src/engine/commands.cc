@@ -8,7 +8,7 @@
 namespace gpusched {
 namespace {
 
-bool known(EndCause cause) { return cause <= EndCause::kContactLost; }
+bool known(EndCause cause) { return cause <= kEndCauseLast; }
 bool known(DeviceCondition condition) {
   return condition >= DeviceCondition::kOk && condition <= DeviceCondition::kMissing;
 }
@@ -25,7 +25,8 @@ bool is_sane(const Configure& command) {
          config.finished_jobs_max >= 0 &&
          between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
          between(Duration{}, config.drain_limit, limits::kSettingMax) &&
-         between(Duration{}, config.lost_after, limits::kSettingMax);
+         between(Duration{}, config.lost_after, limits::kSettingMax) &&
+         between(0, config.auto_drain_percent, 100);
 }
 bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
@@ -41,13 +42,25 @@ bool is_sane(const RegisterNode& command) {
       std::all_of(command.devices.begin(), command.devices.end(), [](const DeviceOffer& device) {
         return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax);
       });
-  return devices && between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
+  return devices && command.features.size() <= limits::kNodeFeaturesMax &&
+         command.labels.size() <= limits::kNodeLabelsMax && between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
          between(0, command.memory_mb, limits::kMegabytesMax);
 }
+bool is_sane(const UpdateJob& command) {
+  return between(Duration{}, command.max_runtime, limits::kRuntimeMax) &&
+         between(-limits::kPriorityMax, command.priority, limits::kPriorityMax);
+}
+bool is_sane(const SetNodeAvailability& command) {
+  return command.to == Availability::kInService || command.to == Availability::kDraining;
+}
+bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax) return false;
   return std::all_of(command.jobs.begin(), command.jobs.end(), [](const JobRequest& job) {
-    return between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
+    const bool known_features = std::all_of(job.parts.begin(), job.parts.end(), [](const Part& part) {
+      return (part.features & ~kFeaturesKnown) == 0;
+    });
+    return known_features && between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
            between(Duration{}, job.retry.kill_after_lost_contact, limits::kRuntimeMax) &&
            between(-limits::kPriorityMax, job.priority, limits::kPriorityMax);
   });
@@ -70,14 +83,16 @@ std::string_view name_of(const Command& command) {
       "configure",       "advance_time",     "create_tenant",   "update_tenant",     "delete_tenant",
       "register_node",   "node_lease_lost",  "node_lease_back", "confirm_node_dead", "set_device_condition",
       "submit_jobs",     "cancel_job",       "commit_plan",     "attempt_started",   "attempt_ended",
-      "device_released", "device_still_busy"};
+      "device_released", "device_still_busy", "update_job", "hold_job", "requeue_job",
+      "set_node_availability", "node_validated", "label_node"};
   return kNames[command.index()];
 }
 
 bool is_new_work(const Command& command) {
   return std::holds_alternative<SubmitJobs>(command) || std::holds_alternative<CreateTenant>(command) ||
          std::holds_alternative<UpdateTenant>(command) || std::holds_alternative<CommitPlan>(command) ||
-         std::holds_alternative<Configure>(command);
+         std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
+         std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command);
 }
 
 }  // namespace gpusched

@@ -161,6 +161,9 @@ struct RegisterNode {
   int64_t memory_mb = 0;
   std::vector<DeviceOffer> devices;
   std::vector<KnownAttempt> attempts;
+  bool validates = false;  ///< After a boot it takes no work before NodeValidated.
+  std::vector<std::string> features;
+  std::vector<Label> labels;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -172,6 +175,9 @@ struct RegisterNode {
     visit(6, "memory_mb", self.memory_mb);
     visit(7, "devices", self.devices);
     visit(8, "attempts", self.attempts);
+    visit(9, "validates", self.validates);
+    visit(10, "features", self.features);
+    visit(11, "labels", self.labels);
   }
 };
 
@@ -230,6 +236,7 @@ struct JobRequest {
   RetryPolicy retry;
   bool require_feasible = false;
   Blob spec;
+  bool held = false;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -239,6 +246,7 @@ struct JobRequest {
     visit(4, "retry", self.retry);
     visit(5, "require_feasible", self.require_feasible);
     visit(6, "spec", self.spec);
+    visit(7, "held", self.held);
   }
 };
 
@@ -372,11 +380,112 @@ struct DeviceStillBusy {
   }
 };
 
+/// Which of UpdateJob's fields are given.
+enum JobField : uint32_t {
+  kJobPriority = 1u << 0,
+  kJobMaxRuntime = 1u << 1,
+  kJobSpec = 1u << 2,
+};
+
+/// Changes what `given` names. A priority only of a job that waits; a specification only in what a running
+/// job does not see, such as its name: that is the door's to keep.
+struct UpdateJob {
+  JobId job;
+  TenantId tenant;     ///< Given: only if the job is this tenant's.
+  uint32_t given = 0;  ///< Of JobField.
+  int32_t priority = 0;
+  Duration max_runtime;  ///< From its start; zero: no limit.
+  Blob spec;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+    visit(3, "given", self.given);
+    visit(4, "priority", self.priority);
+    visit(5, "max_runtime", self.max_runtime);
+    visit(6, "spec", self.spec);
+  }
+};
+
+/// A pending job waits until it is released, or does so no longer.
+struct HoldJob {
+  JobId job;
+  TenantId tenant;  ///< Given: only if the job is this tenant's.
+  bool held = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+    visit(3, "held", self.held);
+  }
+};
+
+/// Ends the attempt of a placed job and puts the job back in line, without spending a retry.
+struct RequeueJob {
+  JobId job;
+  TenantId tenant;  ///< Given: only if the job is this tenant's.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+  }
+};
+
+/// An operator takes a node out of service (kDraining) or puts it back (kInService).
+struct SetNodeAvailability {
+  NodeId node;
+  Availability to = Availability::kInService;
+  std::string by;
+  std::string reason;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "to", self.to);
+    visit(3, "by", self.by);
+    visit(4, "reason", self.reason);
+  }
+};
+
+/// What the node's own checks found, in the boot that is named.
+struct NodeValidated {
+  NodeId node;
+  std::string boot_id;
+  bool passed = false;
+  std::string detail;  ///< What did not pass and what mends it.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "boot_id", self.boot_id);
+    visit(3, "passed", self.passed);
+    visit(4, "detail", self.detail);
+  }
+};
+
+/// An operator's labels of a node: first those in `remove` go, then those in `set` come.
+struct LabelNode {
+  NodeId node;
+  std::vector<Label> set;
+  std::vector<std::string> remove;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "set", self.set);
+    visit(3, "remove", self.remove);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
 using Command =
     std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
                  NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
-                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy>;
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob, HoldJob,
+                 RequeueJob, SetNodeAvailability, NodeValidated, LabelNode>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

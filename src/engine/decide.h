@@ -19,12 +19,19 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
 
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
+Applied update_job(const State& state, const UpdateJob& command, Events& events);
+Applied hold_job(const State& state, const HoldJob& command, Events& events);
+Applied requeue_job(const State& state, const RequeueJob& command, Events& events);
 
 Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events);
 Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events);
 Applied node_lease_back(const State& state, const NodeLeaseBack& command, Stamp stamp, Events& events);
 Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, Stamp stamp, Events& events);
 Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events);
+Applied set_node_availability(const State& state, const SetNodeAvailability& command, Stamp stamp,
+                              Events& events);
+Applied node_validated(const State& state, const NodeValidated& command, Stamp stamp, Events& events);
+Applied label_node(const State& state, const LabelNode& command, Events& events);
 Applied device_released(const State& state, const DeviceReleased& command, Events& events);
 Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events);
 
@@ -39,6 +46,9 @@ bool next_due(const State& state, Time now, Events& events);
 /// One member is over: its end, and what that means for its job.
 void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
                 bool devices_free, Time at, Events& events);
+/// An attempt of the tenant ended so: what that says of its node.
+void judge_node(const State& state, NodeId node, TenantId tenant, const Outcome& outcome, Time at,
+                Events& events);
 /// A job's attempt is over or given up: finished, or pending again.
 void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
               Events& events);

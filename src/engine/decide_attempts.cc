@@ -30,8 +30,9 @@ bool member_fits(const State& state, const PlanGroup& group, const std::vector<P
                  std::size_t index) {
   const MemberPlacement& placement = group.members[index];
   const Node* node = state.find_node(placement.node);
-  if (node == nullptr || node->state != NodeState::kReady) return false;
+  if (node == nullptr || !node->in_service()) return false;
   if (placement.part >= parts.size()) return false;
+  if ((parts[placement.part].features & ~node->feature_bits) != 0) return false;
   if (!devices_fit(state, *node, parts[placement.part], placement)) return false;
   // What the group's members on this node need together.
   int64_t cpu_milli = 0;
@@ -104,6 +105,8 @@ Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp sta
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
   if (member.state == MemberState::kEnded) return accept();
   end_member(state, *attempt, command.member, command.outcome, false, stamp.at, events);
+  const Job* job = state.jobs.find(command.job);
+  if (job != nullptr) judge_node(state, command.node, job->tenant, command.outcome, stamp.at, events);
   return accept();
 }
 

@@ -7,6 +7,7 @@ namespace gpusched::rules {
 namespace {
 
 bool node_could_run(const State& state, const Node& node, const Part& part) {
+  if ((part.features & ~node.feature_bits) != 0) return false;
   if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return false;
   if (part.gpu_count == 0) return true;
   for (uint32_t device_class = 0; device_class < state.device_classes.size(); ++device_class) {
@@ -62,6 +63,12 @@ JobReason failure_reason(EndCause cause) {
       return JobReason::kStartFailed;
     case EndCause::kTimeout:
       return JobReason::kTimeout;
+    case EndCause::kOutOfMemory:
+      return JobReason::kOutOfMemory;
+    case EndCause::kNodeFault:
+      return JobReason::kNodeFault;
+    case EndCause::kOverLimit:
+      return JobReason::kOverLimit;
   }
   UNREACHABLE();
 }
@@ -143,18 +150,81 @@ Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Ev
   return accepted;
 }
 
+Applied update_job(const State& state, const UpdateJob& command, Events& events) {
+  const Job* job = state.jobs.find(command.job);
+  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
+  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
+  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
+  const bool reorders = (command.given & kJobPriority) != 0;
+  if (reorders && job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  JobUpdated updated{.change = command};
+  if (reorders) {
+    const Tenant* tenant = state.find_tenant(job->tenant);
+    CHECK(tenant != nullptr);
+    const int64_t effective = int64_t{command.priority} + tenant->priority_tier;
+    updated.order_key = order_key_of(effective, state.config.aging_per_hour, job->submitted_at);
+  }
+  events.push_back(std::move(updated));
+  return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
+}
+
+Applied hold_job(const State& state, const HoldJob& command, Events& events) {
+  const Job* job = state.jobs.find(command.job);
+  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
+  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
+  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
+  if (job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  if (job->held != command.held) events.push_back(JobHoldChanged{.job = job->id, .held = command.held});
+  return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
+}
+
+Applied requeue_job(const State& state, const RequeueJob& command, Events& events) {
+  const Job* job = state.jobs.find(command.job);
+  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
+  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
+  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
+  if (job->state == JobState::kPending) return reject(RejectionCode::kJobNotPlaced);
+  const Attempt* attempt = state.find_attempt(job->id, job->attempt_count);
+  CHECK(attempt != nullptr);
+  if (attempt->stop != StopReason::kNone && attempt->stop != StopReason::kRequeue)
+    return reject(RejectionCode::kStale);
+  if (attempt->stop == StopReason::kNone) {
+    events.push_back(
+        StopRequested{.job = job->id, .attempt = attempt->number, .reason = StopReason::kRequeue});
+  }
+  return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
+}
+
 void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
               Events& events) {
   const auto finish = [&](JobState to, JobReason reason) {
     events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
   };
-  const bool by_itself = outcome.cause == EndCause::kExited || outcome.cause == EndCause::kSignaled;
+  // Memory and other limits are the job's own doing, as its exit code is.
+  const bool by_itself = outcome.cause == EndCause::kExited || outcome.cause == EndCause::kSignaled ||
+                         outcome.cause == EndCause::kOutOfMemory || outcome.cause == EndCause::kOverLimit;
   if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
     return finish(JobState::kCompleted, JobReason::kSucceeded);
   }
   if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
   if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
     return finish(JobState::kFailed, JobReason::kTimeout);
+  }
+  if (stop == StopReason::kRequeue) {
+    events.push_back(JobRequeued{.job = job.id,
+                                 .outcome = outcome,
+                                 .not_before = at + limits::kBackoffFirst,
+                                 .free_of_charge = true});
+    return;
+  }
+  if (outcome.cause == EndCause::kNodeFault) {
+    const int32_t faults = job.node_faults + 1;
+    events.push_back(JobRequeued{.job = job.id,
+                                 .outcome = outcome,
+                                 .not_before = at + backoff(faults),
+                                 .free_of_charge = true,
+                                 .hold = faults >= limits::kNodeFaultsMax});
+    return;
   }
   const int32_t failures = (by_itself ? job.exit_failures : job.system_failures) + 1;
   int32_t retries = job.retry.exit_code_retries;

@@ -46,6 +46,12 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const AttemptEnded& c) { return rules::attempt_ended(state, c, stamp, events); },
           [&](const DeviceReleased& c) { return rules::device_released(state, c, events); },
           [&](const DeviceStillBusy& c) { return rules::device_still_busy(state, c, stamp, events); },
+          [&](const UpdateJob& c) { return rules::update_job(state, c, events); },
+          [&](const HoldJob& c) { return rules::hold_job(state, c, events); },
+          [&](const RequeueJob& c) { return rules::requeue_job(state, c, events); },
+          [&](const SetNodeAvailability& c) { return rules::set_node_availability(state, c, stamp, events); },
+          [&](const NodeValidated& c) { return rules::node_validated(state, c, stamp, events); },
+          [&](const LabelNode& c) { return rules::label_node(state, c, events); },
       },
       command);
 }

@@ -240,6 +240,8 @@ struct JobRequeued {
   Outcome outcome;  ///< Of the attempt that failed.
   Time not_before;
   bool by_exit_code = false;
+  bool free_of_charge = false;  ///< No failure of the job's: no retry is spent.
+  bool hold = false;            ///< And it is held.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -247,6 +249,8 @@ struct JobRequeued {
     visit(2, "outcome", self.outcome);
     visit(3, "not_before", self.not_before);
     visit(4, "by_exit_code", self.by_exit_code);
+    visit(5, "free_of_charge", self.free_of_charge);
+    visit(6, "hold", self.hold);
   }
 };
 
@@ -324,12 +328,75 @@ struct TimerDropped {
   }
 };
 
+struct JobUpdated {
+  Boxed<UpdateJob> change;
+  int64_t order_key = 0;  ///< When a priority is given.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "change", self.change);
+    visit(2, "order_key", self.order_key);
+  }
+};
+
+struct JobHoldChanged {
+  JobId job;
+  bool held = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "held", self.held);
+  }
+};
+
+struct NodeAvailabilityChanged {
+  NodeId node;
+  Availability to = Availability::kInService;
+  std::string by;
+  std::string reason;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "to", self.to);
+    visit(3, "by", self.by);
+    visit(4, "reason", self.reason);
+    visit(5, "at", self.at);
+  }
+};
+
+struct NodeLabeled {
+  Boxed<LabelNode> change;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "change", self.change);
+  }
+};
+
+/// An attempt failed on the node by what may be the node's fault.
+struct NodeFailureNoted {
+  NodeId node;
+  TenantId tenant;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "tenant", self.tenant);
+    visit(3, "at", self.at);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
 using Event = std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered,
                            NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
                            OldestRequestForgotten, AttemptPlaced, MemberStarted, StopRequested, MemberEnded,
                            AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten,
-                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped>;
+                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
+                           NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

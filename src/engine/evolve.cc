@@ -105,6 +105,14 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
   if (known->state != DeviceState::kQuarantined) known->detail = offer.detail;
 }
 
+void set_availability(Node& node, Availability to, const std::string& by, const std::string& reason,
+                      Time at) {
+  if (node.availability != to) node.availability_since = at;
+  node.availability = to;
+  node.availability_by = by;
+  node.availability_reason = reason;
+}
+
 void on(State& state, const NodeRegistered& event) {
   const RegisterNode& offer = *event.offer;
   Node* node = state.find_node(event.node);
@@ -113,11 +121,21 @@ void on(State& state, const NodeRegistered& event) {
                            .kind = TimerKind::kNodeLost,
                            .id = node->id.value});
   node->instance = offer.instance;
+  const bool booted = node->boot_id != offer.boot_id;
   node->boot_id = offer.boot_id;
   node->version = offer.version;
   if (node->state != NodeState::kReady || !node->state_since.valid()) node->state_since = event.at;
   node->state = NodeState::kReady;
   node->silent_since = {};
+  if (booted && node->availability != Availability::kDraining) {
+    set_availability(*node, offer.validates ? Availability::kValidating : Availability::kInService,
+                     offer.validates ? "agent" : "", offer.validates ? "its checks have not passed yet" : "",
+                     event.at);
+  }
+  if (booted) node->failures.clear();
+  node->features = offer.features;
+  node->feature_bits = State::feature_bits_of(node->features);
+  node->agent_labels = offer.labels;
   node->cpu_milli = offer.cpu_milli;
   node->memory_mb = offer.memory_mb;
   for (Device& device : node->devices) {
@@ -174,6 +192,8 @@ void on(State& state, const JobSubmitted& event) {
   job.retry = request.retry;
   job.job_class = state.acquire_class(event.tenant, request.parts);
   job.priority = request.priority;
+  job.held = request.held;
+  if (job.held) job.reason = JobReason::kHeld;
   state.add_job(std::move(job)).tenant = event.tenant;
   state.find_tenant(event.tenant)->jobs_total += 1;
 }
@@ -224,6 +244,7 @@ void on(State& state, const MemberStarted& event) {
   if (attempt->abandoned) return;
   Job& job = job_at(state, event.job);
   job.started_at = event.at;
+  job.node_faults = 0;
   state.move_job(job, JobState::kRunning, JobReason::kStarted);
   if (job.max_runtime.ns == 0) return;
   state.timers.insert(Timer{.due = event.at + job.max_runtime + limits::kRuntimeSlack,
@@ -305,7 +326,9 @@ void on(State& state, const JobFinished& event) {
 void on(State& state, const JobRequeued& event) {
   Job& job = job_at(state, event.job);
   take_outcome(job, event.outcome);
-  (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
+  if (!event.free_of_charge) (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
+  job.node_faults = event.outcome.cause == EndCause::kNodeFault ? job.node_faults + 1 : 0;
+  job.held = event.hold;
   state.requeue(job, event.not_before);
 }
 
@@ -343,6 +366,67 @@ void on(State& state, const DeviceQuarantined& event) {
   device.state = DeviceState::kQuarantined;
   device.detail = event.evidence;
   State::refresh_free_mask(node);
+}
+
+void on(State& state, const JobUpdated& event) {
+  const UpdateJob& change = *event.change;
+  Job& job = job_at(state, change.job);
+  if ((change.given & kJobPriority) != 0) {
+    job.priority = change.priority;
+    state.reorder(job, event.order_key);
+  }
+  if ((change.given & kJobSpec) != 0) job.spec = change.spec;
+  if ((change.given & kJobMaxRuntime) == 0) return;
+  const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
+  const bool timed = attempt != nullptr && !attempt->abandoned && attempt->started_at.valid();
+  Timer timer{.due = {}, .kind = TimerKind::kRuntimeOver, .id = job.id.value, .extra = job.attempt_count};
+  if (timed && job.max_runtime.ns != 0) {
+    timer.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack;
+    state.timers.erase(timer);
+  }
+  job.max_runtime = change.max_runtime;
+  if (!timed || job.max_runtime.ns == 0) return;
+  timer.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack;
+  state.timers.insert(timer);
+}
+
+void on(State& state, const JobHoldChanged& event) {
+  state.set_held(job_at(state, event.job), event.held);
+}
+
+void on(State& state, const NodeAvailabilityChanged& event) {
+  Node& node = node_at(state, event.node);
+  set_availability(node, event.to, event.by, event.reason, event.at);
+  if (event.to == Availability::kInService) node.failures.clear();
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const NodeLabeled& event) {
+  const LabelNode& change = *event.change;
+  std::vector<Label>& labels = node_at(state, change.node).labels;
+  const auto at = [&](const std::string& name) {
+    return std::lower_bound(labels.begin(), labels.end(), name,
+                            [](const Label& label, const std::string& wanted) { return label.name < wanted; });
+  };
+  for (const std::string& name : change.remove) {
+    const auto found = at(name);
+    if (found != labels.end() && found->name == name) labels.erase(found);
+  }
+  for (const Label& label : change.set) {
+    const auto found = at(label.name);
+    if (found != labels.end() && found->name == label.name) {
+      found->value = label.value;
+    } else {
+      labels.insert(found, label);
+    }
+  }
+}
+
+void on(State& state, const NodeFailureNoted& event) {
+  std::vector<NodeFailure>& failures = node_at(state, event.node).failures;
+  if (!event.tenant.valid()) return failures.clear();
+  if (failures.size() >= limits::kNodeFailuresKept) failures.erase(failures.begin());
+  failures.push_back({.tenant = event.tenant, .at = event.at});
 }
 
 void on(State& state, const TimerDropped& event) {

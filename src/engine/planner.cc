@@ -173,6 +173,10 @@ void Planner::observe(const State& state, const Event& event) {
     return;
   }
   if (const auto* over = std::get_if<BackoffEnded>(&event)) return touch_class(state, over->job);
+  if (const auto* updated = std::get_if<JobUpdated>(&event)) return touch_class(state, updated->change->job);
+  if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_class(state, held->job);
+  if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event))
+    return node_changed(state, available->node);
   if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_class(state, finished->job);
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
   if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
@@ -216,7 +220,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   copy.memory_mb_free = node.memory_mb - node.memory_mb_used;
   copy.free_mask = node.free_mask;
   copy.attempt_count = static_cast<uint32_t>(node.attempts.size());
-  copy.ready = node.state == NodeState::kReady;
+  copy.ready = node.in_service();
   for (const auto& [device_class, mask] : copy.class_masks) index_.remove(slot, device_class);
   copy.class_masks.clear();
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
@@ -485,8 +489,10 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   const Part& part = part_of(state, job_class);
   const ClassInfo& entry = info(job_class);
   WaitReason reason{.wanted = part};
+  int64_t with_feature = 0;
   int64_t with_devices = 0;
   int64_t ready = 0;
+  int64_t in_service = 0;
   int64_t healthy = 0;
   int64_t with_free = 0;
   int64_t with_cpu = 0;
@@ -495,6 +501,8 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
     const Node& node = state.nodes[slot];
     const NodeInfo& now = nodes_[slot];
+    if ((part.features & ~node.feature_bits) != 0) continue;
+    ++with_feature;
     int count_all = 0;
     int count_healthy = 0;
     int count_free = 0;
@@ -515,6 +523,8 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     ++reason.nodes_fitting;
     if (node.state != NodeState::kReady) continue;
     ++ready;
+    if (node.availability != Availability::kInService) continue;
+    ++in_service;
     if (count_healthy < part.gpu_count) continue;
     ++healthy;
     reason.gpus_free_max = std::max<int64_t>(reason.gpus_free_max, count_free);
@@ -526,12 +536,16 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   }
   if (state.nodes.empty()) {
     reason.code = WaitCode::kNoNode;
+  } else if (with_feature == 0) {
+    reason.code = WaitCode::kNoFeature;
   } else if (with_devices == 0) {
     reason.code = WaitCode::kNoSuchDevice;
   } else if (reason.nodes_fitting == 0) {
     reason.code = WaitCode::kTooLarge;
   } else if (ready == 0) {
     reason.code = WaitCode::kNodesAway;
+  } else if (in_service == 0) {
+    reason.code = WaitCode::kNodesHeld;
   } else if (healthy == 0) {
     reason.code = WaitCode::kDevicesUnfit;
   } else if (with_free == 0) {

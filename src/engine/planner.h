@@ -28,6 +28,8 @@ enum class WaitCode : uint8_t {
   kMemoryBusy,
   kNodeFull,  ///< The limit of attempts per node.
   kQuota,     ///< The tenant's limit, with what it uses now.
+  kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
+  kNodesHeld,  ///< Nodes that could run it are draining or validating.
 };
 std::string_view to_string(WaitCode code);
 

@@ -28,7 +28,10 @@ bool could_be_placed(const State& state, const Job& job) {
     }
   }
   for (const Node& node : state.nodes) {
-    if (node.state != NodeState::kReady) continue;
+    if (node.state != NodeState::kReady || node.availability != Availability::kInService) continue;
+    const bool containers =
+        std::find(node.features.begin(), node.features.end(), "container") != node.features.end();
+    if (part.features != 0 && !containers) continue;
     if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
     if (node.memory_mb - node.memory_mb_used < part.memory_mb) continue;
     if (node.attempts.size() >= limits::kAttemptsPerNodeMax) continue;

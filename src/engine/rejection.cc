@@ -44,6 +44,12 @@ std::string_view to_string(RejectionCode code) {
       return "attempt_not_found";
     case RejectionCode::kStale:
       return "stale";
+    case RejectionCode::kJobNotWaiting:
+      return "job_not_waiting";
+    case RejectionCode::kJobNotPlaced:
+      return "job_not_placed";
+    case RejectionCode::kLabelLimit:
+      return "label_limit";
   }
   UNREACHABLE();
 }
@@ -113,6 +119,12 @@ std::string describe(const Rejection& rejection) {
       return "no such attempt is active";
     case RejectionCode::kStale:
       return "the cluster has changed since; look again";
+    case RejectionCode::kJobNotWaiting:
+      return "only a waiting job can be held or change its priority; requeue or cancel this one instead";
+    case RejectionCode::kJobNotPlaced:
+      return "only a job that is scheduled or running can be requeued; this one waits already";
+    case RejectionCode::kLabelLimit:
+      return "a node has at most 64 labels; remove some first";
   }
   UNREACHABLE();
 }

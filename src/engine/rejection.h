@@ -30,6 +30,9 @@ enum class RejectionCode : uint8_t {
   kDeviceNotFound,
   kAttemptNotFound,  ///< It is over, or never was: nothing to do.
   kStale,            ///< The world has moved on: another generation, state or boot.
+  kJobNotWaiting,    ///< Only possible for a job that waits.
+  kJobNotPlaced,     ///< Only possible for a job that is scheduled or running.
+  kLabelLimit,       ///< Too many labels on a node.
 };
 
 std::string_view to_string(RejectionCode code);

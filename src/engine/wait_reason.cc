@@ -27,6 +27,10 @@ std::string_view to_string(WaitCode code) {
       return "node_full";
     case WaitCode::kQuota:
       return "quota";
+    case WaitCode::kNoFeature:
+      return "no_feature";
+    case WaitCode::kNodesHeld:
+      return "nodes_held";
   }
   UNREACHABLE();
 }
@@ -88,6 +92,11 @@ std::string describe(const WaitReason& reason) {
              (cpu ? cores(reason.limit) : std::to_string(reason.limit)) + " " +
              std::string(to_string(reason.resource));
     }
+    case WaitCode::kNoFeature:
+      return "no registered node can run container images; install podman, docker or apptainer on one";
+    case WaitCode::kNodesHeld:
+      return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
+             "why";
   }
   UNREACHABLE();
 }
@@ -111,6 +120,10 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"JobEnded", "NodeAdded"};
     case WaitCode::kQuota:
       return {"JobEnded", "QuotaRaised"};
+    case WaitCode::kNoFeature:
+      return {"NodeAdded"};
+    case WaitCode::kNodesHeld:
+      return {"NodeResumed", "NodeAdded"};
   }
   UNREACHABLE();
 }

@@ -26,7 +26,7 @@ Outcome from_wire(const v1::Outcome& wire) {
                   .signal = wire.signal(),
                   .detail = wire.detail().substr(0, limits::kLabelBytesMax)};
   const int cause = wire.cause();
-  if (cause > 0 && cause <= static_cast<int>(EndCause::kContactLost))
+  if (cause > 0 && cause <= static_cast<int>(kEndCauseLast))
     outcome.cause = static_cast<EndCause>(cause);
   return outcome;
 }

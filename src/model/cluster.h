@@ -56,6 +56,18 @@ struct Device {
   }
 };
 
+/// An attempt that failed by what may be its node's fault.
+struct NodeFailure {
+  TenantId tenant;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "at", self.at);
+  }
+};
+
 /// A machine that runs an agent.
 struct Node {
   NodeId id;
@@ -69,8 +81,20 @@ struct Node {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::vector<Device> devices;
+  Availability availability = Availability::kInService;
+  std::string availability_by;      ///< Who set it: "agent", "scheduler" or an operator.
+  std::string availability_reason;  ///< One sentence.
+  Time availability_since;
+  std::vector<std::string> features;   ///< As the agent named them, sorted.
+  std::vector<Label> labels;           ///< An operator's, sorted by name; they stand over the agent's.
+  std::vector<Label> agent_labels;     ///< Sorted by name.
+  std::vector<NodeFailure> failures;   ///< The last ones, oldest first.
+
+  /// May take new work.
+  bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 
   // Derived.
+  uint32_t feature_bits = 0;  ///< Of `features`, those that placement knows.
   uint32_t slot = 0;  ///< Its index in the state's node table.
   int64_t cpu_milli_used = 0;
   int64_t memory_mb_used = 0;
@@ -90,6 +114,14 @@ struct Node {
     visit(9, "memory_mb", self.memory_mb);
     visit(10, "devices", self.devices);
     visit(11, "silent_since", self.silent_since);
+    visit(12, "availability", self.availability);
+    visit(13, "availability_by", self.availability_by);
+    visit(14, "availability_reason", self.availability_reason);
+    visit(15, "availability_since", self.availability_since);
+    visit(16, "features", self.features);
+    visit(17, "labels", self.labels);
+    visit(18, "agent_labels", self.agent_labels);
+    visit(19, "failures", self.failures);
   }
 };
 

@@ -36,9 +36,11 @@ struct Job {
   JobReason reason = JobReason::kSubmitted;
   EndCause last_cause = EndCause::kNone;
   bool cancel_requested = false;
+  bool held = false;        ///< Waits, when it is pending, until it is released.
+  int32_t node_faults = 0;  ///< In a row.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
-  bool waits_in_line() const { return state == JobState::kPending && !not_before.valid(); }
+  bool waits_in_line() const { return state == JobState::kPending && !not_before.valid() && !held; }
 
   /// All but the class, which the snapshot stores apart.
   template <typename Self, typename Visit>
@@ -69,6 +71,8 @@ struct Job {
     visit(25, "reason", self.reason);
     visit(26, "last_cause", self.last_cause);
     visit(27, "cancel_requested", self.cancel_requested);
+    visit(28, "held", self.held);
+    visit(29, "node_faults", self.node_faults);
   }
 };
 

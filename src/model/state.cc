@@ -113,6 +113,7 @@ Node& State::add_node(Node node) {
   const bool inserted = node_by_name_.try_emplace(node.name, node.slot).second;
   CHECK(inserted);
   node_by_id_.try_emplace(node.id.value, node.slot);
+  node.feature_bits = feature_bits_of(node.features);
   refresh_free_mask(node);
   nodes.push_back(std::move(node));
   return nodes.back();
@@ -186,12 +187,7 @@ Job& State::add_job(Job job) {
   ++tenant->unfinished;
   if (added.state != JobState::kPending) return added;
   ++tenant->waiting;
-  if (added.waits_in_line()) {
-    line.insert(added.order());
-    classes[added.job_class].waiting.insert(added.order());
-  } else {
-    ++pending_backoff;
-  }
+  enter_line(added);
   return added;
 }
 
@@ -213,14 +209,12 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   CHECK(!is_final(job.state));  // A finished job is finished once.
   if (job.state == JobState::kPending) {
     --tenant->waiting;
+    leave_line(job);
     if (job.not_before.valid()) {
-      --pending_backoff;
       timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
       job.not_before = Time{};
-    } else {
-      line.erase(job.order());
-      classes[job.job_class].waiting.erase(job.order());
     }
+    job.held = false;
   }
   --state_counts[static_cast<std::size_t>(job.state)];
   --tenant->state_counts[static_cast<std::size_t>(job.state)];
@@ -238,8 +232,8 @@ void State::requeue(Job& job, Time not_before) {
   CHECK(not_before.valid());
   move_job(job, JobState::kPending, JobReason::kBackoff);
   ++find_tenant(job.tenant)->waiting;
-  ++pending_backoff;
   job.not_before = not_before;
+  enter_line(job);
   timers.insert(Timer{.due = not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
 }
 
@@ -247,11 +241,50 @@ void State::end_backoff(Job& job) {
   CHECK(job.state == JobState::kPending);
   CHECK(job.not_before.valid());
   timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
+  leave_line(job);
   job.not_before = Time{};
-  job.reason = JobReason::kRetry;
-  --pending_backoff;
-  line.insert(job.order());
-  classes[job.job_class].waiting.insert(job.order());
+  job.reason = job.held ? JobReason::kHeld : JobReason::kRetry;
+  enter_line(job);
+}
+
+void State::set_held(Job& job, bool held) {
+  CHECK(job.state == JobState::kPending);
+  if (job.held == held) return;
+  leave_line(job);
+  job.held = held;
+  if (held) {
+    job.reason = JobReason::kHeld;
+  } else if (job.not_before.valid()) {
+    job.reason = JobReason::kBackoff;
+  } else {
+    job.reason = job.attempt_count == 0 ? JobReason::kSubmitted : JobReason::kRetry;
+  }
+  enter_line(job);
+}
+
+void State::reorder(Job& job, int64_t order_key) {
+  CHECK(!is_final(job.state));
+  if (job.state == JobState::kPending) leave_line(job);
+  job.order_key = order_key;
+  if (job.state == JobState::kPending) enter_line(job);
+}
+
+void State::enter_line(const Job& job) {
+  if (job.waits_in_line()) {
+    line.insert(job.order());
+    classes[job.job_class].waiting.insert(job.order());
+  } else {
+    ++pending_backoff;
+  }
+}
+
+void State::leave_line(const Job& job) {
+  if (job.waits_in_line()) {
+    line.erase(job.order());
+    classes[job.job_class].waiting.erase(job.order());
+  } else {
+    --pending_backoff;
+  }
 }
 
 Attempt& State::add_attempt(Attempt attempt) {
@@ -311,9 +344,17 @@ void State::forget_oldest_request() {
   ++requests_forgotten_;
 }
 
+uint32_t State::feature_bits_of(const std::vector<std::string>& features) {
+  uint32_t bits = 0;
+  for (const std::string& feature : features) {
+    if (feature == "container") bits |= kFeatureContainer;
+  }
+  return bits;
+}
+
 void State::refresh_free_mask(Node& node) {
   node.free_mask = 0;
-  if (node.state != NodeState::kReady) return;
+  if (!node.in_service()) return;
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
     if (node.devices[i].placeable()) node.free_mask |= uint64_t{1} << i;
   }

@@ -59,7 +59,7 @@ struct State {
   OrderedJobs line;               ///< Every job that waits in line, of all classes.
   std::set<Timer> timers;
   int64_t state_counts[kJobStateCount] = {};
-  int64_t pending_backoff = 0;  ///< Pending jobs that are not in line.
+  int64_t pending_backoff = 0;  ///< Pending jobs that are not in line: they back off or are held.
 
   // Look-ups. Null when there is none.
   const Tenant* find_tenant(TenantId id) const;
@@ -94,8 +94,12 @@ struct State {
   void move_job(Job& job, JobState to, JobReason reason);
   /// Back to pending, out of line until `not_before`.
   void requeue(Job& job, Time not_before);
-  /// Puts a job whose back-off is over in line.
+  /// Puts a job whose back-off is over in line, unless it is held.
   void end_backoff(Job& job);
+  /// Takes a pending job out of line until it is released, or ends that.
+  void set_held(Job& job, bool held);
+  /// Moves a job to another place in line.
+  void reorder(Job& job, int64_t order_key);
   Attempt& add_attempt(Attempt attempt);
   /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
   void charge(TenantId tenant, const Amount& amount);
@@ -106,8 +110,12 @@ struct State {
   void remember(RememberedRequest request);
   void forget_oldest_request();
   static void refresh_free_mask(Node& node);
+  static uint32_t feature_bits_of(const std::vector<std::string>& features);
 
  private:
+  /// Puts a pending job where it waits, or takes it away from there, by what it says now.
+  void enter_line(const Job& job);
+  void leave_line(const Job& job);
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;

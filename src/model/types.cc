@@ -55,6 +55,14 @@ std::string_view to_string(JobReason reason) {
       return "lost";
     case JobReason::kCancelled:
       return "cancelled";
+    case JobReason::kHeld:
+      return "held";
+    case JobReason::kOutOfMemory:
+      return "out_of_memory";
+    case JobReason::kOverLimit:
+      return "over_limit";
+    case JobReason::kNodeFault:
+      return "node_fault";
   }
   UNREACHABLE();
 }
@@ -79,6 +87,12 @@ std::string_view to_string(EndCause cause) {
       return "node_lost";
     case EndCause::kContactLost:
       return "contact_lost";
+    case EndCause::kOutOfMemory:
+      return "out_of_memory";
+    case EndCause::kNodeFault:
+      return "node_fault";
+    case EndCause::kOverLimit:
+      return "over_limit";
   }
   UNREACHABLE();
 }

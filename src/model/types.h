@@ -44,6 +44,10 @@ enum class JobReason : uint8_t {
   kTimeout,      ///< failed: over its maximum runtime.
   kLost,         ///< failed: node, shim or contact lost.
   kCancelled,    ///< cancelled: somebody asked.
+  kHeld,         ///< pending: until somebody releases it.
+  kOutOfMemory,  ///< failed: passed its memory and was ended.
+  kOverLimit,    ///< failed: passed another limit and was ended.
+  kNodeFault,    ///< failed: nodes could not run it, and it may not be retried.
 };
 std::string_view to_string(JobReason reason);
 
@@ -58,7 +62,11 @@ enum class EndCause : uint8_t {
   kShimLost,
   kNodeLost,
   kContactLost,
+  kOutOfMemory,  ///< Ended for passing its memory.
+  kNodeFault,    ///< The node could not run any job: no fault of the job's.
+  kOverLimit,    ///< Ended for passing another limit.
 };
+inline constexpr EndCause kEndCauseLast = EndCause::kOverLimit;
 std::string_view to_string(EndCause cause);
 
 struct Outcome {
@@ -77,7 +85,8 @@ struct Outcome {
 };
 
 /// Why an attempt is being ended by us.
-enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned };
+enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned, kRequeue };
+inline constexpr StopReason kStopReasonLast = StopReason::kRequeue;
 
 enum class NodeState : uint8_t {
   kReady = 1,
@@ -86,6 +95,30 @@ enum class NodeState : uint8_t {
   kDead,         ///< An operator confirmed that nothing runs there. Leaves it by registering.
 };
 std::string_view to_string(NodeState state);
+
+/// Whether a node that reports may take new work. What runs there goes on in any case.
+enum class Availability : uint8_t {
+  kInService = 0,
+  kValidating,  ///< Its own checks have not passed yet, or no longer do.
+  kDraining,    ///< Somebody took it out of service.
+};
+
+/// What a node can do beyond running processes, as far as placement asks; one bit each.
+inline constexpr uint32_t kFeatureContainer = 1u << 0;  ///< The feature "container".
+inline constexpr uint32_t kFeaturesKnown = kFeatureContainer;
+
+/// A name with a value.
+struct Label {
+  std::string name;
+  std::string value;
+
+  friend bool operator==(const Label&, const Label&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.name);
+    visit(2, "value", self.value);
+  }
+};
 
 enum class DeviceState : uint8_t {
   kFree = 1,
@@ -107,6 +140,7 @@ struct Part {
   int32_t cpu_milli = 0;      ///< Thousandths of a core.
   int64_t memory_mb = 0;
   std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
+  uint32_t features = 0;  ///< Its node must have all of these.
 
   friend bool operator==(const Part&, const Part&) = default;
   template <typename Self, typename Visit>
@@ -117,6 +151,7 @@ struct Part {
     visit(4, "cpu_milli", self.cpu_milli);
     visit(5, "memory_mb", self.memory_mb);
     visit(6, "gpu_model", self.gpu_model);
+    visit(7, "features", self.features);
   }
 };
 
@@ -196,6 +231,7 @@ struct EngineConfig {
   Duration finished_jobs_kept = hours(24 * 7);
   Duration drain_limit = seconds(60);
   Duration lost_after = minutes(5);  ///< From unreachable to lost.
+  int64_t auto_drain_percent = 0;    ///< At most so many of the nodes are drained without an operator; 0: none.
 
   friend bool operator==(const EngineConfig&, const EngineConfig&) = default;
   template <typename Self, typename Visit>
@@ -206,6 +242,7 @@ struct EngineConfig {
     visit(4, "finished_jobs_kept", self.finished_jobs_kept);
     visit(5, "drain_limit", self.drain_limit);
     visit(6, "lost_after", self.lost_after);
+    visit(7, "auto_drain_percent", self.auto_drain_percent);
   }
 };
 

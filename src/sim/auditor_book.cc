@@ -235,6 +235,9 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
     case EndCause::kSignaled:
     case EndCause::kTimeout:
     case EndCause::kStartFailed:
+    case EndCause::kOutOfMemory:
+    case EndCause::kNodeFault:
+    case EndCause::kOverLimit:
       if (!truth.started || !same) fail(name_of(key) + " is recorded with an outcome that it did not have");
       return;
     case EndCause::kStopped:

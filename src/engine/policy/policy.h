@@ -47,7 +47,7 @@ struct Score {
 };
 
 /// Why a filter refuses a node. The cycle counts these to explain a wait.
-enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts };
+enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature };
 
 /// Which class's head is placed next, among those that are not blocked: orders tenants and pools.
 class QueueOrder {

@@ -32,6 +32,8 @@ class RandomCommands {
     if (draw < 46) return started(state);
     if (draw < 60) return ended(state);
     if (draw < 70) return device_word(state);
+    if (draw < 71) return job_control(state);
+    if (draw < 72) return node_service(state);
     if (draw < 75)
       return CancelJob{.job = any_job(state), .tenant = prng_.chance(100) ? any_tenant(state) : TenantId{}};
     if (draw < 81) return register_node(state);
@@ -79,6 +81,7 @@ class RandomCommands {
               .memory_mb = prng_.chance(300) ? prng_.between(1, 20'000) : 0,
               .gpu_model = kModels[prng_.below(5)]};
     if (prng_.chance(10)) part.member_count = 2;
+    if (prng_.chance(50)) part.features = kFeatureContainer;
     return {part};
   }
   Command submit(const State& state) {
@@ -89,7 +92,8 @@ class RandomCommands {
       JobRequest job{.priority = static_cast<int32_t>(prng_.between(-3, 3)),
                      .parts = parts(),
                      .require_feasible = prng_.chance(50),
-                     .spec = Blob(std::string(prng_.below(40), 'x'))};
+                     .spec = Blob(std::string(prng_.below(40), 'x')),
+                     .held = prng_.chance(20)};
       if (prng_.chance(200)) job.max_runtime = seconds(prng_.between(1, 100));
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
@@ -98,6 +102,33 @@ class RandomCommands {
       command.jobs.push_back(std::move(job));
     }
     return command;
+  }
+  Command job_control(const State& state) {
+    const JobId job = any_job(state);
+    const uint64_t draw = prng_.below(10);
+    if (draw < 4) return HoldJob{.job = job, .held = prng_.chance(400)};
+    if (draw < 6) return RequeueJob{.job = job};
+    return UpdateJob{.job = job,
+                     .tenant = prng_.chance(100) ? any_tenant(state) : TenantId{},
+                     .given = static_cast<uint32_t>(prng_.below(8)),
+                     .priority = static_cast<int32_t>(prng_.between(-3, 3)),
+                     .max_runtime = seconds(prng_.between(0, 100)),
+                     .spec = Blob("renamed")};
+  }
+  Command node_service(const State& state) {
+    const NodeId node = any_node(state);
+    const Node* found = state.find_node(node);
+    const uint64_t draw = prng_.below(10);
+    if (draw < 2)
+      return SetNodeAvailability{.node = node, .to = Availability::kDraining, .by = "op", .reason = "r"};
+    if (draw < 6) return SetNodeAvailability{.node = node, .to = Availability::kInService, .by = "op"};
+    if (draw < 9) {
+      return NodeValidated{.node = node,
+                           .boot_id = found == nullptr || prng_.chance(50) ? "boot-x" : found->boot_id,
+                           .passed = prng_.chance(700),
+                           .detail = "disk full"};
+    }
+    return LabelNode{.node = node, .set = {{.name = "rack", .value = "r1"}}, .remove = {"zone"}};
   }
   Command started(const State& state) {
     if (state.attempts.empty()) return submit(state);
@@ -109,7 +140,7 @@ class RandomCommands {
   Command ended(const State& state) {
     if (state.attempts.empty()) return submit(state);
     const Attempt& attempt = any(state.attempts)->second;
-    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(9)), .detail = {}};
+    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(12)), .detail = {}};
     if (prng_.chance(500)) outcome.cause = EndCause::kExited;
     if (outcome.cause == EndCause::kExited) outcome.exit_code = prng_.chance(500) ? 0 : 1;
     if (outcome.cause == EndCause::kSignaled) outcome.signal = 9;
@@ -146,6 +177,8 @@ class RandomCommands {
     if (prng_.chance(50)) offer.instance += "-other";
     offer.cpu_milli = 4000 * static_cast<int64_t>(number);
     offer.memory_mb = prng_.chance(900) ? 30'000 : 10'000;
+    offer.validates = number == 4;
+    if (number != 5) offer.features = {"container"};
     const uint64_t count = prng_.chance(900) ? number : prng_.below(9);
     for (uint64_t i = 0; i < count; ++i) {
       offer.devices.push_back(
@@ -215,6 +248,7 @@ class RandomCommands {
     config.finished_jobs_kept = minutes(prng_.between(1, 5000));
     config.drain_limit = seconds(prng_.between(0, 60));
     config.lost_after = seconds(prng_.between(1, 600));
+    config.auto_drain_percent = prng_.between(0, 50);
     return Configure{.config = config};
   }
   PlanGroup group(const State& state, const Job& job) {

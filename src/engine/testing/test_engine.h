@@ -36,6 +36,8 @@ struct Want {
   RetryPolicy retry = {};
   Duration max_runtime = {};
   bool require_feasible = false;
+  bool held = false;
+  uint32_t features = 0;
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -44,11 +46,13 @@ inline JobRequest request_of(const Want& want) {
                                    .gpu_memory_mb = want.gpu_memory_mb,
                                    .cpu_milli = want.cpu_milli,
                                    .memory_mb = want.memory_mb,
-                                   .gpu_model = want.model}},
+                                   .gpu_model = want.model,
+                                   .features = want.features}},
                     .max_runtime = want.max_runtime,
                     .retry = want.retry,
                     .require_feasible = want.require_feasible,
-                    .spec = Blob("spec")};
+                    .spec = Blob("spec"),
+                    .held = want.held};
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,
