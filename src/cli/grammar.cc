@@ -158,6 +158,29 @@ const OptionSpec* Grammar::find(std::string_view name) const {
   return found == options_.end() ? nullptr : &*found;
 }
 
+bool Grammar::was_given(const OptionSpec& option) const {
+  return std::ranges::find(given_, &option) != given_.end();
+}
+
+void Grammar::take_missing_from(const Grammar& other) const {
+  CHECK(options_.size() >= other.options_.size());
+  for (size_t i = 0; i < other.options_.size(); ++i) {
+    CHECK(options_[i].name == other.options_[i].name);
+    if (!other.was_given(other.options_[i])) continue;
+    const bool mine = was_given(options_[i]);
+    std::visit(
+        [&](auto* to) {
+          const auto* const from = std::get<decltype(to)>(other.options_[i].target);
+          if constexpr (std::is_same_v<decltype(to), std::vector<std::string>*>) {
+            to->insert(to->begin(), from->begin(), from->end());
+          } else {
+            if (!mine) *to = *from;
+          }
+        },
+        options_[i].target);
+  }
+}
+
 std::string Grammar::nearest(std::string_view name, const Grammar* also) const {
   std::vector<std::string> names;
   for (const OptionSpec& option : options_) names.push_back(option.name);
@@ -194,7 +217,7 @@ Result<Unit> Grammar::parse(const std::vector<std::string>& words, const Grammar
 
 Result<Unit> Grammar::check_complete() const {
   for (const OptionSpec& option : options_) {
-    if (option.required && std::ranges::find(given_, &option) == given_.end()) {
+    if (option.required && !was_given(option)) {
       return usage(option.name + " is missing");
     }
   }

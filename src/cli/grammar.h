@@ -88,6 +88,12 @@ class Grammar {
   /// Checks that everything required was given by the last `parse`.
   Result<Unit> check_complete() const;
 
+  /// Whether the last `parse` met the option.
+  bool was_given(const OptionSpec& option) const;
+  /// Takes what `other`, a grammar declared alike, was given and this one was not. Of lists, the other's
+  /// entries come first.
+  void take_missing_from(const Grammar& other) const;
+
   /// The option of this name, long or short, or null.
   const OptionSpec* find(std::string_view name) const;
   /// The long name most like `name`, when one is like it at all; else empty.

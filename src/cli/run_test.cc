@@ -181,6 +181,101 @@ TEST(Submitting, ReadsTheScriptFromAFile) {
   EXPECT_EQ(body["name"].text(), path.substr(path.rfind('/') + 1));
 }
 
+/// A file in the temporary folder with a name of its own, gone at the end.
+struct TemporaryFile {
+  std::string path = ::testing::TempDir() + "gpusched_file_XXXXXX";
+  explicit TemporaryFile(std::string_view text) {
+    const int fd = ::mkstemp(path.data());
+    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(fd);
+  }
+  ~TemporaryFile() { ::unlink(path.c_str()); }
+};
+
+TEST(Submitting, TheCommandLineWinsOverTheScriptsLines) {
+  const TemporaryFile script("#!/bin/bash\n#GPU --gpus 2 --time 1h --label a=1 --label b=1\necho $1\n");
+  const Json body = submitted_body({"submit", "--gpus", "4", "--label", "b=2", script.path, "--epochs", "3"});
+  EXPECT_EQ(body["gpu_count"].integer(), 4);
+  EXPECT_EQ(body["max_runtime_seconds"].integer(), 3'600);
+  EXPECT_EQ(body["labels"].serialize(), R"({"a":"1","b":"2"})");
+  const std::vector<Json> words = body["command"].items();
+  ASSERT_EQ(words.size(), 4u);
+  EXPECT_EQ(words[0].text(), "/bin/bash");
+  EXPECT_EQ(words[1].text(), "-c");
+  EXPECT_EQ(words[3].text(), body["name"].text());
+  EXPECT_EQ(body["args"].serialize(), R"(["--epochs","3"])");
+}
+
+TEST(Submitting, KnowsTheInterpretersOfScripts) {
+  const TemporaryFile python("#!/usr/bin/env -S python3 -u\nprint(1)\n");
+  EXPECT_EQ(submitted_body({"submit", python.path})["command"].items().at(2).text(), "-u");
+  const TemporaryFile shell("#!/bin/sh\ntrue\n");
+  EXPECT_EQ(submitted_body({"submit", shell.path})["script"].text(), "#!/bin/sh\ntrue\n");
+  const TemporaryFile strange("#!/usr/bin/Rscript\n1\n");
+  EXPECT_NE(run({"submit", strange.path}).err.find(":1: gpu-cli cannot hand a script to Rscript; "),
+            std::string::npos);
+  const TemporaryFile program(
+      std::string_view("\x7f"
+                       "ELF\0\0",
+                       6));
+  EXPECT_NE(run({"submit", program.path}).err.find("is no script; run a program with: gpu-cli submit -- ./"),
+            std::string::npos);
+}
+
+TEST(Submitting, SendsWhatTheBoxIsAskedFor) {
+  const World world{.environment = {{"A", "1"}, {"B", "2"}, {"SHLVL", "3"}, {"PWD", "/x"}},
+                    .working_directory = "/data"};
+  const Json body = submitted_body({"submit",
+                                    "--user",
+                                    "ada",
+                                    "-o",
+                                    "out/%j.txt",
+                                    "-e",
+                                    "/e",
+                                    "--input",
+                                    "in",
+                                    "--umask",
+                                    "0027",
+                                    "--limit",
+                                    "nofile=65536",
+                                    "--limit",
+                                    "memlock=unlimited",
+                                    "--chdir",
+                                    ".",
+                                    "--export",
+                                    "ALL,C=4",
+                                    "--env",
+                                    "B=5",
+                                    "--image",
+                                    "img",
+                                    "--mount",
+                                    "./d:/d:ro",
+                                    "--mount",
+                                    "/e:/e",
+                                    "--pull",
+                                    "never",
+                                    "--credential",
+                                    "lab",
+                                    "--container-arg",
+                                    "--shm-size=1g",
+                                    "--image-digest",
+                                    "sha256:00"},
+                                   world);
+  EXPECT_EQ(
+      body.serialize(),
+      R"({"name":"img","image":"img","image_digest":"sha256:00","pull":"never","registry_credential":"lab",)"
+      R"("container_arguments":["--shm-size=1g"],"mounts":["/data/d:/d:ro","/e:/e"],"working_directory":"/data",)"
+      R"("stdout_path":"/data/out/%j.txt","stderr_path":"/e","stdin_path":"/data/in",)"
+      R"("environment":{"A":"1","B":"5","C":"4"},"user":"ada","umask":23,"limits":{"nofile":65536,"memlock":-1}})");
+}
+
+TEST(Submitting, ExportsOnlyWhatIsNamed) {
+  const World world{.environment = {{"A", "1"}, {"B", "2"}}};
+  EXPECT_TRUE(submitted_body({"submit", "--export", "NONE", "--", "x"}, world)["environment"].is_null());
+  EXPECT_EQ(submitted_body({"submit", "--export", "B,C=3", "--", "x"}, world)["environment"].serialize(),
+            R"({"B":"2","C":"3"})");
+}
+
 TEST(Submitting, CarriesAFreshKeyThatMakesARepetitionSafe) {
   std::atomic<int> count = 0;
   std::vector<Request> seen;
@@ -291,11 +386,18 @@ TEST(Waiting, ShowsBothOutputsWithLogs) {
 TEST(CommandLine, RefusesWhatMakesNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "say what to do; gpu-cli --help lists it"},
-      {{"submit"}, "nothing to run; write the command behind --, or name a file with --script"},
+      {{"submit"}, "nothing to run; write the command behind --, or name a script"},
       {{"submit", "--script", "echo hi", "--", "true"}, "--script: excludes a command behind --"},
       {{"submit", "--script", "missing.sh"},
        "--script: there is no file missing.sh (a command goes behind --)"},
       {{"submit", "--script", "-"}, "--script: it is empty"},
+      {{"submit", "missing.sh"}, "there is no file missing.sh (a command goes behind --)"},
+      {{"submit", "--umask", "9", "--", "true"},
+       "--umask: \"9\" is no mask; write it in octal, such as 0027"},
+      {{"submit", "--limit", "nofile", "--", "true"},
+       "--limit: \"nofile\" is not NAME=NUMBER, such as nofile=65536"},
+      {{"submit", "--image", "i", "--mount", "/a"},
+       "--mount: \"/a\" is not SOURCE:TARGET[:ro], with an absolute target"},
       {{"submit", "--logs", "--", "true"}, "--logs: goes with --wait"},
       {{"submit", "--mem", "lots", "--", "true"},
        "--mem: \"lots\" is no amount of memory; write it as 512M, 8G or 1.5T"},

@@ -1,164 +1,17 @@
-#include <cmath>
-#include <fstream>
+#include "cli/submit.h"
+
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include "cli/commands.h"
-#include "cli/units.h"
+#include "cli/text.h"
 #include "cli/verbs.h"
 
 namespace gpusched::cli {
 namespace {
 
-constexpr int64_t kScriptBytesMax = 1 << 20;
 constexpr int kSignalBase = 128;
-
-/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
-struct SubmitOptions {
-  std::string name;
-  std::optional<int64_t> gpus;
-  std::string gpu_model;
-  std::string gpu_memory;  ///< As written, such as "80G".
-  std::optional<double> cpus;
-  std::string memory;
-  std::optional<int64_t> priority;
-  std::string image;
-  std::string script;
-  std::string time_limit;
-  std::string working_directory;
-  std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
-  std::vector<std::string> labels;       ///< "K=V"
-  std::optional<int64_t> retries;
-  bool require_feasible = false;
-  bool wait = false;
-  bool logs = false;
-  std::vector<std::string> command;
-};
-
-Error bad_option(const std::string& option, const std::string& why) {
-  return {.code = ErrorCode::kInvalidArgument, .message = option + ": " + why};
-}
-
-Result<std::string> file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kScriptBytesMax + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file && !file.eof()) return bad_option("--script", "cannot read " + path);
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kScriptBytesMax) return bad_option("--script", path + " is larger than 1 MiB");
-  return text;
-}
-
-/// A file's text, standard input's, or the text itself: what has a blank or a line's end in it and names no
-/// file.
-Result<std::string> script_text(const CliIo& io, const std::string& script) {
-  Result<std::string> text = script;
-  if (script == "-") {
-    text = io.read_stdin();
-  } else if (std::ifstream(script).good()) {
-    text = file_text(script);
-  } else if (script.find_first_of(" \t\n;") == std::string::npos) {
-    return bad_option("--script", "there is no file " + script + " (a command goes behind --)");
-  }
-  if (text.ok() && text->find_first_not_of(" \t\r\n") == std::string::npos) {
-    return bad_option("--script", "it is empty");
-  }
-  return text;
-}
-
-/// "K=V" texts as a map; a bare "K" takes its value from this process when `io` is given.
-Result<std::map<std::string, std::string>> pairs(const std::string& option,
-                                                 const std::vector<std::string>& texts, const CliIo* io) {
-  std::map<std::string, std::string> out;
-  for (const std::string& text : texts) {
-    const size_t equals = text.find('=');
-    const std::string key = text.substr(0, equals);
-    if (key.empty() || (equals == std::string::npos && io == nullptr)) {
-      return bad_option(option, "\"" + text + "\" is not KEY=VALUE");
-    }
-    out[key] = equals == std::string::npos ? io->environment(key.c_str()) : text.substr(equals + 1);
-  }
-  return out;
-}
-
-/// What people call the job when they do not say.
-std::string default_name(const SubmitOptions& submit) {
-  std::string name;
-  if (!submit.command.empty()) {
-    name = submit.command.front();
-  } else if (submit.script != "-" && submit.script.find_first_of(" \t\n;") == std::string::npos) {
-    name = submit.script;
-  } else if (submit.script.empty()) {
-    name = submit.image;
-  }
-  while (name.ends_with('/')) name.pop_back();
-  name.erase(0, name.rfind('/') + 1);
-  return name;
-}
-
-Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
-  if (submit.gpus) body.add("gpu_count", *submit.gpus);
-  if (!submit.gpu_model.empty()) body.add("gpu_model", submit.gpu_model);
-  if (!submit.gpu_memory.empty()) {
-    const Result<int64_t> mb = parse_size_mb(submit.gpu_memory);
-    if (!mb) return bad_option("--gpu-memory", mb.error().message);
-    body.add("gpu_memory_mb", *mb);
-  }
-  if (submit.cpus) {
-    if (!std::isfinite(*submit.cpus) || *submit.cpus < 0)
-      return bad_option("--cpus", "expected a number from 0 on");
-    body.add("cpu_cores", *submit.cpus);
-  }
-  if (!submit.memory.empty()) {
-    const Result<int64_t> mb = parse_size_mb(submit.memory);
-    if (!mb) return bad_option("--mem", mb.error().message);
-    body.add("memory_mb", *mb);
-  }
-  if (submit.priority) body.add("priority", *submit.priority);
-  if (submit.retries) body.add("retries", *submit.retries);
-  if (!submit.time_limit.empty()) {
-    const Result<int64_t> limit = parse_duration_seconds(submit.time_limit);
-    if (!limit) return bad_option("--time", limit.error().message);
-    body.add("max_runtime_seconds", *limit);
-  }
-  return Unit{};
-}
-
-/// The body of POST /jobs.
-Result<std::string> job_body(const Options& options, const SubmitOptions& submit, const CliIo& io) {
-  if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
-  if (submit.command.empty() && submit.script.empty() && submit.image.empty()) {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "nothing to run; write the command behind --, or name a file with --script"};
-  }
-  if (!submit.command.empty() && !submit.script.empty()) {
-    return bad_option("--script", "excludes a command behind --");
-  }
-  JsonObjectWriter body;
-  if (!options.tenant_id.empty()) body.add("tenant_id", options.tenant_id);
-  const std::string name = submit.name.empty() ? default_name(submit) : submit.name;
-  if (!name.empty()) body.add("name", name);
-  const Result<Unit> amounts = add_amounts(submit, body);
-  if (!amounts) return amounts.error();
-  if (!submit.command.empty()) body.add("command", submit.command);
-  if (!submit.script.empty()) {
-    const Result<std::string> script = script_text(io, submit.script);
-    if (!script) return script.error();
-    body.add("script", *script);
-  }
-  if (!submit.image.empty()) body.add("image", submit.image);
-  if (!submit.working_directory.empty()) body.add("working_directory", submit.working_directory);
-  const auto environment = pairs("--env", submit.environment, &io);
-  if (!environment) return environment.error();
-  if (!environment->empty()) body.add("environment", *environment);
-  const auto labels = pairs("--label", submit.labels, nullptr);
-  if (!labels) return labels.error();
-  if (!labels->empty()) body.add("labels", *labels);
-  if (submit.require_feasible) body.add("require_feasible", true);
-  return body.text();
-}
 
 /// The job's own exit code, or what stands for it, with one line about a failure.
 int exit_like(const Session& session, const std::string& job, const Json& record) {
@@ -217,9 +70,28 @@ class OutputCopier {
   std::thread err_;
 };
 
-int submit_job(Session& session, const SubmitOptions& submit) {
+/// Everything that is to be sent, or exit code and message.
+Result<std::string> prepared(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
+  std::optional<Script> script;
+  if (!submit.script.empty() || !submit.script_file.empty()) {
+    Result<Script> read = read_script(submit, session.io());
+    if (!read) return read.error();
+    script = std::move(*read);
+    SubmitOptions lines;
+    Grammar lines_grammar;
+    declare_submit_options(lines_grammar, lines);
+    std::vector<std::string> warnings;
+    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings);
+    for (const std::string& warning : warnings) session.io().err("gpu-cli: " + printable(warning) + "\n");
+    if (!understood) return understood.error();
+    grammar.take_missing_from(lines_grammar);
+  }
+  return job_body(session.options(), submit, script, session.io());
+}
+
+int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
-  const Result<std::string> body = job_body(options, submit, session.io());
+  const Result<std::string> body = prepared(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
@@ -248,30 +120,94 @@ int submit_job(Session& session, const SubmitOptions& submit) {
 
 }  // namespace
 
+void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
+  grammar.option("--name", "NAME", &submit.name, "Name for people; else the command's or the script file's");
+  grammar.option("--gpus", "N", &submit.gpus, "GPUs that it needs").range(0, 1'000'000);
+  grammar.option("--gpu-model", "MODEL", &submit.gpu_model,
+                 "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
+  grammar.option("--gpu-memory", "SIZE", &submit.gpu_memory, "Memory of all its GPUs together, such as 80G");
+  grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
+  grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
+  grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");
+  grammar.option("--priority", "N", &submit.priority, "Higher starts earlier; may be negative");
+  grammar.option("--label", "K=V", &submit.labels, "Label; repeatable");
+  grammar.option("--retries", "N", &submit.retries,
+                 "Run it again so often when it exits with a failure; lost nodes are retried in any case");
+  grammar
+      .option("--chdir", "DIR", &submit.working_directory,
+              "Folder on the node to run in; else the attempt's own")
+      .alias("--workdir")
+      .completes(Complete::kFolder);
+  grammar.option("-o,--output", "FILE", &submit.output, "Append its standard output to this file on the node")
+      .completes(Complete::kFile);
+  grammar.option("-e,--error", "FILE", &submit.error, "Append its standard error to this file on the node")
+      .completes(Complete::kFile);
+  grammar.option("--input", "FILE", &submit.input, "Its standard input, a file on the node")
+      .completes(Complete::kFile);
+  grammar.option("--env", "K=V", &submit.environment,
+                 "Environment variable; K alone takes the value that it has here; repeatable");
+  grammar.option("--export", "LIST", &submit.export_list,
+                 "What of this shell's environment goes along: NONE (the default), ALL, or names and K=V, "
+                 "with commas between");
+  grammar.option("--user", "USER", &submit.user, "The node's user that it runs as; else the agent's default");
+  grammar.option("--umask", "MASK", &submit.umask, "Such as 0027");
+  grammar.option("--limit", "NAME=N", &submit.limits,
+                 "Resource limit such as nofile=65536, memlock=unlimited or core=0; repeatable");
+  grammar.option("--image", "IMAGE", &submit.image, "Container image to run in; without a command, its own");
+  grammar.option("--image-digest", "DIGEST", &submit.image_digest, "sha256:...: run exactly this content");
+  grammar.option("--pull", "WHEN", &submit.pull, "When the image is fetched")
+      .of({"if_missing", "always", "never"});
+  grammar.option("--credential", "NAME", &submit.credential,
+                 "Name of the registry's credential on the node, never the secret");
+  grammar.option("--mount", "SOURCE:TARGET[:ro]", &submit.mounts,
+                 "Folder of the node to show in the container, from its allow-list; repeatable");
+  grammar.option("--container-arg", "WORD", &submit.container_arguments,
+                 "Option for the container runtime, from the node's allow-list; repeatable");
+  grammar.flag("--require-feasible", submit.require_feasible,
+               "Refuse it when no registered node could ever run it, instead of letting it wait");
+  grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
+  grammar.flag("--logs", submit.logs,
+               "With --wait: copy its output to ours while it runs; the id goes to standard error then");
+}
+
 Action define_submit(Grammar& grammar) {
   const auto submit = std::make_shared<SubmitOptions>();
-  grammar.option("--name", "NAME", &submit->name, "Name for people; else the command's");
-  grammar.option("--gpus", "N", &submit->gpus, "GPUs that it needs");
-  grammar.option("--gpu-model", "MODEL", &submit->gpu_model,
-                 "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
-  grammar.option("--gpu-memory", "SIZE", &submit->gpu_memory, "Memory of all its GPUs together, such as 80G");
-  grammar.option("--cpus", "N", &submit->cpus, "CPU cores, also parts such as 0.5");
-  grammar.option("--mem", "SIZE", &submit->memory, "Memory, such as 8G");
-  grammar.option("--priority", "N", &submit->priority, "Higher starts earlier");
-  grammar.option("--image", "IMAGE", &submit->image, "Container image to run it in");
-  grammar.option("--script", "FILE", &submit->script,
-                 "Run by /bin/sh instead of a command: a file, - for standard input, or the text itself");
-  grammar.option("--time", "SPAN", &submit->time_limit, "End it after so long, such as 90s, 2h or 1d12h");
-  grammar.option("--workdir", "DIR", &submit->working_directory, "Folder on the node to run in");
-  grammar.option("--env", "K=V", &submit->environment, "K=V, or K for its value here; repeatable");
-  grammar.option("--label", "K=V", &submit->labels, "K=V; repeatable");
-  grammar.option("--retries", "N", &submit->retries, "Run it again so often when it exits with a failure");
-  grammar.flag("--require-feasible", submit->require_feasible,
-               "Refuse it when no registered node could run it");
-  grammar.flag("--wait", submit->wait, "Wait for its end and exit with its exit code");
-  grammar.flag("--logs", submit->logs, "With --wait: show its output while it runs");
+  declare_submit_options(grammar, *submit);
+  grammar
+      .option("--script", "FILE", &submit->script,
+              "A script, as SCRIPT; or its text itself, when it has a blank or a semicolon and names no file")
+      .completes(Complete::kFile);
+  grammar
+      .argument("SCRIPT", &submit->script_file,
+                "A script file, or - for standard input; what follows are its arguments")
+      .optional()
+      .greedy()
+      .completes(Complete::kFile);
+  grammar.argument("ARG", &submit->script_arguments, "The script's arguments").optional();
   grammar.takes_command(submit->command, "The command and its words, run without a shell");
-  return [submit](Session& session) { return submit_job(session, *submit); };
+  grammar.details(
+      "Prints the job's id. It runs either the command behind `--`, a script, or the image's own command.");
+  grammar.details(
+      "A script may hold options: lines that begin with `#GPU` before its first command, such as `#GPU "
+      "--gpus 2 --time "
+      "2h`. The command line wins over them; labels, variables, mounts and limits of both are taken. The "
+      "script itself travels with the "
+      "job, at most 128 KiB of it. `/bin/sh` runs it, or the shell, Python, Perl or Ruby that its first line "
+      "names "
+      "(`#!/bin/bash`).");
+  grammar.details(
+      "The job's environment has PATH, HOME, USER, LANG, TMPDIR and what `--env` and `--export` name, "
+      "nothing else of "
+      "this shell's; the variables about its GPUs are always the node's. Paths that are relative here are "
+      "made "
+      "absolute, and mean the node's file system.");
+  grammar.details(
+      "SIZE is 512M, 8G or 1.5T, by powers of 1024; a bare number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
+      "sum such as 1h30m.");
+  grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
+                  "run something, see its output, end as it ends");
+  grammar.example("gpu-cli submit --gpus 2 --time 2h train.sh --epochs 3", "a script with its arguments");
+  return [submit, &grammar](Session& session) { return submit_job(session, *submit, grammar); };
 }
 
 }  // namespace gpusched::cli

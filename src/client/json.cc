@@ -153,4 +153,9 @@ void JsonObjectWriter::add_null(std::string_view key) {
   text_ += "null";
 }
 
+void JsonObjectWriter::add_json(std::string_view key, std::string_view json) {
+  begin(key);
+  text_ += json;
+}
+
 }  // namespace gpusched

@@ -58,6 +58,8 @@ class JsonObjectWriter {
   void add(std::string_view key, const std::vector<std::string>& value);
   void add(std::string_view key, const std::map<std::string, std::string>& value);
   void add_null(std::string_view key);
+  /// A value that is JSON already.
+  void add_json(std::string_view key, std::string_view json);
 
   bool empty() const { return text_.size() == 1; }
   /// The object so far.

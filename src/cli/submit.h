@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/grammar.h"
+#include "cli/options.h"
+
+/// The parts of gpu-cli submit.
+namespace gpusched::cli {
+
+/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
+struct SubmitOptions {
+  std::string name;
+  std::optional<int64_t> gpus;
+  std::string gpu_model;
+  std::string gpu_memory;  ///< As written, such as "80G".
+  std::optional<double> cpus;
+  std::string memory;
+  std::optional<int64_t> priority;
+  std::string script;  ///< Of --script.
+  std::string time_limit;
+  std::string working_directory;
+  std::string output, error, input;
+  std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
+  std::string export_list;               ///< "NONE", "ALL", or names and K=V with commas between.
+  std::vector<std::string> labels;       ///< "K=V"
+  std::optional<int64_t> retries;
+  std::string user;
+  std::string umask;                ///< Octal.
+  std::vector<std::string> limits;  ///< "K=N"
+  std::string image, image_digest, pull, credential;
+  std::vector<std::string> mounts;  ///< "SOURCE:TARGET[:ro]"
+  std::vector<std::string> container_arguments;
+  std::string array;  ///< "1-100", "0,4,8-12:2"
+  bool hold = false;
+  bool require_feasible = false;
+  bool wait = false;
+  bool logs = false;
+  std::vector<std::string> command;
+  std::string script_file;  ///< The argument SCRIPT.
+  std::vector<std::string> script_arguments;
+};
+
+/// Declares the options that a script's #GPU lines may give too; `options` must outlive the grammar.
+void declare_submit_options(Grammar& grammar, SubmitOptions& options);
+
+/// A script as it will run.
+struct Script {
+  std::string text;
+  std::string name;  ///< What to call the job, and its lines in messages; empty: neither.
+  /// The words that run it, `text` among them, when it names an interpreter in its first line; else empty:
+  /// /bin/sh runs it.
+  std::vector<std::string> command;
+};
+
+/// Reads the script that was asked for, from a file, standard input or the option's own text.
+Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
+
+/// Understands the script's #GPU lines: those before its first command. `grammar` gets their values.
+/// Sentences begin with "file:line: ". `warnings` gets lines that stand too late, and the first #SBATCH line.
+Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
+                               std::vector<std::string>& warnings);
+
+/// Words of a line as a shell would part them: blanks, quotes, backslashes, and a comment behind " #".
+Result<std::vector<std::string>> shell_words(std::string_view line);
+
+/// The indexes that `text` names, ascending: "1-100", "0-20:5", "1,3,7-9". kInvalidArgument for anything
+/// else, or more than `most` of them.
+Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most);
+
+/// The body of POST /api/v1/jobs, for one job.
+Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
+                             const std::optional<Script>& script, const CliIo& io);
+
+}  // namespace gpusched::cli

@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "cli/submit.h"
+#include "cli/units.h"
+#include "client/json.h"
+
+namespace gpusched::cli {
+namespace {
+
+using Pairs = std::map<std::string, std::string>;
+
+Error bad_option(const std::string& option, const std::string& why) {
+  return {.code = ErrorCode::kInvalidArgument, .message = option + ": " + why};
+}
+
+/// "K=V" texts as a map; a bare "K" takes its value from this process when `io` is given.
+Result<Unit> add_pairs(const std::string& option, const std::vector<std::string>& texts, const CliIo* io,
+                       Pairs& out) {
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    if (key.empty() || (equals == std::string::npos && io == nullptr)) {
+      return bad_option(option, "\"" + text + "\" is not KEY=VALUE");
+    }
+    out[key] = equals == std::string::npos ? io->environment(key.c_str()) : text.substr(equals + 1);
+  }
+  return Unit{};
+}
+
+std::vector<std::string> parted(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// What belongs to the caller's shell and not to a job.
+bool is_of_the_shell(const std::string& name) {
+  return name == "_" || name == "PWD" || name == "OLDPWD" || name == "SHLVL" ||
+         name.starts_with("BASH_FUNC_") || name.starts_with("GPU_SCHEDULER_");
+}
+
+/// The job's environment: what --export names, then --env.
+Result<Pairs> job_environment(const SubmitOptions& submit, const CliIo& io) {
+  Pairs out;
+  if (!submit.export_list.empty() && submit.export_list != "NONE") {
+    for (const std::string& part : parted(submit.export_list, ',')) {
+      if (part != "ALL") {
+        if (const Result<Unit> added = add_pairs("--export", {part}, &io, out); !added) return added.error();
+        continue;
+      }
+      for (const std::string& entry : io.environment_all()) {
+        const size_t equals = entry.find('=');
+        const std::string name = entry.substr(0, equals);
+        if (equals == std::string::npos || name.empty() || is_of_the_shell(name)) continue;
+        out.emplace(name, entry.substr(equals + 1));
+      }
+    }
+  }
+  if (const Result<Unit> added = add_pairs("--env", submit.environment, &io, out); !added)
+    return added.error();
+  return out;
+}
+
+/// What people call the job when they do not say.
+std::string default_name(const SubmitOptions& submit, const std::optional<Script>& script) {
+  std::string name = script ? script->name : submit.command.empty() ? submit.image : submit.command.front();
+  while (name.ends_with('/')) name.pop_back();
+  return name.erase(0, name.rfind('/') + 1);
+}
+
+/// A path of the caller's as an absolute one.
+Result<std::string> absolute(const std::string& option, const std::string& path, const CliIo& io) {
+  if (path.empty() || path.starts_with('/')) return path;
+  const std::string folder = io.working_directory();
+  if (folder.empty()) return bad_option(option, path + " is relative, and the folder that we are in is gone");
+  std::string rest = path;
+  while (rest.starts_with("./")) rest.erase(0, 2);
+  return rest.empty() || rest == "." ? folder : (folder == "/" ? "" : folder) + "/" + rest;
+}
+
+Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (submit.gpus) body.add("gpu_count", *submit.gpus);
+  if (!submit.gpu_model.empty()) body.add("gpu_model", submit.gpu_model);
+  if (!submit.gpu_memory.empty()) {
+    const Result<int64_t> mb = parse_size_mb(submit.gpu_memory);
+    if (!mb) return bad_option("--gpu-memory", mb.error().message);
+    body.add("gpu_memory_mb", *mb);
+  }
+  if (submit.cpus) {
+    if (*submit.cpus < 0) return bad_option("--cpus", "expected a number from 0 on");
+    body.add("cpu_cores", *submit.cpus);
+  }
+  if (!submit.memory.empty()) {
+    const Result<int64_t> mb = parse_size_mb(submit.memory);
+    if (!mb) return bad_option("--mem", mb.error().message);
+    body.add("memory_mb", *mb);
+  }
+  if (submit.priority) body.add("priority", *submit.priority);
+  if (submit.retries) body.add("retries", *submit.retries);
+  if (!submit.time_limit.empty()) {
+    const Result<int64_t> limit = parse_duration_seconds(submit.time_limit);
+    if (!limit) return bad_option("--time", limit.error().message);
+    body.add("max_runtime_seconds", *limit);
+  }
+  return Unit{};
+}
+
+Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectWriter& body) {
+  struct Path {
+    const char* option;
+    const char* field;
+    const std::string& value;
+  };
+  for (const Path& path :
+       {Path{"--chdir", "working_directory", submit.working_directory},
+        Path{"--output", "stdout_path", submit.output}, Path{"--error", "stderr_path", submit.error},
+        Path{"--input", "stdin_path", submit.input}}) {
+    if (path.value.empty()) continue;
+    const Result<std::string> whole = absolute(path.option, path.value, io);
+    if (!whole) return whole.error();
+    body.add(path.field, *whole);
+  }
+  return Unit{};
+}
+
+Result<Unit> add_box(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (!submit.user.empty()) body.add("user", submit.user);
+  if (!submit.umask.empty()) {
+    int64_t bits = 0;
+    const char* const end = submit.umask.data() + submit.umask.size();
+    const auto [stop, failure] = std::from_chars(submit.umask.data(), end, bits, 8);
+    if (failure != std::errc{} || stop != end || bits < 0 || bits > 0777) {
+      return bad_option("--umask", "\"" + submit.umask + "\" is no mask; write it in octal, such as 0027");
+    }
+    body.add("umask", bits);
+  }
+  JsonObjectWriter limits;
+  for (const std::string& text : submit.limits) {
+    const size_t equals = text.find('=');
+    const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+    int64_t value = 0;
+    const char* const end = number.data() + number.size();
+    const auto [stop, failure] = std::from_chars(number.data(), end, value);
+    const bool unlimited = number == "unlimited";
+    if (equals == 0 || number.empty() || (!unlimited && (failure != std::errc{} || stop != end))) {
+      return bad_option("--limit", "\"" + text + "\" is not NAME=NUMBER, such as nofile=65536");
+    }
+    limits.add(text.substr(0, equals), unlimited ? int64_t{-1} : value);
+  }
+  if (!limits.empty()) body.add_json("limits", limits.text());
+  return Unit{};
+}
+
+Result<Unit> add_container(const SubmitOptions& submit, const CliIo& io, JsonObjectWriter& body) {
+  if (!submit.image.empty()) body.add("image", submit.image);
+  if (!submit.image_digest.empty()) body.add("image_digest", submit.image_digest);
+  if (!submit.pull.empty()) body.add("pull", submit.pull);
+  if (!submit.credential.empty()) body.add("registry_credential", submit.credential);
+  if (!submit.container_arguments.empty()) body.add("container_arguments", submit.container_arguments);
+  std::vector<std::string> mounts;
+  for (const std::string& text : submit.mounts) {
+    std::vector<std::string> parts = parted(text, ':');
+    const bool good = parts.size() == 2 || (parts.size() == 3 && (parts[2] == "ro" || parts[2] == "rw"));
+    if (!good || parts[0].empty() || !parts[1].starts_with('/')) {
+      return bad_option("--mount", "\"" + text + "\" is not SOURCE:TARGET[:ro], with an absolute target");
+    }
+    const Result<std::string> source = absolute("--mount", parts[0], io);
+    if (!source) return source.error();
+    mounts.push_back(*source + ":" + parts[1] + (parts.size() == 3 ? ":" + parts[2] : ""));
+  }
+  if (!mounts.empty()) body.add("mounts", mounts);
+  return Unit{};
+}
+
+void add_work(const SubmitOptions& submit, const std::optional<Script>& script, JsonObjectWriter& body) {
+  if (!script) {
+    if (!submit.command.empty()) body.add("command", submit.command);
+    return;
+  }
+  if (script->command.empty()) {
+    body.add("script", script->text);
+  } else {
+    body.add("command", script->command);
+  }
+  if (!submit.script_arguments.empty()) body.add("args", submit.script_arguments);
+}
+
+Result<Unit> check_whole(const SubmitOptions& submit) {
+  if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
+  const int scripts = (submit.script.empty() ? 0 : 1) + (submit.script_file.empty() ? 0 : 1);
+  if (submit.command.empty() && scripts == 0 && submit.image.empty()) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "nothing to run; write the command behind --, or name a script"};
+  }
+  if (scripts > 1) return bad_option("--script", "there is another script, " + submit.script_file);
+  if (!submit.command.empty() && scripts > 0) {
+    return bad_option(submit.script.empty() ? submit.script_file : "--script",
+                      "excludes a command behind --");
+  }
+  return Unit{};
+}
+
+}  // namespace
+
+Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
+                             const std::optional<Script>& script, const CliIo& io) {
+  if (const Result<Unit> good = check_whole(submit); !good) return good.error();
+  JsonObjectWriter body;
+  if (!options.tenant_id.empty()) body.add("tenant_id", options.tenant_id);
+  const std::string name = submit.name.empty() ? default_name(submit, script) : submit.name;
+  if (!name.empty()) body.add("name", name);
+  if (const Result<Unit> added = add_amounts(submit, body); !added) return added.error();
+  add_work(submit, script, body);
+  if (const Result<Unit> added = add_container(submit, io, body); !added) return added.error();
+  if (const Result<Unit> added = add_paths(submit, io, body); !added) return added.error();
+  const Result<Pairs> environment = job_environment(submit, io);
+  if (!environment) return environment.error();
+  if (!environment->empty()) body.add("environment", *environment);
+  Pairs labels;
+  if (const Result<Unit> added = add_pairs("--label", submit.labels, nullptr, labels); !added)
+    return added.error();
+  if (!labels.empty()) body.add("labels", labels);
+  if (const Result<Unit> added = add_box(submit, body); !added) return added.error();
+  if (submit.require_feasible) body.add("require_feasible", true);
+  return body.text();
+}
+
+Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most) {
+  const auto wrong = [&](const std::string& why) { return bad_option("--array", why); };
+  if (text.find('%') != std::string::npos) {
+    return wrong("%N is not understood: limit what runs at a time with gpu-cli tenant update --max-jobs");
+  }
+  std::vector<int64_t> out;
+  for (const std::string& part : parted(text, ',')) {
+    int64_t numbers[3] = {0, 0, 1};
+    const char* at = part.data();
+    const char* const end = at + part.size();
+    size_t count = 0;
+    for (; count < 3; ++count) {
+      const auto [stop, failure] = std::from_chars(at, end, numbers[count]);
+      if (failure != std::errc{} || numbers[count] < 0) {
+        return wrong("\"" + text + "\" names no indexes; write 1-100, 0-20:5 or 1,3,7-9");
+      }
+      at = stop;
+      if (at == end || *at != (count == 0 ? '-' : ':')) break;
+      ++at;
+    }
+    if (at != end || (count == 2 && numbers[2] == 0))
+      return wrong("\"" + text + "\" names no indexes; write 1-100, 0-20:5 or 1,3,7-9");
+    if (count == 0) numbers[1] = numbers[0];
+    if (numbers[1] < numbers[0]) return wrong(part + " runs backwards");
+    const auto size = static_cast<uint64_t>(numbers[1] - numbers[0]) / static_cast<uint64_t>(numbers[2]) + 1;
+    if (out.size() + size > most)
+      return wrong("it has more than " + std::to_string(most) + " jobs; submit it in parts");
+    for (int64_t i = numbers[0]; i <= numbers[1]; i += numbers[2]) out.push_back(i);
+  }
+  std::ranges::sort(out);
+  const auto twice = std::ranges::adjacent_find(out);
+  if (twice != out.end()) return wrong("index " + std::to_string(*twice) + " is there twice");
+  return out;
+}
+
+}  // namespace gpusched::cli
