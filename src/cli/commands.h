@@ -13,6 +13,10 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
 
 /// Whether a job's record says that nothing more will happen to it.
 bool is_final(const Json& job);
+/// One long poll: the job's record when it is final, or after `wait`.
+Reply poll_job(Session& session, const std::string& job, Duration wait);
+/// The exit code that stands for how the job ended, with one line about a failure.
+int exit_like(const Session& session, const std::string& job, const Json& record);
 /// Asks for the job until it is final, each time for at most `poll`. Survives a scheduler's restart.
 Reply wait_until_final(Session& session, const std::string& job);
 

@@ -27,11 +27,7 @@ std::string serialized(const Contexts& contexts) {
     one.add("api_url", context.api_url);
     if (!context.token_file.empty()) one.add("token_file", context.token_file);
     if (!context.tenant_id.empty()) one.add("tenant_id", context.tenant_id);
-    JsonObjectWriter key;
-    key.add_null(name);
-    // {"name":null}: its quoted name without the rest.
-    const std::string quoted = key.text().substr(1, key.text().size() - 1 - std::strlen(":null}"));
-    all += (all.empty() ? "\n    " : ",\n    ") + quoted + ": " + one.text();
+    all += (all.empty() ? "\n    " : ",\n    ") + Json::quoted(name) + ": " + one.text();
   }
   JsonObjectWriter head;
   head.add("current", contexts.current);

@@ -12,17 +12,6 @@ constexpr Duration kPollMargin = seconds(15);  ///< The server's answer is on it
 constexpr Duration kChangePoll = seconds(1);
 constexpr Duration kAnsweredAtOnce = milliseconds(500);
 
-/// One long poll: the job's record when it is final, or after `wait`.
-Reply poll_job(Session& session, const std::string& job, Duration wait) {
-  const Time before = session.io().wall_now();
-  Reply reply = session.get("/jobs/" + url_encoded(job) + "?wait=" + std::to_string(wait.ms() / 1'000) + "s",
-                            wait + kPollMargin);
-  // A server that does not wait must not be asked without a pause.
-  const bool at_once = session.io().wall_now() - before < std::min(wait, kAnsweredAtOnce);
-  if (reply && !is_final(reply.json) && at_once) session.io().pause(kAnsweredAtOnce);
-  return reply;
-}
-
 std::string log_path(const std::string& job, const std::string& stream, int64_t attempt, int64_t offset,
                      bool follow) {
   std::string path = "/jobs/" + url_encoded(job) + "/logs?stream=" + stream;
@@ -41,6 +30,16 @@ struct Follower {
 };
 
 }  // namespace
+
+Reply poll_job(Session& session, const std::string& job, Duration wait) {
+  const Time before = session.io().wall_now();
+  Reply reply = session.get("/jobs/" + url_encoded(job) + "?wait=" + std::to_string(wait.ms() / 1'000) + "s",
+                            wait + kPollMargin);
+  // A server that does not wait must not be asked without a pause.
+  const bool at_once = session.io().wall_now() - before < std::min(wait, kAnsweredAtOnce);
+  if (reply && !is_final(reply.json) && at_once && wait.ns > 0) session.io().pause(kAnsweredAtOnce);
+  return reply;
+}
 
 bool is_final(const Json& job) {
   const std::string state = job["state"].text();

@@ -603,7 +603,7 @@ TEST(Listing, AllGoesThroughThePages) {
       },
       {"list", "--all", "--json"}, &seen);
   EXPECT_EQ(ran.out, "{\"jobs\":[{\"id\":\"job-2\"},{\"id\":\"job-1\"},{\"id\":\"job-0\"}],\"total\":3}\n");
-  EXPECT_EQ(seen.at(1).target, "/api/v1/jobs?limit=500&offset=2");
+  EXPECT_EQ(seen.at(1).target, "/api/v1/jobs?limit=1000&offset=2");
 }
 
 TEST(Listing, SaysWhenThereIsNothing) {

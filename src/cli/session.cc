@@ -99,7 +99,11 @@ std::string random_key() {
 }
 
 Session::Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client)
-    : options_(&options), io_(&io), client_options_(std::move(client_options)), client_(std::move(client)) {}
+    : options_(&options),
+      io_(&io),
+      client_options_(std::move(client_options)),
+      client_(std::move(client)),
+      call_timeout_(options.call_timeout) {}
 
 Result<Session> Session::open(const Options& options, const CliIo& io, bool needs_token) {
   HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url};
@@ -139,15 +143,14 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data) {
   return reply;
 }
 
-Reply Session::get(const std::string& path) { return get(path, options_->call_timeout); }
+Reply Session::get(const std::string& path) { return get(path, call_timeout_); }
 
 Reply Session::get(const std::string& path, Duration timeout) {
   return perform({.method = "GET", .target = path, .timeout = timeout, .repeatable = true}, nullptr);
 }
 
 Reply Session::send(const std::string& method, const std::string& path, const std::string& body) {
-  return perform({.method = method, .target = path, .body = body, .timeout = options_->call_timeout},
-                 nullptr);
+  return perform({.method = method, .target = path, .body = body, .timeout = call_timeout_}, nullptr);
 }
 
 Reply Session::post_once(const std::string& path, const std::string& body, const std::string& key) {
@@ -155,7 +158,7 @@ Reply Session::post_once(const std::string& path, const std::string& body, const
                   .target = path,
                   .body = body,
                   .headers = {{"Idempotency-Key", key}},
-                  .timeout = options_->call_timeout,
+                  .timeout = call_timeout_,
                   .repeatable = true},
                  nullptr);
 }

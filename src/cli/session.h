@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -38,6 +39,9 @@ class Session {
   /// A second connection with the same options.
   Session fork() const;
 
+  /// No call takes longer than `most` from now on.
+  void limit_calls(Duration most) { call_timeout_ = std::min(call_timeout_, most); }
+
   /// Calls the API; `path` stands behind "/api/v1".
   Reply get(const std::string& path);
   Reply get(const std::string& path, Duration timeout);
@@ -63,6 +67,7 @@ class Session {
   const CliIo* io_;
   HttpClientOptions client_options_;
   HttpClient client_;
+  Duration call_timeout_;
 };
 
 /// Whether standard output gets colours.

@@ -11,33 +11,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kSignalBase = 128;
-
-/// The job's own exit code, or what stands for it, with one line about a failure.
-int exit_like(const Session& session, const std::string& job, const Json& record) {
-  const std::string state = record["state"].text();
-  if (state == "completed") return kExitOk;
-  const std::string reason = record["reason"].text();
-  const std::string message = record["message"].text();
-  const auto signal = static_cast<int>(record["signal"].integer());
-  const auto exit_code = static_cast<int>(record["exit_code"].integer());
-  std::string sentence = job + " " + (state.empty() ? "ended" : state);
-  int code = kExitJobFailed;
-  if (reason == "timeout") {
-    sentence += ": it reached its time limit";
-    code = kExitTimeLimit;
-  } else if (state == "failed" && signal != 0) {
-    sentence += ": ended by signal " + std::to_string(signal);
-    code = kSignalBase + signal;
-  } else if (state == "failed" && exit_code != 0) {
-    sentence += ": exit code " + std::to_string(exit_code);
-    code = exit_code;
-  } else if (!message.empty()) {
-    sentence += ": " + message;
-  }
-  return session.fail(code, sentence, reason.empty() ? "failed" : reason);
-}
-
 /// Copies the job's two outputs to ours, each in a thread of its own, until the job has ended.
 class OutputCopier {
  public:

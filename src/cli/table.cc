@@ -20,11 +20,22 @@ int total_width(const std::vector<int>& widths, const std::vector<bool>& shown) 
   return total;
 }
 
+/// Every byte is one printable column: what nearly all cells are.
+bool is_plain_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
+int columns_of(std::string_view text) {
+  return is_plain_ascii(text) ? static_cast<int>(text.size()) : display_width(text);
+}
+
 }  // namespace
 
-void Table::add(std::vector<std::string> cells) {
+void Table::add(std::vector<Cell> cells) {
   CHECK(cells.size() == columns_.size());
-  for (std::string& cell : cells) cell = printable(cell);
+  for (Cell& cell : cells) {
+    if (!is_plain_ascii(cell.text)) cell.text = printable(cell.text);
+  }
   rows_.push_back(std::move(cells));
 }
 
@@ -32,8 +43,8 @@ void Table::add(std::vector<std::string> cells) {
 std::vector<int> Table::fit(std::vector<bool>& shown, int width) const {
   std::vector<int> natural(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
-    natural[i] = display_width(columns_[i].title);
-    for (const auto& row : rows_) natural[i] = std::max(natural[i], display_width(row[i]));
+    natural[i] = titles_ ? display_width(columns_[i].title) : 1;
+    for (const auto& row : rows_) natural[i] = std::max(natural[i], columns_of(row[i].text));
   }
   for (;;) {
     std::vector<int> widths = natural;
@@ -59,37 +70,54 @@ std::vector<int> Table::fit(std::vector<bool>& shown, int width) const {
   }
 }
 
-std::string Table::render(int width) const {
+std::string Table::render(int width, bool color) const {
   std::vector<bool> shown(columns_.size(), true);
   const std::vector<int> widths = fit(shown, width);
   std::string out;
+  out.reserve((rows_.size() + 1) * static_cast<size_t>(std::min(width, 200) + 1));
   const auto add_line = [&](const auto& cell_of) {
-    std::string line;
+    int blanks = 0;  // Owed, and paid only when something follows: no line ends with one.
     for (size_t i = 0; i < columns_.size(); ++i) {
       if (!shown[i]) continue;
-      const std::string cell = fitted(cell_of(i), std::max(widths[i], 1));
-      const std::string fill(static_cast<size_t>(std::max(0, widths[i] - display_width(cell))), ' ');
-      if (!line.empty()) line.append(kGap, ' ');
-      line += columns_[i].right ? fill + cell : cell + fill;
+      const Cell& cell = cell_of(i);
+      const int room = std::max(widths[i], 1);
+      const int natural = columns_of(cell.text);
+      const bool cut = natural > room;
+      const std::string text = cut ? fitted(cell.text, room) : cell.text;
+      const int missing = room - (cut ? display_width(text) : natural);
+      if (columns_[i].right) blanks += missing;
+      if (!text.empty()) {
+        out.append(static_cast<size_t>(blanks), ' ');
+        blanks = 0;
+        out += styled(text, cell.style, color);
+      }
+      blanks += columns_[i].right ? (text.empty() ? room - missing : 0) : missing;
+      blanks += kGap;
     }
-    while (line.ends_with(' ')) line.pop_back();
-    out += line + "\n";
+    out += '\n';
   };
-  add_line([&](size_t i) -> const std::string& { return columns_[i].title; });
-  for (const auto& row : rows_) add_line([&](size_t i) -> const std::string& { return row[i]; });
+  if (titles_) {
+    std::vector<Cell> titles;
+    for (const Column& column : columns_) titles.emplace_back(column.title, Style::kTitle);
+    add_line([&](size_t i) -> const Cell& { return titles[i]; });
+  }
+  for (const auto& row : rows_) add_line([&](size_t i) -> const Cell& { return row[i]; });
   return out;
 }
 
-void Record::add(std::string title, std::string_view value) {
-  if (!value.empty()) lines_.emplace_back(std::move(title), printable(value));
+void Record::add(std::string title, Cell value) {
+  if (value.text.empty()) return;
+  value.text = printable(value.text);
+  lines_.emplace_back(std::move(title), std::move(value));
 }
 
-std::string Record::render() const {
+std::string Record::render(bool color) const {
   size_t widest = 0;
   for (const auto& line : lines_) widest = std::max(widest, line.first.size());
   std::string out;
   for (const auto& [title, value] : lines_) {
-    out += title + ":" + std::string(widest - title.size() + 2, ' ') + value + "\n";
+    out += styled(title + ":", Style::kDim, color) + std::string(widest - title.size() + 2, ' ') +
+           styled(value.text, value.style, color) + "\n";
   }
   return out;
 }

@@ -14,7 +14,8 @@ constexpr std::string_view kOther = "Other";
 constexpr std::array kVerbs = {
     VerbDefinition{"submit", kJobs, "Submit a job", define_submit},
     VerbDefinition{"list", kJobs, "List jobs, newest first", define_list},
-    VerbDefinition{"get", kJobs, "Show one job", define_get},
+    VerbDefinition{"get", kJobs, "Show everything that is known about jobs", define_get},
+    VerbDefinition{"wait", kJobs, "Wait until jobs have ended", define_wait},
     VerbDefinition{"cancel", kJobs, "Cancel jobs", define_cancel},
     VerbDefinition{"explain", kJobs, "Say why a job waits, and what would start it", define_explain},
     VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},

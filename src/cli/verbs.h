@@ -8,6 +8,7 @@ namespace gpusched::cli {
 Action define_submit(Grammar& grammar);
 Action define_list(Grammar& grammar);
 Action define_get(Grammar& grammar);
+Action define_wait(Grammar& grammar);
 Action define_cancel(Grammar& grammar);
 Action define_explain(Grammar& grammar);
 Action define_logs(Grammar& grammar);

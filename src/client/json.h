@@ -39,6 +39,8 @@ class Json {
   bool boolean() const;
 
   std::string serialize() const;
+  /// `text` as a JSON string, with its quotes.
+  static std::string quoted(std::string_view text);
 
  private:
   Json(std::shared_ptr<const void> whole, const void* node) : whole_(std::move(whole)), node_(node) {}
