@@ -116,9 +116,9 @@ int list_jobs(Session& session, const ListOptions& list) {
   if (list.watch) {
     const Result<int64_t> interval = parse_duration_seconds(list.interval);
     if (!interval) return session.fail(kExitUsage, "--interval: " + interval.error().message, "usage");
-    return watch_screen(session, "gpu-cli list", seconds(*interval), [&](Session& own, int width, std::string& text) {
-      return look(own, list, *query, width, text);
-    });
+    return watch_screen(
+        session, "gpu-cli list", seconds(*interval),
+        [&](Session& own, int width, std::string& text) { return look(own, list, *query, width, text); });
   }
   std::string text;
   const Reply reply = look(session, list, *query, session.io().width, text);

@@ -34,6 +34,7 @@ struct World {
   std::string standard_input = {};
   std::string working_directory = {};
   int width = 80;
+  Duration clock_step = {};  ///< What each look at the clock takes.
 };
 
 Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
@@ -61,7 +62,8 @@ Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
     return all;
   };
   io.working_directory = [&] { return world.working_directory; };
-  io.wall_now = [] { return Time{1'738'314'100'000'000'000}; };  // 2025-01-31T09:01:40Z
+  Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
+  io.wall_now = [&now, &world] { return std::exchange(now, now + world.clock_step); };
   io.pause = [](Duration) {};
   io.width = world.width;
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
@@ -604,6 +606,57 @@ TEST(Listing, AllGoesThroughThePages) {
       {"list", "--all", "--json"}, &seen);
   EXPECT_EQ(ran.out, "{\"jobs\":[{\"id\":\"job-2\"},{\"id\":\"job-1\"},{\"id\":\"job-0\"}],\"total\":3}\n");
   EXPECT_EQ(seen.at(1).target, "/api/v1/jobs?limit=1000&offset=2");
+}
+
+TEST(Listing, FiltersWhatTheSchedulerDoesNot) {
+  const TestServer::Handler three = [](const Request&) {
+    return Reply{.body = R"({"jobs":[
+      {"id":"job-5","name":"sweep-2","user":"ada","labels":{"team":"x","tier":"1"},"submitted_at":"2025-01-31T09:00:00Z"},
+      {"id":"job-4","name":"sweep-1","user":"bob","labels":{"team":"y"},"submitted_at":"2025-01-31T08:00:00Z"},
+      {"id":"job-3","name":"eval","submitted_at":"2025-01-29T09:00:00Z"}],"total":3})"};
+  };
+  const auto ids = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"list", "-o", "name"});
+    return run_against(three, more).out;
+  };
+  EXPECT_EQ(ids({"--name", "sweep-*"}), "job-5\njob-4\n");
+  EXPECT_EQ(ids({"--user", "bob"}), "job-4\n");
+  EXPECT_EQ(ids({"-l", "team", "-l", "tier=1"}), "job-5\n");
+  EXPECT_EQ(ids({"--since", "1d"}), "job-5\njob-4\n");
+  EXPECT_EQ(ids({"--sort", "-id", "--limit", "2"}), "job-3\njob-4\n");
+}
+
+TEST(Listing, AsksForEachOfSeveralStates) {
+  std::vector<Request> seen;
+  const Ran ran = run_against(
+      [](const Request& request) {
+        const bool failed = request.target.find("state=failed") != std::string::npos;
+        return Reply{.body = failed ? R"({"jobs":[{"id":"job-2"}],"total":1})"
+                                    : R"({"jobs":[{"id":"job-9"}],"total":1})"};
+      },
+      {"list", "--state", "failed,running", "-o", "name"}, &seen);
+  EXPECT_EQ(ran.out, "job-9\njob-2\n");
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST(WaitingForJobs, EndsWithTheFirstFailure) {
+  const TestServer::Handler records = [](const Request& request) {
+    return Reply{.body = request.target.find("job-1?") != std::string::npos
+                             ? R"({"state":"completed","final":true,"exit_code":0})"
+                             : R"({"state":"failed","final":true,"reason":"exit_code","exit_code":7})"};
+  };
+  const Ran ran = run_against(records, {"wait", "job-1", "job-2", "job-3"});
+  EXPECT_EQ(ran.exit_code, 7);
+  EXPECT_EQ(ran.out, "job-1 completed\njob-2 failed\njob-3 failed\n");
+  EXPECT_EQ(run_against(records, {"wait", "--any", "job-1", "job-2"}).exit_code, kExitOk);
+}
+
+TEST(WaitingForJobs, GivesUpAtItsTimeout) {
+  const Ran ran =
+      run_against([](const Request&) { return Reply{.body = R"({"state":"running"})"}; },
+                  {"wait", "job-1", "job-2", "--timeout", "5s"}, nullptr, {.clock_step = seconds(1)});
+  EXPECT_EQ(ran.exit_code, kExitWaitedInVain);
+  EXPECT_EQ(ran.err, "gpu-cli: 2 of 2 jobs have not ended within 5s: job-1, ... (waited_in_vain)\n");
 }
 
 TEST(Listing, SaysWhenThereIsNothing) {
