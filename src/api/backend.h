@@ -41,6 +41,7 @@ struct JobRequest {
   Duration kill_after_lost_contact = {};
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
+  bool held = false;             ///< Waits until it is released.
 };
 
 struct SubmitRequest {
@@ -121,6 +122,14 @@ struct JobView {
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
   Duration estimated_wait = {};
   uint64_t version = 0;  ///< Changes with every change of the job.
+  bool held = false;
+};
+
+/// What changes of a waiting or running job; only what is given.
+struct JobUpdate {
+  std::optional<int32_t> priority;      ///< Only while it waits.
+  std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
+  std::optional<std::string> name;
 };
 
 struct JobFilter {
@@ -158,7 +167,14 @@ struct DeviceView {
 struct NodeView {
   NodeId id;
   std::string name;
-  NodeState state = NodeState::kReady;
+  NodeState contact = NodeState::kReady;
+  /// validating, ready, draining, drained, down
+  std::string state;
+  std::string state_by, state_reason;  ///< Who put it there, and why.
+  Time state_since;
+  std::string boot_id;
+  std::vector<std::string> features;
+  std::vector<Label> labels;  ///< The agent's with the operator's over them.
   int64_t cpu_milli = 0, cpu_milli_free = 0, memory_mb = 0, memory_mb_free = 0;
   std::vector<DeviceView> devices;
   int32_t attempts = 0;
@@ -242,6 +258,20 @@ class Backend {
   virtual void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                              const std::string& detail, Done<NodeView> done) = 0;
 
+  virtual void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) = 0;
+  /// Held: a waiting job stays where it is until it is released.
+  virtual void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) = 0;
+  /// Ends a placed job's attempt and puts the job back in line, without spending a retry.
+  virtual void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  /// `by` is shown beside the reason.
+  virtual void drain_node(const std::string& node, const std::string& by, const std::string& reason,
+                          Done<NodeView> done) = 0;
+  virtual void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) = 0;
+  /// kNodeNotDrained while it takes work or runs something.
+  virtual void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) = 0;
+  virtual void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
+                          Done<NodeView> done) = 0;
+
   virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
   /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good
   /// once the token is dropped; `changed` may still run once while it is being dropped.
@@ -251,6 +281,7 @@ class Backend {
   virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;
   virtual void list_tenants(Done<std::vector<TenantView>> done) = 0;
   virtual void list_nodes(Done<std::vector<NodeView>> done) = 0;
+  virtual void get_node(const std::string& node, Done<NodeView> done) = 0;
   virtual void get_cluster(Done<ClusterView> done) = 0;
   virtual void get_metrics(Done<MetricsView> done) = 0;
   /// Relays one piece of an attempt's output from its node.

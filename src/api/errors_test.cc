@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -22,6 +23,9 @@ TEST(ErrorTable, CodesAreUnique) {
 }
 
 TEST(ErrorTable, TheReferencePageIsWhatTheTableSays) {
+  if (std::getenv("GPUSCHED_WRITE_REFERENCE") != nullptr) {
+    std::ofstream(GPUSCHED_SOURCE_DIR "/docs/reference/errors.md") << errors_markdown();
+  }
   std::ifstream file(GPUSCHED_SOURCE_DIR "/docs/reference/errors.md");
   std::stringstream page;
   page << file.rdbuf();

@@ -1,5 +1,6 @@
 #include "api/host_backend.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -23,7 +24,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
   Part part{.gpu_count = job.gpu_count,
             .cpu_milli = static_cast<int32_t>(job.cpu_milli),
             .memory_mb = job.memory_mb,
-            .gpu_model = std::move(job.gpu_model)};
+            .gpu_model = std::move(job.gpu_model),
+            .features = job.wants_container ? kFeatureContainer : 0};
   // What is asked of all devices together is asked of each in equal shares, rounded up.
   if (job.gpu_count > 0) part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
   gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
@@ -33,7 +35,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                                      .overlap_allowed = job.overlap_allowed,
                                      .kill_after_lost_contact = job.kill_after_lost_contact},
                            .require_feasible = job.require_feasible,
-                           .spec = Blob(job.spec)};
+                           .spec = Blob(job.spec),
+                           .held = job.held};
   out.parts.push_back(std::move(part));
   return out;
 }
@@ -74,6 +77,11 @@ uint32_t given_bits(const TenantRequest& request) {
   return given;
 }
 
+bool any_container_node(const State& state) {
+  return std::any_of(state.nodes.begin(), state.nodes.end(),
+                     [](const Node& node) { return (node.feature_bits & kFeatureContainer) != 0; });
+}
+
 /// The answer to a proposal as a value or the client's error.
 std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size = 1) {
   if (!decided) return to_api_error(decided.error());
@@ -85,8 +93,16 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
 
 HostBackend::HostBackend(Host& host, HostBackendOptions options)
     : host_(host), options_(options), counts_(std::make_shared<JobCounts>()) {
-  host_.observer().add_listener([counts = counts_](const Observer::View& view, const Changes& changes) {
+  host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
+                                                                             const Changes& changes) {
     counts->observe(view, changes);
+    const bool registered = std::any_of(changes.events.begin(), changes.events.end(), [](const Event& event) {
+      return std::holds_alternative<NodeRegistered>(event);
+    });
+    if (registered) containers->store(any_container_node(view.state), std::memory_order_release);
+  });
+  host_.observer().read(0, [containers = containers_](const Observer::View& view) {
+    containers->store(any_container_node(view.state), std::memory_order_release);
   });
 }
 
@@ -242,6 +258,123 @@ void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> 
       if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
       done(view_of(view.state, *found, host_.telemetry()->get(node)));
     });
+  });
+}
+
+void HostBackend::propose_for_job(Command command, JobId job, Done<JobView> done) {
+  propose(std::move(command), [this, job, done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    host_.observer().read(decided->sequence, [job, done](const Observer::View& view) {
+      const auto found = find_job(view.state, job, "");
+      if (!found) return done(found.error());
+      done(view_of(view, **found));
+    });
+  });
+}
+
+void HostBackend::change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
+                             Done<JobView> done) {
+  if (tenant.empty()) return propose_for_job(make(TenantId{}), job, std::move(done));
+  with_tenant(
+      tenant,
+      [this, job, make = std::move(make), done](TenantId id) { propose_for_job(make(id), job, done); }, done);
+}
+
+void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) {
+  UpdateJob command{.job = job};
+  if (update.priority) {
+    command.given |= kJobPriority;
+    command.priority = *update.priority;
+  }
+  if (update.max_runtime) {
+    command.given |= kJobMaxRuntime;
+    command.max_runtime = *update.max_runtime;
+  }
+  if (!update.name) {
+    return change_job(
+        job, tenant,
+        [command](TenantId id) mutable {
+          command.tenant = id;
+          return Command(std::move(command));
+        },
+        std::move(done));
+  }
+  // The name stands in the specification, which is replaced whole.
+  read([this, job, tenant, command, name = *update.name, done](const Observer::View& view) mutable {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return done(found.error());
+    command.given |= kJobSpec;
+    command.spec = Blob(renamed((*found)->spec, name));
+    command.tenant = (*found)->tenant;
+    propose_for_job(std::move(command), job, done);
+  });
+}
+
+void HostBackend::hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) {
+  change_job(
+      job, tenant,
+      [job, held](TenantId id) { return Command(HoldJob{.job = job, .tenant = id, .held = held}); },
+      std::move(done));
+}
+
+void HostBackend::requeue_job(JobId job, const std::string& tenant, Done<JobView> done) {
+  change_job(
+      job, tenant, [job](TenantId id) { return Command(RequeueJob{.job = job, .tenant = id}); },
+      std::move(done));
+}
+
+void HostBackend::drain_node(const std::string& node, const std::string& by, const std::string& reason,
+                             Done<NodeView> done) {
+  with_node(
+      node,
+      [this, by, reason, done](NodeId id) {
+        propose_for_node(
+            SetNodeAvailability{.node = id, .to = Availability::kDraining, .by = by, .reason = reason}, id,
+            done);
+      },
+      done);
+}
+
+void HostBackend::resume_node(const std::string& node, const std::string& by, Done<NodeView> done) {
+  with_node(
+      node,
+      [this, by, done](NodeId id) {
+        propose_for_node(SetNodeAvailability{.node = id, .to = Availability::kInService, .by = by}, id, done);
+      },
+      done);
+}
+
+void HostBackend::reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) {
+  read([this, node, reason, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    if (found->availability != Availability::kDraining || !found->attempts.empty()) {
+      return done(ApiError{ErrorKind::kNodeNotDrained,
+                           "node " + found->name + " is not drained; drain it and wait until nothing runs"});
+    }
+    const NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
+    host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
+      if (!sent) return done(to_api_error(sent.error()));
+      done(shown);
+    });
+  });
+}
+
+void HostBackend::label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
+                             Done<NodeView> done) {
+  with_node(
+      node,
+      [this, set = std::move(set), remove = std::move(remove), done](NodeId id) {
+        propose_for_node(LabelNode{.node = id, .set = set, .remove = remove}, id, done);
+      },
+      done);
+}
+
+void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
+  read([this, node, done = std::move(done)](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    done(view_of(view.state, *found, host_.telemetry()->get(found->id)));
   });
 }
 

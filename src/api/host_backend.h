@@ -31,6 +31,15 @@ class HostBackend final : public Backend {
   void confirm_dead(const std::string& node, Done<NodeView> done) override;
   void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                      const std::string& detail, Done<NodeView> done) override;
+  void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) override;
+  void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) override;
+  void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  void drain_node(const std::string& node, const std::string& by, const std::string& reason,
+                  Done<NodeView> done) override;
+  void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) override;
+  void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) override;
+  void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
+                  Done<NodeView> done) override;
   void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
   std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
   void list_jobs(JobFilter filter, Done<JobPage> done) override;
@@ -38,11 +47,12 @@ class HostBackend final : public Backend {
   void get_tenant(const std::string& tenant, Done<TenantView> done) override;
   void list_tenants(Done<std::vector<TenantView>> done) override;
   void list_nodes(Done<std::vector<NodeView>> done) override;
+  void get_node(const std::string& node, Done<NodeView> done) override;
   void get_cluster(Done<ClusterView> done) override;
   void get_metrics(Done<MetricsView> done) override;
   void read_log(LogRequest request, Done<LogPiece> done) override;
   HealthView health() const override;
-  bool containers_possible() const override { return false; }
+  bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
  private:
   class Watch;
@@ -53,6 +63,11 @@ class HostBackend final : public Backend {
   void with_node(const std::string& name, std::function<void(NodeId)> use,
                  std::function<void(ApiError)> refuse);
   void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
+  /// Answers with the job as it then is.
+  void propose_for_job(Command command, JobId job, Done<JobView> done);
+  /// Resolves the tenant, if one is named, and proposes what `make` makes of it.
+  void change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
+                  Done<JobView> done);
   void propose_for_node(Command command, NodeId node, Done<NodeView> done);
 
   void propose(Command command, Decision decision);
@@ -63,6 +78,7 @@ class HostBackend final : public Backend {
   HostBackendOptions options_;
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
+  std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace gpusched::api

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 #include "api/doors/jobs_json.h"
@@ -71,6 +72,12 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kAttemptNotFound;
     case RejectionCode::kStale:
       return ErrorKind::kConflict;
+    case RejectionCode::kJobNotWaiting:
+      return ErrorKind::kJobNotWaiting;
+    case RejectionCode::kJobNotPlaced:
+      return ErrorKind::kJobNotPlaced;
+    case RejectionCode::kLabelLimit:
+      return ErrorKind::kNodeLimit;
   }
   UNREACHABLE();
 }
@@ -96,6 +103,12 @@ std::string ending_of(const Job& job) {
       return "its node restarted or was confirmed dead (node_lost)";
     case EndCause::kContactLost:
       return "it was stopped because its node had no contact for too long (contact_lost)";
+    case EndCause::kOutOfMemory:
+      return "it used more memory than it asked for and was ended (out_of_memory); ask for more with --mem";
+    case EndCause::kNodeFault:
+      return "its node could not prepare it (node_fault)";
+    case EndCause::kOverLimit:
+      return "it passed one of its limits and was ended (over_limit)";
   }
   UNREACHABLE();
 }
@@ -104,6 +117,9 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
   const std::string where = node == nullptr ? std::string("a node") : node->name;
   switch (job.state) {
     case JobState::kPending:
+      if (job.held)
+        return "is held; let it go with: gpu-cli release " + job_name(job.id) +
+               (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
       if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
       return describe(view.reason_of(job));
     case JobState::kScheduled:
@@ -127,7 +143,8 @@ uint64_t version_of(const Job& job) {
   for (const uint64_t word :
        {static_cast<uint64_t>(job.state), static_cast<uint64_t>(job.reason), uint64_t{job.attempt_count},
         uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
-        static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns)}) {
+        static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns), uint64_t{job.held},
+        static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns)}) {
     digest.mix(word);
   }
   return digest.value();
@@ -200,7 +217,8 @@ JobView view_of(const Observer::View& view, const Job& job) {
               .completed_at = job.ended_at,
               .signal = is_final(job.state) ? job.signal : 0,
               .attempts = static_cast<int32_t>(job.attempt_count),
-              .version = version_of(job)};
+              .version = version_of(job),
+              .held = job.held};
   if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
   if (node != nullptr) {
     out.node_name = node->name;
@@ -224,6 +242,8 @@ ExplainView explain(const Observer::View& view, const Job& job) {
                   .queue_position = shown.queue_position};
   if (job.waits_in_line()) {
     out.lifted_by = lifted_by(view.reason_of(job));
+  } else if (job.held) {
+    out.lifted_by = {"JobReleased"};
   } else if (job.state == JobState::kPending) {
     out.lifted_by = {"BackoffOver"};
   }
@@ -260,10 +280,50 @@ TenantView view_of(const Tenant& tenant) {
   return out;
 }
 
+namespace {
+
+std::string life_of(const Node& node) {
+  if (node.state != NodeState::kReady) return "down";
+  switch (node.availability) {
+    case Availability::kInService:
+      return "ready";
+    case Availability::kValidating:
+      return "validating";
+    case Availability::kDraining:
+      return node.attempts.empty() ? "drained" : "draining";
+  }
+  UNREACHABLE();
+}
+
+std::vector<Label> labels_of(const Node& node) {
+  std::map<std::string, std::string> labels;
+  for (const Label& label : node.agent_labels) labels[label.name] = label.value;
+  for (const Label& label : node.labels) labels[label.name] = label.value;
+  std::vector<Label> out;
+  for (auto& [name, value] : labels) out.push_back({.name = name, .value = value});
+  return out;
+}
+
+}  // namespace
+
+std::string renamed(const Blob& spec, const std::string& name) {
+  v1::JobSpec parsed;
+  CHECK(parsed.ParseFromArray(spec.view().data(), static_cast<int>(spec.view().size())));
+  parsed.set_name(name);
+  return parsed.SerializeAsString();
+}
+
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
   NodeView out{.id = node.id,
                .name = node.name,
-               .state = node.state,
+               .contact = node.state,
+               .state = life_of(node),
+               .state_by = node.availability_by,
+               .state_reason = node.availability_reason,
+               .state_since = node.availability_since.valid() ? node.availability_since : node.state_since,
+               .boot_id = node.boot_id,
+               .features = node.features,
+               .labels = labels_of(node),
                .cpu_milli = node.cpu_milli,
                .cpu_milli_free = node.cpu_milli - node.cpu_milli_used,
                .memory_mb = node.memory_mb,
@@ -272,6 +332,11 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                .cpu_utilization = telemetry.cpu_utilization,
                .memory_utilization = telemetry.memory_utilization,
                .version = node.version};
+  if (node.state != NodeState::kReady) {
+    out.state_by = node.state == NodeState::kDead ? "operator" : "scheduler";
+    out.state_reason = node.state == NodeState::kDead ? "was confirmed dead" : "does not report";
+    out.state_since = node.state_since;
+  }
   for (uint32_t i = 0; i < node.devices.size(); ++i) {
     const Device& device = node.devices[i];
     DeviceView shown{.index = i,

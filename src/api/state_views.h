@@ -20,6 +20,8 @@ std::optional<TenantId> parse_tenant_id(std::string_view text);
 JobView view_of(const Observer::View& view, const Job& job);
 ExplainView explain(const Observer::View& view, const Job& job);
 TenantView view_of(const Tenant& tenant);
+/// The packed specification with another name.
+std::string renamed(const Blob& spec, const std::string& name);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
 JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant);

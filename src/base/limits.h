@@ -15,6 +15,7 @@ inline constexpr uint32_t kCommandWordsMax = 4'096;  ///< `command` and `args` t
 inline constexpr uint32_t kEnvironmentCountMax = 1'024;
 inline constexpr uint32_t kLabelCountMax = 64;
 inline constexpr uint32_t kLabelBytesMax = 253;
+inline constexpr uint32_t kReasonBytesMax = 1'024;    ///< A sentence that an operator or an agent gives.
 inline constexpr uint32_t kSpecBytesMax = 1'048'576;  ///< A job's packed specification.
 inline constexpr int32_t kPriorityMax = 1'000'000;    ///< Of either sign.
 inline constexpr int32_t kGpusPerJobMax = 100'000;
@@ -59,10 +60,10 @@ inline constexpr int32_t kNodeFaultsMax = 5;
 
 // Nodes that jobs of several tenants fail on are drained.
 inline constexpr uint32_t kNodeFailuresKept = 16;
-inline constexpr uint32_t kNodeFailuresMin = 4;  ///< Fewer are no evidence,
-inline constexpr uint32_t kNodeFailureTenantsMin = 2;  ///< nor are those of one tenant,
+inline constexpr uint32_t kNodeFailuresMin = 4;              ///< Fewer are no evidence,
+inline constexpr uint32_t kNodeFailureTenantsMin = 2;        ///< nor are those of one tenant,
 inline constexpr Duration kNodeFailureWindow = minutes(10);  ///< nor older ones.
-inline constexpr int64_t kAutoDrainPercentDefault = 5;  ///< Of all nodes; one at least.
+inline constexpr int64_t kAutoDrainPercentDefault = 5;       ///< Of all nodes; one at least.
 
 /// How long after a job's maximum runtime the engine steps in when its node did not.
 inline constexpr Duration kRuntimeSlack = seconds(5);

@@ -151,12 +151,12 @@ TEST(Group, EveryCommandComesBackWithAllItsFields) {
 }
 
 TEST(Group, DefaultCommandsComeBack) {
-  std::vector<Command> commands = {Configure{},       AdvanceTime{},        CreateTenant{},  UpdateTenant{},
-                                   DeleteTenant{},    RegisterNode{},       NodeLeaseLost{}, NodeLeaseBack{},
-                                   ConfirmNodeDead{}, SetDeviceCondition{}, SubmitJobs{},    CancelJob{},
-                                   CommitPlan{},      AttemptStarted{},     AttemptEnded{},  DeviceReleased{},
-                                   DeviceStillBusy{}, UpdateJob{},          HoldJob{},      RequeueJob{},
-                                   SetNodeAvailability{}, NodeValidated{}, LabelNode{}};
+  std::vector<Command> commands = {
+      Configure{},           AdvanceTime{},     CreateTenant{},  UpdateTenant{},    DeleteTenant{},
+      RegisterNode{},        NodeLeaseLost{},   NodeLeaseBack{}, ConfirmNodeDead{}, SetDeviceCondition{},
+      SubmitJobs{},          CancelJob{},       CommitPlan{},    AttemptStarted{},  AttemptEnded{},
+      DeviceReleased{},      DeviceStillBusy{}, UpdateJob{},     HoldJob{},         RequeueJob{},
+      SetNodeAvailability{}, NodeValidated{},   LabelNode{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -41,11 +41,10 @@ bool possible(const Device& device) {
 }
 bool possible(const Job& job) {
   return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= JobReason::kNodeFault &&
-         job.last_cause <= kEndCauseLast && possible(job.submitted_at) &&
-         possible(job.scheduled_at) && possible(job.started_at) && possible(job.ended_at) &&
-         possible(job.not_before) && possible(job.max_runtime) &&
-         possible(job.retry.kill_after_lost_contact) &&
-         (job.state == JobState::kPending || !job.not_before.valid());
+         job.last_cause <= kEndCauseLast && possible(job.submitted_at) && possible(job.scheduled_at) &&
+         possible(job.started_at) && possible(job.ended_at) && possible(job.not_before) &&
+         possible(job.max_runtime) && possible(job.retry.kill_after_lost_contact) &&
+         (job.state == JobState::kPending || (!job.not_before.valid() && !job.held));
 }
 bool possible(const Tenant& tenant) {
   const Amount& limit = tenant.limits.plus_one;
@@ -213,6 +212,7 @@ class SnapshotDecoder {
     }
     newest_job_ = job.id;
     state_.retain_class(job.job_class);
+    if (job.state == JobState::kPending && job.not_before.valid()) ++backing_off_;
     state_.add_job(std::move(job));
     return Unit{};
   }
@@ -220,8 +220,7 @@ class SnapshotDecoder {
     Attempt attempt;
     if (!read(bytes, attempt) || attempt.members.size() != 1 || attempt.number == 0)
       return corrupt("an attempt");
-    if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) ||
-        !possible(attempt.started_at)) {
+    if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) || !possible(attempt.started_at)) {
       return corrupt("an attempt");
     }
     if (state_.find_attempt(attempt.job, attempt.number) != nullptr) return corrupt("an attempt twice");
@@ -299,7 +298,7 @@ class SnapshotDecoder {
     const State& state = state_;
     const int64_t placed = state.count(JobState::kScheduled) + state.count(JobState::kRunning);
     if (placed != current_attempts_) return false;
-    if (state.pending_backoff != backoff_timers_) return false;
+    if (backing_off_ != backoff_timers_) return false;
     int64_t held = 0;
     for (const Node& node : state.nodes) {
       held += std::count_if(node.devices.begin(), node.devices.end(),
@@ -322,6 +321,7 @@ class SnapshotDecoder {
   JobId newest_job_;
   int64_t current_attempts_ = 0;  ///< That are not abandoned.
   int64_t held_devices_ = 0;
+  int64_t backing_off_ = 0;
   int64_t backoff_timers_ = 0;
 };
 

@@ -43,7 +43,8 @@ bool is_sane(const RegisterNode& command) {
         return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax);
       });
   return devices && command.features.size() <= limits::kNodeFeaturesMax &&
-         command.labels.size() <= limits::kNodeLabelsMax && between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
+         command.labels.size() <= limits::kNodeLabelsMax &&
+         between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
          between(0, command.memory_mb, limits::kMegabytesMax);
 }
 bool is_sane(const UpdateJob& command) {
@@ -80,11 +81,29 @@ uint32_t sequence_count(const Command& command) {
 
 std::string_view name_of(const Command& command) {
   static constexpr std::array<std::string_view, std::variant_size_v<Command>> kNames = {
-      "configure",       "advance_time",     "create_tenant",   "update_tenant",     "delete_tenant",
-      "register_node",   "node_lease_lost",  "node_lease_back", "confirm_node_dead", "set_device_condition",
-      "submit_jobs",     "cancel_job",       "commit_plan",     "attempt_started",   "attempt_ended",
-      "device_released", "device_still_busy", "update_job", "hold_job", "requeue_job",
-      "set_node_availability", "node_validated", "label_node"};
+      "configure",
+      "advance_time",
+      "create_tenant",
+      "update_tenant",
+      "delete_tenant",
+      "register_node",
+      "node_lease_lost",
+      "node_lease_back",
+      "confirm_node_dead",
+      "set_device_condition",
+      "submit_jobs",
+      "cancel_job",
+      "commit_plan",
+      "attempt_started",
+      "attempt_ended",
+      "device_released",
+      "device_still_busy",
+      "update_job",
+      "hold_job",
+      "requeue_job",
+      "set_node_availability",
+      "node_validated",
+      "label_node"};
   return kNames[command.index()];
 }
 

@@ -484,8 +484,8 @@ struct LabelNode {
 using Command =
     std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
                  NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
-                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob, HoldJob,
-                 RequeueJob, SetNodeAvailability, NodeValidated, LabelNode>;
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
+                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

@@ -211,10 +211,8 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
     return finish(JobState::kFailed, JobReason::kTimeout);
   }
   if (stop == StopReason::kRequeue) {
-    events.push_back(JobRequeued{.job = job.id,
-                                 .outcome = outcome,
-                                 .not_before = at + limits::kBackoffFirst,
-                                 .free_of_charge = true});
+    events.push_back(JobRequeued{
+        .job = job.id, .outcome = outcome, .not_before = at + limits::kBackoffFirst, .free_of_charge = true});
     return;
   }
   if (outcome.cause == EndCause::kNodeFault) {

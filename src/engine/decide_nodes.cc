@@ -244,11 +244,8 @@ void judge_node(const State& state, NodeId node_id, TenantId tenant, const Outco
   const Node* node = state.find_node(node_id);
   CHECK(node != nullptr);
   if (outcome.cause == EndCause::kNodeFault && node->availability == Availability::kInService) {
-    events.push_back(NodeAvailabilityChanged{.node = node_id,
-                                             .to = Availability::kValidating,
-                                             .by = "agent",
-                                             .reason = outcome.detail,
-                                             .at = at});
+    events.push_back(NodeAvailabilityChanged{
+        .node = node_id, .to = Availability::kValidating, .by = "agent", .reason = outcome.detail, .at = at});
   }
   if (state.config.auto_drain_percent == 0) return;
   if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {

@@ -395,8 +395,8 @@ using Event = std::variant<Configured, TenantCreated, TenantUpdated, TenantDelet
                            NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
                            OldestRequestForgotten, AttemptPlaced, MemberStarted, StopRequested, MemberEnded,
                            AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten,
-                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
-                           NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted>;
+                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated,
+                           JobHoldChanged, NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -390,9 +390,7 @@ void on(State& state, const JobUpdated& event) {
   state.timers.insert(timer);
 }
 
-void on(State& state, const JobHoldChanged& event) {
-  state.set_held(job_at(state, event.job), event.held);
-}
+void on(State& state, const JobHoldChanged& event) { state.set_held(job_at(state, event.job), event.held); }
 
 void on(State& state, const NodeAvailabilityChanged& event) {
   Node& node = node_at(state, event.node);
@@ -405,8 +403,9 @@ void on(State& state, const NodeLabeled& event) {
   const LabelNode& change = *event.change;
   std::vector<Label>& labels = node_at(state, change.node).labels;
   const auto at = [&](const std::string& name) {
-    return std::lower_bound(labels.begin(), labels.end(), name,
-                            [](const Label& label, const std::string& wanted) { return label.name < wanted; });
+    return std::lower_bound(
+        labels.begin(), labels.end(), name,
+        [](const Label& label, const std::string& wanted) { return label.name < wanted; });
   };
   for (const std::string& name : change.remove) {
     const auto found = at(name);

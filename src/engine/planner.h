@@ -26,8 +26,8 @@ enum class WaitCode : uint8_t {
   kGpusBusy,
   kCpuBusy,
   kMemoryBusy,
-  kNodeFull,  ///< The limit of attempts per node.
-  kQuota,     ///< The tenant's limit, with what it uses now.
+  kNodeFull,   ///< The limit of attempts per node.
+  kQuota,      ///< The tenant's limit, with what it uses now.
   kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
   kNodesHeld,  ///< Nodes that could run it are draining or validating.
 };

@@ -60,6 +60,13 @@ void log_node_event(const State& state, const Event& event) {
   } else if (const auto* moved = std::get_if<NodeStateChanged>(&event)) {
     log_event(LogLevel::kWarning, kComponent, moved->to == NodeState::kReady ? "agent_back" : "agent_offline",
               {}, {{"node", node_name(state, moved->node)}, {"state", to_string(moved->to)}});
+  } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
+    const char* name = available->to == Availability::kInService  ? "agent_resumed"
+                       : available->to == Availability::kDraining ? "agent_draining"
+                                                                  : "agent_validating";
+    log_event(
+        LogLevel::kWarning, kComponent, name, {},
+        {{"node", node_name(state, available->node)}, {"by", available->by}, {"reason", available->reason}});
   } else if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) {
     log_event(LogLevel::kError, kComponent, "device_quarantined", {},
               {{"node", node_name(state, quarantined->node)},

@@ -51,10 +51,15 @@ struct Input {
     v1::ReadLog request;
     std::function<void(Result<v1::LogChunk>)> done;
   };
+  struct Reboot {
+    NodeId node;
+    std::string reason;
+    std::function<void(Result<Unit>)> done;
+  };
   struct AddHook {
     std::function<void()> hook;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, AddHook> what;
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, AddHook> what;
 };
 
 class HostImpl final : public Host {
@@ -103,6 +108,9 @@ class HostImpl final : public Host {
   void node_closed(SessionId session) override { push({Input::Closed{session}}); }
   void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) override {
     push({Input::ReadLog{node, std::move(request), std::move(done)}});
+  }
+  void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) override {
+    push({Input::Reboot{node, std::move(reason), std::move(done)}});
   }
   std::shared_ptr<TelemetryTable> telemetry() const override { return telemetry_; }
 
@@ -198,6 +206,10 @@ void HostImpl::take(Input& input) {
     sessions_.erase(it);
   } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
     core_.nodes().read_log(log->node, std::move(log->request), std::move(log->done));
+  } else if (auto* reboot = std::get_if<Input::Reboot>(&input.what)) {
+    if (core_.nodes().reboot(reboot->node, reboot->reason)) return reboot->done(Unit{});
+    reboot->done(Error{.code = ErrorCode::kUnavailable,
+                       .message = "the node's agent is not connected; reboot the machine by hand"});
   } else if (auto* add = std::get_if<Input::AddHook>(&input.what)) {
     core_.on_group_done(std::move(add->hook));
   }

@@ -53,6 +53,8 @@ class Host {
   virtual void node_received(SessionId session, v1::AgentMessage message) = 0;
   virtual void node_closed(SessionId session) = 0;
   virtual void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) = 0;
+  /// Has the node's agent run its reboot command. kUnavailable when it is not connected.
+  virtual void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) = 0;
   virtual std::shared_ptr<TelemetryTable> telemetry() const = 0;
 
   /// Whether new work is accepted; else `health_reason` says why not.

@@ -26,8 +26,7 @@ Outcome from_wire(const v1::Outcome& wire) {
                   .signal = wire.signal(),
                   .detail = wire.detail().substr(0, limits::kLabelBytesMax)};
   const int cause = wire.cause();
-  if (cause > 0 && cause <= static_cast<int>(kEndCauseLast))
-    outcome.cause = static_cast<EndCause>(cause);
+  if (cause > 0 && cause <= static_cast<int>(kEndCauseLast)) outcome.cause = static_cast<EndCause>(cause);
   return outcome;
 }
 
@@ -89,6 +88,18 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
       }
     }
     command.attempts.push_back(known);
+  }
+  command.validates = message.validates();
+  for (const std::string& feature : message.features()) {
+    if (command.features.size() == limits::kNodeFeaturesMax) break;
+    command.features.push_back(feature.substr(0, limits::kLabelBytesMax));
+  }
+  std::sort(command.features.begin(), command.features.end());
+  const std::map<std::string, std::string> labels(message.labels().begin(), message.labels().end());
+  for (const auto& [name, value] : labels) {
+    if (command.labels.size() == limits::kNodeLabelsMax) break;
+    command.labels.push_back(
+        {.name = name.substr(0, limits::kLabelBytesMax), .value = value.substr(0, limits::kLabelBytesMax)});
   }
   return command;
 }
@@ -226,6 +237,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   }
   Session& session = sessions_[id];
   session.node = node;
+  session.boot_id = message.boot_id();
   session.registering = false;
   session.slots = slots_of_offer(hooks_.state(), message);
   by_node_[node] = id;
@@ -354,6 +366,13 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
                                 .detail = report.condition().detail().substr(0, limits::kLabelBytesMax)};
     }
     case v1::Report::kValidated:
+      // As for conditions, only the last word counts.
+      if (report.id() < session.validation) return std::nullopt;
+      session.validation = report.id();
+      return NodeValidated{.node = session.node,
+                           .boot_id = session.boot_id,
+                           .passed = report.validated().ok(),
+                           .detail = report.validated().detail().substr(0, limits::kReasonBytesMax)};
     case v1::Report::kDraining:
     case v1::Report::WHAT_NOT_SET:
       return std::nullopt;
@@ -442,6 +461,10 @@ void NodeHub::on_event(const Event& event) {
     }
     return;
   }
+  if (const auto* updated = std::get_if<JobUpdated>(&event)) {
+    if ((updated->change->given & kJobMaxRuntime) != 0) order_change(updated->change->job);
+    return;
+  }
   const auto* stop = std::get_if<StopRequested>(&event);
   if (stop == nullptr) return;
   const Attempt* attempt = state.find_attempt(stop->job, stop->attempt);
@@ -478,6 +501,40 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   start.set_cpu_milli(attempt.members[member].cpu_milli);
   start.set_memory_mb(attempt.members[member].memory_mb);
   session.peer->send(message);
+}
+
+// What a running attempt may take longer or shorter for now.
+void NodeHub::order_change(JobId id) {
+  const Job* job = hooks_.state().jobs.find(id);
+  if (job == nullptr) return;
+  const Attempt* attempt = hooks_.state().find_attempt(id, job->attempt_count);
+  if (attempt == nullptr || attempt->abandoned) return;
+  for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+    Session* session = session_of(attempt->members[member].node);
+    if (session == nullptr) continue;
+    v1::SchedulerMessage message;
+    *message.mutable_change()->mutable_key() = to_wire(attempt->key(member));
+    message.mutable_change()->set_max_runtime_ms(job->max_runtime.ms());
+    session->peer->send(message);
+  }
+}
+
+bool NodeHub::reboot(NodeId node, const std::string& reason) {
+  Session* session = session_of(node);
+  if (session == nullptr) return false;
+  v1::SchedulerMessage message;
+  message.mutable_reboot()->set_reason(reason);
+  session->peer->send(message);
+  return true;
+}
+
+bool NodeHub::validate(NodeId node) {
+  Session* session = session_of(node);
+  if (session == nullptr) return false;
+  v1::SchedulerMessage message;
+  message.mutable_validate();
+  session->peer->send(message);
+  return true;
 }
 
 void NodeHub::order_stop(Session& session, const AttemptKey& key) {

@@ -77,6 +77,10 @@ class NodeHub {
   /// connected.
   void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done);
 
+  /// Has the node's agent run its reboot command, or its checks. False when it is not connected.
+  bool reboot(NodeId node, const std::string& reason);
+  bool validate(NodeId node);
+
   std::shared_ptr<TelemetryTable> telemetry() const { return telemetry_; }
   std::size_t connected_count() const { return by_node_.size(); }
 
@@ -87,6 +91,8 @@ class NodeHub {
     bool registering = false;
     std::vector<uint32_t> slots;  ///< The state's slot of each of the agent's devices.
     std::vector<uint64_t> acks;
+    std::string boot_id;                      ///< That it registered with.
+    uint64_t validation = 0;                  ///< The newest validation report.
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
   };
 
@@ -107,6 +113,7 @@ class NodeHub {
   bool is_held(const DeviceReleased& release) const;
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
   void order_stop(Session& session, const AttemptKey& key);
+  void order_change(JobId job);
   void check_releases(Session& session);
   void ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check);
   std::optional<uint32_t> agent_index(const Session& session, uint32_t slot) const;

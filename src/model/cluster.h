@@ -85,17 +85,17 @@ struct Node {
   std::string availability_by;      ///< Who set it: "agent", "scheduler" or an operator.
   std::string availability_reason;  ///< One sentence.
   Time availability_since;
-  std::vector<std::string> features;   ///< As the agent named them, sorted.
-  std::vector<Label> labels;           ///< An operator's, sorted by name; they stand over the agent's.
-  std::vector<Label> agent_labels;     ///< Sorted by name.
-  std::vector<NodeFailure> failures;   ///< The last ones, oldest first.
+  std::vector<std::string> features;  ///< As the agent named them, sorted.
+  std::vector<Label> labels;          ///< An operator's, sorted by name; they stand over the agent's.
+  std::vector<Label> agent_labels;    ///< Sorted by name.
+  std::vector<NodeFailure> failures;  ///< The last ones, oldest first.
 
   /// May take new work.
   bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 
   // Derived.
   uint32_t feature_bits = 0;  ///< Of `features`, those that placement knows.
-  uint32_t slot = 0;  ///< Its index in the state's node table.
+  uint32_t slot = 0;          ///< Its index in the state's node table.
   int64_t cpu_milli_used = 0;
   int64_t memory_mb_used = 0;
   uint64_t free_mask = 0;            ///< The placeable devices, one bit each.

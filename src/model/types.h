@@ -231,7 +231,7 @@ struct EngineConfig {
   Duration finished_jobs_kept = hours(24 * 7);
   Duration drain_limit = seconds(60);
   Duration lost_after = minutes(5);  ///< From unreachable to lost.
-  int64_t auto_drain_percent = 0;    ///< At most so many of the nodes are drained without an operator; 0: none.
+  int64_t auto_drain_percent = 0;  ///< At most so many of the nodes are drained without an operator; 0: none.
 
   friend bool operator==(const EngineConfig&, const EngineConfig&) = default;
   template <typename Self, typename Visit>

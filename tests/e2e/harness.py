@@ -231,7 +231,7 @@ class Api:
     def wait_node(self, name, state="ready", timeout_s=PATIENCE_S):
         def look():
             node = self.node(name)
-            return node if node and node["state"] == state else None
+            return node if node and state in (node["state"], node["contact"]) else None
 
         return wait_until(f"node {name} is {state}", look, timeout_s)
 

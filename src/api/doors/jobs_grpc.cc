@@ -137,7 +137,7 @@ void write_cluster_status(const ClusterView& cluster, const std::vector<NodeView
     shown.set_node_id("node-" + std::to_string(node.id.value));
     shown.set_name(node.name);
     shown.set_total_gpus(static_cast<int32_t>(node.devices.size()));
-    const bool online = node.state == NodeState::kReady;
+    const bool online = node.contact == NodeState::kReady;
     const auto free = std::count_if(node.devices.begin(), node.devices.end(), [](const DeviceView& device) {
       return device.state == "free" && device.condition == "ok";
     });

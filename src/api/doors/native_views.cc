@@ -221,6 +221,7 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_node_name(job.node_name);
   for (const std::string& gpu : job.gpus) out.add_allocated_gpus(gpu);
   out.set_queue_position(job.queue_position);
+  out.set_held(job.held);
 }
 
 void write_tenant(const TenantView& tenant, v1::Tenant& out) {
@@ -255,7 +256,14 @@ void write_tenant(const TenantView& tenant, v1::Tenant& out) {
 void write_node(const NodeView& node, v1::Node& out) {
   out.set_node_id("node-" + std::to_string(node.id.value));
   out.set_name(node.name);
-  out.set_state(std::string(to_string(node.state)));
+  out.set_state(node.state);
+  out.set_contact(std::string(contact_name(node.contact)));
+  out.set_state_by(node.state_by);
+  out.set_state_reason(node.state_reason);
+  if (node.state_since.valid()) write_time(node.state_since, *out.mutable_state_since());
+  for (const Label& label : node.labels) (*out.mutable_labels())[label.name] = label.value;
+  for (const std::string& feature : node.features) out.add_features(feature);
+  out.set_boot_id(node.boot_id);
   out.set_cpu_milli(node.cpu_milli);
   out.set_cpu_milli_free(node.cpu_milli_free);
   out.set_memory_mb(node.memory_mb);

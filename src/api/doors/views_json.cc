@@ -112,7 +112,9 @@ void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& dev
 
 void node_fields(JsonWriter& json, const NodeView& node) {
   json.begin_object().field("id", "node-" + std::to_string(node.id.value)).field("name", node.name);
-  json.field("state", to_string(node.state));
+  json.field("state", node.state);
+  json.field("contact", contact_name(node.contact)).field("state_by", node.state_by);
+  json.field("state_reason", node.state_reason).field("state_since", node.state_since);
   cores(json, "cpu_cores", node.cpu_milli);
   cores(json, "cpu_cores_free", node.cpu_milli_free);
   json.field("memory_mb", node.memory_mb).field("memory_mb_free", node.memory_mb_free);
