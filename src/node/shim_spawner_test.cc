@@ -190,8 +190,10 @@ TEST_F(ShimSpawnerTest, MissingWorkingDirectoryFailsToStartWithASentence) {
   spawner_->start(request);
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
-  EXPECT_EQ(outcome().detail(),
-            "cannot enter the working directory '/no/such': No such file or directory (ENOENT)");
+  EXPECT_EQ(
+      outcome().detail(),
+      "cannot enter the working directory '/no/such': No such file or directory (ENOENT); name one that is "
+      "there and that the job's user may enter");
 }
 
 TEST_F(ShimSpawnerTest, ARequestLargerThanAPacketStarts) {

@@ -1,9 +1,7 @@
 #include "shim/attempt_shim.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,9 +19,13 @@
 
 #include "base/check.h"
 #include "base/time.h"
+#include "shim/cgroup.h"
 #include "shim/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
+#include "shim/remove_tree.h"
+#include "shim/start_child.h"
+#include "shim/usage.h"
 
 namespace gpusched::shim {
 namespace {
@@ -34,7 +36,11 @@ constexpr Duration kResendPause = milliseconds(10);
 constexpr Duration kDiskPause = milliseconds(200);
 constexpr Duration kContactPauseMin = milliseconds(20);
 constexpr Duration kContactPauseMax = seconds(1);
-constexpr std::size_t kChildStackBytes = 64 * 1024;
+constexpr Duration kWatchPauseMin = milliseconds(100);
+constexpr Duration kWatchPauseMax = milliseconds(500);
+constexpr Duration kCgroupPauseFirst = milliseconds(1);
+constexpr Duration kCgroupPauseMax = milliseconds(50);
+constexpr int kCgroupTriesMax = 8;
 
 Time clock_now(clockid_t id) {
   timespec now{};
@@ -48,81 +54,6 @@ Time wall_now() { return clock_now(CLOCK_REALTIME); }
 timespec to_timespec(Duration span) {
   const int64_t ns = std::max<int64_t>(span.ns, 0);
   return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
-}
-
-std::string error_words(int error) {
-  const char* words = strerrordesc_np(error);
-  const char* name = strerrorname_np(error);
-  return std::string(words == nullptr ? "unknown error" : words) + " (" + (name == nullptr ? "?" : name) +
-         ")";
-}
-
-/// What the new process needs between clone and execve. It shares our memory and must not allocate.
-struct ExecPlan {
-  pid_t parent = 0;
-  int input = -1;
-  int output = -1;
-  int error_output = -1;
-  int folder = -1;
-  const char* working_directory = nullptr;  ///< Null: `folder`.
-  char* const* paths = nullptr;             ///< Tried in order; ends with null.
-  char* const* arguments = nullptr;
-  char* const* environment = nullptr;
-  bool in_directory = false;  ///< Result: the working directory was entered.
-  bool failed = false;        ///< Result: there is no command, because of `error`.
-  int error = 0;
-};
-
-int exec_child(void* argument) {
-  ExecPlan& plan = *static_cast<ExecPlan*>(argument);
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(127);  // The shim died before the line above could help.
-  const rlimit no_core{0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  dup2(plan.input, STDIN_FILENO);
-  dup2(plan.output, STDOUT_FILENO);
-  dup2(plan.error_output, STDERR_FILENO);
-  const int entered = plan.working_directory == nullptr ? fchdir(plan.folder) : chdir(plan.working_directory);
-  if (entered != 0) {
-    plan.error = errno;
-    plan.failed = true;
-    _exit(127);
-  }
-  plan.in_directory = true;
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  plan.error = ENOENT;
-  for (char* const* path = plan.paths; *path != nullptr; ++path) {
-    execve(*path, plan.arguments, plan.environment);
-    // As a shell does: what exists but may not run is a better answer than what does not exist.
-    if (errno != ENOENT && errno != ENOTDIR && plan.error == ENOENT) plan.error = errno;
-  }
-  plan.failed = true;
-  _exit(127);
-}
-
-/// The value of PATH in an environment block; the system's default when there is none.
-std::string search_path(char* const* environment) {
-  for (char* const* entry = environment; *entry != nullptr; ++entry) {
-    if (std::strncmp(*entry, "PATH=", 5) == 0) return *entry + 5;
-  }
-  return "/usr/local/bin:/usr/bin:/bin";
-}
-
-std::vector<std::string> command_candidates(const char* command, char* const* environment) {
-  if (std::strchr(command, '/') != nullptr || *command == '\0') return {command};
-  std::vector<std::string> candidates;
-  const std::string folders = search_path(environment);
-  std::size_t from = 0;
-  while (from <= folders.size()) {
-    const std::size_t end = std::min(folders.find(':', from), folders.size());
-    const std::string folder = folders.substr(from, end - from);
-    candidates.push_back((folder.empty() ? "." : folder) + "/" + command);
-    from = end + 1;
-  }
-  return candidates;
 }
 
 class AttemptShim {
@@ -141,10 +72,12 @@ class AttemptShim {
                  .started_unix_ns = outcome_.started_unix_ns});
       supervise();
     }
+    leave_cgroups();
     outcome_.ended_unix_ns = wall_now().ns;
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
     flush_events();
+    if (request_.box.own_folders) remove_tree(folder_, kTmpFolder);
   }
 
  private:
@@ -155,7 +88,8 @@ class AttemptShim {
     const std::string folder = key_text(request_.key);
     int made = take_spare_folder(folder);
     if (made != 0 && made != EEXIST) {
-      made = mkdirat(context_.attempts_folder, folder.c_str(), 0750) == 0 ? 0 : errno;
+      const mode_t mode = request_.box.user ? 0711 : 0750;  // Another user goes through to its own folders.
+      made = mkdirat(context_.attempts_folder, folder.c_str(), mode) == 0 ? 0 : errno;
     }
     if (made == EEXIST) {
       send(Event{.kind = EventKind::kExists, .key = request_.key});
@@ -191,24 +125,35 @@ class AttemptShim {
   }
 
   int open_output(const char* name) {
-    return openat(folder_, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0640);
+    const int file =
+        openat(folder_, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
+    // Its own, so that /dev/stdout can be opened by name.
+    if (file >= 0 && request_.box.user && fchown(file, request_.box.user->uid, request_.box.user->gid) != 0) {
+      close(file);
+      return -1;
+    }
+    return file;
   }
 
   bool start_command() {
     outcome_.started_unix_ns = wall_now().ns;
-    ExecPlan plan{.parent = getpid(),
-                  .input = context_.null_input,
-                  .output = output_ = open_output(kStdoutFile),
-                  .error_output = error_output_ = open_output(kStderrFile),
-                  .folder = folder_,
-                  .arguments = request_.arguments.data(),
-                  .environment = request_.environment.data()};
     outcome_.cause = Cause::kStartFailed;
-    if (plan.output < 0 || plan.error_output < 0) {
+    output_ = open_output(kStdoutFile);
+    error_output_ = open_output(kStderrFile);
+    ChildPlan plan{.parent = getpid(),
+                   .box = &request_.box,
+                   .input = context_.null_input,
+                   .output = output_,
+                   .error_output = error_output_,
+                   .folder = folder_,
+                   .arguments = request_.arguments.data(),
+                   .environment = request_.environment.data()};
+    if (output_ < 0 || error_output_ < 0) {
       outcome_.detail = "cannot make the output files: " + error_words(errno);
       return false;
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
+    if (!make_box(plan)) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);
     std::vector<char*> paths;
@@ -216,24 +161,85 @@ class AttemptShim {
     paths.push_back(nullptr);
     plan.paths = paths.data();
 
-    alignas(16) static char stack[kChildStackBytes];
-    child_ = clone(exec_child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
-    const int clone_error = errno;
+    child_ = start_child(plan);
+    const int start_error = errno;
+    for (const int file : plan.cgroup_files) close(file);
     if (child_ < 0) {
-      outcome_.detail = "cannot make a process: " + error_words(clone_error);
+      outcome_.detail = "cannot make a process: " + error_words(start_error);
       return false;
     }
-    if (!plan.failed) {
+    if (plan.failed == StartStep::kNone) {
       outcome_.cause = Cause::kUnspecified;
       return true;
     }
     waitpid(child_, nullptr, 0);
-    outcome_.detail = plan.in_directory
-                          ? "cannot start '" + std::string(request_.arguments.front())
-                          : "cannot enter the working directory '" + std::string(request_.working_directory);
-    outcome_.detail += "': " + error_words(plan.error);
-    if (plan.in_directory) end_as_a_shell_would(plan.error);
+    outcome_.detail = start_failure(plan);
+    if (plan.failed == StartStep::kCommand) end_as_a_shell_would(plan.error);
     return false;
+  }
+
+  /// The attempt's groups and folders. What it needs of them stays open until the command runs.
+  bool make_box(ChildPlan& plan) {
+    const Box& box = request_.box;
+    for (const CgroupFolder& folder : box.cgroups) {
+      std::string trouble = make_cgroup(folder);
+      if (trouble.empty() && folder.unified && box.fence_by_program) {
+        trouble = fence_devices(folder.path, box.devices);
+      }
+      const std::string entrance = folder.path + (folder.unified ? "" : "/tasks");
+      const int file =
+          open(entrance.c_str(), (folder.unified ? O_RDONLY | O_DIRECTORY : O_WRONLY) | O_CLOEXEC);
+      if (trouble.empty() && file < 0) trouble = "cannot open " + entrance + ": " + error_words(errno);
+      if (folder.unified) plan.unified_cgroup = unified_ = file;
+      if (!folder.unified && file >= 0) plan.cgroup_files.push_back(file);
+      if (trouble.empty()) continue;
+      outcome_.detail = std::move(trouble);
+      return false;
+    }
+    if (!box.own_folders) return true;
+    for (const char* name : {kWorkFolder, kTmpFolder}) {
+      if (make_own_folder(name)) continue;
+      outcome_.detail = std::string("cannot make the attempt's folder ") + name + ": " + error_words(errno);
+      return false;
+    }
+    return true;
+  }
+
+  /// In the attempt's folder, which nobody but us may change, so that what is found there is ours.
+  bool make_own_folder(const char* name) {
+    if (mkdirat(folder_, name, 0700) != 0 && errno != EEXIST) return false;
+    const std::optional<Credentials>& user = request_.box.user;
+    return !user || fchownat(folder_, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0;
+  }
+
+  std::string start_failure(const ChildPlan& plan) const {
+    const Box& box = request_.box;
+    const std::string why = ": " + error_words(plan.error);
+    const std::string user =
+        box.user ? " as the user with uid " + std::to_string(box.user->uid) : std::string();
+    switch (plan.failed) {
+      case StartStep::kCgroup:
+        return "cannot enter the attempt's cgroup" + why;
+      case StartStep::kLimit:
+        return "cannot set a resource limit" + why;
+      case StartStep::kPrivateFolders:
+        return "cannot mount the attempt's private /dev/shm or /tmp" + why;
+      case StartStep::kUser:
+        return "cannot become the user with uid " + std::to_string(box.user ? box.user->uid : 0) + why;
+      case StartStep::kDirectory:
+        return "cannot enter the working directory '" + std::string(request_.working_directory) + "'" + user +
+               why + "; name one that is there and that the job's user may enter";
+      case StartStep::kInput:
+        return "cannot open '" + box.stdin_path + "' for input" + user + why;
+      case StartStep::kOutput:
+        return "cannot open '" + box.stdout_path + "' for output" + user + why;
+      case StartStep::kErrorOutput:
+        return "cannot open '" + box.stderr_path + "' for errors" + user + why;
+      case StartStep::kCommand:
+      case StartStep::kNone:
+        break;
+    }
+    return "cannot start '" + std::string(request_.arguments.front()) + "'" + why;
   }
 
   /// A command that is not there or may not run is the job's own mistake: trying again changes nothing. It
@@ -271,6 +277,7 @@ class AttemptShim {
       if (none_left_) break;
       flush_events_now();
       const Time now = boot_now();
+      if (phase_ != Phase::kKilling) watch(now);
       advance(now);
       if (now >= next_log_look) next_log_look = now + logs.look(now, wall_now());
       wait_for_signal(std::min(next_wake(now), next_log_look) - now);
@@ -290,7 +297,9 @@ class AttemptShim {
       if (stop_wanted_)
         kill_at_ = std::min(kill_at_, now + stop_grace_);  // A later order may be less patient.
       stop_wanted_ = false;
-      if (now >= kill_at_) phase_ = Phase::kKilling;
+      // Whoever got the signal may use the time that it was given; a daemon outside the group did not get it.
+      const bool group_gone = child_ended_ && kill(-child_, 0) != 0 && errno == ESRCH;
+      if (now >= kill_at_ || group_gone) phase_ = Phase::kKilling;
     }
     if (phase_ == Phase::kKilling) kill_round();
   }
@@ -318,12 +327,85 @@ class AttemptShim {
   }
 
   void kill_round() {
+    if (const CgroupFolder* group = killing_cgroup(request_.box.cgroups)) kill_cgroup(group->path);
     for (const pid_t pid : descendants_of(getpid())) kill(pid, SIGKILL);
+  }
+
+  /// Where no cgroup holds it, we look from time to time what it uses.
+  void watch(Time now) {
+    if (!request_.box.watched || now < next_watch_) return;
+    const Usage usage = usage_of(descendants_of(getpid()), request_.box.memory_bytes_max);
+    const Box& box = request_.box;
+    const bool much = box.memory_bytes_max > 0 && usage.memory_bytes > box.memory_bytes_max / 2;
+    next_watch_ = now + (much ? kWatchPauseMin : kWatchPauseMax);
+    if (box.memory_bytes_max > 0 && usage.memory_bytes > box.memory_bytes_max) {
+      over(Cause::kOutOfMemory, "its processes held " + std::to_string(usage.memory_bytes >> 20) +
+                                    " MB of memory, and it may have " +
+                                    std::to_string(box.memory_bytes_max >> 20) + " MB");
+    } else if (box.processes_max > 0 && usage.tasks > box.processes_max) {
+      over(Cause::kOverLimit, "it had " + std::to_string(usage.tasks) +
+                                  " processes and threads, and it may have " +
+                                  std::to_string(box.processes_max));
+    }
+  }
+
+  void over(Cause cause, std::string detail) {
+    outcome_.cause = cause;
+    outcome_.detail = std::move(detail);
+    phase_ = Phase::kKilling;
+  }
+
+  /// Nothing of ours is left; what else is in the groups was brought there, such as a session's commands. The
+  /// groups say whether the kernel stepped in, and go.
+  void leave_cgroups() {
+    const std::vector<CgroupFolder>& folders = request_.box.cgroups;
+    const CgroupFolder* const group = killing_cgroup(folders);
+    if (group == nullptr) return;
+    if (unified_ >= 0) close(unified_);
+    kill_pause_ = kKillPauseFirst;
+    while (!kill_cgroup(group->path)) pause_for(kill_pause_ = std::min(kill_pause_ * 2, kKillPauseMax));
+    explain_end();
+    Duration pause = kCgroupPauseFirst;
+    for (int tries = 0; tries < kCgroupTriesMax; ++tries) {
+      bool gone = true;
+      for (const CgroupFolder& folder : folders) gone = remove_cgroup(folder.path) && gone;
+      if (gone) return;  // Else the agent removes them later.
+      pause_for(pause);
+      pause = std::min(pause * 2, kCgroupPauseMax);
+    }
+  }
+
+  void explain_end() {
+    const bool badly =
+        outcome_.cause == Cause::kSignaled || (outcome_.cause == Cause::kExited && outcome_.exit_code != 0);
+    if (!badly || child_ < 0) return;
+    uint64_t kills = 0;
+    uint64_t refused_forks = 0;
+    for (const CgroupFolder& folder : request_.box.cgroups) {
+      kills = std::max(kills, cgroup_oom_kills(folder.path));
+      refused_forks = std::max(refused_forks, cgroup_refused_forks(folder.path));
+    }
+    if (kills > 0) {
+      outcome_.cause = Cause::kOutOfMemory;
+      outcome_.detail = "the kernel ended " + std::to_string(kills) +
+                        (kills == 1 ? " of its processes" : " of its processes at once or in turn") +
+                        " because it passed its memory of " +
+                        std::to_string(request_.box.memory_bytes_max >> 20) + " MB";
+    } else if (refused_forks > 0) {
+      outcome_.detail += std::string(outcome_.detail.empty() ? "" : "; ") + "it reached its limit of " +
+                         std::to_string(request_.box.processes_max) + " processes and threads";
+    }
+  }
+
+  static void pause_for(Duration span) {
+    const timespec pause = to_timespec(span);
+    nanosleep(&pause, nullptr);
   }
 
   Time next_wake(Time now) {
     Time wake = kNever;
     if (!unsent_.empty()) wake = now + kResendPause;
+    if (request_.box.watched && phase_ != Phase::kKilling) wake = std::min(wake, next_watch_);
     switch (phase_) {
       case Phase::kRunning:
         wake = std::min(wake, deadline_);
@@ -390,6 +472,9 @@ class AttemptShim {
         outcome_.detail =
             "no contact to the scheduler for " + std::to_string(request_.lost_contact.ms()) + " ms";
         return;
+      case Cause::kOutOfMemory:
+      case Cause::kOverLimit:
+        return;  // Said when it was seen.
       default:
         break;
     }
@@ -411,8 +496,7 @@ class AttemptShim {
       } else if (errno == ENOENT) {
         return;  // The folder itself was removed: the agent is told, and nothing else can be done.
       }
-      const timespec pause = to_timespec(kDiskPause);
-      nanosleep(&pause, nullptr);
+      pause_for(kDiskPause);
     }
   }
 
@@ -455,6 +539,8 @@ class AttemptShim {
   Time deadline_ = kNever;
   Time kill_at_ = kNever;
   Time silent_since_;
+  Time next_watch_;
+  int unified_ = -1;
 };
 
 }  // namespace

@@ -113,9 +113,10 @@ struct Box {
   std::optional<int32_t> oom_score = {};  ///< Added to what the kernel chooses victims by: -1000..1000.
   bool no_new_privileges = false;
 
-  bool own_folders = false;  ///< `work/` and `tmp/` in the attempt's folder, the user's own; gone at the end.
-  bool private_shm = false;  ///< A /dev/shm of its own, in a mount namespace.
-  bool private_tmp = false;  ///< /tmp and /var/tmp are the attempt's own folder, in a mount namespace.
+  /// `work/` and `tmp/` in the attempt's folder, the user's own; `tmp/` goes at the end.
+  bool own_folders = false;
+  bool private_shm = false;   ///< A /dev/shm of its own, in a mount namespace.
+  bool private_tmp = false;   ///< /tmp and /var/tmp are the attempt's own folder, in a mount namespace.
   int64_t shm_bytes_max = 0;  ///< Of a private /dev/shm; 0: the kernel's default, half of the memory.
 
   /// Opened by the user, appended to, relative to the working directory; empty: the agent's own files, and
@@ -124,9 +125,11 @@ struct Box {
   std::string stdout_path = {};
   std::string stderr_path = {};
 
-  /// Where no cgroup limits them, the shim counts and ends the attempt. 0: no limit.
-  int64_t watched_memory_bytes = 0;
-  int64_t watched_processes = 0;
+  /// What the cgroups' settings hold it to, for messages; 0: no limit. With `watched` there is no such group:
+  /// the shim itself counts, from time to time, and ends the attempt that has passed one.
+  int64_t memory_bytes_max = 0;
+  int64_t processes_max = 0;
+  bool watched = false;
 
   friend bool operator==(const Box&, const Box&) = default;
 
@@ -148,8 +151,9 @@ struct Box {
     visit(self.stdin_path);
     visit(self.stdout_path);
     visit(self.stderr_path);
-    visit(self.watched_memory_bytes);
-    visit(self.watched_processes);
+    visit(self.memory_bytes_max);
+    visit(self.processes_max);
+    visit(self.watched);
   }
 };
 

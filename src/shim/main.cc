@@ -3,9 +3,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/enter.h"
 #include "shim/server.h"
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], gpusched::shim::kEnterFlag) == 0) {
+    return gpusched::shim::run_enter({argv, argv + argc});
+  }
   if (argc < 4 || std::strcmp(argv[1], gpusched::shim::kServerFlag) != 0) {
     std::fprintf(stderr, "gpu-shim is started by gpu-agent: gpu-shim --server INSTANCE DATA_DIR\n");
     return 2;

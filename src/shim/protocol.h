@@ -60,6 +60,9 @@ inline constexpr const char* kSpareFolder = "spare";
 inline constexpr const char* kStdoutFile = "stdout";
 inline constexpr const char* kStderrFile = "stderr";
 inline constexpr const char* kOutcomeFile = "outcome";
+/// And of the folders there that are its user's: where it works unless it says otherwise, and its TMPDIR.
+inline constexpr const char* kWorkFolder = "work";
+inline constexpr const char* kTmpFolder = "tmp";
 
 /// The environment variable that marks every process of an attempt: "12-1-0@<instance>".
 inline constexpr std::string_view kMarkerVariable = "GPU_SCHEDULER_ATTEMPT";

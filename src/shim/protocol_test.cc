@@ -47,8 +47,9 @@ TEST(ShimProtocol, BoxIsReadAsWritten) {
   box.stdin_path = "in";
   box.stdout_path = "out";
   box.stderr_path = "err";
-  box.watched_memory_bytes = int64_t{1} << 40;
-  box.watched_processes = 12;
+  box.memory_bytes_max = int64_t{1} << 40;
+  box.processes_max = 12;
+  box.watched = true;
   const std::string packet =
       encode(StartRequest{.key = kKey, .grace = {}, .arguments = {"true"}, .box = box});
   const auto view = decode_start(packet);

@@ -1,0 +1,146 @@
+#include "shim/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+
+#include "shim/processes.h"
+
+namespace gpusched::shim {
+namespace {
+
+constexpr int kFreezeLooks = 50;
+constexpr std::size_t kListBytesMax = 4 << 20;
+constexpr long kFreezePauseNs = 200'000;
+
+/// 0, or errno.
+int write_file(const std::string& path, std::string_view text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) return errno;
+  const ssize_t wrote = write(file, text.data(), text.size());
+  const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : errno;
+  close(file);
+  return error;
+}
+
+bool has_file(const std::string& path, const char* name) {
+  return access((path + '/' + name).c_str(), F_OK) == 0;
+}
+
+/// Groups right below this one.
+std::vector<std::string> groups_below(const std::string& path) {
+  std::vector<std::string> below;
+  struct stat facts{};
+  // A folder's count of links tells whether there are any, without reading it.
+  if (stat(path.c_str(), &facts) != 0 || facts.st_nlink <= 2) return below;
+  DIR* folder = opendir(path.c_str());
+  if (folder == nullptr) return below;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
+    below.push_back(path + '/' + entry->d_name);
+  }
+  closedir(folder);
+  return below;
+}
+
+void append_processes(const std::string& path, std::vector<pid_t>& found) {
+  const std::string text = read_small_file((path + "/cgroup.procs").c_str(), kListBytesMax);
+  const char* from = text.data();
+  const char* const end = text.data() + text.size();
+  while (from < end) {
+    pid_t pid = 0;
+    const auto [next, error] = std::from_chars(from, end, pid);
+    if (error != std::errc{}) break;
+    if (pid > 0) found.push_back(pid);  // 0: a process of another namespace.
+    from = next + 1;
+  }
+  for (const std::string& below : groups_below(path)) append_processes(below, found);
+}
+
+/// The number behind `name` in a file of lines "name number".
+uint64_t count_in(const std::string& path, std::string_view name) {
+  const std::string text = '\n' + read_small_file(path.c_str(), 4096);
+  const std::string start = '\n' + std::string(name) + ' ';
+  const std::size_t found = text.find(start);
+  uint64_t count = 0;
+  if (found != std::string::npos) {
+    std::from_chars(text.data() + found + start.size(), text.data() + text.size(), count);
+  }
+  return count;
+}
+
+void freeze(const std::string& path) {
+  if (write_file(path + "/freezer.state", "FROZEN") != 0) return;
+  for (int look = 0; look < kFreezeLooks; ++look) {
+    if (read_small_file((path + "/freezer.state").c_str(), 16).starts_with("FROZEN")) return;
+    const timespec pause{.tv_sec = 0, .tv_nsec = kFreezePauseNs};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace
+
+std::string make_cgroup(const CgroupFolder& folder) {
+  if (mkdir(folder.path.c_str(), 0755) != 0 && errno != EEXIST) {
+    return "cannot make the cgroup " + folder.path + ": " + strerrordesc_np(errno);
+  }
+  for (const CgroupSetting& setting : folder.settings) {
+    const int error = write_file(folder.path + '/' + setting.file, setting.value);
+    if (error == 0 || !setting.needed) continue;
+    return "cannot set " + setting.file + " of the cgroup " + folder.path + " to " + setting.value + ": " +
+           strerrordesc_np(error);
+  }
+  return {};
+}
+
+std::vector<pid_t> cgroup_processes(const std::string& path) {
+  std::vector<pid_t> found;
+  append_processes(path, found);
+  return found;
+}
+
+bool kill_cgroup(const std::string& path) {
+  const std::vector<pid_t> seen = cgroup_processes(path);
+  if (seen.empty()) return true;
+  if (write_file(path + "/cgroup.kill", "1") == 0) return false;
+  const bool has_freezer = has_file(path, "freezer.state");
+  if (has_freezer) freeze(path);
+  for (const pid_t pid : has_freezer ? cgroup_processes(path) : seen) {
+    if (pid != getpid()) kill(pid, SIGKILL);
+  }
+  if (has_freezer) write_file(path + "/freezer.state", "THAWED");
+  return false;
+}
+
+const CgroupFolder* killing_cgroup(const std::vector<CgroupFolder>& folders) {
+  const CgroupFolder* best = nullptr;
+  for (const CgroupFolder& folder : folders) {
+    if (folder.unified && has_file(folder.path, "cgroup.kill")) return &folder;
+    if (best == nullptr || has_file(folder.path, "freezer.state")) best = &folder;
+  }
+  return best;
+}
+
+bool remove_cgroup(const std::string& path) {
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return true;
+  if (errno != EBUSY && errno != ENOTEMPTY) return false;
+  for (const std::string& below : groups_below(path)) remove_cgroup(below);
+  return rmdir(path.c_str()) == 0 || errno == ENOENT;
+}
+
+uint64_t cgroup_oom_kills(const std::string& path) {
+  const uint64_t kills = count_in(path + "/memory.events", "oom_kill");
+  return kills > 0 ? kills : count_in(path + "/memory.oom_control", "oom_kill");
+}
+
+uint64_t cgroup_refused_forks(const std::string& path) { return count_in(path + "/pids.events", "max"); }
+
+}  // namespace gpusched::shim

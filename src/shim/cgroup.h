@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/box.h"
+
+/// Single cgroups of either version, by their folders. No state, no third-party library: the shim uses this
+/// right after fork. Thread-safe.
+namespace gpusched::shim {
+
+/// Makes the group and writes its settings. Empty, or what went wrong; then the folder may be there.
+std::string make_cgroup(const CgroupFolder& folder);
+
+/// Processes of the group and of groups below it.
+std::vector<pid_t> cgroup_processes(const std::string& path);
+
+/// One round of SIGKILL to everything in the group and below, such that nothing can fork away from it where
+/// the kernel allows (cgroup.kill, or the freezer). True when nothing was left. Never kills the caller.
+bool kill_cgroup(const std::string& path);
+/// The best of the attempt's groups to kill by; null when there is none.
+const CgroupFolder* killing_cgroup(const std::vector<CgroupFolder>& folders);
+
+/// Removes the group and empty groups below it. False when something is left in it.
+bool remove_cgroup(const std::string& path);
+
+/// How many of its processes the kernel ended for want of memory; 0 also when this is no memory group.
+uint64_t cgroup_oom_kills(const std::string& path);
+/// How often its limit of processes refused a new one; 0 also when this is no group that counts them.
+uint64_t cgroup_refused_forks(const std::string& path);
+
+/// Attaches a program to a version 2 group that lets its processes use nothing but `rules`. Empty, or what
+/// went wrong.
+std::string fence_devices(const std::string& path, const std::vector<DeviceRule>& rules);
+
+}  // namespace gpusched::shim

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/box.h"
+
+/// How an attempt's command begins: between clone and execve everything that its box asks for.
+namespace gpusched::shim {
+
+/// What a new process does before its command, in this order.
+enum class StartStep : uint8_t {
+  kNone,
+  kCgroup,
+  kLimit,
+  kPrivateFolders,
+  kUser,
+  kDirectory,
+  kInput,
+  kOutput,
+  kErrorOutput,
+  kCommand,
+};
+
+/// What the new process needs. It shares our memory and must not allocate.
+struct ChildPlan {
+  pid_t parent = 0;
+  const Box* box = nullptr;
+  int input = -1;
+  int output = -1;
+  int error_output = -1;
+  int folder = -1;                          ///< The attempt's; with `work/` and `tmp/` if its box has them.
+  const char* working_directory = nullptr;  ///< Null: its own, `work/` or `folder`.
+  std::vector<int> cgroup_files = {};       ///< Version 1 groups' `tasks`, open for writing.
+  int unified_cgroup = -1;                  ///< The version 2 group's folder; -1: none.
+  char* const* paths = nullptr;             ///< Of the command, tried in order; ends with null.
+  char* const* arguments = nullptr;
+  char* const* environment = nullptr;
+
+  StartStep failed = StartStep::kNone;  ///< Result: there is no command, because of `error`.
+  int error = 0;
+};
+
+/// The new process, which runs its command, or has failed and waits to be reaped. -1 with errno: none.
+/// One at a time in a process.
+pid_t start_child(ChildPlan& plan);
+
+/// Makes the calling process the user's. 0, or errno; then it is nobody's to go on with.
+int become(const Credentials& user);
+
+/// Where a command is to be looked for, as the shell does, by the PATH in an environment block.
+std::vector<std::string> command_candidates(const char* command, char* const* environment);
+
+/// "No such file or directory (ENOENT)"
+std::string error_words(int error);
+
+}  // namespace gpusched::shim

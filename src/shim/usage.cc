@@ -1,0 +1,56 @@
+#include "shim/usage.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "shim/processes.h"
+
+namespace gpusched::shim {
+namespace {
+
+/// The number behind `name` in a file of lines such as "Pss:   123 kB"; -1 when it is not there.
+int64_t number_behind(const std::string& text, std::string_view name) {
+  std::size_t at = text.find(name);
+  if (at == std::string::npos) return -1;
+  at = text.find_first_not_of(" \t", at + name.size());
+  if (at == std::string::npos) return -1;
+  int64_t number = -1;
+  std::from_chars(text.data() + at, text.data() + text.size(), number);
+  return number;
+}
+
+std::string read_of(pid_t pid, const char* file) {
+  std::array<char, 48> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, file);
+  return read_small_file(path.data(), 16 * 1024);
+}
+
+}  // namespace
+
+Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max) {
+  Usage usage;
+  std::vector<int64_t> resident(processes.size(), 0);
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const std::string status = read_of(processes[i], "status");
+    const int64_t resident_kb = number_behind(status, "\nVmRSS:");
+    const int64_t threads = number_behind(status, "\nThreads:");
+    if (resident_kb > 0) resident[i] = resident_kb * 1024;
+    if (threads > 0) usage.tasks += threads;
+    usage.memory_bytes += resident[i];
+  }
+  if (memory_bytes_max <= 0 || usage.memory_bytes <= memory_bytes_max) return usage;
+  usage.memory_bytes = 0;
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const int64_t share_kb = number_behind(read_of(processes[i], "smaps_rollup"), "\nPss:");
+    // A process that shows nothing is gone, or not ours to look at; that one counts whole.
+    usage.memory_bytes += share_kb >= 0 ? share_kb * 1024 : resident[i];
+  }
+  return usage;
+}
+
+}  // namespace gpusched::shim

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace gpusched::shim {
+
+struct Usage {
+  int64_t memory_bytes = 0;
+  int64_t tasks = 0;  ///< Processes and their threads.
+};
+
+/// What processes use together. Memory is first counted as resident, each for itself; only when that passes
+/// `memory_bytes_max` it is counted again with shared pages divided among those that share them, which the
+/// kernel takes long to find out. 0: never again. Thread-safe.
+Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max);
+
+}  // namespace gpusched::shim
