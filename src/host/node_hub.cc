@@ -247,6 +247,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   reply.mutable_registered()->set_node(node.value);
   reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(heartbeat_.ms(), 1));
   reply.mutable_registered()->set_lease_ms(lease_.ms());
+  reply.mutable_registered()->set_unix_ms(hooks_.now().ms());
   session.peer->send(reply);
   reconcile(session, message);
 }

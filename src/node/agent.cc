@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "log/log.h"
+#include "node/inventory.h"
 
 namespace gpusched {
 namespace {
@@ -107,10 +108,13 @@ Result<Unit> Agent::open_driver() {
   if (driver) {
     driver_ = std::move(*driver);
     devices_ = driver_->inventory();
-  } else if (driver.error().code != ErrorCode::kNotFound) {
+    if (options_.sim_gpus.empty()) {
+      if (const Result<Unit> kept = keep_inventory(options_.data_folder, devices_); !kept) return kept;
+    }
+  } else if (!options_.sim_gpus.empty()) {
     return driver.error();
-  } else {
-    log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", driver.error().message}});
+  } else if (const Result<Unit> remembered = remember_devices(driver.error()); !remembered) {
+    return remembered;
   }
   for (std::size_t index = 0; index < devices_.size(); ++index) {
     log_event(LogLevel::kInfo, "agent", "gpu_detected", {},
@@ -121,6 +125,26 @@ Result<Unit> Agent::open_driver() {
                {"driver", driver_->name()}});
   }
   monitor_ = make_device_monitor(driver_);
+  return Unit{};
+}
+
+Result<Unit> Agent::remember_devices(const Error& trouble) {
+  Result<std::vector<DeviceFacts>> before = load_inventory(options_.data_folder);
+  if (!before) return before.error();
+  if (before->empty() && trouble.code != ErrorCode::kNotFound) return trouble;
+  if (before->empty()) {
+    log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", trouble.message}});
+    return Unit{};
+  }
+  driver_fault_ =
+      "the GPU driver does not answer (" + trouble.message + "), and this node had " +
+      std::to_string(before->size()) +
+      " GPUs; mend the driver (often a reboot after an upgrade), then restart gpu-agent. Without them "
+      "for good: remove " +
+      options_.data_folder + "/inventory";
+  log_event(LogLevel::kError, "agent", "driver_lost", {}, {{"why", driver_fault_}});
+  driver_ = make_lost_driver(*before, trouble.message);
+  devices_ = driver_->inventory();
   return Unit{};
 }
 
@@ -146,6 +170,13 @@ Result<Unit> Agent::open_core() {
                                                      .token = token_,
                                                      .node_name = options_.node_name,
                                                      .version = options_.version});
+  std::vector<std::string> uuids;
+  for (const DeviceFacts& device : devices_) uuids.push_back(device.uuid);
+  hooks_ = std::make_unique<ScriptHooks>(
+      options_.hooks, ScriptHooks::Facts{.node_name = options_.node_name,
+                                         .data_folder = options_.data_folder,
+                                         .device_uuids = std::move(uuids),
+                                         .fault = [fault = driver_fault_] { return fault; }});
   NodeOptions node{.node_name = options_.node_name,
                    .instance = *instance,
                    .boot_id = read_boot_id(),
@@ -155,7 +186,10 @@ Result<Unit> Agent::open_core() {
                    .labels = options_.labels,
                    .devices = devices_,
                    .launch = launch_defaults(options_.grace),
-                   .finished_kept = options_.finished_kept};
+                   .finished_kept = options_.finished_kept,
+                   .features = features(),
+                   .check_every = options_.hooks.check_every,
+                   .clock_skew_max = options_.hooks.clock_skew_max};
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
                                                .link = *link_,
@@ -163,10 +197,11 @@ Result<Unit> Agent::open_core() {
                                                .store = *log_,
                                                .files = *files_,
                                                .devices = *monitor_,
-                                               .host = meter_},
+                                               .host = meter_,
+                                               .hooks = hooks_.get()},
                                      StoreImage(log_->image()));
   for (const int source : {link_->event(), spawner_->descriptor(), log_->synced_event(),
-                           monitor_->finished_event(), stop_event_}) {
+                           monitor_->finished_event(), hooks_->finished_event(), stop_event_}) {
     if (source >= 0) add_source(source);
   }
   core_->settle();
@@ -227,10 +262,29 @@ void Agent::turn() {
   for (DeviceMonitor::Finished& finished : monitor_->take_finished()) {
     core_->on_reading(finished.index, std::move(finished.reading));
   }
+  for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
   const Time now = clock_.monotonic();
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);
   core_->settle();
+}
+
+void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
+  switch (finished.kind) {
+    case ScriptHooks::Finished::Kind::kProlog:
+      return core_->on_prolog_done(finished.key, finished.problem);
+    case ScriptHooks::Finished::Kind::kEpilog:
+      return core_->on_epilog_done(finished.key, finished.problem);
+    case ScriptHooks::Finished::Kind::kCheck:
+      return core_->on_checked(finished.problem);
+  }
+}
+
+/// What this node can do, for placement and for people.
+std::vector<std::string> Agent::features() const {
+  std::vector<std::string> known;
+  if (hooks_->can_reboot()) known.emplace_back("reboot");
+  return known;
 }
 
 // The scheduler.

@@ -12,6 +12,7 @@
 #include "node/folder_files.h"
 #include "node/gpu_driver.h"
 #include "node/grpc_link.h"
+#include "node/hooks.h"
 #include "node/machine.h"
 #include "node/node_core.h"
 #include "node/shim_spawner.h"
@@ -34,6 +35,7 @@ struct AgentOptions {
   Duration grace = seconds(10);   ///< Where the scheduler names none.
   std::size_t finished_kept = 10'000;
   std::map<std::string, std::string> labels = {};
+  HookOptions hooks = {};
 };
 
 /// The node agent: NodeCore with this machine's clock, disk, processes, devices and network, in one loop.
@@ -55,6 +57,8 @@ class Agent final : private ShimListener {
   explicit Agent(AgentOptions options);
   Result<Unit> prepare();
   Result<Unit> open_driver();
+  /// The devices that were here before, when the driver does not answer any more.
+  Result<Unit> remember_devices(const Error& trouble);
   Result<Unit> open_core();
   Result<Unit> check_scheduler() const;
 
@@ -67,6 +71,8 @@ class Agent final : private ShimListener {
   int wait_ms() const;
   void turn();
   void take_link_inputs();
+  void on_hook_finished(const ScriptHooks::Finished& finished);
+  std::vector<std::string> features() const;
   void on_connection_lost(const std::string& why);
   void try_to_connect(Time now);
 
@@ -84,6 +90,8 @@ class Agent final : private ShimListener {
   ProcMeter meter_;
   std::unique_ptr<GrpcLink> link_;
   std::unique_ptr<ShimSpawner> spawner_;
+  std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
+  std::unique_ptr<ScriptHooks> hooks_;
   std::unique_ptr<NodeCore> core_;
   int epoll_ = -1;
   int stop_event_ = -1;

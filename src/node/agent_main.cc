@@ -21,6 +21,9 @@ constexpr const char* kVersion = GPUSCHED_VERSION;
 struct CommandLine {
   AgentOptions agent;
   int64_t grace_ms = 10'000;
+  int64_t hook_timeout_s = 60;
+  int64_t check_every_s = 300;
+  int64_t clock_skew_s = 60;
   std::vector<std::string> labels;
   LogOptions log;
   std::string log_level = "info";
@@ -49,6 +52,26 @@ void declare(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
   app.add_option("--nvml-library", agent.nvml_library, "Path of libnvidia-ml.so.1 (default: the system's)")
       ->envname("GPU_SCHEDULER_NVML_LIBRARY");
+  HookOptions& hooks = agent.hooks;
+  app.add_option(
+      "--prolog", hooks.prolog,
+      "Program to run before each attempt; when it fails, the node is held and the job goes elsewhere");
+  app.add_option("--epilog", hooks.epilog,
+                 "Program to run after each attempt, before its GPUs are free again");
+  app.add_option("--health-script", hooks.health_script,
+                 "Program to run with the node's checks; when it fails, the node takes no new work");
+  app.add_option("--reboot-command", hooks.reboot_command,
+                 "What gpu-cli node reboot runs here, such as 'systemctl reboot' (default: none)");
+  app.add_option("--hook-timeout-s", line.hook_timeout_s, "How long each of these may take (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
+  app.add_option("--check-every-s", line.check_every_s, "Between checks of the node (default: 300)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--disk-free-mb", hooks.disk_free_mb_min,
+                 "With less left in the data folder's disk the node takes no new work (default: 512)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--clock-skew-s", line.clock_skew_s,
+                 "With a clock further from the scheduler's the node takes no new work (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: beside this program)");
   app.add_option("--log,--log-file", line.log.path, "Where log lines go (default: standard error)");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error (default: info)");
@@ -63,6 +86,9 @@ int fail(const std::string& message, int status) {
 Result<Unit> complete(CommandLine& line) {
   line.agent.version = kVersion;
   line.agent.grace = milliseconds(line.grace_ms);
+  line.agent.hooks.timeout = seconds(line.hook_timeout_s);
+  line.agent.hooks.check_every = seconds(line.check_every_s);
+  line.agent.hooks.clock_skew_max = seconds(line.clock_skew_s);
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};

@@ -63,7 +63,7 @@ void NodeCore::restore(const StoreImage& image) {
     Attempt& attempt = attempts_[key];
     if (!attempt.outcome || attempt.closed) continue;
     if (attempt.acked) {
-      begin_releases(key, attempt, now);
+      release_after_epilog(key, attempt, now);
       close_if_done(key, attempt);
       continue;
     }
@@ -130,6 +130,8 @@ void NodeCore::send_register() {
       held.set_uuid(options_.devices[device.index].uuid);
     }
   }
+  for (const std::string& feature : options_.features) out.add_features(feature);
+  out.set_validates(ports_.hooks != nullptr);
   out.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
   ports_.link.send(message);
 }
@@ -150,15 +152,19 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       return on_read_log(message.read_log());
     case v1::SchedulerMessage::kHeartbeatSeen:
       return on_heartbeat_seen(message.heartbeat_seen().sequence());
+    case v1::SchedulerMessage::kChange:
+      return on_change(message.change());
+    case v1::SchedulerMessage::kReboot:
+      if (ports_.hooks != nullptr) ports_.hooks->reboot(message.reboot().reason());
+      return;
+    case v1::SchedulerMessage::kValidate:
+      return begin_check();
     case v1::SchedulerMessage::kRefused:
       registered_ = false;
       return;
-    case v1::SchedulerMessage::kChange:
     case v1::SchedulerMessage::kReadFile:
     case v1::SchedulerMessage::kOpenSession:
     case v1::SchedulerMessage::kSessionInput:
-    case v1::SchedulerMessage::kReboot:
-    case v1::SchedulerMessage::kValidate:
     case v1::SchedulerMessage::kChallenge:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
@@ -174,6 +180,12 @@ void NodeCore::on_registered(const v1::Registered& registered) {
   next_beat_ = ports_.clock.monotonic();
   next_look_ = next_beat_;
   outbox_.forget_sendings();
+  note_clock(registered);
+  if (verdict_) {
+    report_verdict();
+  } else {
+    begin_check();
+  }
   log_event(LogLevel::kInfo, "agent", "registered", {},
             {{"node", options_.node_name}, {"running", running_count_}, {"unacknowledged", outbox_.size()}});
 }
@@ -216,6 +228,10 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
     return end_attempt(key, attempts_[key], make_outcome(v1::Outcome::STOPPED, "never started"));
   }
   if (known->second.outcome) return report_again(key, known->second);
+  if (const auto preparing = preparing_.find(key); preparing != preparing_.end()) {
+    preparing->second.stopped = true;
+    return;
+  }
   const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
   to_stop_.push_back({.key = key, .grace = std::min(grace, limits::kRuntimeMax)});
 }
@@ -345,7 +361,7 @@ void NodeCore::report_synced_ends() {
     unsynced_ends_.pop_front();
     attempt.end_reported = true;
     report_ended(key, attempt);
-    begin_releases(key, attempt, now);
+    release_after_epilog(key, attempt, now);
   }
 }
 
@@ -376,7 +392,7 @@ void NodeCore::report_again(const AttemptKey& key, Attempt& attempt) {
 }
 
 void NodeCore::close_if_done(const AttemptKey& key, Attempt& attempt) {
-  if (!attempt.acked || attempt.unreleased > 0 || attempt.closed) return;
+  if (!attempt.acked || attempt.unreleased > 0 || attempt.closed || cleaning_.contains(key)) return;
   attempt.closed = true;
   closed_.push_back(key);
   record({.kind = StoreRecord::Kind::kClosed, .key = key});
@@ -405,6 +421,7 @@ void NodeCore::on_tick() {
     next_look_ = now + std::min(kLookPause, heartbeat_every_);
   }
   watch_.tick(now);
+  if (now >= next_check_) begin_check();
   beat(now);
   if (registered_) {
     outbox_.send_late(now, [this](const v1::Report& report) {
@@ -455,7 +472,7 @@ void NodeCore::note_contact(Time sent_at) {
 }
 
 Time NodeCore::next_deadline() const {
-  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_read_look_});
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_read_look_, next_check_});
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
@@ -463,7 +480,9 @@ Time NodeCore::next_deadline() const {
 void NodeCore::settle() {
   if (std::exchange(flush_wanted_, false)) ports_.store.flush();
   if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
-  for (const SpawnRequest& request : to_start_) ports_.spawner.start(request);
+  for (const SpawnRequest& request : to_start_) {
+    if (!begin_prolog(request)) ports_.spawner.start(request);
+  }
   to_start_.clear();
   for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.grace);
   to_stop_.clear();

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,9 @@ struct NodeOptions {
   /// Ended attempts whose folders and tombstones are kept; the oldest that the scheduler knows all about go
   /// first.
   std::size_t finished_kept = 10'000;
+  std::vector<std::string> features = {};  ///< What it can do, for placement and for people.
+  Duration check_every = minutes(5);       ///< Between checks that pass.
+  Duration clock_skew_max = seconds(60);   ///< Against the scheduler's clock.
 };
 
 struct NodePorts {
@@ -41,6 +45,7 @@ struct NodePorts {
   AttemptFiles& files;
   DeviceReader& devices;
   HostMeter& host;
+  NodeHooks* hooks = nullptr;  ///< Null: no checks, no prolog, no epilog.
 };
 
 /// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
@@ -70,6 +75,11 @@ class NodeCore {
   void on_shim_lost(const AttemptKey& key, const std::string& detail);
   /// A running attempt that the store does not know: its record was lost with the disk's last writes.
   void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
+
+  /// `problem` empty: it passed.
+  void on_prolog_done(const AttemptKey& key, const std::string& problem);
+  void on_epilog_done(const AttemptKey& key, const std::string& problem);
+  void on_checked(const std::string& problem);
 
   /// Every record up to `position` is durable.
   void on_synced(uint64_t position);
@@ -131,6 +141,16 @@ class NodeCore {
   void close_if_done(const AttemptKey& key, Attempt& attempt);
   void forget_oldest();
 
+  bool begin_prolog(const SpawnRequest& request);
+  bool prepares(const AttemptKey& key) const;
+  void release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now);
+  void note_fault(const std::string& problem);
+  void begin_check();
+  void take_verdict(const std::string& problem);
+  void report_verdict();
+  void note_clock(const v1::Registered& registered);
+  void on_change(const v1::ChangeAttempt& order);
+
   void beat(Time now);
   /// The scheduler answered what was sent at `sent_at`.
   void note_contact(Time sent_at);
@@ -178,6 +198,21 @@ class NodeCore {
   std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
   std::map<uint32_t, uint64_t> condition_reports_;
   std::map<uint32_t, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
+
+  /// Attempts whose prolog runs.
+  struct Preparing {
+    SpawnRequest request;
+    bool stopped = false;
+  };
+  std::map<AttemptKey, Preparing> preparing_;
+  std::set<AttemptKey> cleaning_;       ///< Attempts whose epilog runs.
+  std::optional<std::string> verdict_;  ///< Of the checks; empty: passed; nothing: not known yet.
+  uint64_t verdict_report_ = 0;
+  std::string fault_;  ///< Of a hook, standing until `fault_until_`.
+  Time fault_until_;
+  std::string clock_problem_;
+  bool checking_ = false;
+  Time next_check_ = kNever;
 
   bool link_up_ = false;
   bool registered_ = false;

@@ -27,6 +27,10 @@ class FakeSpawner final : public Spawner {
   void start(const SpawnRequest& request) override { started.push_back(request); }
   void stop(const AttemptKey& key, Duration grace) override { stopped.emplace_back(key, grace); }
   void adopt(const std::vector<AttemptKey>& keys) override { adopted = keys; }
+  void set_max_runtime(const AttemptKey& key, Duration limit) override {
+    new_limits.emplace_back(key, limit);
+  }
+  std::vector<std::pair<AttemptKey, Duration>> new_limits;
   void mark_contact(Duration age) override {
     contacts += 1;
     contact_age = age;
@@ -90,6 +94,25 @@ class FakeHost final : public HostMeter {
   HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
 };
 
+class FakeHooks final : public NodeHooks {
+ public:
+  bool has_prolog() const override { return with_prolog; }
+  bool has_epilog() const override { return with_epilog; }
+  bool can_reboot() const override { return true; }
+  void prolog(const AttemptKey& key, const std::vector<HeldDevice>&) override { prologs.push_back(key); }
+  void epilog(const AttemptKey& key, const std::vector<HeldDevice>&, const v1::Outcome&) override {
+    epilogs.push_back(key);
+  }
+  void check() override { checks += 1; }
+  void reboot(const std::string& reason) override { reboots.push_back(reason); }
+  bool with_prolog = false;
+  bool with_epilog = false;
+  std::vector<AttemptKey> prologs;
+  std::vector<AttemptKey> epilogs;
+  std::vector<std::string> reboots;
+  int checks = 0;
+};
+
 /// One data folder and the agents that live on it, one after the other.
 class Node {
  public:
@@ -110,7 +133,8 @@ class Node {
                            .store = store,
                            .files = files,
                            .devices = devices,
-                           .host = host},
+                           .host = host,
+                           .hooks = use_hooks ? &hooks : nullptr},
                  StoreImage(store.disk));
     core->settle();
     core->on_tick();
@@ -196,6 +220,8 @@ class Node {
   FakeFiles files;
   FakeDevices devices;
   FakeHost host;
+  FakeHooks hooks;
+  bool use_hooks = false;
   std::optional<NodeCore> core;
 
  private:
@@ -686,6 +712,192 @@ TEST(NodeCore, OutputOfAnUnknownAttemptIsAnError) {
   node.receive(read_order(0, 30'000));
   ASSERT_EQ(node.link.sent.size(), 1u);
   EXPECT_NE(node.link.sent[0].log_chunk().error().find("7-1-0"), std::string::npos);
+}
+
+/// A node whose hooks answer when the test says so.
+class HookedNode : public Node {
+ public:
+  explicit HookedNode(bool prolog = false, bool epilog = false) {
+    hooks.with_prolog = prolog;
+    hooks.with_epilog = epilog;
+    use_hooks = true;
+    begin("boot-1");
+  }
+  void checked(const std::string& problem) {
+    core->on_checked(problem);
+    core->settle();
+  }
+  v1::Validated last_verdict() const { return reports(v1::Report::kValidated).back().validated(); }
+};
+
+TEST(NodeLife, ANodeWithHooksSaysThatItValidatesAndThenHow) {
+  HookedNode node;
+  node.connect();
+  EXPECT_TRUE(node.link.sent.front().register_().validates());
+  EXPECT_EQ(node.count(v1::Report::kValidated), 0u);
+  EXPECT_EQ(node.hooks.checks, 1);
+  node.checked("");
+  EXPECT_TRUE(node.last_verdict().ok());
+}
+
+TEST(NodeLife, AFailedCheckIsReportedAndSoonRepeated) {
+  HookedNode node;
+  node.connect();
+  node.checked("the disk has 3 MB left");
+  EXPECT_FALSE(node.last_verdict().ok());
+  EXPECT_EQ(node.last_verdict().detail(), "the disk has 3 MB left");
+  node.pass(seconds(31));
+  EXPECT_EQ(node.hooks.checks, 2);
+  node.checked("");
+  EXPECT_TRUE(node.last_verdict().ok());
+}
+
+TEST(NodeLife, AVerdictThatDoesNotChangeIsSaidOnceAConnection) {
+  HookedNode node;
+  node.connect();
+  node.checked("");
+  node.acknowledge_all();
+  node.pass(minutes(6));
+  EXPECT_EQ(node.hooks.checks, 2);
+  node.checked("");
+  EXPECT_EQ(node.count(v1::Report::kValidated), 1u);
+  node.core->on_link_down();
+  node.connect();
+  EXPECT_EQ(node.count(v1::Report::kValidated), 2u);
+}
+
+TEST(NodeLife, TheSchedulerMayAskForAnotherCheck) {
+  HookedNode node;
+  node.connect();
+  node.checked("");
+  v1::SchedulerMessage ask;
+  ask.mutable_validate();
+  node.receive(ask);
+  node.receive(ask);
+  EXPECT_EQ(node.hooks.checks, 2);
+}
+
+TEST(NodeLife, AClockFarFromTheSchedulersFailsTheChecks) {
+  HookedNode node;
+  node.core->on_link_up();
+  v1::SchedulerMessage registered;
+  registered.mutable_registered()->set_heartbeat_ms(1000);
+  registered.mutable_registered()->set_unix_ms((node.clock.wall() - seconds(3'600)).ms());
+  node.receive(registered);
+  node.checked("");
+  EXPECT_FALSE(node.last_verdict().ok());
+  EXPECT_NE(node.last_verdict().detail().find("3600 s ahead"), std::string::npos);
+}
+
+TEST(NodeLife, AnAttemptStartsAfterItsProlog) {
+  HookedNode node(true);
+  node.connect();
+  node.order_start(kKey);
+  EXPECT_TRUE(node.spawner.started.empty());
+  ASSERT_EQ(node.hooks.prologs, std::vector<AttemptKey>{kKey});
+  node.core->on_prolog_done(kKey, "");
+  node.core->settle();
+  EXPECT_EQ(node.spawner.started.size(), 1u);
+}
+
+TEST(NodeLife, AFailedPrologIsTheNodesFaultAndHoldsIt) {
+  HookedNode node(true);
+  node.connect();
+  node.checked("");
+  node.order_start(kKey, {{.index = 0, .generation = 1}});
+  node.core->on_prolog_done(kKey, "the prolog exited with 1: no scratch");
+  node.core->settle();
+  node.sync();
+  EXPECT_TRUE(node.spawner.started.empty());
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
+  EXPECT_FALSE(node.last_verdict().ok());
+  node.pass(seconds(1));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeLife, AFaultStandsForAWhileThoughChecksPass) {
+  HookedNode node(true);
+  node.connect();
+  node.order_start(kKey);
+  node.core->on_prolog_done(kKey, "the prolog exited with 1");
+  node.checked("");
+  EXPECT_FALSE(node.last_verdict().ok());
+  node.pass(seconds(61));
+  node.checked("");
+  EXPECT_TRUE(node.last_verdict().ok());
+}
+
+TEST(NodeLife, StoppedDuringItsPrologAnAttemptNeverStarts) {
+  HookedNode node(true);
+  node.connect();
+  node.order_start(kKey);
+  node.order_stop(kKey);
+  EXPECT_EQ(node.count(v1::Report::kEnded), 0u);
+  node.core->on_prolog_done(kKey, "");
+  node.core->settle();
+  node.sync();
+  EXPECT_TRUE(node.spawner.started.empty());
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST(NodeLife, DevicesAreReleasedAfterTheEpilog) {
+  HookedNode node(false, true);
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 1}});
+  node.core->on_shim_started(kKey, 99, 1);
+  node.end(kKey);
+  node.sync();
+  EXPECT_EQ(node.count(v1::Report::kEnded), 1u);
+  node.pass(minutes(1));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  ASSERT_EQ(node.hooks.epilogs, std::vector<AttemptKey>{kKey});
+  node.core->on_epilog_done(kKey, "");
+  node.core->settle();
+  node.pass(seconds(1));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeLife, AnEpilogThatTheLastAgentDidNotFinishRunsAgain) {
+  HookedNode node(false, true);
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 1}});
+  node.core->on_shim_started(kKey, 99, 1);
+  node.end(kKey);
+  node.sync();
+  node.acknowledge_all();
+  node.begin("boot-1");
+  node.connect();
+  EXPECT_EQ(node.hooks.epilogs.size(), 2u);
+  node.core->on_epilog_done(kKey, "");
+  node.core->settle();
+  node.pass(seconds(1));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeLife, ANewTimeLimitReachesTheShimOrWhatIsYetToStart) {
+  HookedNode node(true);
+  node.connect();
+  node.order_start(kKey);
+  v1::SchedulerMessage change;
+  *change.mutable_change()->mutable_key() = to_wire(kKey);
+  change.mutable_change()->set_max_runtime_ms(5'000);
+  node.receive(change);
+  node.core->on_prolog_done(kKey, "");
+  node.core->settle();
+  ASSERT_EQ(node.spawner.started.size(), 1u);
+  EXPECT_EQ(node.spawner.started[0].max_runtime, seconds(5));
+  change.mutable_change()->set_max_runtime_ms(9'000);
+  node.receive(change);
+  EXPECT_EQ(node.spawner.new_limits.back(), (std::pair{kKey, Duration{seconds(9)}}));
+}
+
+TEST(NodeLife, ARebootIsHandedToTheHooks) {
+  HookedNode node;
+  node.connect();
+  v1::SchedulerMessage order;
+  order.mutable_reboot()->set_reason("kernel update");
+  node.receive(order);
+  EXPECT_EQ(node.hooks.reboots, std::vector<std::string>{"kernel update"});
 }
 
 TEST(CleanText, ReplacesWhatIsNotUtf8AndCutsBetweenCharacters) {

@@ -71,6 +71,25 @@ class Spawner {
   /// The scheduler answered what was said to it `age` ago: shims with a limit on silence count from then on,
   /// those that are started later too.
   virtual void mark_contact(Duration age) = 0;
+  /// From now on the attempt may run so long from its start; zero: without limit. Of an attempt that is over,
+  /// it does nothing.
+  virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
+};
+
+/// What an operator lets run around attempts, and the node's checks. Answers later, by
+/// NodeCore::on_prolog_done, on_epilog_done and on_checked, once for each call.
+class NodeHooks {
+ public:
+  virtual ~NodeHooks() = default;
+  virtual bool has_prolog() const = 0;
+  virtual bool has_epilog() const = 0;
+  virtual bool can_reboot() const = 0;
+  virtual void prolog(const AttemptKey& key, const std::vector<HeldDevice>& devices) = 0;
+  virtual void epilog(const AttemptKey& key, const std::vector<HeldDevice>& devices,
+                      const v1::Outcome& outcome) = 0;
+  virtual void check() = 0;
+  /// Not answered: the node goes away.
+  virtual void reboot(const std::string& reason) = 0;
 };
 
 /// One fact about an attempt, in the order in which they become true.

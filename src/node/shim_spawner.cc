@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <utility>
 
 #include "base/check.h"
@@ -204,6 +205,19 @@ void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
   info.si_uid = getuid();
   info.si_value.sival_int = static_cast<int>(std::min<int64_t>(grace.ms(), INT32_MAX));
   syscall(SYS_pidfd_send_signal, track.pidfd, shim::stop_signal(), &info, 0);
+}
+
+void ShimSpawner::set_max_runtime(const AttemptKey& key, Duration limit) {
+  if (!tracks_.contains(key)) return;
+  // The shim looks at it when its limit is over; sooner, the scheduler orders the stop.
+  const std::string folder =
+      options_.data_folder + "/" + shim::kAttemptsFolder + "/" + shim::key_text(key) + "/";
+  const std::string fresh = folder + shim::kRuntimeFile + ".new";
+  std::ofstream(fresh, std::ios::trunc) << limit.ms() << '\n';
+  if (std::rename(fresh.c_str(), (folder + shim::kRuntimeFile).c_str()) != 0) {
+    log_event(LogLevel::kWarning, "agent", "limit_not_changed", {.id = key.job},
+              {{"why", std::strerror(errno)}});
+  }
 }
 
 void ShimSpawner::adopt(const std::vector<AttemptKey>& keys) {

@@ -53,6 +53,7 @@ class ShimSpawner final : public Spawner {
   void start(const SpawnRequest& request) override;
   void stop(const AttemptKey& key, Duration grace) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
+  void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override;
 
   int descriptor() const { return epoll_; }

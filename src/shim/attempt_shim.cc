@@ -269,6 +269,8 @@ class AttemptShim {
 
   void supervise() {
     const Time started = boot_now();
+    started_ = started;
+    max_runtime_ = request_.max_runtime;
     if (request_.max_runtime.ns > 0) deadline_ = started + request_.max_runtime;
     LogBound logs(folder_, output_, error_output_, request_.log_bytes_max);
     Time next_log_look = started + LogBound::kLookFirst;
@@ -290,7 +292,7 @@ class AttemptShim {
     if (child_ended_ && phase_ == Phase::kRunning) phase_ = Phase::kKilling;
     if (phase_ == Phase::kRunning) {
       if (stop_wanted_) begin_stop(Cause::kStopped, now);
-      if (now >= deadline_) begin_stop(Cause::kTimeout, now);
+      if (now >= deadline_ && !has_longer(now)) begin_stop(Cause::kTimeout, now);
       if (contact_lost(now)) begin_stop(Cause::kContactLost, now);
     }
     if (phase_ == Phase::kGrace) {
@@ -302,6 +304,21 @@ class AttemptShim {
       if (now >= kill_at_ || group_gone) phase_ = Phase::kKilling;
     }
     if (phase_ == Phase::kKilling) kill_round();
+  }
+
+  /// The limit is over: whether the agent wrote down a longer one since.
+  bool has_longer(Time now) {
+    const int file = openat(folder_, kRuntimeFile, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) return false;
+    char text[32] = {};
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0) return false;
+    const Duration limit = milliseconds(std::strtoll(text, nullptr, 10));
+    if (limit.ns < 0) return false;
+    max_runtime_ = limit;
+    deadline_ = limit.ns == 0 ? kNever : started_ + limit;
+    return now < deadline_;
   }
 
   void begin_stop(Cause cause, Time now) {
@@ -465,8 +482,7 @@ class AttemptShim {
         outcome_.detail = "stopped by order";
         return;
       case Cause::kTimeout:
-        outcome_.detail =
-            "ended at its maximum runtime of " + std::to_string(request_.max_runtime.ms()) + " ms";
+        outcome_.detail = "ended at its maximum runtime of " + std::to_string(max_runtime_.ms()) + " ms";
         return;
       case Cause::kContactLost:
         outcome_.detail =
@@ -536,6 +552,8 @@ class AttemptShim {
   bool stop_wanted_ = false;
   Duration stop_grace_;
   Duration kill_pause_ = kKillPauseFirst;
+  Time started_;
+  Duration max_runtime_;  ///< As it is now.
   Time deadline_ = kNever;
   Time kill_at_ = kNever;
   Time silent_since_;

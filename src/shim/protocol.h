@@ -60,6 +60,8 @@ inline constexpr const char* kSpareFolder = "spare";
 inline constexpr const char* kStdoutFile = "stdout";
 inline constexpr const char* kStderrFile = "stderr";
 inline constexpr const char* kOutcomeFile = "outcome";
+/// Milliseconds in decimal: another maximum runtime than the one it was started with; 0: none.
+inline constexpr const char* kRuntimeFile = "runtime";
 /// And of the folders there that are its user's: where it works unless it says otherwise, and its TMPDIR.
 inline constexpr const char* kWorkFolder = "work";
 inline constexpr const char* kTmpFolder = "tmp";

@@ -120,17 +120,28 @@ void Machine::launch(const SpawnRequest& request) {
     }
     finish(key, std::move(outcome));
   });
-  if (request.max_runtime.ns > 0) {
-    later(request.max_runtime, [this, key] {
-      const Process* ending = running(key);
-      if (ending != nullptr) begin_stop(key, v1::Outcome::TIMEOUT, ending->request.grace);
-    });
-  }
+  if (request.max_runtime.ns > 0) watch_runtime(key, context_.schedule.now(), request.max_runtime);
   if (request.lost_contact.ns > 0) watch_contact(key);
   const auto stop = stop_at_launch_.find(key);
   if (stop == stop_at_launch_.end()) return;
   begin_stop(key, v1::Outcome::STOPPED, stop->second);
   stop_at_launch_.erase(stop);
+}
+
+// As a shim does: it looks for another limit when the one it knows is over.
+void Machine::watch_runtime(const AttemptKey& key, Time started, Duration limit) {
+  later(started + limit - context_.schedule.now(), [this, key, started, limit] {
+    const Process* process = running(key);
+    if (process == nullptr) return;
+    const Duration newest = process->request.max_runtime;
+    if (newest.ns == 0) return;
+    if (newest > limit) return watch_runtime(key, started, newest);
+    begin_stop(key, v1::Outcome::TIMEOUT, process->request.grace);
+  });
+}
+
+void Machine::set_max_runtime(const AttemptKey& key, Duration limit) {
+  if (Process* process = running(key)) process->request.max_runtime = limit;
 }
 
 void Machine::watch_contact(const AttemptKey& key) {

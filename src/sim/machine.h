@@ -45,6 +45,7 @@ class Machine final : public Spawner, public DeviceReader {
   void start(const SpawnRequest& request) override;
   void stop(const AttemptKey& key, Duration grace) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
+  void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override { contact_at_ = context_.schedule.now() - age; }
   std::optional<DeviceReading> read(uint32_t index) override;
 
@@ -83,6 +84,7 @@ class Machine final : public Spawner, public DeviceReader {
   void begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace);
   void finish(const AttemptKey& key, v1::Outcome outcome);
   void watch_contact(const AttemptKey& key);
+  void watch_runtime(const AttemptKey& key, Time started, Duration limit);
   void leave_busy(const Process& process);
   void clear_busy(Gpu& gpu);
   DeviceReading reading_of(uint32_t index) const;
