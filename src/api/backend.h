@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "api/errors.h"
@@ -113,6 +114,9 @@ struct JobView {
   int64_t cpu_milli = 0, memory_mb = 0;
   Duration max_runtime = {};
   int32_t exit_code_retries = 0, system_retries = 0;
+  bool overlap_allowed = false;
+  Duration kill_after_lost_contact = {};
+  bool held = false;  ///< Waits until it is released.
   Time submitted_at, scheduled_at, started_at, completed_at;
   std::optional<int32_t> exit_code;
   int32_t signal = 0;
@@ -122,7 +126,6 @@ struct JobView {
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
   Duration estimated_wait = {};
   uint64_t version = 0;  ///< Changes with every change of the job.
-  bool held = false;
 };
 
 /// What changes of a waiting or running job; only what is given.
@@ -132,16 +135,41 @@ struct JobUpdate {
   std::optional<std::string> name;
 };
 
+/// What of a job is shown beyond its record: long lists leave out what is not asked for.
+struct JobDetails {
+  bool name = true;
+  bool message = true;
+  bool place = true;  ///< In line, and the wait for it.
+  bool gpus = true;
+};
+
 struct JobFilter {
   std::string tenant;  ///< Empty: all.
   std::optional<JobState> state;
   int64_t limit = 50;
   int64_t offset = 0;
-  JobId before;  ///< Given: only jobs older than it.
+  JobId before;      ///< Given: only jobs older than it.
+  std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
+  std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
+  std::vector<std::pair<std::string, std::optional<std::string>>>
+      labels;  ///< All of them; any value or this.
+  Time since;  ///< Given: only jobs submitted then or later.
+  JobDetails details;
+
+  /// Whether it looks into jobs: how many match is not known then.
+  bool looks_inside() const { return !name.empty() || !user.empty() || !labels.empty() || since.valid(); }
 };
 struct JobPage {
-  std::vector<JobView> jobs;  ///< Newest first.
-  int64_t total = 0;          ///< All that match.
+  std::vector<JobView> jobs;     ///< Newest first.
+  std::optional<int64_t> total;  ///< All that match; not known when the filter looks inside.
+  JobId next;  ///< Given: there may be more, to be asked for with this as `before`; a page may be short.
+};
+
+/// What became different at `sequence`.
+struct ChangeNotice {
+  uint64_t sequence = 0;
+  std::vector<JobId> jobs;  ///< Ascending.
+  std::vector<NodeId> nodes;
 };
 
 struct ExplainView {
@@ -230,14 +258,29 @@ struct LogRequest {
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;
-  Duration wait = {};  ///< How long to wait for more at the end of a running attempt's output.
+  Duration wait = {};      ///< How long to wait for more at the end of a running attempt's output.
+  int64_t tail_lines = 0;  ///< Positive: begins at the last so many lines; `offset` does not count.
+  Time since = {};         ///< Given: begins at what was written then or later, as well as the node knows.
+  std::string grep;        ///< Given: only lines that hold this text; offsets count in the whole output.
+
+  /// Asks for what follows `piece`.
+  void go_on(const struct LogPiece& piece);
 };
 struct LogPiece {
   std::string data;
   int64_t offset = 0;   ///< Of `data`.
   bool at_end = false;  ///< Nothing follows, ever.
   uint32_t attempt = 0;
+  int64_t next_offset = 0;  ///< Where to go on.
+  int64_t skipped = 0;      ///< So many bytes before `data` are no longer kept.
 };
+inline void LogRequest::go_on(const LogPiece& piece) {
+  // An attempt is followed to its end, even when another one has begun meanwhile.
+  if (attempt == 0) attempt = piece.attempt;
+  offset = piece.next_offset;
+  tail_lines = 0;
+  since = {};
+}
 
 /// Everything is thread-safe and returns at once; answers come by `Done`.
 class Backend {
@@ -277,6 +320,12 @@ class Backend {
   /// once the token is dropped; `changed` may still run once while it is being dropped.
   virtual std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) = 0;
   virtual void list_jobs(JobFilter filter, Done<JobPage> done) = 0;
+  /// Those of the given jobs that exist and match; in the given order. `limit`, `offset` and `before` do not
+  /// count.
+  virtual void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) = 0;
+  /// Calls `changed` on the observer's thread with what each batch of changes touched, until the token is
+  /// dropped; it may still run once while it is being dropped. It must not block.
+  virtual std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) = 0;
   virtual void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) = 0;
   virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;
   virtual void list_tenants(Done<std::vector<TenantView>> done) = 0;

@@ -127,6 +127,13 @@ const ErrorRow& row_of(ErrorKind kind) {
   return row;
 }
 
+std::optional<ErrorKind> kind_of_code(std::string_view code) {
+  for (const ErrorRow& row : kTable) {
+    if (row.code == code) return row.kind;
+  }
+  return std::nullopt;
+}
+
 std::string_view grpc_status_name(uint8_t grpc_status) {
   static constexpr std::array<std::string_view, 17> kNames = {
       "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",

@@ -75,6 +75,8 @@ struct ErrorRow {
 /// All rows, indexed by kind.
 std::span<const ErrorRow> error_table();
 const ErrorRow& row_of(ErrorKind kind);
+/// Nothing when there is no such code.
+std::optional<ErrorKind> kind_of_code(std::string_view code);
 /// "INVALID_ARGUMENT" for 3, and so on.
 std::string_view grpc_status_name(uint8_t grpc_status);
 /// The text of docs/reference/errors.md.

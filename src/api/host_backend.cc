@@ -92,7 +92,10 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
 }  // namespace
 
 HostBackend::HostBackend(Host& host, HostBackendOptions options)
-    : host_(host), options_(options), counts_(std::make_shared<JobCounts>()) {
+    : host_(host),
+      options_(options),
+      counts_(std::make_shared<JobCounts>()),
+      feed_(std::make_shared<ChangeFeed>()) {
   host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
                                                                              const Changes& changes) {
     counts->observe(view, changes);
@@ -104,6 +107,8 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().read(0, [containers = containers_](const Observer::View& view) {
     containers->store(any_container_node(view.state), std::memory_order_release);
   });
+  host_.observer().add_listener(
+      [feed = feed_](const Observer::View&, const Changes& changes) { feed->publish(changes); });
 }
 
 void HostBackend::propose(Command command, Decision decision) {
@@ -478,6 +483,28 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
   });
 }
 
+void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) {
+  read([counts = counts_, ids = std::move(ids), filter = std::move(filter),
+        done = std::move(done)](const Observer::View& view) {
+    const Tenant* tenant = filter.tenant.empty() ? nullptr : find_tenant(view.state, filter.tenant);
+    if (tenant == nullptr && !filter.tenant.empty()) return done(no_tenant(filter.tenant));
+    JobPage page;
+    for (const JobId id : ids) {
+      const Job* job = view.state.jobs.find(id);
+      if (job == nullptr || (tenant != nullptr && job->tenant != tenant->id)) continue;
+      if ((filter.state && job->state != *filter.state) || !matches(*job, filter)) continue;
+      page.jobs.push_back(view_of(view, *job, filter.details));
+      JobView& shown = page.jobs.back();
+      if (filter.details.place) shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
+    }
+    done(std::move(page));
+  });
+}
+
+std::shared_ptr<void> HostBackend::watch_changes(std::function<void(const ChangeNotice&)> changed) {
+  return feed_->subscribe(std::move(changed));
+}
+
 void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
   read([job, tenant, done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
@@ -577,13 +604,22 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
     order.set_offset(request.offset);
     order.set_size_max(request.size_max);
     order.set_wait_ms(request.wait.ms());
+    order.set_tail_lines(request.tail_lines);
+    if (request.since.valid()) order.set_since_unix_ns(request.since.ns);
+    order.set_grep(request.grep);
     host_.read_log(node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
       if (!chunk) return done(to_api_error(chunk.error()));
-      if (!chunk->error().empty()) return done(ApiError{ErrorKind::kLogNotFound, chunk->error()});
+      if (!chunk->error().empty()) {
+        return done(ApiError{kind_of_code(chunk->code()).value_or(ErrorKind::kLogNotFound), chunk->error()});
+      }
+      const auto size = static_cast<int64_t>(chunk->data().size());
+      const int64_t next = chunk->next_offset() != 0 ? chunk->next_offset() : chunk->offset() + size;
       done(LogPiece{.data = std::move(*chunk->mutable_data()),
                     .offset = chunk->offset(),
                     .at_end = chunk->at_end(),
-                    .attempt = attempt});
+                    .attempt = attempt,
+                    .next_offset = next,
+                    .skipped = chunk->skipped()});
     });
   });
 }

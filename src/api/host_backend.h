@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/backend.h"
+#include "api/change_feed.h"
 #include "api/job_counts.h"
 #include "host/host.h"
 
@@ -43,6 +44,8 @@ class HostBackend final : public Backend {
   void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
   std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
   void list_jobs(JobFilter filter, Done<JobPage> done) override;
+  void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) override;
+  std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) override;
   void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
   void get_tenant(const std::string& tenant, Done<TenantView> done) override;
   void list_tenants(Done<std::vector<TenantView>> done) override;
@@ -79,6 +82,7 @@ class HostBackend final : public Backend {
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<ChangeFeed> feed_;
 };
 
 }  // namespace gpusched::api

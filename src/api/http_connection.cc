@@ -18,6 +18,7 @@ constexpr std::size_t kReadBytesMax = 64 * 1024;   // While a body arrives.
 constexpr std::size_t kPipelinedBytesMax = 64 * 1024;
 constexpr std::size_t kLingerBytesMax = 1u << 20;  // Read and dropped after a refusal, so that it is seen.
 constexpr Duration kLinger = seconds(1);
+constexpr std::size_t kChunkHeadBytesMax = 16 * 1024;
 constexpr std::size_t kOutBytesKept = 64 * 1024;
 
 }  // namespace
@@ -28,11 +29,11 @@ int64_t now_ns() {
       .count();
 }
 
-Connection::Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpHandler& handler)
+Connection::Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpListener& listener)
     : core_(std::move(core)),
       socket_(std::move(socket)),
-      handler_(handler),
-      parser_(core_->options.header_bytes_max, core_->options.body_bytes_max) {
+      listener_(listener),
+      parser_(core_->options.header_bytes_max, core_->options.body_bytes_max, &listener.streams_body) {
   error_code error;
   const auto endpoint = socket_.remote_endpoint(error);
   if (!error) peer_ = endpoint.address().to_string();
@@ -64,7 +65,7 @@ void Connection::read() {
     if (in_end_ >= kPipelinedBytesMax) return;  // The next ones wait in the kernel.
   }
   std::size_t size = kReadBytesFirst;
-  if (phase_ == Phase::kBody || phase_ == Phase::kLinger) size = kReadBytesMax;
+  if (phase_ == Phase::kBody || phase_ == Phase::kLinger || body_streamed_) size = kReadBytesMax;
   if (in_.size() < in_end_ + size) in_.resize(in_end_ + size);
   if (in_end_ == 0 && phase_ == Phase::kIdle && in_.size() > kReadBytesFirst) {
     in_.resize(kReadBytesFirst);
@@ -84,7 +85,8 @@ void Connection::on_read(const error_code& error, std::size_t size) {
     read_closed_ = true;
     // A client may close its sending side and still wait for the answer, but not for a long one.
     const bool answering = phase_ == Phase::kHandling || phase_ == Phase::kWriting;
-    if (error == asio::error::eof && answering && gone_ == nullptr && !streaming_) {
+    const bool complete = body_streamed_ ? body_done_ : !streaming_;
+    if (error == asio::error::eof && answering && gone_ == nullptr && complete) {
       keep_alive_ = false;
       return;
     }
@@ -101,6 +103,11 @@ void Connection::on_read(const error_code& error, std::size_t size) {
     return;
   }
   in_end_ += size;
+  if (body_streamed_ && !body_done_) {
+    pump_body();
+    read();
+    return;
+  }
   process();
 }
 
@@ -147,9 +154,14 @@ bool Connection::parse_some() {
       refuse({ErrorKind::kInvalidArgument, "this is no HTTP/1.1 request: " + parser_.error()});
       return false;
     case HttpParser::Status::kDone:
-      dispatch();
+      dispatch(true);
       return phase_ == Phase::kIdle;
     case HttpParser::Status::kNeedMore:
+      if (parser_.header_done() && parser_.streams_body()) {
+        go_on();
+        dispatch(false);
+        return false;
+      }
       if (!header_seen_ && parser_.header_done() && !begin_body()) return false;
       return used > 0 && in_begin_ < in_end_;
   }
@@ -168,17 +180,29 @@ bool Connection::begin_body() {
   }
   budget_ = wanted;
   set_phase(Phase::kBody, core_->options.body_timeout);
-  if (parser_.expects_continue() && out_.empty()) {
-    error_code error;
-    static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
-    socket_.write_some(asio::buffer(kGoOn.data(), kGoOn.size()), error);
-    // A full buffer here means a client that waits for nothing: it sends the body without being told.
-  }
+  go_on();
   return true;
 }
 
-void Connection::dispatch() {
+/// Tells a client that waits for it to send the body.
+void Connection::go_on() {
+  if (!parser_.expects_continue() || !out_.empty()) return;
+  error_code error;
+  static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+  socket_.write_some(asio::buffer(kGoOn.data(), kGoOn.size()), error);
+  // A full buffer here means a client that waits for nothing: it sends the body without being told.
+}
+
+/// `complete`: the body is there too.
+void Connection::dispatch(bool complete) {
+  body_streamed_ = parser_.streams_body();
+  body_done_ = complete;
+  body_broken_ = false;
   HttpRequest request = std::move(parser_.request());
+  if (body_streamed_) {
+    body_piece_ = std::exchange(request.body, {});
+    parser_.request().body.clear();
+  }
   keep_alive_ = parser_.keep_alive() && !read_closed_;
   old_version_ = parser_.version_1_0();
   head_only_ = request.method == HttpMethod::kHead;
@@ -186,7 +210,46 @@ void Connection::dispatch() {
   ++request_;
   core_->requests.fetch_add(1, std::memory_order_relaxed);
   set_phase(Phase::kHandling, {});
-  handler_(std::move(request), HttpReply(shared_from_this(), request_));
+  listener_.handler(std::move(request), HttpReply(shared_from_this(), request_));
+}
+
+void Connection::body_read(uint64_t request, BodyNext next) {
+  if (!current(request) || !body_streamed_) {
+    next({}, HttpBody::State::kBroken);
+    return;
+  }
+  body_next_ = std::move(next);
+  pump_body();
+}
+
+/// Hands over what has arrived to whoever waits for it. While nobody does, it stays where it is.
+void Connection::pump_body() {
+  if (body_next_ == nullptr) return;
+  std::string piece = std::exchange(body_piece_, {});
+  while (piece.empty() && !body_done_ && !body_broken_ && in_begin_ < in_end_) {
+    std::size_t used = 0;
+    const auto status = parser_.put({in_.data() + in_begin_, in_end_ - in_begin_}, used);
+    in_begin_ += used;
+    piece = std::exchange(parser_.request().body, {});
+    if (status == HttpParser::Status::kDone) {
+      body_done_ = true;
+    } else if (status != HttpParser::Status::kNeedMore) {
+      body_broken_ = true;
+    } else if (used == 0) {
+      body_broken_ = in_end_ - in_begin_ >= kChunkHeadBytesMax;
+      break;
+    }
+  }
+  const bool over = body_done_ || body_broken_;
+  if (piece.empty() && !over) {
+    read();
+    return;
+  }
+  const auto next = std::exchange(body_next_, nullptr);
+  HttpBody::State state = HttpBody::State::kMore;
+  if (body_broken_) state = HttpBody::State::kBroken;
+  if (body_done_) state = HttpBody::State::kEnd;
+  next(std::move(piece), state);
 }
 
 /// Answers what is no request, or none that we take, and ends the connection.
@@ -234,6 +297,7 @@ void Connection::append_head(const HttpResponse& response, std::optional<std::si
 void Connection::respond(uint64_t request, HttpResponse response) {
   if (!current(request) || streaming_) return;
   gone_ = nullptr;
+  if (body_streamed_ && !body_done_) keep_alive_ = false;  // Nobody will read the rest of it.
   append_head(response, response.body.size());
   if (!head_only_ && response.status != 204) out_.append(response.body);
   set_phase(Phase::kWriting, core_->options.write_timeout);
@@ -332,6 +396,10 @@ void Connection::end_request() {
   release_budget();
   streaming_ = stream_ended_ = false;
   gone_ = nullptr;
+  if (body_streamed_ && !body_done_) keep_alive_ = false;
+  body_streamed_ = false;
+  body_piece_.clear();
+  body_next_ = nullptr;
   ++request_;  // Late words about it are ignored.
   if (!keep_alive_ || core_->stopping()) {
     begin_linger();
@@ -362,6 +430,9 @@ void Connection::release_budget() {
 void Connection::tell_gone() {
   if (const auto gone = std::exchange(gone_, nullptr); gone != nullptr) gone();
   if (const auto written = std::exchange(written_, nullptr); written != nullptr) written(false);
+  if (const auto next = std::exchange(body_next_, nullptr); next != nullptr) {
+    next({}, HttpBody::State::kBroken);
+  }
 }
 
 void Connection::on_deadline() {

@@ -33,16 +33,19 @@ enum class Phase {
   kClosed,
 };
 
+using BodyNext = std::function<void(std::string, HttpBody::State)>;
+
 /// One connection. Everything runs on the server's thread.
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpHandler& handler);
+  Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpListener& listener);
 
   void begin();
   void respond(uint64_t request, HttpResponse response);
   void stream_begin(uint64_t request, HttpResponse head);
   void stream_write(uint64_t request, std::string_view data, std::function<void(bool)> written);
   void stream_end(uint64_t request, bool well);
+  void body_read(uint64_t request, BodyNext next);
   void set_gone(uint64_t request, std::function<void()> gone);
   void on_deadline();
   void begin_shutdown();
@@ -62,7 +65,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void process();
   bool parse_some();
   bool begin_body();
-  void dispatch();
+  void go_on();
+  void dispatch(bool complete);
+  void pump_body();
   void refuse(const ApiError& error);
   void append_head(const HttpResponse& response, std::optional<std::size_t> length);
   void write_out();
@@ -74,7 +79,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Core> core_;  // First: the socket needs its io_context until the end.
   Tcp::socket socket_;
-  const HttpHandler& handler_;
+  const HttpListener& listener_;
   std::string peer_;
   HttpParser parser_;
   std::vector<char> in_;
@@ -83,6 +88,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::size_t out_begin_ = 0;
   std::function<void(bool)> written_;
   std::function<void()> gone_;
+  BodyNext body_next_;      // Who waits for the next piece of a streamed body.
+  std::string body_piece_;  // What arrived with the header.
   uint64_t request_ = 0;
   uint64_t budget_ = 0;  // Bytes of bodies that it was granted.
   int64_t deadline_ns_ = 0, active_at_ns_ = 0;
@@ -91,6 +98,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool reading_ = false, read_closed_ = false, write_waiting_ = false, processing_ = false;
   bool header_seen_ = false, keep_alive_ = true, head_only_ = false, old_version_ = false, pieces_ = false;
   bool streaming_ = false, stream_ended_ = false;
+  bool body_streamed_ = false, body_done_ = false, body_broken_ = false;
 };
 
 }  // namespace gpusched::api::http_internal

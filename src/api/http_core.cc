@@ -24,8 +24,8 @@ Result<Unit> Core::listen(HttpListener listener, std::vector<uint16_t>& ports) {
       asio::ip::make_address(listener.address == "localhost" ? "127.0.0.1" : listener.address, error);
   if (error)
     return Error{ErrorCode::kInvalidArgument, listener.address + " is no numeric address", "address"};
-  auto listening = std::make_unique<Listening>(io_, std::move(listener.handler));
   const Tcp::endpoint endpoint(address, listener.port);
+  auto listening = std::make_unique<Listening>(io_, std::move(listener));
   Tcp::acceptor& acceptor = listening->acceptor;
   if (!acceptor.open(endpoint.protocol(), error))
     acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
@@ -87,7 +87,7 @@ void Core::accepted_one(Listening& listening, const error_code& error, Tcp::sock
     socket.non_blocking(true, ignored);
     socket.set_option(Tcp::no_delay(true), ignored);
     accepted.fetch_add(1, std::memory_order_relaxed);
-    auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket), listening.handler);
+    auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket), listening.listener);
     add(connection);
     connection->begin();
   }

@@ -55,10 +55,10 @@ class Core final : public std::enable_shared_from_this<Core> {
 
  private:
   struct Listening {
-    Listening(asio::io_context& io, HttpHandler h) : acceptor(io), retry(io), handler(std::move(h)) {}
+    Listening(asio::io_context& io, HttpListener l) : acceptor(io), retry(io), listener(std::move(l)) {}
     Tcp::acceptor acceptor;
     asio::steady_timer retry;
-    HttpHandler handler;
+    HttpListener listener;
   };
   void accept(Listening& listening);
   void accepted_one(Listening& listening, const error_code& error, Tcp::socket socket);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct HttpRequest {
   std::string host, authorization, idempotency_key, origin, accept, content_type;
   std::string cors_method, cors_headers;  ///< Access-Control-Request-Method and -Headers.
 };
+
+/// Whether the body of such a request is handed over as it arrives, not when it is complete.
+using HttpStreams = std::function<bool(HttpMethod method, std::string_view path)>;
 
 /// One answer. Content-Length, Connection and Date are the server's to add.
 struct HttpResponse {

@@ -35,12 +35,13 @@ HttpMethod method_of(http::verb verb) {
 
 class Parser final : public http::basic_parser<true> {
  public:
-  Parser(uint32_t header_bytes_max, uint64_t body_bytes_max) {
+  Parser(uint32_t header_bytes_max, uint64_t body_bytes_max, const HttpStreams* streams) : streams_(streams) {
     header_limit(header_bytes_max);
     body_limit(body_bytes_max);
     eager(true);
   }
   HttpRequest request;
+  bool streams_body = false;
   bool expects_continue = false;
   bool version_1_0 = false;
 
@@ -59,6 +60,8 @@ class Parser final : public http::basic_parser<true> {
     const std::size_t mark = rest.find('?');
     request.path.assign(rest.substr(0, mark));
     if (mark != std::string_view::npos) request.query.assign(rest.substr(mark + 1));
+    streams_body = streams_ != nullptr && *streams_ != nullptr && (*streams_)(request.method, request.path);
+    if (streams_body) body_limit(boost::none);
   }
   void on_response_impl(int, boost::beast::string_view, int, error_code&) override { UNREACHABLE(); }
   void on_field_impl(http::field field, boost::beast::string_view name, boost::beast::string_view value,
@@ -103,6 +106,8 @@ class Parser final : public http::basic_parser<true> {
     return body.size();
   }
   void on_finish_impl(error_code&) override {}
+
+  const HttpStreams* streams_;
 };
 
 }  // namespace
@@ -110,19 +115,20 @@ class Parser final : public http::basic_parser<true> {
 struct HttpParser::Impl {
   uint32_t header_bytes_max;
   uint64_t body_bytes_max;
+  const HttpStreams* streams;
   std::optional<Parser> parser;
   error_code error;
 };
 
-HttpParser::HttpParser(uint32_t header_bytes_max, uint64_t body_bytes_max)
-    : impl_(new Impl{header_bytes_max, body_bytes_max, std::nullopt, {}}) {
+HttpParser::HttpParser(uint32_t header_bytes_max, uint64_t body_bytes_max, const HttpStreams* streams)
+    : impl_(new Impl{header_bytes_max, body_bytes_max, streams, std::nullopt, {}}) {
   reset();
 }
 HttpParser::~HttpParser() = default;
 HttpParser::HttpParser(HttpParser&&) noexcept = default;
 
 void HttpParser::reset() {
-  impl_->parser.emplace(impl_->header_bytes_max, impl_->body_bytes_max);
+  impl_->parser.emplace(impl_->header_bytes_max, impl_->body_bytes_max, impl_->streams);
   impl_->error = {};
 }
 
@@ -141,6 +147,7 @@ HttpParser::Status HttpParser::put(std::string_view bytes, std::size_t& used) {
 }
 
 bool HttpParser::header_done() const { return impl_->parser->is_header_done(); }
+bool HttpParser::streams_body() const { return impl_->parser->streams_body; }
 bool HttpParser::keep_alive() const { return impl_->parser->keep_alive(); }
 bool HttpParser::version_1_0() const { return impl_->parser->version_1_0; }
 bool HttpParser::expects_continue() const { return impl_->parser->expects_continue; }

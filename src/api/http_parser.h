@@ -22,7 +22,9 @@ class HttpParser {
     kBad,  ///< No HTTP; `error` says why.
   };
 
-  HttpParser(uint32_t header_bytes_max, uint64_t body_bytes_max);
+  /// `streams`, which may be null and must outlive it, says of which requests the body is streamed: it has no
+  /// bound and is to be taken out of `request` after each `put`.
+  HttpParser(uint32_t header_bytes_max, uint64_t body_bytes_max, const HttpStreams* streams = nullptr);
   ~HttpParser();
   HttpParser(HttpParser&&) noexcept;
 
@@ -33,8 +35,9 @@ class HttpParser {
   Status put(std::string_view bytes, std::size_t& used);
 
   bool header_done() const;
-  bool keep_alive() const;   ///< Once the header is done.
-  bool version_1_0() const;  ///< Once the header is done.
+  bool streams_body() const;  ///< Once the header is done.
+  bool keep_alive() const;    ///< Once the header is done.
+  bool version_1_0() const;   ///< Once the header is done.
   bool expects_continue() const;
   std::optional<uint64_t> content_length() const;  ///< Once the header is done; nothing when chunked.
   std::string error() const;

@@ -30,6 +30,19 @@ void HttpStream::abort() {
       {.kind = Core::Task::Kind::kStreamAbort, .connection = connection_, .request = request_}, true);
 }
 
+void HttpBody::read(std::function<void(std::string, State)> next) {
+  if (connection_ == nullptr) return;
+  connection_->core().submit({.kind = Core::Task::Kind::kCall,
+                              .call = [connection = connection_, request = request_,
+                                       next = std::move(next)] { connection->body_read(request, next); }},
+                             true);
+}
+
+HttpBody HttpReply::body() const {
+  CHECK(connection_ != nullptr);  // Not answered yet.
+  return {connection_, request_};
+}
+
 HttpReply::HttpReply(std::shared_ptr<http_internal::Connection> connection, uint64_t request)
     : connection_(std::move(connection)), request_(request) {}
 HttpReply::HttpReply(HttpReply&& other) noexcept = default;

@@ -42,6 +42,29 @@ class HttpStream {
   uint64_t request_ = 0;
 };
 
+/// The body of a request that HttpListener::streams_body chose, as it arrives. Thread-safe; copies mean the
+/// same body.
+class HttpBody {
+ public:
+  enum class State {
+    kMore,    ///< More may follow.
+    kEnd,     ///< This was the last piece.
+    kBroken,  ///< The client is gone, or what it sends is no HTTP; nothing follows.
+  };
+  HttpBody() = default;
+
+  /// Calls `next` once, on the server's thread, with what has arrived since the last piece: some 64 KB at
+  /// most, nothing only with kEnd and kBroken. What nobody reads waits in the kernel, and then at the client.
+  void read(std::function<void(std::string piece, State state)> next);
+
+ private:
+  friend class HttpReply;
+  HttpBody(std::shared_ptr<http_internal::Connection> connection, uint64_t request)
+      : connection_(std::move(connection)), request_(request) {}
+  std::shared_ptr<http_internal::Connection> connection_;
+  uint64_t request_ = 0;
+};
+
 /// The right, and the duty, to answer one request once. Movable. Dropped without an answer it answers 500.
 class HttpReply {
  public:
@@ -56,6 +79,8 @@ class HttpReply {
   void send_at_flush(HttpResponse response);
   /// Begins an answer of unknown length; `head.body` is ignored.
   HttpStream stream(HttpResponse head);
+  /// The body of a streamed request.
+  HttpBody body() const;
   /// Calls `gone` on the server's thread, once, when the client goes away, or the server shuts down, before
   /// the answer is complete. Only the handler itself may call it.
   void on_gone(std::function<void()> gone);
@@ -72,6 +97,7 @@ struct HttpListener {
   std::string address = "127.0.0.1";  ///< A numeric address, or "localhost".
   uint16_t port = 0;                  ///< 0: any free one.
   HttpHandler handler;
+  HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
 };
 
 struct HttpServerOptions {

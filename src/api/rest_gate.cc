@@ -9,7 +9,7 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kBucketsMax = 10'000;
-constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
 
 int64_t now_ns() {

@@ -36,6 +36,7 @@ class RestCall {
   void fail_at_flush(const ApiError& error);
   void send(HttpResponse response);
   HttpStream stream(HttpResponse head);
+  HttpBody body() const { return reply_.body(); }
   void on_gone(std::function<void()> gone) { reply_.on_gone(std::move(gone)); }
   HttpMethod method() const { return method_; }
 

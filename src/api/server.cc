@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "api/doors/jobs_rest.h"
+#include "api/doors/native_rest.h"
 #include "api/grpc_server.h"
 #include "api/host_backend.h"
 #include "api/http_server.h"
@@ -43,12 +44,14 @@ struct Server::Impl {
         token_required(!is_loopback(options.address)),
         backend(host, {.default_priority = options.default_priority}),
         rest(backend, options.version),
+        native(backend, options.version),
         gate({.token_required = token_required,
               .token = options.token,
               .cors_enabled = options.cors_enabled,
               .cors_origins = options.cors_origins,
               .rate_limit_rps = options.rate_limit_rps},
              [this](HttpRequest&& request, const RestCallPtr& call) {
+               if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
                rest.handle(std::move(request), call);
              }),
         metrics_gate(
@@ -71,7 +74,10 @@ struct Server::Impl {
 
   Result<Unit> start(Host& host) {
     std::vector<HttpListener> listeners;
-    listeners.push_back({.address = options.address, .port = options.http_port, .handler = through(gate)});
+    listeners.push_back({.address = options.address,
+                         .port = options.http_port,
+                         .handler = through(gate),
+                         .streams_body = NativeRest::streams_body});
     if (options.metrics_enabled) {
       listeners.push_back(
           {.address = options.address, .port = options.metrics_port, .handler = through(metrics_gate)});
@@ -85,6 +91,7 @@ struct Server::Impl {
     backend.on_group_done([to = waiting] { to->flush(); });
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       rest.attach(server);
+      native.attach(server);
       waiting->set(&server, grpc.get());
     });
     if (!http_started) return http_started.error();
@@ -102,6 +109,7 @@ struct Server::Impl {
   const bool token_required;
   HostBackend backend;
   JobsRest rest;
+  NativeRest native;
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();

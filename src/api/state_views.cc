@@ -7,9 +7,9 @@
 
 #include "api/doors/jobs_json.h"
 #include "api/doors/names.h"
+#include "api/doors/spec_peek.h"
 #include "base/digest.h"
 #include "engine/planner.h"
-#include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -155,12 +155,6 @@ std::optional<int64_t> limit_of(const Limits& limits, Resource resource) {
   return limit == Limits::kUnlimited ? std::nullopt : std::optional(limit);
 }
 
-std::string name_in(const Blob& spec) {
-  v1::JobSpec parsed;
-  if (!parsed.ParseFromArray(spec.view().data(), static_cast<int>(spec.view().size()))) return "";
-  return parsed.name();
-}
-
 }  // namespace
 
 Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant) {
@@ -189,19 +183,17 @@ const Tenant* find_tenant(const State& state, std::string_view tenant) {
   return found == nullptr || found->deleted ? nullptr : found;
 }
 
-JobView view_of(const Observer::View& view, const Job& job) {
+JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details) {
   const State& state = view.state;
   const Part& part = state.class_of(job).parts.front();
   const bool placed = job.state != JobState::kPending && job.node.valid();
   const Node* node = placed ? state.find_node(job.node) : nullptr;
   JobView out{.id = job.id,
               .tenant = job.tenant,
-              .name = name_in(job.spec),
               .spec = job.spec,
               .state = job.state,
               .reason = job.reason,
               .cause = job.last_cause,
-              .message = message_of(view, job, node),
               .priority = job.priority,
               .gpu_count = part.gpu_count,
               .gpu_memory_mb = part.gpu_memory_mb * part.gpu_count,
@@ -211,24 +203,28 @@ JobView view_of(const Observer::View& view, const Job& job) {
               .max_runtime = job.max_runtime,
               .exit_code_retries = job.retry.exit_code_retries,
               .system_retries = job.retry.system_retries,
+              .overlap_allowed = job.retry.overlap_allowed,
+              .kill_after_lost_contact = job.retry.kill_after_lost_contact,
+              .held = job.held,
               .submitted_at = job.submitted_at,
               .scheduled_at = job.scheduled_at,
               .started_at = job.started_at,
               .completed_at = job.ended_at,
               .signal = is_final(job.state) ? job.signal : 0,
               .attempts = static_cast<int32_t>(job.attempt_count),
-              .version = version_of(job),
-              .held = job.held};
+              .version = version_of(job)};
+  if (details.name) out.name = peek_spec(job.spec.view()).name;
+  if (details.message) out.message = message_of(view, job, node);
   if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
   if (node != nullptr) {
     out.node_name = node->name;
-    for (uint64_t mask = job.device_mask; mask != 0; mask &= mask - 1) {
+    for (uint64_t mask = details.gpus ? job.device_mask : 0; mask != 0; mask &= mask - 1) {
       out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
     }
   }
   if (job.waits_in_line()) {
     out.wait_code = to_string(view.reason_of(job).code);
-    out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
+    if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
   }
   return out;
 }
@@ -383,26 +379,80 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   return out;
 }
 
+bool matches(const Job& job, const JobFilter& filter) {
+  if (filter.since.valid() && job.submitted_at < filter.since) return false;
+  if (filter.name.empty() && filter.user.empty() && filter.labels.empty()) return true;
+  const std::string_view spec = job.spec.view();
+  if (!filter.name.empty() || !filter.user.empty()) {
+    const SpecPeek peek = peek_spec(spec);
+    if (!filter.name.empty() && !glob_matches(filter.name, peek.name)) return false;
+    if (!filter.user.empty() && peek.user != filter.user && peek.submitter != filter.user) return false;
+  }
+  return std::all_of(filter.labels.begin(), filter.labels.end(),
+                     [spec](const auto& label) { return spec_has_label(spec, label.first, label.second); });
+}
+
+namespace {
+
+constexpr int64_t kLookedIntoMax = 200'000;  // Jobs of one page that the filter looks inside: some 50 ms.
+
+/// One page in the making.
+class PageWalk {
+ public:
+  PageWalk(const Observer::View& view, const JobFilter& filter, const Tenant* tenant, int64_t total)
+      : view_(view), filter_(filter), tenant_(tenant), total_(total), skip_(filter.offset) {}
+
+  /// False once the page is complete.
+  bool take(const Job& job) {
+    if (full()) {
+      page_.next = last_;
+      return false;
+    }
+    last_ = job.id;
+    // Jobs are numbered as they come: every older one was submitted before.
+    if (filter_.since.valid() && job.submitted_at < filter_.since) return false;
+    looked_ += 1;
+    if (tenant_ != nullptr && job.tenant != tenant_->id) return true;
+    if (filter_.state && job.state != *filter_.state) return true;
+    if (filter_.looks_inside() && !matches(job, filter_)) return true;
+    seen_ += 1;
+    if (skip_ > 0) {
+      skip_ -= 1;
+    } else {
+      page_.jobs.push_back(view_of(view_, job, filter_.details));
+    }
+    // When all were seen that match, nothing follows.
+    return filter_.looks_inside() || filter_.before.valid() || seen_ < total_;
+  }
+  JobPage finish() && {
+    if (!filter_.looks_inside()) page_.total = total_;
+    return std::move(page_);
+  }
+
+ private:
+  bool full() const {
+    return static_cast<int64_t>(page_.jobs.size()) >= filter_.limit ||
+           (filter_.looks_inside() && looked_ >= kLookedIntoMax);
+  }
+  const Observer::View& view_;
+  const JobFilter& filter_;
+  const Tenant* tenant_;
+  const int64_t total_;
+  int64_t skip_;
+  int64_t seen_ = 0, looked_ = 0;
+  JobId last_;
+  JobPage page_;
+};
+
+}  // namespace
+
 JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant) {
   const State& state = view.state;
   const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
-  JobPage page;
-  page.total = filter.state ? counts[static_cast<std::size_t>(*filter.state)]
-                            : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
-  int64_t skip = filter.offset;
-  int64_t seen = 0;
-  const auto take = [&](const Job& job) {
-    if (tenant != nullptr && job.tenant != tenant->id) return true;
-    if (filter.state && job.state != *filter.state) return true;
-    seen += 1;
-    if (skip > 0) {
-      skip -= 1;
-    } else if (static_cast<int64_t>(page.jobs.size()) < filter.limit) {
-      page.jobs.push_back(view_of(view, job));
-    }
-    return static_cast<int64_t>(page.jobs.size()) < filter.limit && seen < page.total;
-  };
-  if (filter.limit == 0 || page.total == 0 || skip >= page.total) return page;
+  const int64_t total = filter.state ? counts[static_cast<std::size_t>(*filter.state)]
+                                     : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
+  PageWalk walk(view, filter, tenant, total);
+  if (filter.limit == 0 || total == 0 || filter.offset >= total) return std::move(walk).finish();
   if (filter.state == JobState::kScheduled || filter.state == JobState::kRunning) {
     // Only what holds something can be in these states, and that is a short list.
     std::vector<JobId> active;
@@ -412,12 +462,12 @@ JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenan
     for (const JobId id : active) {
       const Job* job = state.jobs.find(id);
       if (job == nullptr || (filter.before.valid() && id >= filter.before)) continue;
-      if (!take(*job)) break;
+      if (!walk.take(*job)) break;
     }
-    return page;
+  } else {
+    state.jobs.for_each_newest_first(filter.before, [&walk](const Job& job) { return walk.take(job); });
   }
-  state.jobs.for_each_newest_first(filter.before, take);
-  return page;
+  return std::move(walk).finish();
 }
 
 ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {

@@ -17,13 +17,15 @@ const Tenant* find_tenant(const State& state, std::string_view tenant);
 std::optional<TenantId> parse_tenant_id(std::string_view text);
 
 /// All but the estimate of its wait.
-JobView view_of(const Observer::View& view, const Job& job);
+JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
 ExplainView explain(const Observer::View& view, const Job& job);
 TenantView view_of(const Tenant& tenant);
 /// The packed specification with another name.
 std::string renamed(const Blob& spec, const std::string& name);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
+/// Whether the filter's words fit; its tenant, state and limits are the caller's.
+bool matches(const Job& job, const JobFilter& filter);
 JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant);
 
 /// The engine's "no" as the client gets it.

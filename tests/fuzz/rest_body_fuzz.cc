@@ -1,15 +1,18 @@
 // rooms: base
-// Bodies and queries of the jobs door. The parsers are compiled in as they are: the room `api` itself needs
+// source: api/doors/check_box.cc
+// source: api/doors/jobs_json.cc
+// source: api/doors/json_fields.cc
+// source: api/doors/pack_spec.cc
+// source: api/http_message.cc
+//
+// Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs
 // gRPC, which the fuzzers' build leaves out.
 #include <boost/json/src.hpp>
 #include <cstdint>
 #include <string_view>
 
-#include "api/doors/check_box.cc"
-#include "api/doors/jobs_json.cc"
-#include "api/doors/json_fields.cc"
-#include "api/doors/pack_spec.cc"
-#include "api/http_message.cc"
+#include "api/doors/jobs_json.h"
+#include "api/http_message.h"
 #include "base/check.h"
 #include "base/limits.h"
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "api/backend.h"
@@ -7,9 +8,10 @@
 
 namespace gpusched::api {
 
-/// Answers with the job once it is final, or as it is after `wait`. Ends without an answer when the client
-/// goes.
+/// Answers with `to_json` of the job once it is final, or as it is after `wait`. Ends without an answer when
+/// the client goes.
 void wait_for_job(Backend& backend, HttpServer& server, const RestCallPtr& call, JobId job,
-                  const std::string& tenant, Duration wait);
+                  const std::string& tenant, Duration wait,
+                  std::function<std::string(const JobView&)> to_json);
 
 }  // namespace gpusched::api

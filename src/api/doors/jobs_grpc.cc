@@ -217,7 +217,7 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
       backend_.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_info(job, *response->add_jobs());
-        response->set_total(clamped(page->total));
+        response->set_total(clamped(page->total.value_or(0)));
         call.finish();
       });
     });

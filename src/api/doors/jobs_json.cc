@@ -202,7 +202,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                  .max_runtime = runtime_of(fields),
                  .exit_code_retries = static_cast<int32_t>(fields.retries.value_or(0)),
                  .require_feasible = fields.require_feasible.value_or(false),
-                 .wants_container = has_image};
+                 .wants_container = has_image,
+                 .held = fields.held.value_or(false)};
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
@@ -298,6 +299,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"max_runtime_seconds", &job.max_runtime_seconds},
       JsonField{"working_directory", &job.working_directory},
       JsonField{"require_feasible", &job.require_feasible},
+      JsonField{"held", &job.held},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},

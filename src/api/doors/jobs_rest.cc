@@ -6,6 +6,7 @@
 #include "api/doors/job_wait.h"
 #include "api/doors/jobs_json.h"
 #include "api/doors/log_relay.h"
+#include "api/doors/rest_query.h"
 #include "api/doors/views_json.h"
 #include "base/limits.h"
 
@@ -22,84 +23,6 @@ Time wall_now() {
               std::chrono::system_clock::now().time_since_epoch())
               .count()};
 }
-
-/// The path's decoded segments; nothing when an escape is broken.
-std::optional<std::vector<std::string>> segments_of(std::string_view path) {
-  std::vector<std::string> segments;
-  while (!path.empty()) {
-    path.remove_prefix(1);  // The slash.
-    const std::size_t end = std::min(path.find('/'), path.size());
-    auto segment = percent_decoded(path.substr(0, end), false);
-    if (!segment) return std::nullopt;
-    segments.push_back(std::move(*segment));
-    path.remove_prefix(end);
-    if (segments.size() > 8) break;
-  }
-  while (!segments.empty() && segments.back().empty()) segments.pop_back();  // "/jobs/" is "/jobs".
-  return segments;
-}
-
-bool matches(std::string_view pattern, const std::vector<std::string>& segments) {
-  std::size_t at = 0;
-  while (!pattern.empty()) {
-    const std::size_t end = std::min(pattern.find('/'), pattern.size());
-    if (at == segments.size()) return false;
-    const std::string_view wanted = pattern.substr(0, end);
-    if (wanted != "*" && wanted != segments[at]) return false;
-    ++at;
-    pattern.remove_prefix(std::min(end + 1, pattern.size()));
-  }
-  return at == segments.size();
-}
-
-ApiError bad_parameter(std::string_view name, std::string message) {
-  return {ErrorKind::kInvalidArgument, std::string(name) + " " + std::move(message), std::string(name)};
-}
-
-ApiError no_such_job(std::string_view text) {
-  return {ErrorKind::kJobNotFound,
-          "no such job: " + std::string(text.substr(0, 64)) + "; ids look like job-12"};
-}
-
-/// The decoded query, with what is wrong with it.
-class Query {
- public:
-  explicit Query(std::string_view text) : parameters_(parse_query(text)) {
-    if (!parameters_) {
-      problem_ = ApiError{ErrorKind::kInvalidArgument,
-                          "the query has a broken escape or too many parameters; encode it"};
-    }
-  }
-  const std::optional<ApiError>& problem() const { return problem_; }
-
-  std::optional<std::string> text(std::string_view name) const {
-    if (!parameters_) return std::nullopt;
-    for (const auto& [key, value] : *parameters_) {
-      if (key == name && !value.empty()) return value;
-    }
-    return std::nullopt;
-  }
-  int64_t count(std::string_view name, int64_t fallback, int64_t most) {
-    const auto value = text(name);
-    if (!value) return fallback;
-    const auto number = parse_count(*value, most);
-    if (!number) fail(name, "must be a whole number from 0 to " + std::to_string(most));
-    return number.value_or(fallback);
-  }
-  bool flag(std::string_view name) {
-    const auto value = text(name);
-    if (!value || *value == "false" || *value == "0") return false;
-    if (*value != "true" && *value != "1") fail(name, "must be true or false");
-    return true;
-  }
-  void fail(std::string_view name, std::string message) {
-    if (!problem_) problem_ = bad_parameter(name, std::move(message));
-  }
-
- private:
-  std::optional<QueryParameters> parameters_;
-  std::optional<ApiError> problem_;
-};
 
 /// Sends what `to_json` makes of a good answer.
 template <typename T>
@@ -138,14 +61,14 @@ const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
 
 void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
   if (request.method == HttpMethod::kPost && request.path == "/api/v1/jobs") return submit(request, {}, call);
-  const auto segments = segments_of(request.path.starts_with('/') ? request.path : std::string_view("/*"));
+  const auto segments = path_segments(request.path.starts_with('/') ? request.path : std::string_view("/*"));
   if (!segments) {
     return call->fail({ErrorKind::kInvalidArgument, "the path has a broken escape; encode it"});
   }
   const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
   std::string allowed;
   for (const RouteRow& row : routes()) {
-    if (!matches(row.pattern, *segments)) continue;
+    if (!path_matches(row.pattern, *segments)) continue;
     if (row.method == wanted) return (this->*row.route)(request, *segments, call);
     if (!allowed.empty()) allowed += ", ";
     allowed += to_string(row.method);
@@ -156,17 +79,7 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
                                                  std::string(kPrefix) +
                                                  " and stand in docs/reference/rest.md"});
   }
-  HttpResponse response;
-  response.headers.emplace_back("Allow", allowed + ", OPTIONS");
-  if (request.method == HttpMethod::kOptions) {
-    response.status = 204;
-  } else {
-    const ApiError error{ErrorKind::kMethodNotAllowed,
-                         "this path does not take this method; it takes " + allowed};
-    response.status = row_of(error.kind).http_status;
-    response.body = error_json(error);
-  }
-  call->send(std::move(response));
+  refuse_method(request.method, allowed, call);
 }
 
 void JobsRest::health(const HttpRequest&, const Segments&, const RestCallPtr& call) {
@@ -192,7 +105,7 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
 }
 
 void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
-  Query query(request.query);
+  RestQuery query(request.query);
   JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
   if (const auto state = query.text("state")) {
     filter.state = parse_job_state(*state);
@@ -209,7 +122,7 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
 void JobsRest::get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const auto job = parse_job_id(path[3]);
   if (!job) return call->fail(no_such_job(path[3]));
-  Query query(request.query);
+  RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   Duration wait;
   if (const auto text = query.text("wait")) {
@@ -219,13 +132,13 @@ void JobsRest::get_job(const HttpRequest& request, const Segments& path, const R
   }
   if (query.problem()) return call->fail(*query.problem());
   if (wait.ns == 0) return backend_.get_job(*job, tenant, answer_with<JobView>(call, job_json));
-  wait_for_job(backend_, *server_, call, *job, tenant, wait);
+  wait_for_job(backend_, *server_, call, *job, tenant, wait, job_json);
 }
 
 void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const auto job = parse_job_id(path[3]);
   if (!job) return call->fail(no_such_job(path[3]));
-  Query query(request.query);
+  RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
   backend_.cancel(*job, tenant, [call](Answer<Unit> answer) {
@@ -237,7 +150,7 @@ void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, cons
 void JobsRest::explain_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const auto job = parse_job_id(path[3]);
   if (!job) return call->fail(no_such_job(path[3]));
-  Query query(request.query);
+  RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
   backend_.explain_job(*job, tenant, answer_with<ExplainView>(call, explain_json));
@@ -246,17 +159,10 @@ void JobsRest::explain_job(const HttpRequest& request, const Segments& path, con
 void JobsRest::read_log(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const auto job = parse_job_id(path[3]);
   if (!job) return call->fail(no_such_job(path[3]));
-  Query query(request.query);
-  LogRequest wanted{.job = *job, .tenant = query.text("tenant_id").value_or("")};
-  if (const auto stream = query.text("stream")) {
-    wanted.from_stderr = *stream == "stderr";
-    if (*stream != "stdout" && *stream != "stderr") query.fail("stream", "must be stdout or stderr");
-  }
-  wanted.attempt = static_cast<uint32_t>(query.count("attempt", 0, UINT32_MAX));
-  wanted.offset = query.count("offset", 0, kOffsetMax);
-  const bool follow = query.flag("follow");
+  RestQuery query(request.query);
+  LogQuery wanted = read_log_query(*job, query);
   if (query.problem()) return call->fail(*query.problem());
-  relay_log(backend_, *server_, call, std::move(wanted), follow);
+  relay_log(backend_, *server_, call, std::move(wanted.request), wanted.follow);
 }
 
 void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

@@ -9,6 +9,9 @@ namespace {
 
 constexpr Duration kPieceWait = seconds(10);  // A following read returns after so long without news.
 constexpr Duration kRetryAfter = milliseconds(500);
+constexpr int64_t kOffsetMax = int64_t{1} << 40;
+constexpr int64_t kTailLinesMax = 10'000'000;
+constexpr std::size_t kGrepBytesMax = 1'024;
 constexpr int kRetriesMax = 600;  // In a row: five minutes.
 
 /// One thing is under way at a time: a read, a write, a watch for the start, or a pause.
@@ -47,10 +50,10 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   void send(LogPiece piece) {
     begin_stream();
-    // An attempt is followed to its end, even when another one has begun meanwhile.
-    if (request_.attempt == 0) request_.attempt = piece.attempt;
-    request_.offset = piece.offset + static_cast<int64_t>(piece.data.size());
-    const bool over = piece.at_end || (!follow_ && piece.data.empty());
+    // Lines that do not hold the wanted text are passed over without any data.
+    const bool moved = piece.next_offset != request_.offset || !piece.data.empty();
+    const bool over = piece.at_end || (!follow_ && !moved);
+    request_.go_on(piece);
     stream_->write(std::move(piece.data), [self = shared_from_this(), over](bool alive) {
       if (!alive) return self->stop();
       if (over) return self->stream_->finish();
@@ -110,6 +113,28 @@ class Relay : public std::enable_shared_from_this<Relay> {
 };
 
 }  // namespace
+
+LogQuery read_log_query(JobId job, RestQuery& query) {
+  LogQuery wanted{.request = {.job = job, .tenant = query.text("tenant_id").value_or("")}};
+  LogRequest& request = wanted.request;
+  if (const auto stream = query.text("stream")) {
+    request.from_stderr = *stream == "stderr";
+    if (*stream != "stdout" && *stream != "stderr") query.fail("stream", "must be stdout or stderr");
+  }
+  request.attempt = static_cast<uint32_t>(query.count("attempt", 0, UINT32_MAX));
+  request.offset = query.count("offset", 0, kOffsetMax);
+  request.tail_lines = query.count("tail_lines", 0, kTailLinesMax);
+  if (const auto since = query.text("since")) {
+    const auto time = parse_since(*since);
+    if (!time)
+      query.fail("since", "must be a time such as 2025-01-31T09:00:00Z, or how long ago, such as 10m");
+    request.since = time.value_or(Time{});
+  }
+  request.grep = query.text("grep").value_or("");
+  if (request.grep.size() > kGrepBytesMax) query.fail("grep", "is longer than 1024 bytes; shorten it");
+  wanted.follow = query.flag("follow");
+  return wanted;
+}
 
 void relay_log(Backend& backend, HttpServer& server, const RestCallPtr& call, LogRequest request,
                bool follow) {

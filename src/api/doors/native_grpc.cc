@@ -6,7 +6,9 @@
 #include <atomic>
 
 #include "api/doors/names.h"
+#include "api/doors/native_grpc_stream.h"
 #include "api/doors/native_views.h"
+#include "api/doors/spec_peek.h"
 #include "api/grpc_call.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
@@ -20,6 +22,8 @@ using grpc::ServerUnaryReactor;
 constexpr int32_t kPageDefault = 50;
 constexpr int32_t kPageMax = 1'000;
 constexpr Duration kLogWait = seconds(10);
+constexpr int64_t kTimeMaxSeconds = 4'000'000'000;
+constexpr std::size_t kGrepBytesMax = 1'024;
 
 ApiError no_such_job(const std::string& text) {
   return {ErrorKind::kJobNotFound, "no such job: " + text.substr(0, 64) + "; ids look like job-12", "job_id"};
@@ -61,12 +65,16 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   }
 
   void send(LogPiece piece) {
-    request_.attempt = piece.attempt;
-    request_.offset = piece.offset + static_cast<int64_t>(piece.data.size());
-    const bool over = piece.at_end || (!follow_ && piece.data.empty());
+    // Lines that do not hold the wanted text are passed over without any data.
+    const bool moved = piece.next_offset != request_.offset || !piece.data.empty();
+    const bool over = piece.at_end || (!follow_ && !moved);
+    request_.go_on(piece);
     if (piece.data.empty()) return over ? writer_->end() : read();
     v1::JobLogChunk chunk;
     chunk.set_offset(piece.offset);
+    chunk.set_next_offset(piece.next_offset);
+    chunk.set_attempt(piece.attempt);
+    chunk.set_skipped(piece.skipped);
     chunk.set_data(std::move(piece.data));
     writer_->write(std::move(chunk), [self = shared_from_this(), over](bool alive) {
       if (!alive) return;
@@ -168,6 +176,12 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
+  grpc::ServerBidiReactor<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* SubmitJobStream(
+      CallbackServerContext* context) override {
+    if (const auto error = check_bearer(*context, token_)) return refuse_submit_stream(context, *error);
+    return serve_submit_stream(backend_, finisher_);
+  }
+
   ServerUnaryReactor* CancelJobs(CallbackServerContext* context, const v1::CancelJobsRequest* request,
                                  v1::CancelJobsResponse* response) override {
     return guarded(context, [&](const GrpcCall& call) {
@@ -222,6 +236,15 @@ class NativeService final : public v1::Scheduler::CallbackService {
         return call.fail({ErrorKind::kInvalidArgument, "page_size must not be negative", "page_size"});
       }
       filter.limit = request->page_size() == 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
+      filter.name = request->name();
+      filter.user = request->user();
+      for (const std::string& label : request->labels()) filter.labels.push_back(parse_label(label));
+      if (request->has_since()) {
+        if (request->since().seconds() < 0 || request->since().seconds() > kTimeMaxSeconds) {
+          return call.fail({ErrorKind::kInvalidArgument, "since is out of range", "since"});
+        }
+        filter.since = Time{request->since().seconds() * 1'000'000'000 + request->since().nanos()};
+      }
       if (!request->page_token().empty()) {
         const auto before = parse_job_id(request->page_token());
         if (!before) {
@@ -230,12 +253,11 @@ class NativeService final : public v1::Scheduler::CallbackService {
         }
         filter.before = *before;
       }
-      const auto limit = static_cast<std::size_t>(filter.limit);
-      backend_.list_jobs(std::move(filter), [call, response, limit](Answer<JobPage> page) {
+      backend_.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_job(job, *response->add_jobs());
-        response->set_total(page->total);
-        if (page->jobs.size() == limit) response->set_next_page_token(job_name(page->jobs.back().id));
+        if (page->total) response->set_total(*page->total);
+        if (page->next.valid()) response->set_next_page_token(job_name(page->next));
         call.finish();
       });
     });
@@ -273,16 +295,39 @@ class NativeService final : public v1::Scheduler::CallbackService {
     return guarded(context, [&](const GrpcCall& call) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      backend_.explain_job(*job, request->tenant_id(), [call, response](Answer<ExplainView> answer) {
-        if (!answer) return call.fail(answer.error());
-        response->set_job_id(job_name(answer->id));
-        response->set_state(static_cast<v1::JobState>(answer->state));
-        response->set_reason(answer->reason);
-        response->set_message(answer->message);
-        for (const std::string& event : answer->lifted_by) response->add_lifted_by(event);
-        response->set_queue_position(answer->queue_position);
-        call.finish();
-      });
+      backend_.explain_job(*job, request->tenant_id(),
+                           answer_with<ExplainView>(call, response, write_explanation));
+    });
+  }
+
+  ServerUnaryReactor* UpdateJob(CallbackServerContext* context, const v1::UpdateJobRequest* request,
+                                v1::Job* response) override {
+    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+      Answer<JobUpdate> update = read_update(*request);
+      if (!update) return call.fail(update.error());
+      backend_.update_job(job, request->tenant_id(), std::move(*update),
+                          answer_with<JobView>(call, response, write_job));
+    });
+  }
+
+  ServerUnaryReactor* HoldJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                              v1::Job* response) override {
+    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+      backend_.hold_job(job, request->tenant_id(), true, answer_with<JobView>(call, response, write_job));
+    });
+  }
+
+  ServerUnaryReactor* ReleaseJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                                 v1::Job* response) override {
+    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+      backend_.hold_job(job, request->tenant_id(), false, answer_with<JobView>(call, response, write_job));
+    });
+  }
+
+  ServerUnaryReactor* RequeueJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                                 v1::Job* response) override {
+    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+      backend_.requeue_job(job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
@@ -300,7 +345,16 @@ class NativeService final : public v1::Scheduler::CallbackService {
                       .tenant = request->tenant_id(),
                       .attempt = request->attempt(),
                       .from_stderr = request->stderr(),
-                      .offset = request->offset()};
+                      .offset = request->offset(),
+                      .tail_lines = std::max<int64_t>(0, request->tail_lines()),
+                      .grep = request->grep()};
+    const int64_t since = request->since().seconds();
+    if (since < 0 || since > kTimeMaxSeconds || request->grep().size() > kGrepBytesMax) {
+      return refused<Chunk>(finisher_, context,
+                            {ErrorKind::kInvalidArgument, "since or grep is out of range",
+                             since < 0 || since > kTimeMaxSeconds ? "since" : "grep"});
+    }
+    if (request->has_since()) wanted.since = Time{since * 1'000'000'000};
     return std::make_shared<LogStream>(backend_, context, std::move(wanted), request->follow())
         ->begin(finisher_);
   }
@@ -362,17 +416,7 @@ class NativeService final : public v1::Scheduler::CallbackService {
       }
       backend_.list_tenants([call, response, size, after](Answer<std::vector<TenantView>> answer) {
         if (!answer) return call.fail(answer.error());
-        response->set_total(static_cast<int64_t>(answer->size()));
-        for (const TenantView& tenant : *answer) {  // In the order of their ids.
-          if (tenant.id.value <= static_cast<uint64_t>(*after)) continue;
-          if (response->tenants_size() == size) {
-            response->set_next_page_token(response->tenants(size - 1).tenant_id() == "default"
-                                              ? "1"
-                                              : response->tenants(size - 1).tenant_id().substr(7));
-            break;
-          }
-          write_tenant(tenant, *response->add_tenants());
-        }
+        write_tenant_page(*answer, *after, size, *response);
         call.finish();
       });
     });
@@ -393,6 +437,43 @@ class NativeService final : public v1::Scheduler::CallbackService {
                                       v1::Node* response) override {
     return guarded(context, [&](const GrpcCall& call) {
       backend_.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* DrainNode(CallbackServerContext* context, const v1::DrainNodeRequest* request,
+                                v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      if (auto problem = check_drain(*request)) return call.fail(*problem);
+      const std::string by = request->by().empty() ? "operator" : request->by();
+      backend_.drain_node(request->node_name(), by, request->reason(),
+                          answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* ResumeNode(CallbackServerContext* context, const v1::NodeRequest* request,
+                                 v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      backend_.resume_node(request->node_name(), "operator",
+                           answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* RebootNode(CallbackServerContext* context, const v1::DrainNodeRequest* request,
+                                 v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      if (auto problem = check_drain(*request)) return call.fail(*problem);
+      backend_.reboot_node(request->node_name(), request->reason(),
+                           answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  ServerUnaryReactor* LabelNode(CallbackServerContext* context, const v1::LabelNodeRequest* request,
+                                v1::Node* response) override {
+    return guarded(context, [&](const GrpcCall& call) {
+      Answer<LabelChange> change = read_labels(*request);
+      if (!change) return call.fail(change.error());
+      backend_.label_node(request->node_name(), std::move(change->set), std::move(change->remove),
+                          answer_with<NodeView>(call, response, write_node));
     });
   }
 
@@ -429,6 +510,16 @@ class NativeService final : public v1::Scheduler::CallbackService {
       work(call);
     }
     return call.reactor();
+  }
+
+  /// The same for a call about one job.
+  template <typename Request, typename Work>
+  ServerUnaryReactor* with_job(CallbackServerContext* context, const Request* request, Work&& work) {
+    return guarded(context, [&](const GrpcCall& call) {
+      const auto job = parse_job_id(request->job_id());
+      if (!job) return call.fail(no_such_job(request->job_id()));
+      work(call, *job);
+    });
   }
 
   /// Writes a good answer into the response.

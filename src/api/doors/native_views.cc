@@ -1,5 +1,6 @@
 #include "api/doors/native_views.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -10,6 +11,8 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kBatchBytesMax = 3u << 20;  // So that a batch fits into one record of the journal.
+
+constexpr std::size_t kReasonBytesMax = 1'024;
 
 std::optional<std::string> given(const std::string& text) {
   return text.empty() ? std::nullopt : std::optional(text);
@@ -95,6 +98,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .gang_scheduling = spec.gang_scheduling(),
                    .checkpoint_enabled = spec.checkpoint_enabled(),
                    .require_feasible = message.require_feasible(),
+                   .held = message.held(),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
@@ -119,6 +123,14 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
     return invalid("retry.kill_after_lost_contact_ms",
                    "retry.kill_after_lost_contact_ms must not be negative, nor longer "
                    "than a year");
+  }
+  if (retry.exit_code_retries() < 0 || retry.exit_code_retries() > limits::kRetriesMax) {
+    return invalid("retry.exit_code_retries",
+                   "retry.exit_code_retries must be from 0 to " + std::to_string(limits::kRetriesMax));
+  }
+  constexpr int32_t kCpuMilliMax = limits::kCpuCoresMax * 1'000;
+  if (resources.cpu_milli() < 0 || resources.cpu_milli() > kCpuMilliMax) {
+    return invalid("cpu_milli", "cpu_milli must be from 0 to " + std::to_string(kCpuMilliMax));
   }
   Answer<JobRequest> job = check_job(std::move(fields), containers_possible);
   if (!job) return job;
@@ -192,6 +204,70 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
   return request;
 }
 
+Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
+  JobUpdate update;
+  if (message.has_priority()) {
+    if (message.priority() < -limits::kPriorityMax || message.priority() > limits::kPriorityMax) {
+      return invalid("priority", "priority must be from " + std::to_string(-limits::kPriorityMax) + " to " +
+                                     std::to_string(limits::kPriorityMax));
+    }
+    update.priority = message.priority();
+  }
+  if (message.has_max_runtime_ms()) {
+    if (message.max_runtime_ms() < 0 || message.max_runtime_ms() > limits::kRuntimeMax.ms()) {
+      return invalid("max_runtime_ms",
+                     "max_runtime_ms must be from 0 to " + std::to_string(limits::kRuntimeMax.ms()));
+    }
+    update.max_runtime = milliseconds(message.max_runtime_ms());
+  }
+  if (message.has_name()) {
+    if (message.name().size() > limits::kNameBytesMax)
+      return invalid("name",
+                     "name is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
+    if (has_nul(message.name())) return invalid("name", "name must not contain a NUL character");
+    update.name = message.name();
+  }
+  if (!update.priority && !update.max_runtime && !update.name) {
+    return ApiError{ErrorKind::kUnprocessable,
+                    "nothing is to be changed; give priority, max_runtime_ms or name"};
+  }
+  return update;
+}
+
+std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message) {
+  if (message.reason().size() > kReasonBytesMax)
+    return invalid("reason",
+                   "reason is longer than " + std::to_string(kReasonBytesMax) + " bytes; shorten it");
+  if (message.by().size() > limits::kNameBytesMax)
+    return invalid("by", "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
+  return std::nullopt;
+}
+
+Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message) {
+  LabelChange change{.remove = {message.remove().begin(), message.remove().end()}};
+  for (const auto& [name, value] : message.set()) change.set.push_back({.name = name, .value = value});
+  std::sort(change.set.begin(), change.set.end(),
+            [](const Label& a, const Label& b) { return a.name < b.name; });
+  if (change.set.size() > limits::kNodeLabelsMax || change.remove.size() > limits::kNodeLabelsMax) {
+    return invalid("set", "a node has at most " + std::to_string(limits::kNodeLabelsMax) + " labels");
+  }
+  if (change.set.empty() && change.remove.empty()) {
+    return ApiError{ErrorKind::kUnprocessable, "nothing is to be changed; give set or remove"};
+  }
+  const auto bad = [](const std::string& text) {
+    return text.size() > limits::kLabelBytesMax || has_nul(text);
+  };
+  for (const Label& label : change.set) {
+    if (label.name.empty()) return invalid("set", "a label has an empty name; name it");
+    if (bad(label.name) || bad(label.value))
+      return invalid("set", "a label's name or value is longer than 253 bytes or has a NUL character");
+  }
+  for (const std::string& name : change.remove) {
+    if (name.empty() || bad(name)) return invalid("remove", "remove has a name that no label can have");
+  }
+  return change;
+}
+
 void write_job(const JobView& job, v1::Job& out) {
   out.set_job_id(job_name(job.id));
   out.set_tenant_id(tenant_name(job.tenant));
@@ -211,6 +287,8 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_max_runtime_ms(job.max_runtime.ms());
   out.mutable_retry()->set_exit_code_retries(job.exit_code_retries);
   out.mutable_retry()->set_system_retries(job.system_retries);
+  out.mutable_retry()->set_overlap_allowed(job.overlap_allowed);
+  out.mutable_retry()->set_kill_after_lost_contact_ms(job.kill_after_lost_contact.ms());
   if (job.submitted_at.valid()) write_time(job.submitted_at, *out.mutable_submitted_at());
   if (job.scheduled_at.valid()) write_time(job.scheduled_at, *out.mutable_scheduled_at());
   if (job.started_at.valid()) write_time(job.started_at, *out.mutable_started_at());
@@ -222,6 +300,29 @@ void write_job(const JobView& job, v1::Job& out) {
   for (const std::string& gpu : job.gpus) out.add_allocated_gpus(gpu);
   out.set_queue_position(job.queue_position);
   out.set_held(job.held);
+}
+
+void write_explanation(const ExplainView& explain, v1::Explanation& out) {
+  out.set_job_id(job_name(explain.id));
+  out.set_state(static_cast<v1::JobState>(explain.state));
+  out.set_reason(explain.reason);
+  out.set_message(explain.message);
+  for (const std::string& event : explain.lifted_by) out.add_lifted_by(event);
+  out.set_queue_position(explain.queue_position);
+}
+
+void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
+                       v1::ListTenantsResponse& out) {
+  out.set_total(static_cast<int64_t>(tenants.size()));
+  for (const TenantView& tenant : tenants) {  // In the order of their ids.
+    if (tenant.id.value <= static_cast<uint64_t>(after)) continue;
+    if (out.tenants_size() == size) {
+      const std::string& last = out.tenants(size - 1).tenant_id();
+      out.set_next_page_token(last == "default" ? "1" : last.substr(7));
+      break;
+    }
+    write_tenant(tenant, *out.add_tenants());
+  }
 }
 
 void write_tenant(const TenantView& tenant, v1::Tenant& out) {

@@ -155,7 +155,7 @@ std::string job_page_json(const JobPage& page) {
     job_fields(json, job, "id");
     json.end_object();
   }
-  json.end_array().field("total", page.total).end_object();
+  json.end_array().field("total", page.total.value_or(0)).end_object();
   return out;
 }
 

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/backend.h"
+#include "api/doors/rest_query.h"
+#include "api/rest_gate.h"
+
+namespace gpusched::api {
+
+/// A parameter of a query, as the document of the API shows it.
+struct NativeParameter {
+  enum class Type { kText, kCount, kFlag, kTexts } type = Type::kText;
+  std::string_view name;
+  std::string_view meaning;
+};
+
+class NativeRest;
+struct NativeCall;
+
+/// One call of the native API: what routes a request also makes its line in /v1/openapi.json.
+struct NativeRoute {
+  enum class Answer { kMessage, kEvents, kLines, kBytes, kDocument };
+  HttpMethod method = HttpMethod::kGet;
+  std::string_view path;       ///< Such as "v1/jobs/{job_id}".
+  std::string_view operation;  ///< Its name, for clients that are generated.
+  std::string_view summary;    ///< One sentence.
+  std::vector<NativeParameter> query = {};
+  const google::protobuf::Descriptor* request = nullptr;   ///< Null: no body.
+  const google::protobuf::Descriptor* response = nullptr;  ///< Of kMessage; of kEvents and kLines each one.
+  int status = 200;
+  Answer answer = Answer::kMessage;
+  void (NativeRest::*handle)(NativeCall&) = nullptr;
+  const google::protobuf::Descriptor* alternative = nullptr;  ///< What a body may be instead of `request`.
+  bool takes_key = false;                                     ///< Safe to repeat by Idempotency-Key.
+};
+
+/// One request on its way through its handler.
+struct NativeCall {
+  const HttpRequest& request;
+  const NativeRoute& route;
+  const std::vector<std::string>& path;  ///< Its segments.
+  RestQuery query;
+  RestCallPtr call;
+
+  /// Answers with what is wrong with the query; false when nothing is.
+  bool refused() const {
+    if (query.problem()) call->fail(*query.problem());
+    return query.problem().has_value();
+  }
+};
+
+/// The native API over REST: everything under /v1, the JSON of the messages in proto/gpusched/v1. See
+/// docs/reference/rest.md. Requests come on the server's thread; nothing blocks it.
+class NativeRest {
+ public:
+  explicit NativeRest(Backend& backend, std::string version)
+      : backend_(backend), version_(std::move(version)) {}
+  /// Where timers run; before the first request.
+  void attach(HttpServer& server) { server_ = &server; }
+
+  /// Whether a path is this door's.
+  static bool takes(std::string_view path) { return path == "/v1" || path.starts_with("/v1/"); }
+  /// Whether the body of such a request is read as it arrives.
+  static bool streams_body(HttpMethod method, std::string_view path) {
+    return method == HttpMethod::kPost && path == "/v1/jobs:stream";
+  }
+  void handle(HttpRequest&& request, const RestCallPtr& call);
+
+  static std::span<const NativeRoute> routes();
+
+ private:
+  struct Routes;
+  void submit(NativeCall& call);
+  void submit_stream(NativeCall& call);
+  void list_jobs(NativeCall& call);
+  void get_job(NativeCall& call);
+  void cancel_job(NativeCall& call);
+  void cancel_jobs(NativeCall& call);
+  void update_job(NativeCall& call);
+  void hold_job(NativeCall& call);
+  void release_job(NativeCall& call);
+  void requeue_job(NativeCall& call);
+  void explain_job(NativeCall& call);
+  void read_log(NativeCall& call);
+  void watch_job(NativeCall& call);
+  void watch(NativeCall& call);
+  void create_tenant(NativeCall& call);
+  void list_tenants(NativeCall& call);
+  void get_tenant(NativeCall& call);
+  void update_tenant(NativeCall& call);
+  void delete_tenant(NativeCall& call);
+  void list_nodes(NativeCall& call);
+  void get_node(NativeCall& call);
+  void drain_node(NativeCall& call);
+  void resume_node(NativeCall& call);
+  void reboot_node(NativeCall& call);
+  void label_node(NativeCall& call);
+  void confirm_dead(NativeCall& call);
+  void set_condition(NativeCall& call);
+  void get_cluster(NativeCall& call);
+  void openapi(NativeCall& call);
+
+  Backend& backend_;
+  HttpServer* server_ = nullptr;
+  const std::string version_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,87 @@
+#include "api/doors/spec_peek.h"
+
+#include "base/bytes.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12;
+
+/// Calls `visit(number, bytes)` with every length-delimited field until it returns false.
+template <typename Visit>
+void for_each_field(std::string_view packed, Visit&& visit) {
+  ByteReader reader(packed);
+  while (!reader.at_end()) {
+    const uint64_t tag = reader.varint();
+    switch (tag & 7) {
+      case 0:
+        reader.varint();
+        break;
+      case 2: {
+        const std::string_view bytes = reader.bytes();
+        if (!reader.ok() || !visit(tag >> 3, bytes)) return;
+        break;
+      }
+      default:
+        return;  // A JobSpec has no others.
+    }
+    if (!reader.ok()) return;
+  }
+}
+
+}  // namespace
+
+SpecPeek peek_spec(std::string_view packed) {
+  SpecPeek peek;
+  for_each_field(packed, [&peek](uint64_t number, std::string_view bytes) {
+    if (number == kName) peek.name = bytes;
+    if (number == kSubmitter) peek.submitter = bytes;
+    if (number == kUser) peek.user = bytes;
+    return number < kUser;  // Fields are packed in the order of their numbers.
+  });
+  return peek;
+}
+
+bool spec_has_label(std::string_view packed, std::string_view label,
+                    const std::optional<std::string>& value) {
+  bool found = false;
+  for_each_field(packed, [&](uint64_t number, std::string_view bytes) {
+    if (number != kLabels) return number < kLabels;
+    std::string_view key, text;
+    for_each_field(bytes, [&](uint64_t part, std::string_view word) {
+      (part == 1 ? key : text) = word;
+      return true;
+    });
+    found = key == label && (!value || text == *value);
+    return !found;
+  });
+  return found;
+}
+
+std::pair<std::string, std::optional<std::string>> parse_label(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, std::nullopt};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+bool glob_matches(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace gpusched::api {
+
+/// Words of a packed JobSpec, found without unpacking it. They live as long as the bytes.
+struct SpecPeek {
+  std::string_view name, submitter, user;
+};
+SpecPeek peek_spec(std::string_view packed);
+
+/// Whether the packed JobSpec has the label; without a value: any value.
+bool spec_has_label(std::string_view packed, std::string_view label, const std::optional<std::string>& value);
+
+/// "key=value", or "key" for any value, as spec_has_label takes it.
+std::pair<std::string, std::optional<std::string>> parse_label(const std::string& text);
+
+/// Whether `text` fits `pattern`, in which '*' stands for any text and '?' for any one byte.
+bool glob_matches(std::string_view pattern, std::string_view text);
+
+}  // namespace gpusched::api

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "api/server.h"
+
+namespace gpusched::api {
+
+/// A real host on a temporary folder behind real ports.
+class DoorsTest : public testing::Test {
+ protected:
+  explicit DoorsTest(ServerOptions options = {}) {
+    char pattern[] = "/tmp/gpusched-doors-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    HostOptions host_options{.data_dir = folder_};
+    host_options.engine.queue_size_max = 2'000;
+    auto host = Host::open(host_options);
+    EXPECT_TRUE(host.ok());
+    host_ = std::move(*host);
+    options.http_port = options.grpc_port = options.metrics_port = 0;
+    options.version = "test";
+    auto server = Server::start(options, *host_);
+    EXPECT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->grpc_port()),
+                                   grpc::InsecureChannelCredentials());
+  }
+  ~DoorsTest() override {
+    server_->shutdown();
+    host_->stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  struct Reply {
+    int status = 0;
+    std::string head, body;
+  };
+  Reply http(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "", uint16_t port = 0) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    const timeval patience{20, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port == 0 ? server_->http_port() : port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const std::string request = method + " " + target +
+                                " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + headers +
+                                "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    EXPECT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    std::string all;
+    char buffer[65'536];
+    for (ssize_t size = 0; (size = recv(socket, buffer, sizeof buffer, 0)) > 0;) {
+      all.append(buffer, static_cast<std::size_t>(size));
+    }
+    close(socket);
+    const std::size_t end = all.find("\r\n\r\n");
+    if (end == std::string::npos) return {};
+    return {.status = std::atoi(all.substr(9, 3).c_str()),
+            .head = all.substr(0, end),
+            .body = all.substr(end + 4)};
+  }
+  /// The value of a string field of flat JSON.
+  static std::string field(const std::string& json, const std::string& name) {
+    const std::size_t at = json.find("\"" + name + "\":\"");
+    if (at == std::string::npos) return "";
+    const std::size_t begin = at + name.size() + 4;
+    return json.substr(begin, json.find('"', begin) - begin);
+  }
+  std::string submit(const std::string& body = R"({"script":"true","name":"x"})") {
+    const Reply reply = http("POST", "/api/v1/jobs", body);
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    return field(reply.body, "job_id");
+  }
+
+  std::string folder_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace gpusched::api
