@@ -57,6 +57,14 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = 86'400},
     {.section = "scheduler",
+     .name = "auto_drain_percent",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.auto_drain_percent; },
+     .meaning =
+         "Nodes that jobs of several tenants cannot start on are drained, at most so many percent of all "
+         "nodes and at least one; 0: never.",
+     .min = 0,
+     .max = 100},
+    {.section = "scheduler",
      .name = "snapshot_mb",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.snapshot_mb; },
      .meaning = "MiB of journal after which a snapshot is written, which bounds the time of a restart.",

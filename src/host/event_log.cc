@@ -61,11 +61,12 @@ void log_node_event(const State& state, const Event& event) {
     log_event(LogLevel::kWarning, kComponent, moved->to == NodeState::kReady ? "agent_back" : "agent_offline",
               {}, {{"node", node_name(state, moved->node)}, {"state", to_string(moved->to)}});
   } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
-    const char* name = available->to == Availability::kInService  ? "agent_resumed"
+    const bool good = available->to == Availability::kInService;
+    const char* name = good                                       ? "agent_in_service"
                        : available->to == Availability::kDraining ? "agent_draining"
                                                                   : "agent_validating";
     log_event(
-        LogLevel::kWarning, kComponent, name, {},
+        good ? LogLevel::kInfo : LogLevel::kWarning, kComponent, name, {},
         {{"node", node_name(state, available->node)}, {"by", available->by}, {"reason", available->reason}});
   } else if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) {
     log_event(LogLevel::kError, kComponent, "device_quarantined", {},

@@ -67,7 +67,8 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--check-every-s", line.check_every_s, "Between checks of the node (default: 300)")
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   app.add_option("--disk-free-mb", hooks.disk_free_mb_min,
-                 "With less left in the data folder's disk the node takes no new work (default: 512)")
+                 "With less left in the data folder's disk the node takes no new work (default: 512, or 5 % "
+                 "of a small disk)")
       ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
   app.add_option("--clock-skew-s", line.clock_skew_s,
                  "With a clock further from the scheduler's the node takes no new work (default: 60)")

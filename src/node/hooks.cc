@@ -252,9 +252,12 @@ std::string ScriptHooks::check_machine() const {
     return "the data folder " + facts_.data_folder + " cannot be read: " + std::strerror(errno);
   }
   const auto free_mb = static_cast<int64_t>(disk.f_bavail * (disk.f_frsize / 1024) / 1024);
-  if (free_mb < options_.disk_free_mb_min) {
+  const auto total_mb = static_cast<int64_t>(disk.f_blocks * (disk.f_frsize / 1024) / 1024);
+  const int64_t free_mb_min =
+      options_.disk_free_mb_min >= 0 ? options_.disk_free_mb_min : std::min<int64_t>(512, total_mb / 20);
+  if (free_mb < free_mb_min) {
     return "the disk of " + facts_.data_folder + " has " + std::to_string(free_mb) + " MB left, less than " +
-           std::to_string(options_.disk_free_mb_min) + " MB; free some (old output is under attempts/)";
+           std::to_string(free_mb_min) + " MB; free some (old output is under attempts/)";
   }
   if (disk.f_files > 0 && disk.f_favail < 1'000) {
     return "the disk of " + facts_.data_folder + " has " + std::to_string(disk.f_favail) +

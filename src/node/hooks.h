@@ -22,7 +22,7 @@ struct HookOptions {
   std::string reboot_command;  ///< Run by /bin/sh -c when the scheduler asks for a reboot.
   Duration timeout = seconds(60);
   Duration check_every = minutes(5);  ///< Between checks that pass; failing ones are repeated sooner.
-  int64_t disk_free_mb_min = 512;     ///< In the data folder.
+  int64_t disk_free_mb_min = -1;      ///< On the data folder's disk; -1: 512, or 5 % of a small disk.
   Duration clock_skew_max = seconds(60);
 };
 

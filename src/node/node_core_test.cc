@@ -746,7 +746,7 @@ TEST(NodeLife, AFailedCheckIsReportedAndSoonRepeated) {
   node.checked("the disk has 3 MB left");
   EXPECT_FALSE(node.last_verdict().ok());
   EXPECT_EQ(node.last_verdict().detail(), "the disk has 3 MB left");
-  node.pass(seconds(31));
+  node.pass(seconds(11));
   EXPECT_EQ(node.hooks.checks, 2);
   node.checked("");
   EXPECT_TRUE(node.last_verdict().ok());

@@ -10,7 +10,7 @@ namespace gpusched {
 namespace {
 
 /// A check that failed is repeated so soon, and a fault of a hook stands for so long.
-constexpr Duration kCheckAgain = seconds(30);
+constexpr Duration kCheckAgain = seconds(10);
 constexpr Duration kFaultStands = seconds(60);
 
 }  // namespace
