@@ -280,6 +280,28 @@ TEST(PrintConfig, CanBeReadAgainWithTheSameValues) {
   }
 }
 
+TEST(ConfigChanges, NameOldAndNewAndHideSecrets) {
+  Config before;
+  before.redis.password = "hunter2";
+  Config after = before;
+  EXPECT_TRUE(config_changes(before, after).empty());
+  after.scheduler.max_queue_size = 5;
+  after.log.level = "debug";
+  after.redis.password = "hunter3";
+  const std::vector<ConfigChange> changes = config_changes(before, after);
+  ASSERT_EQ(changes.size(), 3u);
+  EXPECT_EQ(changes[0].key->full_name(), "scheduler.max_queue_size");
+  EXPECT_EQ(changes[0].before, "1000000");
+  EXPECT_EQ(changes[0].after, "5");
+  EXPECT_TRUE(changes[0].key->live);
+  EXPECT_EQ(changes[1].before, "\"info\"");
+  EXPECT_EQ(changes[1].after, "\"debug\"");
+  EXPECT_EQ(changes[2].key->full_name(), "redis.password");
+  EXPECT_EQ(changes[2].before, kConfigMask);
+  EXPECT_EQ(changes[2].after, kConfigMask);
+  EXPECT_FALSE(find_config_key("api", "http_port")->live);
+}
+
 TEST(EditDistance, CountsEachKindOfSlipOnce) {
   EXPECT_EQ(edit_distance("port", "port"), 0u);
   EXPECT_EQ(edit_distance("port", "prt"), 1u);

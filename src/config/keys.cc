@@ -18,7 +18,8 @@ constexpr ConfigKey kKeys[] = {
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.max_queue_size; },
      .meaning = "Jobs that may wait at a time; one more is refused with 429.",
      .min = 1,
-     .max = 100 * kMillion},
+     .max = 100 * kMillion,
+     .live = true},
     {.section = "scheduler",
      .name = "default_priority",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.default_priority; },
@@ -30,19 +31,22 @@ constexpr ConfigKey kKeys[] = {
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.aging_per_hour; },
      .meaning = "Priority points that a waiting job gains in an hour, so that none waits for ever.",
      .min = 0,
-     .max = kMillion},
+     .max = kMillion,
+     .live = true},
     {.section = "scheduler",
      .name = "finished_jobs_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_max; },
      .meaning = "Finished jobs that stay readable; the oldest is forgotten first.",
      .min = 0,
-     .max = 100 * kMillion},
+     .max = 100 * kMillion,
+     .live = true},
     {.section = "scheduler",
      .name = "finished_jobs_days",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_days; },
      .meaning = "Days that a finished job stays readable.",
      .min = 0,
-     .max = 3'650},
+     .max = 3'650,
+     .live = true},
     {.section = "scheduler",
      .name = "node_lease_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.node_lease_ms; },
@@ -55,7 +59,8 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "Seconds that a released GPU may take to show no process and baseline memory; then it is "
                 "quarantined.",
      .min = 1,
-     .max = 86'400},
+     .max = 86'400,
+     .live = true},
     {.section = "scheduler",
      .name = "auto_drain_percent",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.auto_drain_percent; },
@@ -183,11 +188,13 @@ constexpr ConfigKey kKeys[] = {
      .name = "level",
      .slot = [](Config& c) -> ConfigSlot { return &c.log.level; },
      .meaning = "Lowest level that is written.",
-     .one_of = "debug info warning error"},
+     .one_of = "debug info warning error",
+     .live = true},
     {.section = "log",
      .name = "path",
      .slot = [](Config& c) -> ConfigSlot { return &c.log.path; },
-     .meaning = "File that JSON lines are appended to; empty is standard error."},
+     .meaning = "File that JSON lines are appended to; empty is standard error.",
+     .live = true},
 
     {.section = "agent",
      .name = "heartbeat_interval_ms",
@@ -380,6 +387,23 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
 
 bool is_config_section(std::string_view section) {
   return std::ranges::any_of(kKeys, [&](const ConfigKey& key) { return key.section == section; });
+}
+
+std::vector<ConfigChange> config_changes(const Config& before, const Config& after) {
+  std::vector<ConfigChange> changes;
+  for (const ConfigKey& key : kKeys) {
+    std::string old_text = config_value_text(key, before);
+    std::string new_text = config_value_text(key, after);
+    if (old_text == new_text) continue;
+    if (key.secret) {
+      // Whether there is one may be known, and that it changed.
+      for (std::string* text : {&old_text, &new_text}) {
+        if (*text != "\"\"") *text = kConfigMask;
+      }
+    }
+    changes.push_back({.key = &key, .before = std::move(old_text), .after = std::move(new_text)});
+  }
+  return changes;
 }
 
 size_t edit_distance(std::string_view from, std::string_view to) {

@@ -32,6 +32,7 @@ struct ConfigKey {
   std::string_view one_of = {};  ///< Strings only: the allowed ones, separated by blanks.
   bool secret = false;           ///< Never printed.
   ConfigEffect effect = ConfigEffect::kUsed;
+  bool live = false;  ///< A running scheduler takes a new value on SIGHUP; any other needs a restart.
 
   std::string full_name() const;    ///< "api.http_port"
   std::string environment() const;  ///< "GPU_SCHEDULER_API_HTTP_PORT"
@@ -44,11 +45,23 @@ std::span<const ConfigKey> config_keys();
 /// Prefix of every environment variable that sets a key.
 inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";
 
+/// What is shown in a secret's place.
+inline constexpr std::string_view kConfigMask = "\"********\"";
+
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 bool is_config_section(std::string_view section);
 
 /// The known key that `section.name` most likely means, or nullptr when none is near.
 const ConfigKey* nearest_config_key(std::string_view section, std::string_view name);
+
+/// One key whose value differs between two configurations.
+struct ConfigChange {
+  const ConfigKey* key = nullptr;
+  std::string before;  ///< As `config_value_text`; a secret's is masked.
+  std::string after;
+};
+/// What differs, in the order of the keys.
+std::vector<ConfigChange> config_changes(const Config& before, const Config& after);
 
 /// Letters to insert, delete, replace, or swap with their neighbour to get from one to the other.
 size_t edit_distance(std::string_view from, std::string_view to);

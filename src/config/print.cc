@@ -4,8 +4,6 @@
 namespace gpusched {
 namespace {
 
-constexpr std::string_view kMask = "\"********\"";
-
 constexpr std::string_view kIntroduction = R"(# Configuration
 
 <!-- Made from the table in src/config/keys.cc: `GPUSCHED_WRITE_REFERENCE=1 build/tests/config_test`. -->
@@ -21,9 +19,12 @@ scheduler:
 
 Each key has an environment variable, `GPU_SCHEDULER_<SECTION>_<KEY>`, which wins over the file; a command-line
 flag wins over both. An environment variable writes a list with commas. A key that is not in the tables below is
-refused with the nearest known one, and so is a value of the wrong type or out of range. All keys are read once, at
-the start. `gpu-scheduler --print-config` shows the effective configuration, where each value comes from, and no
-password.
+refused with the nearest known one, and so is a value of the wrong type or out of range. `gpu-scheduler --print-config`
+shows the effective configuration, where each value comes from, and no password.
+
+On SIGHUP (`systemctl reload gpu-scheduler`) file and environment are read again. The log names what differs, old and
+new, and which keys need a restart; those marked *live* hold at once. When anything is wrong with the file, all of the
+old configuration stays, and the log says what is wrong. SIGHUP also opens the log's file anew.
 
 Keys marked "no effect yet" are accepted, so that existing configuration files can be used as they are.
 )";
@@ -64,7 +65,7 @@ std::string print_config(const LoadedConfig& config) {
       out += std::string(section) + ":\n";
     }
     std::string value = config_value_text(key, config.values);
-    if (key.secret && value != "\"\"") value = kMask;
+    if (key.secret && value != "\"\"") value = kConfigMask;
     const auto origin = config.origins.find(key.full_name());
     const std::string from = origin == config.origins.end() ? "default" : origin->second;
     out += "  " + std::string(key.name) + ": " + value + "  # " + from + "\n";
@@ -83,7 +84,8 @@ std::string configuration_reference() {
       out += "| key | default | expects | meaning |\n|---|---|---|---|\n";
     }
     out += "| `" + std::string(key.name) + "` | `" + config_value_text(key, defaults) + "` | " +
-           key.expectation() + " | " + std::string(key.meaning) + effect_note(key.effect) + " |\n";
+           key.expectation() + " | " + std::string(key.meaning) + effect_note(key.effect) +
+           (key.live ? " *Live.*" : "") + " |\n";
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "host/host.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -59,7 +60,10 @@ struct Input {
   struct AddHook {
     std::function<void()> hook;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, AddHook> what;
+  struct Touch {
+    std::function<void()> alive;
+  };
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, AddHook, Touch> what;
 };
 
 class HostImpl final : public Host {
@@ -112,6 +116,7 @@ class HostImpl final : public Host {
   void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) override {
     push({Input::Reboot{node, std::move(reason), std::move(done)}});
   }
+  void touch(std::function<void()> alive) override { push({Input::Touch{std::move(alive)}}); }
   std::shared_ptr<TelemetryTable> telemetry() const override { return telemetry_; }
 
   bool accepts_new_work() const override { return accepts_.load(std::memory_order_relaxed); }
@@ -212,10 +217,13 @@ void HostImpl::take(Input& input) {
                        .message = "the node's agent is not connected; reboot the machine by hand"});
   } else if (auto* add = std::get_if<Input::AddHook>(&input.what)) {
     core_.on_group_done(std::move(add->hook));
+  } else if (auto* touched = std::get_if<Input::Touch>(&input.what)) {
+    touched->alive();
   }
 }
 
 void HostImpl::run() {
+  ::pthread_setname_np(::pthread_self(), "host-loop");
   std::vector<Input> taken;
   while (true) {
     {

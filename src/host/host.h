@@ -57,6 +57,9 @@ class Host {
   virtual void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) = 0;
   virtual std::shared_ptr<TelemetryTable> telemetry() const = 0;
 
+  /// Calls `alive` on the host's thread, in its turn: a sign that the loop goes round. Dropped after the end.
+  virtual void touch(std::function<void()> alive) = 0;
+
   /// Whether new work is accepted; else `health_reason` says why not.
   virtual bool accepts_new_work() const = 0;
   virtual std::string health_reason() const = 0;

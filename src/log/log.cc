@@ -58,6 +58,8 @@ class LineSink final : public spdlog::sinks::sink {
     flushed_.notify_all();
   }
 
+  int descriptor() const { return fd_; }
+
   uint64_t flushes() {
     const std::lock_guard lock(mutex_);
     return flushes_;
@@ -213,6 +215,33 @@ Result<Unit> log_set_up(const LogOptions& options) {
   log.current.store(logger.get(), std::memory_order_release);
   log_set_level(options.level);
   return Unit{};
+}
+
+Result<Unit> log_reopen(const LogOptions& options) {
+  LogState& log = state();
+  {
+    const std::lock_guard lock(log.mutex);
+    const int current = log.current.load() == nullptr ? -1 : log.targets.back().sink->descriptor();
+    const bool file_to_file = current >= 0 && current != STDERR_FILENO && !options.path.empty();
+    if (file_to_file) {
+      const Result<int> fresh = open_target(options.path);
+      if (!fresh) return fresh.error();
+      flush_locked(log);  // What was said before belongs into the old file.
+      const int failed = ::dup3(*fresh, current, O_CLOEXEC) < 0 ? errno : 0;
+      ::close(*fresh);
+      if (failed != 0) {
+        return Error{.code = ErrorCode::kIo,
+                     .message = std::string("cannot change the log file: ") + std::strerror(failed)};
+      }
+      log_set_level(options.level);
+      return Unit{};
+    }
+    if (current == STDERR_FILENO && options.path.empty()) {
+      log_set_level(options.level);
+      return Unit{};
+    }
+  }
+  return log_set_up(options);
 }
 
 void log_shut_down() {

@@ -170,6 +170,25 @@ TEST_F(LogFile, IsAppendedToNotReplaced) {
   EXPECT_EQ(lines().size(), 2u);
 }
 
+TEST_F(LogFile, IsOpenedAnewAfterARotation) {
+  ASSERT_TRUE(log_set_up({.path = path_}).ok());
+  log_event(LogLevel::kInfo, "test", "before");
+  log_flush();
+  const std::string rotated = path_ + ".1";
+  ASSERT_EQ(::rename(path_.c_str(), rotated.c_str()), 0);
+  ASSERT_TRUE(log_reopen({.path = path_, .level = LogLevel::kWarning}).ok());
+  log_event(LogLevel::kInfo, "test", "below_the_new_level");
+  log_event(LogLevel::kWarning, "test", "after");
+  log_flush();
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_NE(lines()[0].find("\"after\""), std::string::npos);
+  EXPECT_FALSE(log_reopen({.path = "/proc/nowhere/log"}).ok());
+  log_event(LogLevel::kWarning, "test", "still_there");
+  log_flush();
+  EXPECT_EQ(lines().size(), 2u);
+  ::unlink(rotated.c_str());
+}
+
 TEST_F(LogFile, CountsTheLinesThatAFloodDrops) {
   // A FIFO that nobody reads stops the writer, so that the queue overruns; the callers never wait.
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);

@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "log/log.h"
 #include "main/serve.h"
+#include "main/supervise.h"
 
 extern char** environ;
 
@@ -113,7 +114,7 @@ int serve(const DevOptions& options, const Config& config) {
     return 1;
   }
   print_banner(options, (*service)->ports());
-  wait_for_end();
+  wait_for_signal();  // A closed terminal ends it too.
   const int64_t active = (*service)->active_jobs();
   kill(agent, SIGTERM);
   waitpid(agent, nullptr, 0);
@@ -159,7 +160,7 @@ int run_dev_command(int argc, char** argv) {
   const Result<LogLevel> level = parse_log_level(config->values.log.level);
   const std::string path =
       config->values.log.path.empty() ? options.data_dir + "/scheduler.log" : config->values.log.path;
-  block_end_signals();  // Before the first thread, the log's: any that has them open would end the process.
+  block_signals();  // Before the first thread, the log's: any that has them open would end the process.
   const Result<Unit> logging = log_set_up({.path = path, .level = level.ok() ? *level : LogLevel::kInfo});
   if (!logging.ok()) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", logging.error().message.c_str());

@@ -10,8 +10,10 @@
 #include "config/config.h"
 #include "log/log.h"
 #include "main/dev_command.h"
+#include "main/doctor_command.h"
 #include "main/journal_command.h"
 #include "main/serve.h"
+#include "main/supervise.h"
 
 namespace gpusched {
 namespace {
@@ -26,18 +28,21 @@ int complain(const Error& error, int status) {
   return status;
 }
 
-int serve_until_signal(const Config& config, const std::string& data_dir) {
+int serve_until_signal(const ConfigInputs& inputs, const Config& config, const std::string& data_dir) {
+  const ServiceNotifier manager = ServiceNotifier::take_from_environment();
   const Result<LogLevel> level = parse_log_level(config.log.level);
   if (!level.ok()) return complain(level.error(), 2);
-  block_end_signals();  // Before the first thread, the log's: any that has them open would end the process.
+  block_signals();  // Before the first thread, the log's: any that has them open would end the process.
   const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
   if (!logging.ok()) return complain(logging.error(), 1);
+  manager.status("recovering " + data_dir);
   const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
   if (!service.ok()) {
     log_shut_down();
     return complain(service.error(), 1);
   }
-  const int signal = wait_for_end();
+  Reloader reloader(inputs, config);
+  const int signal = supervise(**service, manager, [&] { return reloader.reload(**service); });
   log_event(LogLevel::kInfo, "scheduler", "scheduler_stopping", {}, {{"signal", signal}});
   (*service)->stop();
   log_event(LogLevel::kInfo, "scheduler", "scheduler_stopped", {}, {});
@@ -52,6 +57,7 @@ int run_scheduler(int argc, char** argv) {
     return run_journal_command(argc - 1, argv + 1, std::cout, std::cerr, decode_record);
   }
   if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
 
   std::string config_path;
   std::string data_dir;
@@ -60,7 +66,8 @@ int run_scheduler(int argc, char** argv) {
       "Decides which job runs on which GPU, and keeps its word through crashes.\n\n"
       "Commands:\n"
       "  gpu-scheduler dev                             scheduler and agent on this machine\n"
-      "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal",
+      "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal\n"
+      "  gpu-scheduler doctor                          what this machine lacks, and what mends it",
       "gpu-scheduler");
   app.add_option("--config", config_path, "YAML configuration (docs/reference/configuration.md)");
   app.add_option("--data-dir", data_dir, "where the journal, snapshots, token and ports.json are kept");
@@ -71,8 +78,8 @@ int run_scheduler(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const Result<LoadedConfig> config =
-      load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
+  const ConfigInputs inputs{.path = config_path, .environment = process_environment()};
+  const Result<LoadedConfig> config = load_config(inputs);
   if (!config.ok()) return complain(config.error(), 2);
   if (print) {
     std::fputs(print_config(*config).c_str(), stdout);
@@ -83,7 +90,7 @@ int run_scheduler(int argc, char** argv) {
                      .message = "--data-dir DIR is needed; or try `gpu-scheduler dev`"},
                     2);
   }
-  return serve_until_signal(config->values, data_dir);
+  return serve_until_signal(inputs, config->values, data_dir);
 }
 
 }  // namespace gpusched

@@ -1,7 +1,5 @@
 #include "main/serve.h"
 
-#include <signal.h>
-
 #include <future>
 
 #include "api/server.h"
@@ -38,6 +36,8 @@ class ServiceImpl final : public Service {
   Result<Unit> open_doors(const Config& config);
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
+  Result<Unit> reconfigure(const Config& config) override;
+  void touch(std::function<void()> alive) override;
   void stop() override;
 
  private:
@@ -86,6 +86,21 @@ int64_t ServiceImpl::active_jobs() {
   return count.get_future().get();
 }
 
+Result<Unit> ServiceImpl::reconfigure(const Config& config) {
+  std::promise<Result<Unit>> done;
+  host_->propose(Configure{.config = host_options(config, data_dir_).engine},
+                 [&done](const Result<Decided>& decided) {
+                   done.set_value(decided.ok() ? Result<Unit>(Unit{}) : Result<Unit>(decided.error()));
+                 });
+  return done.get_future().get();
+}
+
+void ServiceImpl::touch(std::function<void()> alive) {
+  host_->touch([this, alive = std::move(alive)] {
+    host_->observer().read(0, [alive](const Observer::View&) { alive(); });
+  });
+}
+
 void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
   remove_ports_file(data_dir_);
@@ -121,26 +136,6 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"recovery_ms", recovery.elapsed_ms},
              {"notes", recovery.notes}});
   return std::unique_ptr<Service>(std::move(service));
-}
-
-void block_end_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-}
-
-int wait_for_end() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  int taken = 0;
-  while (sigwait(&set, &taken) != 0) {
-  }
-  return taken;
 }
 
 }  // namespace gpusched

@@ -27,13 +27,12 @@ class Service {
   virtual const BoundPorts& ports() const = 0;
   /// Jobs that are placed or running, for a last word to the user.
   virtual int64_t active_jobs() = 0;
+  /// Takes the keys of `config` that are live; the others wait for a restart. Returns when that is durable.
+  virtual Result<Unit> reconfigure(const Config& config) = 0;
+  /// Calls `alive`, on a thread of the service, once its loops have all gone round after this call.
+  virtual void touch(std::function<void()> alive) = 0;
   /// Doors first, then the host: what was accepted is finished, then the journal is sealed. Once.
   virtual void stop() = 0;
 };
-
-/// Blocks SIGINT and SIGTERM in this thread and those started after; `wait_for_end` takes them.
-void block_end_signals();
-/// Returns when SIGINT or SIGTERM comes: its number.
-int wait_for_end();
 
 }  // namespace gpusched

@@ -1,0 +1,182 @@
+#include "main/doctor_command.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "api/token.h"
+#include "client/http_client.h"
+#include "client/json.h"
+#include "ops/checks.h"
+#include "ops/machine.h"
+
+namespace gpusched {
+namespace {
+
+constexpr const char* kConfigDefault = "/etc/gpu-scheduler/scheduler.yaml";
+constexpr const char* kDataDirDefault = "/var/lib/gpu-scheduler";
+
+/// The process that holds a lock of flock(2) on `path`, out of /proc/locks; 0: nobody, or not to be seen.
+int64_t lock_holder(const std::string& path) {
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0) return 0;
+  const std::string inode = ":" + std::to_string(facts.st_ino);
+  std::istringstream lines(ops::read_text("/proc/locks").value_or(""));
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string number, kind, mode, access, place;
+    int64_t pid = 0;
+    if (words >> number >> kind >> mode >> access >> pid >> place && kind == "FLOCK" &&
+        place.ends_with(inode))
+      return pid;
+  }
+  return 0;
+}
+
+bool is_locked(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool locked = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return locked;
+}
+
+/// Who serves the folder, as ports.json has it; 0: nobody who lives.
+struct Running {
+  int64_t pid = 0;
+  int64_t http_port = 0;
+};
+Running running_scheduler(const std::string& data_dir) {
+  const Result<Json> ports = Json::parse(ops::read_text(data_dir + "/ports.json").value_or(""));
+  if (!ports.ok()) return {};
+  const int64_t pid = (*ports)["pid"].integer();
+  if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return {};
+  return {.pid = pid, .http_port = (*ports)["http"].integer()};
+}
+
+Finding check_owner(const std::string& data_dir, const Running& running) {
+  const std::string lock = data_dir + "/journal/LOCK";
+  if (!is_locked(lock)) return {.check = "owner", .detail = "no scheduler has " + data_dir + " open"};
+  const int64_t holder = lock_holder(lock);
+  if (running.pid != 0 && (holder == 0 || holder == running.pid)) {
+    return {.check = "owner", .detail = "process " + std::to_string(running.pid) + " serves " + data_dir};
+  }
+  const std::string who = holder == 0 ? "another process" : "process " + std::to_string(holder);
+  return {.check = "owner",
+          .verdict = Verdict::kWarn,
+          .detail = who + " has " + data_dir + " open and does not serve it: it recovers, ends or hangs",
+          .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
+}
+
+Finding check_health(const Config& config, const Running& running) {
+  const std::string host = config.api.address == "0.0.0.0" ? "127.0.0.1" : config.api.address;
+  const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  const std::string url = "http://" + bracketed + ":" + std::to_string(running.http_port);
+  Result<HttpClient> client = HttpClient::create({.url = url});
+  Finding finding{.check = "health", .verdict = Verdict::kFail};
+  const auto answer =
+      client.ok()
+          ? client->request({.method = "GET", .target = "/health", .timeout = seconds(5), .repeatable = true})
+          : Result<HttpAnswer>(client.error());
+  if (!answer.ok()) {
+    finding.detail = "process " + std::to_string(running.pid) + " does not answer at " + url + ": " +
+                     answer.error().message;
+    finding.mend = "journalctl -u gpu-scheduler -n 50    # or its log file";
+    return finding;
+  }
+  const Result<Json> body = Json::parse(answer->body);
+  if (answer->status == 200)
+    return {.check = "health", .detail = "it answers at " + url + " and takes new work"};
+  finding.detail = "it takes no new work: " + (body.ok() ? (*body)["error"].text() : answer->body);
+  finding.mend = "df -h; journalctl -u gpu-scheduler -n 50";
+  return finding;
+}
+
+Finding check_address(const Config& config) {
+  if (api::is_loopback(config.api.address)) {
+    return {.check = "address",
+            .detail = "listens on " + config.api.address + ": this machine alone can reach it"};
+  }
+  return {.check = "address",
+          .verdict = Verdict::kWarn,
+          .detail = "listens on " + config.api.address +
+                    " without TLS: whoever can listen to that network reads "
+                    "what gpu-cli sends, its token included",
+          .mend = "wg-quick up wg0    # a tunnel, or a TLS proxy before the API"};
+}
+
+}  // namespace
+
+Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
+  const ops::Patient patient{.unit = "gpu-scheduler"};
+  const Running running = running_scheduler(data_dir);
+  Diagnosis diagnosis;
+  diagnosis.add(ops::check_open_files(patient));
+  diagnosis.add(ops::check_locked_memory(patient));
+  diagnosis.add(ops::check_processes(patient));
+  diagnosis.add(ops::check_folder(patient, data_dir, true));
+  diagnosis.add_all(ops::check_disk(patient, data_dir));
+  diagnosis.add_all(ops::check_sync(data_dir));
+  if (ops::exists(data_dir + "/token")) {
+    diagnosis.add(ops::check_token(data_dir + "/token",
+                                   "rm " + ops::shell_quoted(data_dir + "/token") +
+                                       "    # the next start makes one; then join the nodes again"));
+  }
+  diagnosis.add(check_owner(data_dir, running));
+  diagnosis.add(check_address(config));
+  const auto port = [&](const char* key, int64_t number) {
+    diagnosis.add(ops::check_port(patient, key, static_cast<uint16_t>(number), running.pid));
+  };
+  port("api.http_port", config.api.http_port);
+  port("api.grpc_port", config.api.grpc_port);
+  if (config.metrics.enabled) port("metrics.port", config.metrics.port);
+  if (running.pid != 0) diagnosis.add(check_health(config, running));
+  diagnosis.add(ops::check_clock_synchronised());
+  diagnosis.add(ops::check_unit(patient));
+  return diagnosis;
+}
+
+int run_doctor_command(int argc, char** argv) {
+  std::string config_path;
+  std::string data_dir = kDataDirDefault;
+  bool json = false;
+  if (ops::exists(kConfigDefault)) config_path = kConfigDefault;
+  CLI::App app("What this machine lacks to run a scheduler, and what mends it", "gpu-scheduler doctor");
+  app.add_option("--config", config_path, "YAML configuration")->capture_default_str();
+  app.add_option("--data-dir", data_dir, "the scheduler's folder")->capture_default_str();
+  app.add_flag("--json", json, "for programs");
+  app.footer("Exit status: 0 all is well, 1 warnings, 2 something fails.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  Diagnosis diagnosis;
+  const Result<LoadedConfig> config =
+      load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
+  if (config.ok()) {
+    diagnosis.add({.check = "config",
+                   .detail = config_path.empty() ? "every key has its default" : config_path + " is valid"});
+    diagnosis.add_all(examine_scheduler(config->values, data_dir).findings());
+  } else {
+    diagnosis.add({.check = "config",
+                   .verdict = Verdict::kFail,
+                   .detail = config.error().message,
+                   .mend = "gpu-scheduler --config " + ops::shell_quoted(config_path) + " --print-config"});
+  }
+  const std::string text = json ? diagnosis.json("gpu-scheduler", ops::host_name()) : diagnosis.text();
+  std::fputs(text.c_str(), stdout);
+  return diagnosis.exit_code();
+}
+
+}  // namespace gpusched

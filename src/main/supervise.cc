@@ -1,0 +1,128 @@
+#include "main/supervise.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "config/keys.h"
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+sigset_t awaited_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  return set;
+}
+
+/// Feeds the manager's watchdog only with answers of the service's own loops.
+class Pulse {
+ public:
+  explicit Pulse(const ServiceNotifier& manager) : manager_(manager) {}
+
+  void beat(Service& service) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::nanoseconds every(manager_.keep_alive_every().ns);
+    if (!answered_->load()) {
+      if (now - asked_at_ >= every && !std::exchange(silent_, true)) {
+        log_event(LogLevel::kError, "scheduler", "loop_silent", {},
+                  {{"for_ms", manager_.keep_alive_every().ms()}});
+        manager_.status("a loop does not go round; the watchdog will restart it");
+      }
+      return;
+    }
+    silent_ = false;
+    manager_.keep_alive();
+    answered_->store(false);
+    asked_at_ = now;
+    service.touch([answered = answered_] { answered->store(true); });
+  }
+
+ private:
+  const ServiceNotifier& manager_;
+  std::shared_ptr<std::atomic<bool>> answered_ = std::make_shared<std::atomic<bool>>(true);
+  std::chrono::steady_clock::time_point asked_at_{};
+  bool silent_ = false;
+};
+
+std::string serving(const BoundPorts& ports) {
+  return "serving REST on port " + std::to_string(ports.http) + ", gRPC on " + std::to_string(ports.grpc);
+}
+
+}  // namespace
+
+void block_signals() {
+  const sigset_t set = awaited_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+int wait_for_signal(Duration patience) {
+  const sigset_t set = awaited_signals();
+  const timespec wait{.tv_sec = patience.ns / 1'000'000'000, .tv_nsec = patience.ns % 1'000'000'000};
+  while (true) {
+    const int taken = patience.ns > 0 ? sigtimedwait(&set, nullptr, &wait) : sigwaitinfo(&set, nullptr);
+    if (taken > 0) return taken;
+    if (errno == EAGAIN) return 0;
+  }
+}
+
+int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload) {
+  manager.ready(serving(service.ports()));
+  Pulse pulse(manager);
+  while (true) {
+    if (manager.keep_alive_every().ns > 0) pulse.beat(service);
+    const int signal = wait_for_signal(manager.keep_alive_every());
+    if (signal == SIGHUP) {
+      manager.reloading();
+      const std::string outcome = reload();
+      manager.ready(serving(service.ports()) + "; " + outcome);
+    } else if (signal != 0) {
+      manager.stopping();
+      return signal;
+    }
+  }
+}
+
+std::string Reloader::reload(Service& service) {
+  const auto refused = [](const Error& error) {
+    log_event(LogLevel::kError, "scheduler", "config_not_reloaded", {},
+              {{"why", error.message}, {"kept", "all of the old configuration"}});
+    return "the new configuration was refused, the old one holds: " + error.message;
+  };
+  const Result<LoadedConfig> loaded = load_config(inputs_);
+  if (!loaded.ok()) return refused(loaded.error());
+  const Config& fresh = loaded->values;
+  const Result<LogLevel> level = parse_log_level(fresh.log.level);
+  if (!level.ok()) return refused(level.error());
+  // The log first: it can fail, and then nothing has changed.
+  const Result<Unit> log = log_reopen({.path = fresh.log.path, .level = *level});
+  if (!log.ok()) return refused(log.error());
+  const Result<Unit> taken = service.reconfigure(fresh);
+  if (!taken.ok()) return refused(taken.error());
+
+  const std::vector<ConfigChange> changes = config_changes(running_, fresh);
+  std::string restart;
+  for (const ConfigChange& change : changes) {
+    const std::string name = change.key->full_name();
+    if (!change.key->live) restart += (restart.empty() ? "" : ", ") + name;
+    log_event(LogLevel::kInfo, "scheduler", "config_changed", {},
+              {{"key", name},
+               {"old", change.before},
+               {"new", change.after},
+               {"holds", change.key->live ? "now" : "after a restart"}});
+  }
+  running_ = fresh;
+  log_event(LogLevel::kInfo, "scheduler", "config_reloaded", {},
+            {{"changes", changes.size()}, {"needs_restart", restart}});
+  if (!restart.empty()) return "a restart is needed for " + restart;
+  return changes.empty() ? "reloaded, nothing differs" : "reloaded";
+}
+
+}  // namespace gpusched

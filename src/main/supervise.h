@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+
+#include "base/time.h"
+#include "config/config.h"
+#include "main/serve.h"
+#include "ops/notify.h"
+
+namespace gpusched {
+
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those started after; `wait_for_signal` takes them.
+/// SIGPIPE is ignored.
+void block_signals();
+/// SIGINT, SIGTERM or SIGHUP when one comes; 0 after `patience` without any. Zero: as long as it takes.
+int wait_for_signal(Duration patience = {});
+
+/// Serves until SIGINT or SIGTERM, whose number it returns. Meanwhile tells the service manager that the
+/// service lives, as long as its loops go round, and calls `reload` on SIGHUP: its result is one line for
+/// people.
+int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload);
+
+/// What a reload needs to know, and remembers.
+class Reloader {
+ public:
+  /// `inputs` are those of the start, `running` what they gave.
+  Reloader(ConfigInputs inputs, Config running) : inputs_(std::move(inputs)), running_(std::move(running)) {}
+  /// Reads the configuration again, logs what differs and hands `service` what is live. When anything is
+  /// wrong all of the old stays, and the log says why. Returns one line that says how it went.
+  std::string reload(Service& service);
+
+ private:
+  ConfigInputs inputs_;
+  Config running_;  ///< What was read last; keys that need a restart included, so that each is told once.
+};
+
+}  // namespace gpusched

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Looking at the machine's own files, below a root that tests replace.
+namespace gpusched::ops {
+
+/// A file's first `size_max` bytes; nothing when it cannot be read.
+std::optional<std::string> read_text(const std::string& path, std::size_t size_max = 1 << 20);
+/// The same without white space at its ends.
+std::optional<std::string> read_line(const std::string& path);
+bool exists(const std::string& path);
+/// The names in a folder, sorted; none when it cannot be read.
+std::vector<std::string> names_in(const std::string& folder);
+/// Where `program` is found by $PATH and the usual folders; empty when it is not.
+std::string find_program(const std::string& program);
+/// A path as a shell takes it: quoted where it must be.
+std::string shell_quoted(const std::string& text);
+std::string host_name();
+
+/// One line of /proc/self/cgroup.
+struct OwnCgroup {
+  std::string controllers;  ///< "cpu,cpuacct"; empty: version 2.
+  std::string path;
+};
+std::vector<OwnCgroup> own_cgroups(const std::string& root);
+
+/// One mount of /proc/self/mounts.
+struct Mount {
+  std::string device, folder, type, options;
+};
+std::vector<Mount> mounts(const std::string& root);
+
+/// A socket that listens.
+struct Listener {
+  std::string address;  ///< "127.0.0.1", "0.0.0.0", "::", or in hexadecimal as the kernel writes it.
+  uint64_t inode = 0;
+};
+/// Who listens on a TCP port, out of /proc/net/tcp and tcp6.
+std::vector<Listener> listeners(const std::string& root, uint16_t port);
+/// The process that holds a socket, and its name; nothing when it is not ours to see.
+struct Holder {
+  pid_t pid = 0;
+  std::string name;
+};
+std::optional<Holder> holder_of(const std::string& root, uint64_t inode);
+
+/// Whether this process may do what a capability of linux/capability.h allows.
+bool has_capability(const std::string& root, int capability);
+
+}  // namespace gpusched::ops
