@@ -31,7 +31,9 @@ struct GrpcServer::Impl {
       : options(server_options),
         native(make_native_service(backend, finisher, options.token_required ? options.token : "")),
         jobs(make_jobs_service(backend, finisher, options.token_required ? options.token : "")),
-        nodes(host, finisher, {.token = options.token, .token_required = options.token_required}) {}
+        nodes(
+            host, finisher,
+            {.token = options.token, .token_required = options.token_required, .version = options.version}) {}
 
   const GrpcServerOptions options;
   GrpcFinisher finisher;  // Before the services: they use it.

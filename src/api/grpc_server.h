@@ -16,6 +16,7 @@ struct GrpcServerOptions {
   uint16_t port = 0;            ///< 0: any free one.
   std::string token;            ///< The shared one.
   bool token_required = false;  ///< On every call; of agents, a proof.
+  std::string version = {};     ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 

@@ -85,7 +85,8 @@ struct Server::Impl {
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,
                                                           .token = options.token,
-                                                          .token_required = token_required},
+                                                          .token_required = token_required,
+                                                          .version = options.version},
                                         backend, host);
     waiting->set(nullptr, grpc.get());
     backend.on_group_done([to = waiting] { to->flush(); });

@@ -221,23 +221,38 @@ void Agent::add_source(int descriptor) {
 
 // The loop.
 
-void Agent::run(int stop_descriptor) {
-  if (stop_descriptor >= 0) add_source(stop_descriptor);
+void Agent::run(int stop_descriptor, AgentDuties duties) {
+  duties_ = std::move(duties);
+  if (duties_.pulse_every.ns > 0) pulse_due_ = clock_.monotonic();
+  for (const int source : {stop_descriptor, duties_.reload_descriptor}) {
+    if (source >= 0) add_source(source);
+  }
   while (true) {
     std::array<epoll_event, 16> ready;
     const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), wait_ms());
     bool stopping = false;
+    bool reload = false;
     for (int i = 0; i < count; ++i) {
       const int source = ready[static_cast<std::size_t>(i)].data.fd;
       stopping = stopping || source == stop_event_ || source == stop_descriptor;
+      reload = reload || source == duties_.reload_descriptor;
     }
     if (stopping) break;
     turn();
+    do_duties(reload);
   }
   link_->disconnect();
   core_->on_link_down();
   core_->settle();
   log_event(LogLevel::kInfo, "agent", "agent_stopped", {}, {{"running", core_->running_count()}});
+}
+
+void Agent::do_duties(bool reload) {
+  if (reload && duties_.reload) duties_.reload();
+  const Time now = clock_.monotonic();
+  if (now < pulse_due_) return;
+  pulse_due_ = now + duties_.pulse_every;
+  if (duties_.pulse) duties_.pulse();
 }
 
 void Agent::stop() {
@@ -246,7 +261,7 @@ void Agent::stop() {
 }
 
 int Agent::wait_ms() const {
-  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), connection_due_});
+  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), connection_due_, pulse_due_});
   const Duration left = due - clock_.monotonic();
   if (due == kNever) return -1;
   return static_cast<int>(std::clamp<int64_t>((left.ns + 999'999) / 1'000'000, 0, INT_MAX));
@@ -305,6 +320,7 @@ void Agent::take_link_inputs() {
           connection_due_ = kNever;
           backoff_ = kBackoffFirst;
           last_trouble_.clear();
+          if (duties_.status) duties_.status("connected to " + options_.scheduler);
         }
         core_->on_message(input.message);
         break;
@@ -318,6 +334,7 @@ void Agent::on_connection_lost(const std::string& why) {
   if (why != last_trouble_) {
     log_event(LogLevel::kWarning, "agent", "scheduler_unreachable", {},
               {{"scheduler", options_.scheduler}, {"why", why}, {"running", core_->running_count()}});
+    if (duties_.status) duties_.status("no connection to " + options_.scheduler + ": " + why);
   }
   last_trouble_ = why;
   link_->disconnect();

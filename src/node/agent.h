@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,15 @@ struct AgentOptions {
   HookOptions hooks = {};
 };
 
+/// What the agent's loop does beside its work, for whoever started it. Every function may be empty.
+struct AgentDuties {
+  int reload_descriptor = -1;  ///< Readable: `reload` is called, which reads it.
+  std::function<void()> reload = {};
+  Duration pulse_every = {};  ///< Zero: `pulse` is never called.
+  std::function<void()> pulse = {};
+  std::function<void(const std::string&)> status = {};  ///< Told of the connection in one line.
+};
+
 /// The node agent: NodeCore with this machine's clock, disk, processes, devices and network, in one loop.
 /// `open` and `run` belong to one thread; `stop` may be called by any.
 class Agent final : private ShimListener {
@@ -47,7 +57,7 @@ class Agent final : private ShimListener {
   ~Agent() override;
 
   /// Works until `stop`, or until `stop_descriptor` (-1: none) is readable. Jobs go on without it.
-  void run(int stop_descriptor = -1);
+  void run(int stop_descriptor = -1, AgentDuties duties = {});
   void stop();
 
   const std::vector<DeviceFacts>& devices() const { return devices_; }
@@ -70,6 +80,7 @@ class Agent final : private ShimListener {
   void add_source(int descriptor);
   int wait_ms() const;
   void turn();
+  void do_duties(bool reload);
   void take_link_inputs();
   void on_hook_finished(const ScriptHooks::Finished& finished);
   std::vector<std::string> features() const;
@@ -101,6 +112,8 @@ class Agent final : private ShimListener {
   Time connection_due_;  ///< When to connect; or, connecting, when to give up.
   Duration backoff_;
   std::string last_trouble_;  ///< Said once, not at every try.
+  AgentDuties duties_;
+  Time pulse_due_ = kNever;
   Prng jitter_;
 };
 

@@ -5,18 +5,28 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/limits.h"
 #include "log/log.h"
 #include "node/agent.h"
+#include "node/agent_file.h"
+#include "node/doctor.h"
+#include "node/join.h"
+#include "ops/machine.h"
+#include "ops/notify.h"
 
 namespace gpusched {
 namespace {
 
 constexpr const char* kVersion = GPUSCHED_VERSION;
+constexpr const char* kConfigDefault = "/etc/gpu-scheduler/agent.yaml";
+constexpr const char* kDataFolderDefault = "/var/lib/gpu-agent";
 
 struct CommandLine {
   AgentOptions agent;
@@ -27,6 +37,7 @@ struct CommandLine {
   std::vector<std::string> labels;
   LogOptions log;
   std::string log_level = "info";
+  std::string config;
 };
 
 void declare(CLI::App& app, CommandLine& line) {
@@ -34,8 +45,7 @@ void declare(CLI::App& app, CommandLine& line) {
   app.set_version_flag("--version", std::string("gpu-agent ") + kVersion);
   app.add_option("--scheduler", agent.scheduler, "Scheduler's gRPC address, HOST:PORT");
   app.add_option("--node", agent.node_name, "This node's name, the same at every start");
-  app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing")
-      ->required();
+  app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing");
   app.add_option("--sim-gpus", agent.sim_gpus,
                  "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB");
   app.add_option("--cpus", agent.cpus, "CPU cores to offer (default: all this process may use)")
@@ -74,6 +84,9 @@ void declare(CLI::App& app, CommandLine& line) {
                  "With a clock further from the scheduler's the node takes no new work (default: 60)")
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: beside this program)");
+  app.add_option("--config", line.config,
+                 "YAML file of these options, with '_' for '-'; the command line wins over it")
+      ->envname("GPU_AGENT_CONFIG");
   app.add_option("--log,--log-file", line.log.path, "Where log lines go (default: standard error)");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error (default: info)");
 }
@@ -115,44 +128,201 @@ Result<Unit> complete(CommandLine& line) {
   return Unit{};
 }
 
-}  // namespace
+constexpr const char* kDescription =
+    "Runs jobs on this machine for a gpu-scheduler. Jobs outlive it: stop, upgrade and start it at any "
+    "time.\n\n"
+    "Commands:\n"
+    "  gpu-agent join HOST:PORT --token-file F    makes this machine a node of a scheduler\n"
+    "  gpu-agent doctor                           what this machine lacks, and what mends it";
 
-int run_agent(int argc, char** argv) {
-  CLI::App app(
-      "Runs jobs on this machine for a gpu-scheduler. Jobs outlive it: stop, upgrade and start it at any "
-      "time.",
-      "gpu-agent");
+/// The command line with its file, as it was read at one time.
+struct Loaded {
+  CLI::App app{kDescription, "gpu-agent"};
   CommandLine line;
-  declare(app, line);
+};
+
+/// Throws CLI::ParseError for the command line's own mistakes. A doctor takes options that do not suffice.
+Result<std::unique_ptr<Loaded>> load(const std::vector<std::string>& arguments, bool must_suffice = true) {
+  auto loaded = std::make_unique<Loaded>();
+  declare(loaded->app, loaded->line);
+  // Once for the name of the file, then with what it says.
+  if (const Result<Unit> parsed = parse_with_settings(loaded->app, arguments, {}, {}); !parsed)
+    return parsed.error();
+  std::vector<AgentSetting> settings;
+  if (!loaded->line.config.empty()) {
+    Result<std::vector<AgentSetting>> read = read_agent_file(loaded->line.config);
+    if (!read) return read.error();
+    settings = std::move(*read);
+  }
+  auto whole = std::make_unique<Loaded>();
+  declare(whole->app, whole->line);
+  const AppMaker scratch = [](const std::function<void(CLI::App&)>& use) {
+    Loaded alone;
+    declare(alone.app, alone.line);
+    use(alone.app);
+  };
+  if (const Result<Unit> parsed = parse_with_settings(whole->app, arguments, settings, scratch); !parsed)
+    return parsed.error();
+  const Result<Unit> completed = complete(whole->line);
+  if (!completed && must_suffice) return completed.error();
+  return whole;
+}
+
+/// SIGHUP: reads everything again, takes what a running agent can, and names the rest.
+class AgentReloader {
+ public:
+  AgentReloader(std::vector<std::string> arguments, std::unique_ptr<Loaded> running)
+      : arguments_(std::move(arguments)), running_(std::move(running)) {}
+
+  std::string reload() {
+    try {
+      Result<std::unique_ptr<Loaded>> fresh = load(arguments_);
+      if (!fresh) return refused(fresh.error().message);
+      if (const Result<Unit> log = log_reopen((*fresh)->line.log); !log) return refused(log.error().message);
+      return take(std::move(*fresh));
+    } catch (const CLI::ParseError& error) {
+      return refused(error.what());
+    }
+  }
+
+ private:
+  static std::string refused(const std::string& why) {
+    log_event(LogLevel::kError, "agent", "config_not_reloaded", {},
+              {{"why", why}, {"kept", "all of the old configuration"}});
+    return "the new configuration was refused, the old one holds: " + why;
+  }
+  std::string take(std::unique_ptr<Loaded> fresh) {
+    const std::vector<OptionChange> changes = option_changes(running_->app, fresh->app);
+    std::string restart;
+    for (const OptionChange& change : changes) {
+      const bool live = change.name == "log" || change.name == "log-level";
+      if (!live) restart += (restart.empty() ? "" : ", ") + change.name;
+      log_event(LogLevel::kInfo, "agent", "config_changed", {},
+                {{"key", change.name},
+                 {"old", change.before},
+                 {"new", change.after},
+                 {"holds", live ? "now" : "after a restart, which ends no job"}});
+    }
+    running_ = std::move(fresh);
+    log_event(LogLevel::kInfo, "agent", "config_reloaded", {},
+              {{"changes", changes.size()}, {"needs_restart", restart}});
+    if (!restart.empty()) return "a restart is needed for " + restart;
+    return changes.empty() ? "reloaded, nothing differs" : "reloaded";
+  }
+
+  const std::vector<std::string> arguments_;
+  std::unique_ptr<Loaded> running_;
+};
+
+/// `gpu-agent doctor [OPTIONS] [--json]`.
+int run_doctor(std::vector<std::string> arguments) {
+  const bool json = std::erase(arguments, "--json") > 0;
+  const bool names_file = std::ranges::any_of(
+      arguments, [](const std::string& word) { return word == "--config" || word.starts_with("--config="); });
+  if (!names_file && arguments.empty() && access(kConfigDefault, R_OK) == 0)
+    arguments.push_back(std::string("--config=") + kConfigDefault);
+  Diagnosis diagnosis;
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    const Result<std::unique_ptr<Loaded>> loaded = load(arguments, false);
+    if (loaded) {
+      AgentOptions options = (*loaded)->line.agent;
+      if (options.data_folder.empty()) options.data_folder = kDataFolderDefault;
+      diagnosis = examine_node(options, (*loaded)->line.config);
+    } else {
+      diagnosis.add({.check = "config",
+                     .verdict = Verdict::kFail,
+                     .detail = loaded.error().message,
+                     .mend = "gpu-agent --help    # its options are the keys of the file"});
+    }
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(
+        "gpu-agent doctor [OPTIONS] [--json]\n\nLooks at everything that an agent with these options (by "
+        "default those of "
+        "/etc/gpu-scheduler/agent.yaml)\nneeds of this machine and of its scheduler. Exit status: 0 all is "
+        "well, 1 "
+        "warnings, 2 something fails.\n",
+        stdout);
+    return 0;
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
   }
-  if (const Result<Unit> completed = complete(line); !completed) return fail(completed.error().message, 2);
+  const std::string text = json ? diagnosis.json("gpu-agent", ops::host_name()) : diagnosis.text();
+  std::fputs(text.c_str(), stdout);
+  return diagnosis.exit_code();
+}
 
+int signal_descriptor(std::initializer_list<int> numbers) {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int number : numbers) sigaddset(&signals, number);
   sigprocmask(SIG_BLOCK, &signals, nullptr);  // Before the first thread, so that all of them have it.
-  signal(SIGPIPE, SIG_IGN);
-  const int stop = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (const Result<Unit> set_up = log_set_up(line.log); !set_up) return fail(set_up.error().message, 1);
+  return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int serve(const AgentOptions& options, AgentReloader& reloader, const ServiceNotifier& manager) {
+  const int stop = signal_descriptor({SIGTERM, SIGINT});
+  const int hang_up = signal_descriptor({SIGHUP});
   int status = 0;
-  {
-    Result<std::unique_ptr<Agent>> agent = Agent::open(line.agent);
-    if (agent) {
-      (*agent)->run(stop);
-    } else {
-      log_flush();
-      status = fail(agent.error().message, 1);
-    }
+  Result<std::unique_ptr<Agent>> agent = Agent::open(options);
+  if (agent) {
+    const std::string node = "node " + options.node_name + ": ";
+    std::string connection = "connecting to " + options.scheduler;
+    manager.ready(node + connection);
+    AgentDuties duties;
+    duties.reload_descriptor = hang_up;
+    duties.reload = [&] {
+      signalfd_siginfo ignored;
+      while (read(hang_up, &ignored, sizeof ignored) > 0) {
+      }
+      manager.reloading();
+      const std::string outcome = reloader.reload();
+      manager.ready(node + connection + "; " + outcome);
+    };
+    duties.pulse_every = manager.keep_alive_every();
+    duties.pulse = [&] { manager.keep_alive(); };
+    duties.status = [&](const std::string& text) {
+      connection = text;
+      manager.status(node + connection);
+    };
+    (*agent)->run(stop, std::move(duties));
+    manager.stopping();
+  } else {
+    log_flush();
+    status = fail(agent.error().message, 1);
   }
-  log_shut_down();
+  if (agent) agent->reset();
   close(stop);
+  close(hang_up);
+  return status;
+}
+
+}  // namespace
+
+int run_agent(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (!arguments.empty() && arguments[0] == "doctor")
+    return run_doctor({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "join") return run_join(argc - 1, argv + 1, kVersion);
+  std::unique_ptr<Loaded> loaded;
+  try {
+    Result<std::unique_ptr<Loaded>> read = load(arguments);
+    if (!read) return fail(read.error().message, 2);
+    loaded = std::move(*read);
+  } catch (const CLI::Success& asked) {
+    Loaded help;
+    declare(help.app, help.line);
+    return help.app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
+  }
+  const ServiceNotifier manager = ServiceNotifier::take_from_environment();
+  signal(SIGPIPE, SIG_IGN);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) close(signal_descriptor({number}));
+  const CommandLine line = loaded->line;
+  if (const Result<Unit> set_up = log_set_up(line.log); !set_up) return fail(set_up.error().message, 1);
+  AgentReloader reloader(arguments, std::move(loaded));
+  const int status = serve(line.agent, reloader, manager);
+  log_shut_down();
   return status;
 }
 

@@ -1,5 +1,6 @@
 #include "api/doors/node_grpc.h"
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <set>
@@ -152,6 +153,10 @@ class Stream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Schedu
     message.mutable_challenge()->set_nonce(nonce_);
     message.mutable_challenge()->set_proof(
         keyed_proof(options_.token, "gpusched-scheduler", incoming_.hello().nonce()));
+    message.mutable_challenge()->set_version(options_.version);
+    message.mutable_challenge()->set_unix_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                                 std::chrono::system_clock::now().time_since_epoch())
+                                                 .count());
     session_->send(message);
     return true;
   }

@@ -16,6 +16,7 @@ class GrpcFinisher;
 struct NodeServiceOptions {
   std::string token;            ///< Always there: agents may ask for a proof of it.
   bool token_required = false;  ///< Agents must prove that they know it.
+  std::string version;          ///< Told to agents.
 };
 
 /// gpusched.v1.NodeProtocol: checks who an agent is and hands its stream to the host's node hub.

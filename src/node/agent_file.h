@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gpusched {
+
+/// One key of the agent's configuration file.
+struct AgentSetting {
+  std::string name;                 ///< The option's long name without its dashes, "data-dir".
+  std::vector<std::string> values;  ///< One, or those of a list.
+  std::string where;                ///< "/etc/gpu-scheduler/agent.yaml:3"
+};
+
+/// Reads a YAML file whose keys are the long options of `gpu-agent` with '_' for '-', and whose values are
+/// theirs; an option that may be repeated takes a list. kNotFound or kIo when it cannot be read;
+/// kInvalidArgument, one problem a line, for what is no such file.
+Result<std::vector<AgentSetting>> read_agent_file(const std::string& path);
+
+/// Makes a fresh App that knows all options.
+using AppMaker = std::function<void(const std::function<void(CLI::App&)>&)>;
+
+/// Parses `arguments` (without the program's name) into `app`, and gives every option that neither they nor
+/// the environment name the value of `settings`. `scratch` lends fresh apps, in which each setting is tried
+/// alone, so that an error names its line. kInvalidArgument names unknown keys with the nearest known one.
+/// Throws CLI::ParseError for the command line's own mistakes and for --help.
+Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& arguments,
+                                 const std::vector<AgentSetting>& settings, const AppMaker& scratch);
+
+/// An option that two parsed apps of one kind give different values.
+struct OptionChange {
+  std::string name;  ///< "log-level"
+  std::string before, after;
+};
+std::vector<OptionChange> option_changes(const CLI::App& before, const CLI::App& after);
+
+}  // namespace gpusched

@@ -1,0 +1,154 @@
+#include "node/doctor.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "node/probe.h"
+#include "ops/checks.h"
+#include "ops/machine.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kProbePatience = seconds(5);
+
+std::string copy_token_command(const AgentOptions& options) {
+  const Result<Address> address = parse_address(options.scheduler);
+  const std::string host = address ? address->host : "SCHEDULER";
+  const std::string path = options.token_file.empty() ? "/etc/gpu-scheduler/agent.token" : options.token_file;
+  return "ssh root@" + host + " cat /var/lib/gpu-scheduler/token | install -m 0600 /dev/stdin " +
+         ops::shell_quoted(path);
+}
+
+/// "0.3" of "0.3.1".
+std::string series(const std::string& version) {
+  const std::size_t first = version.find('.');
+  return first == std::string::npos ? version : version.substr(0, version.find('.', first + 1));
+}
+
+Finding check_version(const AgentOptions& options, const SchedulerFacts& facts) {
+  Finding finding{.check = "version",
+                  .detail = "agent " + options.version + ", scheduler " +
+                            (facts.version.empty() ? "of an older kind that does not say" : facts.version)};
+  if (!facts.version.empty() && series(facts.version) == series(options.version)) return finding;
+  finding.verdict = Verdict::kWarn;
+  finding.detail += "; they may be upgraded one after the other, but should not stay apart";
+  finding.mend = "gpu-agent --version; gpu-scheduler --version    # upgrade the older one; no job ends";
+  return finding;
+}
+
+Finding check_agents_lock(const std::string& folder) {
+  Finding finding{.check = "agent"};
+  const std::string path = folder + "/agent.lock";
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool held = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0;
+  if (file >= 0) ::close(file);
+  const std::string pid = ops::read_line(path).value_or("");
+  if (held) {
+    finding.detail = "process " + pid + " runs as the agent of " + folder;
+  } else {
+    finding.verdict = Verdict::kWarn;
+    finding.detail = "no agent runs on " + folder;
+    finding.mend = ops::exists("/run/systemd/system") ? "systemctl start gpu-agent"
+                                                      : "gpu-agent --config /etc/gpu-scheduler/agent.yaml";
+  }
+  return finding;
+}
+
+std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient& patient) {
+  if (!options.sim_gpus.empty())
+    return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
+  std::vector<Finding> found = ops::check_nvidia(patient, options.nvml_library);
+  const Result<std::unique_ptr<GpuDriver>> driver = open_nvml_driver(options.nvml_library);
+  if (!driver) {
+    // No GPU at all is said by the check before.
+    if (found.front().verdict == Verdict::kOk && driver.error().code == ErrorCode::kNotFound) return found;
+    found.push_back({.check = "gpus",
+                     .verdict = Verdict::kFail,
+                     .detail = driver.error().message,
+                     .mend = "nvidia-smi; dmesg | grep -i -e nvidia -e NVRM -e Xid | tail"});
+    return found;
+  }
+  const std::size_t count = (*driver)->inventory().size();
+  for (uint32_t index = 0; index < count; ++index) {
+    const DeviceFacts& facts = (*driver)->inventory()[index];
+    const DeviceReading reading = (*driver)->read(index);
+    const std::string name = "GPU " + std::to_string(index) + " (" + facts.model + ", " + facts.uuid + ")";
+    if (reading.condition == v1::DEVICE_CONDITION_OK) continue;
+    found.push_back({.check = "gpus",
+                     .verdict = Verdict::kFail,
+                     .detail = name + ": " + reading.detail,
+                     .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
+  }
+  found.push_back({.check = "gpus", .detail = std::to_string(count) + " GPUs answer"});
+  return found;
+}
+
+}  // namespace
+
+std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token) {
+  const Result<SchedulerFacts> facts =
+      probe_scheduler(options.scheduler, token, options.node_name, options.version, kProbePatience);
+  if (!facts) {
+    const Result<Address> address = parse_address(options.scheduler);
+    return {{.check = "scheduler",
+             .verdict = Verdict::kFail,
+             .detail = facts.error().message,
+             .mend = address ? "nc -vz " + address->host + " " + std::to_string(address->port) : ""}};
+  }
+  std::vector<Finding> found;
+  found.push_back({.check = "scheduler", .detail = "the scheduler answers at " + options.scheduler});
+  if (!token.empty() && !facts->knows_token) {
+    found.push_back({.check = "proof",
+                     .verdict = Verdict::kFail,
+                     .detail = "the scheduler does not know this token",
+                     .mend = copy_token_command(options)});
+  } else if (!token.empty()) {
+    found.push_back({.check = "proof", .detail = "the scheduler knows the same token"});
+  }
+  found.push_back(check_version(options, *facts));
+  if (facts->tells_time)
+    found.push_back(ops::check_clock_skew(facts->clock_ahead, facts->uncertainty, "the scheduler"));
+  return found;
+}
+
+Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
+  const ops::Patient patient{.unit = "gpu-agent", .runs_jobs = true};
+  Diagnosis diagnosis;
+  diagnosis.add(
+      {.check = "config", .detail = config.empty() ? "from the command line" : config + " is valid"});
+  diagnosis.add(ops::check_open_files(patient));
+  diagnosis.add(ops::check_locked_memory(patient));
+  diagnosis.add(ops::check_processes(patient));
+  diagnosis.add_all(check_gpus(options, patient));
+  diagnosis.add_all(ops::check_cgroups(patient));
+  diagnosis.add(ops::check_user_switch(patient));
+  diagnosis.add(ops::check_shared_memory(patient));
+  diagnosis.add(ops::check_container_runtimes(patient));
+  diagnosis.add(ops::check_folder(patient, options.data_folder, false));
+  diagnosis.add_all(ops::check_disk(patient, options.data_folder));
+  diagnosis.add_all(ops::check_sync(options.data_folder));
+  diagnosis.add(ops::check_clock_synchronised());
+  diagnosis.add(ops::check_unit(patient));
+  diagnosis.add(check_agents_lock(options.data_folder));
+  if (options.scheduler.empty()) {
+    diagnosis.add({.check = "scheduler",
+                   .verdict = Verdict::kFail,
+                   .detail = "no scheduler is named",
+                   .mend = "gpu-agent join HOST:9090 --token-file TOKEN"});
+    return diagnosis;
+  }
+  std::string token;
+  if (!options.token_file.empty()) {
+    diagnosis.add(ops::check_token(options.token_file, copy_token_command(options)));
+    const Result<std::string> read = read_token(options.token_file);
+    if (read) token = *read;
+  }
+  diagnosis.add_all(check_scheduler(options, token));
+  return diagnosis;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace gpusched {
+
+/// What a scheduler says of itself before an agent registers.
+struct SchedulerFacts {
+  std::string version;       ///< Empty: one that does not say.
+  bool knows_token = false;  ///< It proved that it knows our token.
+  Duration clock_ahead;      ///< By how much our clock is ahead of its.
+  Duration uncertainty;      ///< Half of the round trip.
+  bool tells_time = false;
+};
+
+/// Greets the scheduler at `address` (HOST:PORT of its gRPC port) as the node protocol begins, and leaves
+/// before registering: nothing changes there. `token` may be empty. kUnavailable or kTimeout when nobody
+/// answers; kUnauthenticated when it refuses us. Blocks for at most `patience`.
+Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::string& token,
+                                       const std::string& node_name, const std::string& version,
+                                       Duration patience);
+
+}  // namespace gpusched
