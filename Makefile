@@ -5,11 +5,12 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help deps deps-extra build test check format bench chaos dev demo fuzz asan tsan tidy clean
+
+.PHONY: help deps deps-extra build install uninstall test check format bench chaos dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the programs into build/bin/
 	@tools/build release all-programs
@@ -19,6 +20,13 @@ demo: build ## run real jobs through a scheduler and an agent on this machine, u
 
 dev: build ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
+
+install: build ## programs, systemd units, default configuration into PREFIX=/usr/local (DESTDIR=... in front)
+	@if grep -q '^man-pages:' $(firstword $(MAKEFILE_LIST)); then $(MAKE) man-pages; fi
+	@tools/install-files install
+
+uninstall: ## take away what make install has put there; data and changed configuration stay
+	@tools/install-files uninstall
 
 test: deps ## build and run every test
 	@tools/build release all-tests

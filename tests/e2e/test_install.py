@@ -1,0 +1,348 @@
+"""make install, the units' promises without systemd (the same signals, the same words), and gpu-agent join."""
+
+import configparser
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import threading
+
+import harness
+import pytest
+from harness import A100X4, PATIENCE_S, ROOT, bin_dir, free_port, program, wait_until
+
+PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
+
+
+def make(target, **settings):
+    words = [f"{name}={value}" for name, value in settings.items()]
+    # Old enough not to be built again: the programs are those under test.
+    done = subprocess.run(["make", "-s", "-o", "build", "-o", "man-pages", target, f"BIN_DIR={bin_dir()}", *words],
+                          cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_install_and_uninstall_into_a_folder(tmp_path):
+    make("install", DESTDIR=tmp_path)
+    found = files_below(tmp_path)
+    for name in PROGRAMS:
+        path = tmp_path / "usr/local/bin" / name
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755
+        assert path.read_bytes() == (bin_dir() / name).read_bytes()
+    for path in ("usr/local/lib/systemd/system/gpu-scheduler.service", "usr/local/lib/systemd/system/gpu-agent.service",
+                 "usr/local/share/doc/gpu-scheduler/LICENSE", "usr/local/share/doc/gpu-scheduler/operate/install.md",
+                 "usr/local/share/doc/gpu-scheduler/agent.yaml.example", "etc/gpu-scheduler/scheduler.yaml"):
+        assert path in found
+    assert not [path for path in found if path.endswith(".installing")]
+    # The default configuration is one that the scheduler takes.
+    subprocess.run([program("gpu-scheduler"), "--config", str(tmp_path / "etc/gpu-scheduler/scheduler.yaml"),
+                    "--print-config"], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+    make("uninstall", DESTDIR=tmp_path)
+    assert files_below(tmp_path) == []
+
+
+def test_another_prefix_and_a_changed_configuration(tmp_path):
+    make("install", DESTDIR=tmp_path, PREFIX="/opt/gpu")
+    unit = (tmp_path / "etc/systemd/system/gpu-agent.service").read_text()
+    assert "ExecStart=/opt/gpu/bin/gpu-agent --config /etc/gpu-scheduler/agent.yaml" in unit
+    assert "@" not in unit
+    config = tmp_path / "etc/gpu-scheduler/scheduler.yaml"
+    config.write_text("log:\n  level: debug\n")
+    assert "kept" in make("install", DESTDIR=tmp_path, PREFIX="/opt/gpu")
+    assert config.read_text() == "log:\n  level: debug\n"
+    make("uninstall", DESTDIR=tmp_path, PREFIX="/opt/gpu")
+    assert files_below(tmp_path) == ["etc/gpu-scheduler/scheduler.yaml"]
+
+
+def test_a_path_that_would_break_the_units_is_refused(tmp_path):
+    done = subprocess.run([ROOT / "tools/install-files", "install"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PREFIX": "/opt/my programs", "DESTDIR": str(tmp_path)})
+    assert done.returncode == 2
+    assert "/opt/my programs" in done.stderr
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")
+def test_systemd_takes_the_units(tmp_path):
+    make("install", PREFIX=tmp_path / "usr", UNITDIR=tmp_path / "units", SYSCONFDIR=tmp_path / "etc")
+    for unit in ("gpu-scheduler.service", "gpu-agent.service"):
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(tmp_path / "units" / unit)],
+                              capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        complaints = [line for line in done.stderr.splitlines() if unit in line]
+        assert done.returncode == 0 and not complaints, done.stderr
+
+
+def read_unit(name):
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parser.optionxform = str
+    parser.read_string((ROOT / "deploy/systemd" / f"{name}.service.in").read_text())
+    return {**parser["Unit"], **parser["Service"]}
+
+
+def test_the_units_keep_jobs_alive():
+    for name in ("gpu-scheduler", "gpu-agent"):
+        unit = read_unit(name)
+        assert unit["Type"] == "notify"
+        assert unit["KillMode"] == "process"
+        assert unit["Restart"] == "always"
+        assert unit["LimitMEMLOCK"] == "infinity"
+        assert int(unit["WatchdogSec"]) > 0
+        assert "-HUP" in unit["ExecReload"]
+    agent = read_unit("gpu-agent")
+    assert agent["Delegate"] == "yes"
+    assert agent["OOMPolicy"] == "continue"
+    assert agent["TasksMax"] == "infinity"
+    # What would be inherited by jobs and break them.
+    for setting in ("PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateDevices", "NoNewPrivileges", "DevicePolicy",
+                    "MemoryDenyWriteExecute", "RestrictNamespaces", "SystemCallFilter", "User"):
+        assert setting not in agent
+
+
+class Manager:
+    """The end of the notification protocol that systemd has, and a service's life as the units ask for it."""
+
+    def __init__(self, daemon, folder, watchdog_s=0.0):
+        self.daemon = daemon
+        self.path = folder / f"{daemon.name}.notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(self.path))
+        self.words = []
+        self.lock = threading.Condition()
+        threading.Thread(target=self.listen, daemon=True).start()
+        command, environment = daemon.command, {"NOTIFY_SOCKET": str(self.path)}
+        if watchdog_s:
+            environment["WATCHDOG_USEC"] = str(int(watchdog_s * 1e6))
+
+        def managed():
+            words = command()
+            daemon.environment = {**daemon.environment, **environment}
+            return words
+
+        daemon.command = managed
+
+    def listen(self):
+        with contextlib.suppress(OSError):
+            while True:
+                word = self.socket.recv(4096).decode()
+                if word == "":
+                    return
+                with self.lock:
+                    self.words.append(word)
+
+    def heard(self, start):
+        with self.lock:
+            return [word for word in self.words if word.startswith(start)]
+
+    def wait_for(self, start, count=1):
+        wait_until(f"{self.daemon.name} says {start}", lambda: len(self.heard(start)) >= count)
+        return self.heard(start)[count - 1]
+
+    def restart(self):
+        """KillMode=process: SIGTERM to the main process alone, and a new one."""
+        ready = len(self.heard("READY=1"))
+        assert self.daemon.stop() == 0
+        self.wait_for("STOPPING=1")
+        self.daemon.launch()
+        self.wait_for("READY=1", ready + 1)
+
+
+def test_a_restart_of_both_units_ends_no_job(new_world):
+    world = new_world()
+    scheduler = Manager(world.scheduler, world.folder)
+    world.scheduler.start()
+    assert "serving REST on port" in scheduler.wait_for("READY=1")
+    agent = world.add_agent("n1")
+    node = Manager(agent, world.folder)
+    agent.start()
+    node.wait_for("READY=1")
+    assert "connected to" in node.wait_for("STATUS=node n1: connected")
+    api = world.api()
+    gate = world.folder / "gate"
+    probe = world.folder / "environment"
+    job = api.submit(f"env > {probe}; while [ ! -e {gate} ]; do sleep 0.05; done; exit 7", gpu_count=1)
+    api.wait_for(job, "running")
+    shim = agent.shim_of(job)
+    node.restart()
+    scheduler.restart()
+    world.scheduler.wait_serving()
+    api = world.api()
+    node.restart()
+    api.wait_node("n1")
+    assert agent.shim_of(job) == shim, "the same process as before"
+    assert api.job(job)["attempts"] == 1
+    gate.touch()
+    assert api.wait_for(job)["exit_code"] == 7
+    # The manager's words are none of the job's.
+    assert "NOTIFY_SOCKET" not in probe.read_text()
+
+
+def test_the_managers_reload(new_world):
+    world = new_world()
+    manager = Manager(world.scheduler, world.folder)
+    world.scheduler.start()
+    manager.wait_for("READY=1")
+    os.kill(world.scheduler.pid(), signal.SIGHUP)
+    assert "MONOTONIC_USEC=" in manager.wait_for("RELOADING=1")
+    assert "nothing differs" in manager.wait_for("READY=1", 2)
+
+
+def threads_named(pid, name):
+    return [int(task.name) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            if harness.read_bytes(task / "comm").strip() == name.encode()]
+
+
+class Frozen:
+    """A thread that does not go on: held by ptrace."""
+
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, thread):
+        self.thread = thread
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def trace(self, request):
+        return self.libc.ptrace(request, self.thread, None, None)
+
+    def __enter__(self):
+        if self.trace(self.SEIZE) != 0:
+            pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
+        self.trace(self.INTERRUPT)
+        os.waitpid(self.thread, self.WALL)
+        return self
+
+    def __exit__(self, *_):
+        self.trace(self.DETACH)
+
+
+def test_the_watchdog_is_fed_only_while_the_loop_goes_round(new_world):
+    world = new_world()
+    manager = Manager(world.scheduler, world.folder, watchdog_s=0.4)
+    world.scheduler.start()
+    manager.wait_for("WATCHDOG=1", 3)
+    (loop,) = threads_named(world.scheduler.pid(), "host-loop")
+    with Frozen(loop):
+        manager.wait_for("STATUS=a loop does not go round")
+        fed = len(manager.heard("WATCHDOG=1"))
+        # As many turns of the feeder as would have ended the service: /health is answered, and nothing is fed.
+        for _ in range(5):
+            assert world.api().call("GET", "/health")[0] == 200
+            threading.Event().wait(0.2)
+        assert len(manager.heard("WATCHDOG=1")) == fed
+    manager.wait_for("WATCHDOG=1", fed + 3)
+
+
+def test_the_agents_watchdog(new_world):
+    world = new_world()
+    world.scheduler.start()
+    agent = world.add_agent("n1")
+    manager = Manager(agent, world.folder, watchdog_s=0.4)
+    agent.start()
+    manager.wait_for("WATCHDOG=1", 3)
+
+
+def join(world, *words, text_in=None, address=None):
+    where = address or f"127.0.0.1:{world.scheduler.ports['grpc']}"
+    return subprocess.run([program("gpu-agent"), "join", where, *map(str, words)], capture_output=True, text=True,
+                          timeout=PATIENCE_S, check=False, input=text_in, env=world.environment())
+
+
+class JoinedAgent(harness.Agent):
+    """An agent that has nothing but what join wrote."""
+
+    def command(self):
+        return [program("gpu-agent"), "--config", str(self.world.folder / "etc/agent.yaml")]
+
+
+def places(world):
+    return ["--config", world.folder / "etc/agent.yaml", "--data-dir", world.folder / "n1", "--node", "n1",
+            "--sim-gpus", A100X4]
+
+
+def test_join_and_run(new_world):
+    world = new_world()
+    world.scheduler.start()
+    token = world.scheduler.data_dir / "token"
+    done = join(world, "--token-file", token, *places(world))
+    assert done.returncode == 0, done.stdout + done.stderr
+    config = world.folder / "etc/agent.yaml"
+    assert f"gpu-agent --config {config}" in done.stdout
+    for path in (config, world.folder / "etc/agent.token"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    secret = token.read_text().strip()
+    assert (world.folder / "etc/agent.token").read_text().strip() == secret
+    assert secret not in done.stdout + done.stderr + config.read_text()
+    # Again: the same.
+    text = config.read_text()
+    assert join(world, "--token-file", "-", *places(world), text_in=secret + "\n").returncode == 0
+    assert config.read_text() == text
+    agent = JoinedAgent(world, "n1")
+    world.daemons.append(agent)
+    agent.start()
+    api = world.api()
+    assert api.wait_for(api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1))["exit_code"] == 0
+
+
+def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
+    world = new_world()
+    world.scheduler.start()
+    token = world.scheduler.data_dir / "token"
+    closed = free_port()
+    cases = [
+        (join(world, "--token-file", token, *places(world), address=f"127.0.0.1:{closed}"), 1, "no scheduler can be reached"),
+        (join(world, "--token-file", "-", *places(world), text_in="0123456789abcdef0123456789abcdef"), 1, "does not know this token"),
+        (join(world, "--token-file", "-", *places(world), text_in="short"), 2, "no token"),
+        (join(world, "--token-file", token, *places(world), address="127.0.0.1:port"), 2, "port"),
+        (join(world, "--token-file", "/nowhere", *places(world)), 2, "/nowhere"),
+        (join(world, "--token-file", token, "--config", "agent.yaml"), 2, "absolute"),
+        (join(world, "--token-file", token, *places(world), address=f"127.0.0.1:{world.scheduler.ports['http']}"), 1, "gRPC port"),
+    ]
+    for done, status, sentence in cases:
+        assert done.returncode == status, (done.args, done.stdout, done.stderr)
+        assert sentence in done.stdout + done.stderr, (done.args, done.stdout, done.stderr)
+    assert not (world.folder / "etc").exists()
+    assert not (world.folder / "n1").exists()
+
+
+def test_join_does_not_make_another_node_by_mistake(new_world):
+    world = new_world()
+    world.scheduler.start()
+    token = world.scheduler.data_dir / "token"
+    config = world.folder / "etc/agent.yaml"
+    config.parent.mkdir()
+    config.write_text("scheduler: 10.9.8.7:9090\nnode: other\n")
+    done = join(world, "--token-file", token, *places(world))
+    assert done.returncode == 1
+    assert "scheduler 10.9.8.7:9090" in done.stderr and "--replace" in done.stderr
+    assert join(world, "--token-file", token, *places(world), "--replace").returncode == 0
+    assert "10.9.8.7" not in config.read_text()
+
+
+def test_a_token_given_as_an_argument_is_not_on_the_list_of_processes(new_world):
+    world = new_world()
+    secret = "0123456789abcdef0123456789abcdef"
+    # It accepts and says nothing, so that join waits.
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        process = subprocess.Popen([program("gpu-agent"), "join", f"127.0.0.1:{silent.getsockname()[1]}", secret,
+                                    *map(str, places(world))], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env=world.environment())
+        connection, _ = silent.accept()  # It has read its arguments.
+        words = harness.read_bytes(f"/proc/{process.pid}/cmdline").split(b"\0")
+        assert words[1] == b"join"
+        assert secret.encode() not in words
+        assert b"x" * len(secret) in words
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        connection.close()
+    assert process.returncode == 1
+    assert secret not in out
