@@ -68,7 +68,8 @@ constexpr ConfigKey kKeys[] = {
          "Nodes that jobs of several tenants cannot start on are drained, at most so many percent of all "
          "nodes and at least one; 0: never.",
      .min = 0,
-     .max = 100},
+     .max = 100,
+     .live = true},
     {.section = "scheduler",
      .name = "snapshot_mb",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.snapshot_mb; },
