@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build install uninstall test check format bench chaos dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build man-pages install uninstall test check format bench chaos dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -14,6 +14,9 @@ help: ## list the targets
 
 build: deps ## build the programs into build/bin/
 	@tools/build release all-programs
+
+man-pages: build ## write the manual pages of gpu-cli into build/man/
+	@build/bin/gpu-cli man build/man
 
 demo: build ## run real jobs through a scheduler and an agent on this machine, under a minute
 	@tools/demo.sh

@@ -1,7 +1,13 @@
 // The commands about gpu-cli itself.
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "cli/help.h"
+#include "cli/pages.h"
 #include "cli/verbs.h"
 
 namespace gpusched::cli {
@@ -25,6 +31,24 @@ int explain_command(const Session& session, const std::vector<std::string>& word
   } else {
     return session.fail(kExitUsage, "there is no command " + path + "; gpu-cli --help lists them", "usage");
   }
+  return kExitOk;
+}
+
+int write_manual(Session& session, const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+    return session.fail(kExitUsage, "cannot make the folder " + folder + ": " + std::strerror(errno),
+                        "usage");
+  }
+  const std::map<std::string, std::string> pages = manual_pages(GPUSCHED_VERSION);
+  for (const auto& [name, text] : pages) {
+    std::ofstream file(folder + "/" + name, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file)
+      return session.fail(kExitUsage, "cannot write " + folder + "/" + name + ": " + std::strerror(errno),
+                          "usage");
+  }
+  session.io().out(std::to_string(pages.size()) + " pages in " + folder + "\n");
   return kExitOk;
 }
 
@@ -55,6 +79,14 @@ Action define_help(Grammar& grammar) {
   const auto words = std::make_shared<std::vector<std::string>>();
   grammar.argument("COMMAND", words.get(), "Such as submit, or node drain").optional();
   return [words](Session& session) { return explain_command(session, *words); };
+}
+
+Action define_man(Grammar& grammar) {
+  const auto folder = std::make_shared<std::string>();
+  grammar.argument("DIR", folder.get(), "The folder; it is made when it is missing")
+      .completes(Complete::kFolder);
+  grammar.example("gpu-cli man /usr/local/share/man/man1", "then: man gpu-cli-submit");
+  return [folder](Session& session) { return write_manual(session, *folder); };
 }
 
 Action define_version(Grammar& grammar) {

@@ -54,18 +54,26 @@ std::string labels_text(const Json& job) {
 /// Sorts as text does.
 int64_t by_text(const Json&, Time) { return 0; }
 
-JobColumn text_column(std::string_view key, Column column, std::string_view field) {
+/// Whom the job runs as, or who asked for it.
+std::string job_user(const Json& job) {
+  std::string user = job_field(job, "user").text();
+  return user.empty() ? job_field(job, "submitter").text() : user;
+}
+
+JobColumn text_column(std::string_view key, Column column, std::string_view field, std::string_view path) {
   return {.key = key,
           .column = std::move(column),
           .cell = [field](const Json& job, Time) { return Cell(job_field(job, field).text()); },
-          .order = by_text};
+          .order = by_text,
+          .fields = path};
 }
 
-JobColumn number_column(std::string_view key, Column column, std::string_view field) {
+JobColumn number_column(std::string_view key, Column column, std::string_view field, std::string_view path) {
   return {.key = key,
           .column = std::move(column),
           .cell = [field](const Json& job, Time) { return Cell(number_text(job_field(job, field))); },
           .order = [field](const Json& job, Time) { return job_field(job, field).integer(); },
+          .fields = path,
           .descends = true};
 }
 
@@ -74,6 +82,7 @@ JobColumn time_column(std::string_view key, Column column, std::string_view fiel
           .column = std::move(column),
           .cell = [field](const Json& job, Time now) { return Cell(relative(job, field, now)); },
           .order = [field](const Json& job, Time) { return time_of(job, field).ns; },
+          .fields = field,
           .descends = true};
 }
 
@@ -84,7 +93,7 @@ std::vector<JobColumn> made_columns() {
                  .cell = [](const Json& job, Time) { return Cell(job_id_of(job)); },
                  .order = [](const Json& job, Time) { return job_number(job_id_of(job)); },
                  .descends = true});
-  out.push_back(text_column("name", {.title = "NAME", .may_shrink = true}, "name"));
+  out.push_back(text_column("name", {.title = "NAME", .may_shrink = true}, "name", "spec.name"));
   out.push_back({.key = "state",
                  .column = {.title = "STATE"},
                  .cell =
@@ -93,24 +102,36 @@ std::vector<JobColumn> made_columns() {
                        const Style style = style_of_state(job["state"].text());
                        return Cell(std::move(state), style);
                      },
-                 .order = by_text});
-  out.push_back(text_column("reason", {.title = "REASON", .may_shrink = true, .drop_order = 6}, "reason"));
-  out.push_back(number_column("gpus", {.title = "GPUS", .right = true}, "gpu_count"));
-  out.push_back(text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model"));
+                 .order = by_text,
+                 .fields = "state,held"});
+  out.push_back(
+      text_column("reason", {.title = "REASON", .may_shrink = true, .drop_order = 6}, "reason", "reason"));
+  out.push_back(number_column("gpus", {.title = "GPUS", .right = true}, "gpu_count", "resources.gpu_count"));
+  out.push_back(text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model",
+                            "resources.gpu_model"));
   out.push_back({.key = "cpus",
                  .column = {.title = "CPUS", .right = true, .drop_order = 8},
                  .cell = [](const Json& job, Time) { return Cell(cpus_text(job)); },
                  .order = [](const Json& job, Time) { return cpus_order(job); },
+                 .fields = "resources.cpu_milli",
                  .descends = true});
   out.push_back({.key = "mem",
                  .column = {.title = "MEM", .right = true, .drop_order = 8},
                  .cell = [](const Json& job, Time) { return Cell(size_text(job_field(job, "memory_mb"))); },
                  .order = [](const Json& job, Time) { return job_field(job, "memory_mb").integer(); },
+                 .fields = "resources.memory_mb",
                  .descends = true});
-  out.push_back(number_column("priority", {.title = "PRIORITY", .right = true, .drop_order = 2}, "priority"));
-  out.push_back(text_column("tenant", {.title = "TENANT", .may_shrink = true, .drop_order = 3}, "tenant_id"));
-  out.push_back(text_column("user", {.title = "USER", .may_shrink = true, .drop_order = 5}, "user"));
-  out.push_back(text_column("node", {.title = "NODE", .may_shrink = true, .drop_order = 5}, "node_name"));
+  out.push_back(number_column("priority", {.title = "PRIORITY", .right = true, .drop_order = 2}, "priority",
+                              "priority"));
+  out.push_back(text_column("tenant", {.title = "TENANT", .may_shrink = true, .drop_order = 3}, "tenant_id",
+                            "tenant_id"));
+  out.push_back({.key = "user",
+                 .column = {.title = "USER", .may_shrink = true, .drop_order = 5},
+                 .cell = [](const Json& job, Time) { return Cell(job_user(job)); },
+                 .order = by_text,
+                 .fields = "spec.user,spec.submitter"});
+  out.push_back(
+      text_column("node", {.title = "NODE", .may_shrink = true, .drop_order = 5}, "node_name", "node_name"));
   out.push_back({.key = "limit",
                  .column = {.title = "LIMIT", .right = true, .drop_order = 7},
                  .cell =
@@ -119,6 +140,7 @@ std::vector<JobColumn> made_columns() {
                        return Cell(limit > 0 ? format_duration(limit) : "");
                      },
                  .order = [](const Json& job, Time) { return limit_seconds(job); },
+                 .fields = "max_runtime_ms",
                  .descends = true});
   out.push_back(
       time_column("submitted", {.title = "SUBMITTED", .right = true, .drop_order = 1}, "submitted_at"));
@@ -132,6 +154,7 @@ std::vector<JobColumn> made_columns() {
                        return Cell(ran < 0 ? "" : format_duration(ran));
                      },
                  .order = run_seconds,
+                 .fields = "started_at,completed_at",
                  .descends = true});
   out.push_back({.key = "place",
                  .column = {.title = "PLACE", .right = true, .drop_order = 6},
@@ -144,19 +167,24 @@ std::vector<JobColumn> made_columns() {
                      [](const Json& job, Time) {
                        const int64_t place = job["queue_position"].integer();
                        return place > 0 ? place : INT64_MAX;
-                     }});
-  out.push_back(number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts"));
-  out.push_back(number_column("exit", {.title = "EXIT", .right = true, .drop_order = 8}, "exit_code"));
+                     },
+                 .fields = "queue_position"});
+  out.push_back(
+      number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts", "attempts"));
+  out.push_back(
+      number_column("exit", {.title = "EXIT", .right = true, .drop_order = 8}, "exit_code", "exit_code"));
   out.push_back({.key = "labels",
                  .column = {.title = "LABELS", .may_shrink = true, .drop_order = 9},
                  .cell = [](const Json& job, Time) { return Cell(labels_text(job)); },
-                 .order = by_text});
+                 .order = by_text,
+                 .fields = "spec.labels"});
   out.push_back({.key = "command",
                  .column = {.title = "COMMAND", .may_shrink = true, .drop_order = 10},
                  .cell = [](const Json& job, Time) { return Cell(job_command_text(job)); },
-                 .order = by_text});
-  out.push_back(
-      text_column("message", {.title = "MESSAGE", .may_shrink = true, .drop_order = 10}, "message"));
+                 .order = by_text,
+                 .fields = "spec.command,spec.args,spec.script"});
+  out.push_back(text_column("message", {.title = "MESSAGE", .may_shrink = true, .drop_order = 10}, "message",
+                            "message"));
   return out;
 }
 
@@ -232,6 +260,16 @@ const std::vector<std::string>& wide_job_columns() {
       "id",     "name", "state", "reason",    "gpus", "model", "cpus",     "mem",  "priority",
       "tenant", "user", "node",  "submitted", "ran",  "limit", "attempts", "exit", "labels"};
   return kKeys;
+}
+
+std::string fields_of(const std::vector<std::string>& keys) {
+  std::string out = "job_id,state";
+  for (const std::string& key : keys) {
+    const JobColumn* const column = find_job_column(key);
+    CHECK(column != nullptr);
+    if (!column->fields.empty()) out.append(",").append(column->fields);
+  }
+  return out;
 }
 
 void sort_jobs(std::vector<Json>& jobs, const std::string& keys, Time now) {

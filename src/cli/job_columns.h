@@ -31,6 +31,8 @@ struct JobColumn {
   std::function<Cell(const Json& job, Time now)> cell;
   /// What orders jobs by it: a number, or 0 and then the text of the cell.
   std::function<int64_t(const Json& job, Time now)> order;
+  /// What of the native API's record it looks at: names for its parameter `fields`.
+  std::string_view fields;
   /// Newest, largest, longest first unless the key is told otherwise.
   bool descends = false;
 };
@@ -41,6 +43,9 @@ std::vector<std::string> job_column_keys();
 
 /// What -o wide shows.
 const std::vector<std::string>& wide_job_columns();
+
+/// What the native API must tell of each job for these columns: a list for its parameter `fields`.
+std::string fields_of(const std::vector<std::string>& keys);
 
 /// Orders jobs by a comma list of keys; "-" before a key turns its order round. The keys are known to exist.
 void sort_jobs(std::vector<Json>& jobs, const std::string& keys, Time now);

@@ -10,7 +10,8 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int64_t kPageJobs = 1'000;  // What the scheduler gives at most.
+constexpr int64_t kPageJobs = 1'000;         // What the jobs door gives at most.
+constexpr int64_t kNativePageJobs = 10'000;  // And the native API.
 
 bool matches(const JobQuery& query, const Json& job) {
   if (!query.user.empty() && job_field(job, "user").text() != query.user &&
@@ -32,8 +33,49 @@ std::string page_path(const JobQuery& query, const std::string& state, int64_t l
   return path;
 }
 
-/// The jobs of one state, or of all when it is empty.
+std::string native_path(const JobQuery& query, const std::string& state, int64_t size,
+                        const std::string& token) {
+  std::string path = "/v1/jobs?page_size=" + std::to_string(size) + "&fields=" + query.fields;
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) path.append("&").append(name).append("=").append(url_encoded(value));
+  };
+  add("state", state);
+  add("tenant_id", query.tenant);
+  add("user", query.user);
+  add("name", query.name);
+  for (const auto& [label, value] : query.labels) add("label", value ? label + "=" + *value : label);
+  if (query.since.valid()) add("since", format_rfc3339(query.since));
+  add("page_token", token);
+  return path;
+}
+
+/// The jobs of one state, or of all when it is empty, by the native API: it filters, and tells only what is
+/// wanted.
+Reply find_native(Session& session, const JobQuery& query, const std::string& state, FoundJobs& found) {
+  Progress progress(session.io());
+  std::string token;
+  int64_t taken = 0;
+  for (;;) {
+    const Reply page =
+        session.get(native_path(query, state, std::min(kNativePageJobs, query.limit - taken), token));
+    if (!page) return page;
+    const std::vector<Json> items = page.json["jobs"].items();
+    found.jobs.insert(found.jobs.end(), items.begin(), items.end());
+    taken += static_cast<int64_t>(items.size());
+    if (query.counts()) found.total = page.json["total"].integer();
+    token = page.json["next_page_token"].text();
+    if (token.empty() || taken >= query.limit) {
+      found.complete = found.complete && token.empty();
+      return {};
+    }
+    progress.show(std::to_string(taken) + (query.counts() ? " of " + std::to_string(found.total) : "") +
+                  " jobs");
+  }
+}
+
+/// The jobs of one state, or of all when it is empty, by the jobs door.
 Reply find_of_state(Session& session, const JobQuery& query, const std::string& state, FoundJobs& found) {
+  if (!query.fields.empty()) return find_native(session, query, state, found);
   Progress progress(session.io());
   int64_t offset = 0;
   int64_t oldest =

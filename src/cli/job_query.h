@@ -18,6 +18,9 @@ struct JobQuery {
   std::vector<std::pair<std::string, std::optional<std::string>>> labels;
   Time since = {};            ///< Submitted then or later.
   int64_t limit = INT64_MAX;  ///< Of the newest.
+  /// What to tell of each job, as the native API's parameter `fields` has it. Empty: everything, as the jobs
+  /// door tells it.
+  std::string fields;
 
   /// Whether the scheduler's own count of what matches is the right one.
   bool counts() const {

@@ -30,6 +30,12 @@ struct ListOptions {
   std::string interval = "2s";
 };
 
+std::vector<std::string> columns_of(const ListOptions& list, Format format) {
+  if (!list.columns.empty()) return comma_list(list.columns);
+  if (format == Format::kWide) return wide_job_columns();
+  return {"id", "name", "state", "gpus", "priority", "tenant", "submitted", "ran"};
+}
+
 Result<JobQuery> query_of(const Session& session, const ListOptions& list) {
   JobQuery query{.tenant = session.options().tenant_id, .user = list.user, .name = list.name};
   Result<std::vector<std::string>> states = parse_states(list.states);
@@ -46,15 +52,19 @@ Result<JobQuery> query_of(const Session& session, const ListOptions& list) {
     if (!since) return since.error();
     query.since = *since;
   }
+  const Format format = format_of(list.format, session.options().json);
+  if (format != Format::kJson && format != Format::kYaml) {
+    std::vector<std::string> keys =
+        format == Format::kName ? std::vector<std::string>{} : columns_of(list, format);
+    for (std::string key : comma_list(list.sort)) {
+      if (key.starts_with('-') || key.starts_with('+')) key.erase(0, 1);
+      keys.push_back(std::move(key));
+    }
+    query.fields = fields_of(keys);
+  }
   // The order may put the oldest one first: all must be known then.
   if (!list.all && list.sort.empty()) query.limit = list.limit;
   return query;
-}
-
-std::vector<std::string> columns_of(const ListOptions& list, Format format) {
-  if (!list.columns.empty()) return comma_list(list.columns);
-  if (format == Format::kWide) return wide_job_columns();
-  return {"id", "name", "state", "gpus", "priority", "tenant", "submitted", "ran"};
 }
 
 std::string objects_text(const FoundJobs& found) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cli/completion.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/verb.h"
@@ -17,7 +18,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kWidthWithoutTerminal = 80;
 constexpr int kWidthMin = 20;
 constexpr int kWidthMax = 1'000;
 constexpr size_t kStdinBytesMax = 4 << 20;
@@ -49,12 +49,11 @@ Result<std::string> read_all_of_stdin() {
   }
 }
 
-int terminal_width() {
+void read_terminal_size(CliIo& io) {
   winsize size{};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-    return kWidthWithoutTerminal;
-  }
-  return std::clamp<int>(size.ws_col, kWidthMin, kWidthMax);
+  if (!io.out_is_terminal || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
+  io.width = std::clamp<int>(size.ws_col, kWidthMin, kWidthMax);
+  if (size.ws_row > 0) io.height = size.ws_row;
 }
 
 int usage_error(const CliIo& io, const std::string& sentence) {
@@ -86,6 +85,10 @@ int run_verb(const CommandLine& line, Options& options, const Grammar& global, c
 
 int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
   const std::vector<std::string> words(arguments, arguments + argument_count);
+  if (!words.empty() && words.front() == "__complete") {
+    io.out(completions({words.begin() + 1, words.end()}, io));
+    return kExitOk;
+  }
   const Result<CommandLine> line = split_command_line(words);
   if (!line) return usage_error(io, line.error().message);
   Options options;
@@ -138,7 +141,7 @@ CliIo process_io() {
   };
   io.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
-  io.width = terminal_width();
+  read_terminal_size(io);
   return io;
 }
 

@@ -36,6 +36,7 @@ struct CliIo {
   std::function<void(Duration)> pause;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
+  int height = 24;
   int width = 80;  ///< Columns of the terminal; 80 when standard output is none.
 };
 

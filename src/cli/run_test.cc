@@ -1,5 +1,3 @@
-#include "cli/run.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,73 +10,12 @@
 #include <sstream>
 
 #include "cli/pages.h"
+#include "cli/run_test_support.h"
 #include "cli/verb.h"
 #include "client/json.h"
-#include "client/test_server.h"
 
-namespace gpusched::cli {
+namespace gpusched::cli::testing {
 namespace {
-
-using Request = TestServer::Request;
-using Reply = TestServer::Reply;
-
-/// One run of gpu-cli and what came of it.
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-struct World {
-  std::map<std::string, std::string> environment = {};
-  std::string standard_input = {};
-  std::string working_directory = {};
-  int width = 80;
-  Duration clock_step = {};  ///< What each look at the clock takes.
-};
-
-Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
-  Ran ran;
-  std::mutex mutex;
-  std::vector<const char*> raw;
-  for (const std::string& argument : arguments) raw.push_back(argument.c_str());
-  CliIo io;
-  io.out = [&](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    ran.out += text;
-  };
-  io.err = [&](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    ran.err += text;
-  };
-  io.read_stdin = [&] { return Result<std::string>(world.standard_input); };
-  io.environment = [&](const char* name) {
-    const auto found = world.environment.find(name);
-    return found == world.environment.end() ? std::string() : found->second;
-  };
-  io.environment_all = [&] {
-    std::vector<std::string> all;
-    for (const auto& [name, value] : world.environment) all.push_back(name + "=" + value);
-    return all;
-  };
-  io.working_directory = [&] { return world.working_directory; };
-  Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
-  io.wall_now = [&now, &world] { return std::exchange(now, now + world.clock_step); };
-  io.pause = [](Duration) {};
-  io.width = world.width;
-  ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
-  return ran;
-}
-
-/// Runs against a server that gives `handler`'s answers; `seen` gets the requests.
-Ran run_against(TestServer::Handler handler, std::vector<std::string> arguments,
-                std::vector<Request>* seen = nullptr, const World& world = {}) {
-  TestServer server(std::move(handler));
-  arguments.insert(arguments.begin(), {"--api-url", server.url()});
-  Ran ran = run(arguments, world);
-  if (seen != nullptr) *seen = server.requests();
-  return ran;
-}
 
 Reply submitted(const Request&) {
   return {.status = 201,
@@ -551,7 +488,10 @@ TEST(Contexts, AreSetUsedListedAndDeleted) {
   ASSERT_EQ(::stat((home + "/.config/gpu-scheduler/contexts.json").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   EXPECT_EQ(run({"list"}, world).exit_code, kExitOk);
-  EXPECT_EQ(server.requests().at(0).target, "/api/v1/jobs?limit=50&offset=0&tenant_id=vision");
+  EXPECT_EQ(server.requests().at(0).target,
+            "/v1/"
+            "jobs?page_size=50&fields=job_id,state,spec.name,state,held,resources.gpu_count,priority,tenant_"
+            "id,submitted_at,started_at,completed_at&tenant_id=vision");
   EXPECT_NE(run({"list", "--context", "home"}, world).err.find("/data/t"), std::string::npos);
   EXPECT_EQ(run({"context", "use", "hom"}, world).err,
             "gpu-cli: there is no context hom; did you mean home? (usage)\n");
@@ -575,8 +515,8 @@ TEST(Contexts, ATokenIsNotSentToAnotherScheduler) {
   std::filesystem::remove_all(home);
 }
 
-const char* const kJobPage = R"({"jobs":[
-  {"id":"job-12","tenant_id":"default","name":"訓練 of a very long name that does not fit on the screen at all","state":"running",
+const char* const kJobPage = R"({"next_page_token":"job-9","jobs":[
+  {"job_id":"job-12","tenant_id":"default","name":"訓練 of a very long name that does not fit on the screen at all","state":"running",
    "priority":600,"gpu_count":8,"submitted_at":"2025-01-31T09:00:00Z","started_at":"2025-01-31T09:00:40Z"},
   {"id":"job-9","tenant_id":"default","name":"eval","state":"completed","priority":5,"gpu_count":0,
    "submitted_at":"2025-01-30T09:00:00Z","started_at":"2025-01-30T09:00:00Z","completed_at":"2025-01-30T10:00:00Z"}
@@ -592,7 +532,10 @@ TEST(Listing, FitsTheTerminal) {
             "job-12  訓練 of a very lo…  running       8       600  default  1m40s ago  1m00s\n"
             "job-9   eval                completed     0         5  default  1d00h ago  1h00m\n"
             "The newest 2 of 9; --all or --limit N shows more.\n");
-  EXPECT_EQ(seen.at(0).target, "/api/v1/jobs?limit=2&offset=0&state=running&tenant_id=a%20b");
+  EXPECT_EQ(seen.at(0).target,
+            "/v1/"
+            "jobs?page_size=2&fields=job_id,state,spec.name,state,held,resources.gpu_count,priority,tenant_"
+            "id,submitted_at,started_at,completed_at&state=running&tenant_id=a%20b");
 }
 
 TEST(Listing, AllGoesThroughThePages) {
@@ -608,7 +551,37 @@ TEST(Listing, AllGoesThroughThePages) {
   EXPECT_EQ(seen.at(1).target, "/api/v1/jobs?limit=1000&offset=2");
 }
 
-TEST(Listing, FiltersWhatTheSchedulerDoesNot) {
+TEST(Listing, LeavesFilteringToTheScheduler) {
+  std::vector<Request> seen;
+  const Ran ran =
+      run_against([](const Request&) { return Reply{.body = R"({"jobs":[{"job_id":"job-5"}]})"}; },
+                  {"list", "-o", "name", "--name", "sweep-*", "--user", "ada", "-l", "team", "-l", "tier=1",
+                   "--since", "1h"},
+                  &seen);
+  EXPECT_EQ(ran.out, "job-5\n");
+  EXPECT_EQ(seen.at(0).target,
+            "/v1/"
+            "jobs?page_size=50&fields=job_id,state&user=ada&name=sweep-%2A&label=team&label=tier%3D1&since="
+            "2025-01-31T08%3A01%"
+            "3A40Z");
+}
+
+TEST(Listing, GoesOnWithThePagesToken) {
+  std::vector<Request> seen;
+  const Ran ran = run_against(
+      [](const Request& request) {
+        return Reply{
+            .body =
+                request.target.find("page_token=job-8") == std::string::npos
+                    ? R"({"jobs":[{"job_id":"job-9"},{"job_id":"job-8"}],"total":3,"next_page_token":"job-8"})"
+                    : R"({"jobs":[{"job_id":"job-7"}],"total":3})"};
+      },
+      {"list", "--all", "-o", "name", "--sort", "-id"}, &seen);
+  EXPECT_EQ(ran.out, "job-7\njob-8\njob-9\n");
+  EXPECT_NE(seen.at(0).target.find("page_size=10000&"), std::string::npos);
+}
+
+TEST(Listing, FiltersTheJobsDoorsRecordsItself) {
   const TestServer::Handler three = [](const Request&) {
     return Reply{.body = R"({"jobs":[
       {"id":"job-5","name":"sweep-2","user":"ada","labels":{"team":"x","tier":"1"},"submitted_at":"2025-01-31T09:00:00Z"},
@@ -616,14 +589,18 @@ TEST(Listing, FiltersWhatTheSchedulerDoesNot) {
       {"id":"job-3","name":"eval","submitted_at":"2025-01-29T09:00:00Z"}],"total":3})"};
   };
   const auto ids = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"list", "-o", "name"});
-    return run_against(three, more).out;
+    more.insert(more.begin(), {"list", "--json"});
+    const Result<Json> json = Json::parse(run_against(three, more).out);
+    std::string out;
+    for (const Json& job : json ? (*json)["jobs"].items() : std::vector<Json>{})
+      out += job["id"].text() + " ";
+    return out;
   };
-  EXPECT_EQ(ids({"--name", "sweep-*"}), "job-5\njob-4\n");
-  EXPECT_EQ(ids({"--user", "bob"}), "job-4\n");
-  EXPECT_EQ(ids({"-l", "team", "-l", "tier=1"}), "job-5\n");
-  EXPECT_EQ(ids({"--since", "1d"}), "job-5\njob-4\n");
-  EXPECT_EQ(ids({"--sort", "-id", "--limit", "2"}), "job-3\njob-4\n");
+  EXPECT_EQ(ids({"--name", "sweep-*"}), "job-5 job-4 ");
+  EXPECT_EQ(ids({"--user", "bob"}), "job-4 ");
+  EXPECT_EQ(ids({"-l", "team", "-l", "tier=1"}), "job-5 ");
+  EXPECT_EQ(ids({"--since", "1d"}), "job-5 job-4 ");
+  EXPECT_EQ(ids({"--sort", "-id", "--limit", "2"}), "job-3 job-4 ");
 }
 
 TEST(Listing, AsksForEachOfSeveralStates) {
@@ -797,7 +774,7 @@ const char* const kNodes =
 TEST(Cluster, NodesShowWhatIsFree) {
   const Ran ran = run_against([](const Request&) { return Reply{.body = kNodes}; }, {"nodes"});
   EXPECT_EQ(ran.out,
-            "NODE  STATE  FREE GPUS  FREE CPUS  FREE MEMORY  ATTEMPTS\n"
+            "NODE  STATE  FREE GPUS  FREE CPUS  FREE MEMORY  ATTEMPTS  SINCE  REASON\n"
             "n1    ready        1/3      60/64    256G/512G         3\n");
 }
 
@@ -827,7 +804,7 @@ TEST(Cluster, NodesAndGpusAreJudgedByTheOperator) {
   std::vector<Request> seen;
   const TestServer::Handler ok = [](const Request&) { return Reply{.body = "{}"}; };
   EXPECT_EQ(run_against(ok, {"node", "confirm-dead", "n 1"}, &seen).out, "node n 1 is taken for dead\n");
-  EXPECT_EQ(seen.at(0).target, "/api/v1/nodes/n%201/confirm-dead");
+  EXPECT_EQ(seen.at(0).target, "/v1/nodes/n%201/confirm-dead");
   run_against(ok, {"node", "condition", "n1", "2", "unhealthy", "--detail", "smoke"}, &seen);
   EXPECT_EQ(seen.at(0).target, "/api/v1/nodes/n1/gpus/2/condition");
   EXPECT_EQ(seen.at(0).body, R"({"condition":"unhealthy","detail":"smoke"})");
@@ -916,4 +893,4 @@ TEST(Manual, HasAPageForEachCommand) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched::cli::testing

@@ -13,6 +13,7 @@
 namespace gpusched::cli {
 namespace {
 
+constexpr std::string_view kNative = "/v1/";
 constexpr size_t kTokenBytesMax = 4'096;
 constexpr Duration kPatienceMax = seconds(60);
 constexpr Duration kPauseMax = seconds(2);
@@ -124,7 +125,7 @@ Session Session::fork() const {
 }
 
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data) {
-  request.target = "/api/v1" + request.target;
+  if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
   Result<HttpAnswer> answer =
       on_data == nullptr ? client_.request(request) : client_.stream(request, *on_data);
   if (!answer) return {.trouble = trouble_of(answer.error(), client_.url())};

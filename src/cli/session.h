@@ -42,7 +42,7 @@ class Session {
   /// No call takes longer than `most` from now on.
   void limit_calls(Duration most) { call_timeout_ = std::min(call_timeout_, most); }
 
-  /// Calls the API; `path` stands behind "/api/v1".
+  /// Calls the API; `path` stands behind "/api/v1", unless it begins with "/v1/": the native one.
   Reply get(const std::string& path);
   Reply get(const std::string& path, Duration timeout);
   Reply send(const std::string& method, const std::string& path, const std::string& body = {});

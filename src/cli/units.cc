@@ -181,6 +181,15 @@ Time parse_rfc3339(std::string_view text) {
   return {unix_seconds * 1'000'000'000 + fraction_ns};
 }
 
+std::string format_rfc3339(Time time) {
+  const std::time_t whole = time.ns / 1'000'000'000;
+  std::tm utc{};
+  ::gmtime_r(&whole, &utc);
+  std::array<char, 32> text;
+  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {text.data(), size};
+}
+
 std::string format_relative(Time then, Time now) {
   const int64_t seconds_ago = (now.ns - then.ns) / 1'000'000'000;
   if (seconds_ago == 0) return "now";

@@ -29,6 +29,9 @@ std::string format_cores(double cores);
 /// "2025-01-31T09:00:00.123Z", or with an offset such as "+01:00". Zero when `text` is no such time.
 Time parse_rfc3339(std::string_view text);
 
+/// "2025-01-31T09:00:00Z", in whole seconds.
+std::string format_rfc3339(Time time);
+
 /// "12s ago", "in 3m00s", "now".
 std::string format_relative(Time then, Time now);
 

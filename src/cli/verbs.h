@@ -10,12 +10,22 @@ Action define_list(Grammar& grammar);
 Action define_get(Grammar& grammar);
 Action define_wait(Grammar& grammar);
 Action define_cancel(Grammar& grammar);
+Action define_update(Grammar& grammar);
+Action define_hold(Grammar& grammar);
+Action define_release(Grammar& grammar);
+Action define_requeue(Grammar& grammar);
 Action define_explain(Grammar& grammar);
 Action define_logs(Grammar& grammar);
 
+Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);
 Action define_node_list(Grammar& grammar);
 Action define_device_list(Grammar& grammar);
+Action define_node_show(Grammar& grammar);
+Action define_node_drain(Grammar& grammar);
+Action define_node_resume(Grammar& grammar);
+Action define_node_reboot(Grammar& grammar);
+Action define_node_label(Grammar& grammar);
 Action define_node_confirm_dead(Grammar& grammar);
 Action define_node_condition(Grammar& grammar);
 
@@ -30,6 +40,8 @@ Action define_context_list(Grammar& grammar);
 Action define_context_set(Grammar& grammar);
 Action define_context_delete(Grammar& grammar);
 
+Action define_completion(Grammar& grammar);
+Action define_man(Grammar& grammar);
 Action define_help(Grammar& grammar);
 Action define_version(Grammar& grammar);
 

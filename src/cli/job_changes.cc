@@ -1,0 +1,93 @@
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/job_columns.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace gpusched::cli {
+namespace {
+
+using Jobs = std::vector<std::string>;
+
+/// Does `call` for each job; a refusal does not stop it. The exit code tells of the last one.
+int for_each_job(Session& session, const Jobs& jobs, const std::string& done,
+                 const std::function<Reply(const std::string& path)>& call) {
+  int exit_code = kExitOk;
+  for (const std::string& job : jobs) {
+    const Reply reply = call("/v1/jobs/" + url_encoded(job));
+    if (!reply) {
+      exit_code = session.fail(*reply.trouble);
+      if (exit_code == kExitUnreachable) return exit_code;
+      continue;
+    }
+    session.io().out(session.options().json ? json_line(reply) : job + " " + done + "\n");
+  }
+  return exit_code;
+}
+
+/// A command that does one thing to each of its jobs.
+Action about_jobs(Grammar& grammar, const std::string& what, const std::string& done) {
+  const auto jobs = std::make_shared<Jobs>();
+  grammar.argument("JOB", jobs.get(), "Their ids").completes(Complete::kJob);
+  return [jobs, what, done](Session& session) {
+    return for_each_job(session, *jobs, done, [&](const std::string& path) {
+      return session.send("POST", path + "/" + what, "{}");
+    });
+  };
+}
+
+struct UpdateOptions {
+  Jobs jobs;
+  std::optional<int64_t> priority;
+  std::string time_limit;
+  std::string name;
+};
+
+int update_jobs(Session& session, const UpdateOptions& update) {
+  JsonObjectWriter body;
+  if (update.priority) body.add("priority", *update.priority);
+  if (update.time_limit == "none") {
+    body.add("max_runtime_ms", int64_t{0});
+  } else if (!update.time_limit.empty()) {
+    const Result<int64_t> limit = parse_duration_seconds(update.time_limit);
+    if (!limit) return session.fail(kExitUsage, "--time: " + limit.error().message, "usage");
+    body.add("max_runtime_ms", *limit * 1'000);
+  }
+  if (!update.name.empty()) body.add("name", update.name);
+  if (body.empty()) {
+    return session.fail(kExitUsage, "nothing to change; give --priority, --time or --name", "usage");
+  }
+  return for_each_job(session, update.jobs, "updated",
+                      [&](const std::string& path) { return session.send("PATCH", path, body.text()); });
+}
+
+}  // namespace
+
+Action define_update(Grammar& grammar) {
+  const auto update = std::make_shared<UpdateOptions>();
+  grammar.argument("JOB", &update->jobs, "Their ids").completes(Complete::kJob);
+  grammar.option("--priority", "N", &update->priority, "Higher starts earlier; of jobs that do not run yet");
+  grammar.option("-t,--time", "SPAN", &update->time_limit,
+                 "The time limit, counted from the start; none lifts it");
+  grammar.option("--name", "NAME", &update->name, "The name");
+  grammar.details(
+      "What is not given stays as it is. Refusals do not stop it; the exit code tells of the last.");
+  return [update](Session& session) { return update_jobs(session, *update); };
+}
+
+Action define_hold(Grammar& grammar) {
+  grammar.details("A held job keeps its place by priority and age, and waits until it is released.");
+  return about_jobs(grammar, "hold", "held");
+}
+
+Action define_release(Grammar& grammar) { return about_jobs(grammar, "release", "released"); }
+
+Action define_requeue(Grammar& grammar) {
+  grammar.details(
+      "The attempt ends as by cancel, and the job waits again, with its priority and age. It costs no "
+      "retry.");
+  return about_jobs(grammar, "requeue", "requeued");
+}
+
+}  // namespace gpusched::cli
