@@ -153,8 +153,8 @@ void Screen::draw(const std::string& text) {
   for (size_t begin = 0; begin < text.size() && row < rows; ++row) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     if (row > 0) out += "\r\n";
+    out += "\x1b[K";  // Before the text: behind a full line it would take its last character.
     out.append(text, begin, end - begin);
-    out += "\x1b[K";
     begin = end + 1;
   }
   if (row < rows) out += (row > 0 ? "\r\n" : "") + std::string("\x1b[J");
