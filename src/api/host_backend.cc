@@ -357,6 +357,12 @@ void HostBackend::reboot_node(const std::string& node, const std::string& reason
       return done(ApiError{ErrorKind::kNodeNotDrained,
                            "node " + found->name + " is not drained; drain it and wait until nothing runs"});
     }
+    if (std::find(found->features.begin(), found->features.end(), "reboot") == found->features.end()) {
+      return done(ApiError{
+          ErrorKind::kUnprocessable,
+          "node " + found->name +
+              " has no reboot command; start its agent with --reboot-command, or reboot it by hand"});
+    }
     const NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
     host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
       if (!sent) return done(to_api_error(sent.error()));

@@ -377,6 +377,7 @@ void on(State& state, const JobUpdated& event) {
   }
   if ((change.given & kJobSpec) != 0) job.spec = change.spec;
   if ((change.given & kJobMaxRuntime) == 0) return;
+  job.runtime_changed = true;
   const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
   const bool timed = attempt != nullptr && !attempt->abandoned && attempt->started_at.valid();
   Timer timer{.due = {}, .kind = TimerKind::kRuntimeOver, .id = job.id.value, .extra = job.attempt_count};

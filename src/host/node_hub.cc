@@ -265,6 +265,9 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
       order_stop(session, key);
     } else if (attempt->members[key.member].state == MemberState::kPlaced) {
       order_start(session, *attempt, key.member);
+    } else {
+      const Job* job = state.jobs.find(key.job);
+      if (job != nullptr && job->runtime_changed) order_change(key.job);
     }
   }
   for (const v1::AttemptOnNode& known : message.attempts()) {

@@ -36,8 +36,9 @@ struct Job {
   JobReason reason = JobReason::kSubmitted;
   EndCause last_cause = EndCause::kNone;
   bool cancel_requested = false;
-  bool held = false;        ///< Waits, when it is pending, until it is released.
-  int32_t node_faults = 0;  ///< In a row.
+  bool held = false;             ///< Waits, when it is pending, until it is released.
+  int32_t node_faults = 0;       ///< In a row.
+  bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const { return state == JobState::kPending && !not_before.valid() && !held; }
@@ -73,6 +74,7 @@ struct Job {
     visit(27, "cancel_requested", self.cancel_requested);
     visit(28, "held", self.held);
     visit(29, "node_faults", self.node_faults);
+    visit(30, "runtime_changed", self.runtime_changed);
   }
 };
 
