@@ -85,9 +85,10 @@ void LogBound::note_time(Time wall) {
   if (times_ < 0 && !open_times()) return;
   if (shrank && ftruncate(times_, 0) == 0) times_count_ = 0;  // The command began its output anew.
   if (times_count_ >= kTimesMax) thin_times();
-  noted_ = {.unix_ns = wall.ns, .sizes = sizes};
-  const auto at = static_cast<off_t>(times_count_ * sizeof noted_);
-  times_failed_ = pwrite(times_, &noted_, sizeof noted_, at) != static_cast<ssize_t>(sizeof noted_);
+  const LogTime line{.unix_ns = wall.ns, .sizes = sizes};
+  noted_ = line;
+  const auto at = static_cast<off_t>(times_count_ * sizeof line);
+  times_failed_ = pwrite(times_, &line, sizeof line, at) != static_cast<ssize_t>(sizeof line);
   times_count_ += 1;
 }
 
