@@ -15,6 +15,10 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
 bool is_final(const Json& job);
 /// One long poll: the job's record when it is final, or after `wait`.
 Reply poll_job(Session& session, const std::string& job, Duration wait);
+/// Waits for the jobs, prints each end, and returns the exit code of the first that did not complete.
+/// `timeout` is a span, or empty for none; `any` ends with the first end.
+int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
+                  bool any);
 /// The exit code that stands for how the job ended, with one line about a failure.
 int exit_like(const Session& session, const std::string& job, const Json& record);
 /// Asks for the job until it is final, each time for at most `poll`. Survives a scheduler's restart.

@@ -208,8 +208,37 @@ TEST(Submitting, SendsWhatTheBoxIsAskedFor) {
       R"("environment":{"A":"1","B":"5","C":"4"},"user":"ada","umask":23,"limits":{"nofile":65536,"memlock":-1}})");
 }
 
+TEST(Submitting, MakesAnArrayInOneRequest) {
+  std::vector<Request> seen;
+  const Ran ran = run_against(
+      [](const Request&) { return Reply{.status = 201, .body = R"({"job_ids":["job-7","job-8"]})"}; },
+      {"submit",   "--array", "3,5",    "--name",      "sweep",     "--gpus", "1",
+       "--cpus",   "0.5",     "--time", "1m",          "--retries", "2",      "--hold",
+       "--tenant", "vision",  "-o",     "/out/%a.txt", "--image",   "i",      "--mount",
+       "/a:/b:ro", "--label", "x=y",    "--env",       "A=1",       "--",     "./run"},
+      &seen);
+  EXPECT_EQ(ran.out, "job-7\njob-8\n");
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].target, "/v1/jobs");
+  const Json body = *Json::parse(seen[0].body);
+  EXPECT_EQ(body["tenant_id"].text(), "vision");
+  const Json job = body["jobs"].items().at(1);
+  const std::string array = job["spec"]["labels"]["array"].text();
+  EXPECT_EQ(job["spec"]["name"].text(), "sweep-5");
+  EXPECT_EQ(job["spec"]["stdout_path"].text(), "/out/5.txt");
+  EXPECT_EQ(job["spec"]["mounts"].serialize(), R"([{"source":"/a","target":"/b","read_only":true}])");
+  EXPECT_EQ(job["spec"]["environment"].serialize(),
+            R"({"A":"1","GPU_SCHEDULER_ARRAY_COUNT":"2","GPU_SCHEDULER_ARRAY_INDEX":"5"})");
+  EXPECT_EQ(job["spec"]["labels"].serialize(), R"({"array":")" + array + R"(","array_index":"5","x":"y"})");
+  EXPECT_EQ(job["resources"].serialize(), R"({"gpu_count":1,"cpu_milli":500})");
+  EXPECT_EQ(job["max_runtime_ms"].integer(), 60'000);
+  EXPECT_EQ(job["retry"]["exit_code_retries"].integer(), 2);
+  EXPECT_TRUE(job["held"].boolean());
+}
+
 TEST(Submitting, ExportsOnlyWhatIsNamed) {
   const World world{.environment = {{"A", "1"}, {"B", "2"}}};
+  EXPECT_TRUE(submitted_body({"submit", "--hold", "--", "x"}, world)["held"].boolean());
   EXPECT_TRUE(submitted_body({"submit", "--export", "NONE", "--", "x"}, world)["environment"].is_null());
   EXPECT_EQ(submitted_body({"submit", "--export", "B,C=3", "--", "x"}, world)["environment"].serialize(),
             R"({"B":"2","C":"3"})");

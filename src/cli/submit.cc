@@ -62,10 +62,24 @@ Result<std::string> prepared(const Session& session, SubmitOptions& submit, cons
   return job_body(session.options(), submit, script, session.io());
 }
 
+/// An array: its ids, and its ends when they are waited for.
+int submit_jobs(Session& session, const SubmitOptions& submit, const std::string& body) {
+  std::vector<std::string> jobs;
+  const Reply reply = submit_array(session, body, submit.array, jobs);
+  if (!reply) return session.fail(*reply.trouble);
+  JsonObjectWriter ids;
+  ids.add("job_ids", jobs);
+  std::string text;
+  for (const std::string& job : jobs) text += job + "\n";
+  session.io().out(session.options().json ? ids.text() + "\n" : text);
+  return submit.wait ? wait_for_jobs(session, jobs, submit.timeout, false) : kExitOk;
+}
+
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
   const Result<std::string> body = prepared(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  if (!submit.array.empty()) return submit_jobs(session, submit, *body);
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
   const std::string job = submitted.json["job_id"].text();
@@ -79,6 +93,7 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
   } else {
     session.io().out(job + "\n");
   }
+  if (!submit.timeout.empty()) return wait_for_jobs(session, {job}, submit.timeout, false);
   Reply record;
   if (submit.logs) {
     const OutputCopier copier(session, job);
@@ -138,9 +153,15 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                  "Option for the container runtime, from the node's allow-list; repeatable");
   grammar.flag("--require-feasible", submit.require_feasible,
                "Refuse it when no registered node could ever run it, instead of letting it wait");
+  grammar.option("-a,--array", "INDEXES", &submit.array,
+                 "Submit a job for each index: 1-100, 0-20:5 or 1,3,7-9; each finds its own in "
+                 "GPU_SCHEDULER_ARRAY_INDEX");
+  grammar.flag("--hold", submit.hold, "Do not start it before gpu-cli release");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
   grammar.flag("--logs", submit.logs,
                "With --wait: copy its output to ours while it runs; the id goes to standard error then");
+  grammar.option("--timeout", "SPAN", &submit.timeout,
+                 "With --wait: give up waiting after so long, with exit code 6; the job goes on");
 }
 
 Action define_submit(Grammar& grammar) {
@@ -179,6 +200,7 @@ Action define_submit(Grammar& grammar) {
       "sum such as 1h30m.");
   grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
                   "run something, see its output, end as it ends");
+  grammar.example("gpu-cli submit --array 1-50 --gpus 1 --name sweep -- ./sweep.sh", "fifty jobs");
   grammar.example("gpu-cli submit --gpus 2 --time 2h train.sh --epochs 3", "a script with its arguments");
   return [submit, &grammar](Session& session) { return submit_job(session, *submit, grammar); };
 }

@@ -7,6 +7,7 @@
 
 #include "cli/grammar.h"
 #include "cli/options.h"
+#include "cli/session.h"
 
 /// The parts of gpu-cli submit.
 namespace gpusched::cli {
@@ -39,6 +40,7 @@ struct SubmitOptions {
   bool require_feasible = false;
   bool wait = false;
   bool logs = false;
+  std::string timeout;
   std::vector<std::string> command;
   std::string script_file;  ///< The argument SCRIPT.
   std::vector<std::string> script_arguments;
@@ -70,6 +72,11 @@ Result<std::vector<std::string>> shell_words(std::string_view line);
 /// The indexes that `text` names, ascending: "1-100", "0-20:5", "1,3,7-9". kInvalidArgument for anything
 /// else, or more than `most` of them.
 Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most);
+
+/// Submits one job for each index, from the body of a single one. What was accepted is in `jobs` even when a
+/// later batch is refused.
+Reply submit_array(Session& session, const std::string& body, const std::string& indexes,
+                   std::vector<std::string>& jobs);
 
 /// The body of POST /api/v1/jobs, for one job.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,

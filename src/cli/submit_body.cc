@@ -193,6 +193,10 @@ void add_work(const SubmitOptions& submit, const std::optional<Script>& script, 
 
 Result<Unit> check_whole(const SubmitOptions& submit) {
   if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
+  if (submit.logs && !submit.array.empty())
+    return bad_option("--logs", "shows one job, and --array makes several");
+  if (submit.logs && !submit.timeout.empty()) return bad_option("--timeout", "does not go with --logs");
+  if (!submit.timeout.empty() && !submit.wait) return bad_option("--timeout", "goes with --wait");
   const int scripts = (submit.script.empty() ? 0 : 1) + (submit.script_file.empty() ? 0 : 1);
   if (submit.command.empty() && scripts == 0 && submit.image.empty()) {
     return Error{.code = ErrorCode::kInvalidArgument,
@@ -228,6 +232,7 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   if (!labels.empty()) body.add("labels", labels);
   if (const Result<Unit> added = add_box(submit, body); !added) return added.error();
   if (submit.require_feasible) body.add("require_feasible", true);
+  if (submit.hold) body.add("held", true);
   return body.text();
 }
 

@@ -98,7 +98,11 @@ int Waiter::run() {
   }
 }
 
-int wait_for_jobs(Session& session, const WaitOptions& wait) {
+}  // namespace
+
+int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
+                  bool any) {
+  const WaitOptions wait{.jobs = jobs, .timeout = timeout, .any = any};
   Duration patience = hours(24 * 365);
   if (!wait.timeout.empty()) {
     const Result<int64_t> span = parse_duration_seconds(wait.timeout);
@@ -107,8 +111,6 @@ int wait_for_jobs(Session& session, const WaitOptions& wait) {
   }
   return Waiter(session, wait, patience).run();
 }
-
-}  // namespace
 
 int exit_like(const Session& session, const std::string& job, const Json& record) {
   const std::string state = record["state"].text();
@@ -148,7 +150,7 @@ Action define_wait(Grammar& grammar) {
       "With `--any` it is that of the one that ended.");
   grammar.details("Goes on over restarts of the scheduler of up to a minute.");
   grammar.example("gpu-cli wait $(gpu-cli list --name 'sweep-*' -o name)", "wait for a whole sweep");
-  return [wait](Session& session) { return wait_for_jobs(session, *wait); };
+  return [wait](Session& session) { return wait_for_jobs(session, wait->jobs, wait->timeout, wait->any); };
 }
 
 }  // namespace gpusched::cli
