@@ -162,6 +162,7 @@ void Screen::draw(const std::string& text) {
 }
 
 std::optional<int> Screen::wait_key(Duration patience) {
+  if (!pending_.empty()) return next_key();
   if (taken.changed != 0) {
     taken.changed = 0;
     return std::nullopt;
@@ -173,7 +174,7 @@ std::optional<int> Screen::wait_key(Duration patience) {
     taken.changed = 0;
     return std::nullopt;
   }
-  std::array<char, 16> bytes;
+  std::array<char, 256> bytes;
   const ssize_t got = ::read(keys_fd_, bytes.data(), bytes.size());
   if (got < 0 && errno == EINTR) return std::nullopt;
   if (got <= 0) {
@@ -183,9 +184,24 @@ std::optional<int> Screen::wait_key(Duration patience) {
     taken.tty = -1;
     return 'q';
   }
-  if (bytes[0] != '\x1b') return static_cast<unsigned char>(bytes[0]);
-  if (got == 1) return kKeyEscape;
-  return key_of_sequence({bytes.data() + 1, static_cast<size_t>(got) - 1});
+  pending_.assign(bytes.data(), static_cast<size_t>(got));
+  return next_key();
+}
+
+int Screen::next_key() {
+  CHECK(!pending_.empty());
+  size_t size = 1;
+  int key = static_cast<unsigned char>(pending_[0]);
+  if (pending_[0] == '\x1b') {
+    key = kKeyEscape;
+    if (pending_.size() > 1 && (pending_[1] == '[' || pending_[1] == 'O')) {
+      // Parameters, then one letter or a tilde.
+      size = std::min(pending_.find_first_not_of("0123456789;", 2), pending_.size() - 1) + 1;
+      key = key_of_sequence(std::string_view(pending_).substr(1, size - 1));
+    }
+  }
+  pending_.erase(0, size);
+  return key;
 }
 
 }  // namespace gpusched::cli

@@ -53,6 +53,9 @@ class Screen {
 
  private:
   Screen() = default;
+  int next_key();
+
+  std::string pending_;  // Typed, and not given out yet.
   int keys_fd_ = -1;  // -1: there is no keyboard.
 };
 

@@ -13,6 +13,12 @@
 namespace gpusched::cli {
 namespace {
 
+constexpr std::string_view kFirstSteps =
+    "\n"
+    "  try it here      gpu-scheduler dev        (a scheduler and an agent on this machine)\n"
+    "  name yours       gpu-cli --api-url http://HOST:8080 cluster\n"
+    "  keep its name    gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
+    "  more             gpu-cli --help\n";
 constexpr std::string_view kNative = "/v1/";
 constexpr size_t kTokenBytesMax = 4'096;
 constexpr Duration kPatienceMax = seconds(60);
@@ -169,7 +175,10 @@ Reply Session::stream(const std::string& path, const HttpOnData& on_data) {
 }
 
 int Session::fail(const Trouble& trouble) const {
-  return fail(trouble.exit_code, trouble.sentence, trouble.code);
+  fail(trouble.exit_code, trouble.sentence, trouble.code);
+  // Whoever sits at a terminal may be here for the first time; programs get the one line.
+  if (trouble.exit_code == kExitUnreachable && io_->err_is_terminal) io_->err(kFirstSteps);
+  return trouble.exit_code;
 }
 
 int Session::fail(int exit_code, const std::string& sentence, const std::string& code) const {
