@@ -252,14 +252,15 @@ TEST_F(ShimSpawnerTest, AStopRightBehindTheStartIsNotLost) {
 
 TEST_F(ShimSpawnerTest, ADoubleForkIntoANewSessionDoesNotEscapeTheEnd) {
   // The escaped one also loses its mark: only the shim, as the reaper of orphans, can find it.
-  spawner_->start(shell("(env -i setsid sleep 1000 &) ; sleep 0.05; exit 3"));
+  const std::string time = "1000." + std::to_string(getpid());  // No other sleep of this machine's.
+  spawner_->start(shell("(env -i setsid sleep " + time + " &) ; sleep 0.05; exit 3"));
   pump_until_started();
   const pid_t shim = shim_pid();
   pump_until_ended();
   EXPECT_EQ(outcome().exit_code(), 3);
   EXPECT_TRUE(shim::descendants_of(shim).empty());
   for (const pid_t pid : shim::all_processes()) {
-    EXPECT_NE(shim::command_line(pid), (std::vector<std::string>{"sleep", "1000"})) << pid;
+    EXPECT_NE(shim::command_line(pid), (std::vector<std::string>{"sleep", time})) << pid;
   }
 }
 
