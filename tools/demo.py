@@ -141,7 +141,7 @@ class Stage:
         self.api_url = f"http://127.0.0.1:{ports['http']}"
         simulated = real_gpu_count() < 2
         self.start("gpu-agent", "--scheduler", f"127.0.0.1:{ports['grpc']}", "--node", "demo", "--data-dir",
-                   str(self.folder / "agent"), *(["--sim-gpus", SIM_GPUS] if simulated else []))
+                   str(self.folder / "agent"), "--allow-root-jobs", *(["--sim-gpus", SIM_GPUS] if simulated else []))
         count = self.wait_for("the agent's registration", self.gpu_count)
         return f"{count} {'simulated ' if simulated else ''}GPUs on node demo"
 

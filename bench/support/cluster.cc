@@ -246,8 +246,8 @@ int64_t Scheduler::job_count(const std::string& state) {
 
 Process start_agent(const std::string& folder, Scheduler& scheduler, const std::vector<std::string>& flags) {
   std::vector<std::string> command = {
-      program("gpu-agent"), "--scheduler",    scheduler.grpc_address(), "--node", "bench",
-      "--data-dir",         folder + "/agent"};
+      program("gpu-agent"), "--scheduler",     scheduler.grpc_address(), "--node", "bench",
+      "--data-dir",         folder + "/agent", "--allow-root-jobs"};
   command.insert(command.end(), flags.begin(), flags.end());
   Process agent(command, {}, folder + "/agent.log");
   wait_until("the agent's node", kStartPatience, [&] {

@@ -63,6 +63,7 @@ pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& pr
                                     options.data_dir + "/agent",
                                     "--log",
                                     options.data_dir + "/agent.log"};
+  if (geteuid() == 0) words.emplace_back("--allow-root-jobs");  // All here is one user's: whoever began it.
   if (!options.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", options.sim_gpus});
   if (options.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(options.cpus)});
   std::vector<char*> argv;

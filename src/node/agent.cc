@@ -154,16 +154,30 @@ Result<Unit> Agent::open_core() {
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
   if (!log) return log.error();
   log_ = std::move(*log);
+  if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
+  const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
+  Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
+                                                               {.data_folder = options_.data_folder,
+                                                                .instance = *instance,
+                                                                .devices = devices_,
+                                                                .simulated_gpus = !options_.sim_gpus.empty(),
+                                                                .cpus_offered = cpus},
+                                                               clock_);
+  if (!boxes) return boxes.error();
+  boxes_ = std::move(*boxes);
   spares_ = std::make_unique<SpareFolders>(options_.data_folder);
   files_ = std::make_unique<FolderFiles>(options_.data_folder + "/attempts", spares_.get());
   files_->remove_unknown(log_->image().attempts);
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
-  Result<std::unique_ptr<ShimSpawner>> spawner = ShimSpawner::open({.shim_program = shim,
-                                                                    .data_folder = options_.data_folder,
-                                                                    .instance = *instance,
-                                                                    .spares = spares_.get()},
-                                                                   clock_, *this);
+  Result<std::unique_ptr<ShimSpawner>> spawner =
+      ShimSpawner::open({.shim_program = shim,
+                         .data_folder = options_.data_folder,
+                         .instance = *instance,
+                         .spares = spares_.get(),
+                         .cgroups = &boxes_->cgroups(),
+                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); }},
+                        clock_, *this);
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);
   link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
@@ -181,7 +195,7 @@ Result<Unit> Agent::open_core() {
                    .instance = *instance,
                    .boot_id = read_boot_id(),
                    .version = options_.version,
-                   .cpu_milli = (options_.cpus > 0 ? options_.cpus : usable_cpus()) * 1'000,
+                   .cpu_milli = cpus * 1'000,
                    .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
                    .labels = options_.labels,
                    .devices = devices_,
@@ -198,7 +212,8 @@ Result<Unit> Agent::open_core() {
                                                .files = *files_,
                                                .devices = *monitor_,
                                                .host = meter_,
-                                               .hooks = hooks_.get()},
+                                               .hooks = hooks_.get(),
+                                               .boxes = boxes_.get()},
                                      StoreImage(log_->image()));
   for (const int source : {link_->event(), spawner_->descriptor(), log_->synced_event(),
                            monitor_->finished_event(), hooks_->finished_event(), stop_event_}) {

@@ -10,6 +10,7 @@
 #include "base/prng.h"
 #include "base/result.h"
 #include "node/attempt_log.h"
+#include "node/box_planner.h"
 #include "node/folder_files.h"
 #include "node/gpu_driver.h"
 #include "node/grpc_link.h"
@@ -37,6 +38,7 @@ struct AgentOptions {
   std::size_t finished_kept = 10'000;
   std::map<std::string, std::string> labels = {};
   HookOptions hooks = {};
+  BoxOptions box = {};
 };
 
 /// What the agent's loop does beside its work, for whoever started it. Every function may be empty.
@@ -96,6 +98,7 @@ class Agent final : private ShimListener {
   std::shared_ptr<GpuDriver> driver_;
   std::unique_ptr<DeviceMonitor> monitor_;
   std::unique_ptr<AttemptLog> log_;
+  std::unique_ptr<BoxPlanner> boxes_;
   std::unique_ptr<SpareFolders> spares_;
   std::unique_ptr<FolderFiles> files_;
   ProcMeter meter_;

@@ -16,6 +16,7 @@
 #include "log/log.h"
 #include "node/agent.h"
 #include "node/agent_file.h"
+#include "node/box_flags.h"
 #include "node/doctor.h"
 #include "node/join.h"
 #include "ops/machine.h"
@@ -35,6 +36,7 @@ struct CommandLine {
   int64_t check_every_s = 300;
   int64_t clock_skew_s = 60;
   std::vector<std::string> labels;
+  BoxWords box;
   LogOptions log;
   std::string log_level = "info";
   std::string config;
@@ -60,6 +62,7 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--keep-finished", agent.finished_kept,
                  "Ended attempts whose output is kept (default: 10000)")
       ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
+  declare_box(app, agent.box, line.box);
   app.add_option("--nvml-library", agent.nvml_library, "Path of libnvidia-ml.so.1 (default: the system's)")
       ->envname("GPU_SCHEDULER_NVML_LIBRARY");
   HookOptions& hooks = agent.hooks;
@@ -122,6 +125,7 @@ Result<Unit> complete(CommandLine& line) {
     }
     line.agent.labels[label.substr(0, equals)] = label.substr(equals + 1);
   }
+  if (const Result<Unit> boxed = complete_box(line.agent.box, line.box); !boxed) return boxed.error();
   const Result<LogLevel> level = parse_log_level(line.log_level);
   if (!level) return level.error();
   line.log.level = *level;

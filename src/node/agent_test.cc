@@ -153,7 +153,8 @@ class AgentTest : public ::testing::Test {
             .data_folder = folder_.path() + "/data",
             .version = "test",
             .sim_gpus = "2xA100-SXM4-80GB",
-            .shim_program = GPUSCHED_SHIM_PATH};
+            .shim_program = GPUSCHED_SHIM_PATH,
+            .box = {.allow_root_jobs = true}};
   }
   static v1::SchedulerMessage start_order(const std::string& script, const AttemptKey& key = kKey) {
     v1::JobSpec spec;
@@ -237,7 +238,7 @@ TEST_F(AgentTest, TheNextAgentAdoptsTheRunningJobAndReportsItsExitCode) {
   const v1::Register registered = scheduler.wait_for_register().register_();
   ASSERT_EQ(registered.attempts_size(), 1);
   EXPECT_FALSE(registered.attempts(0).ended());
-  std::ofstream(folder_.path() + "/data/attempts/7-1-0/go") << "now";
+  std::ofstream(folder_.path() + "/data/attempts/7-1-0/work/go") << "now";
   EXPECT_EQ(scheduler.wait_for_end().outcome().exit_code(), 6);
   scheduler.wait_for([](const v1::AgentMessage& message) { return message.report().has_released(); });
 }

@@ -108,6 +108,9 @@ std::string encode_store_record(const StoreRecord& record) {
         out.varint(device.index);
         out.varint(device.generation);
       }
+      out.bytes(record.user);
+      out.varint(record.cores.size());
+      for (const uint32_t core : record.cores) out.varint(core);
       break;
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
@@ -144,6 +147,11 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
         device.index = static_cast<uint32_t>(in.varint());
         device.generation = static_cast<uint32_t>(in.varint());
         record.devices.push_back(device);
+      }
+      if (in.at_end()) break;  // Written before attempts had boxes.
+      record.user = std::string(in.bytes());
+      for (uint64_t count = in.varint(); count > 0 && in.ok(); --count) {
+        record.cores.push_back(static_cast<uint32_t>(in.varint()));
       }
       break;
     case StoreRecord::Kind::kStarted:
@@ -249,7 +257,11 @@ std::string AttemptLog::snapshot() const {
     add({.kind = StoreRecord::Kind::kBoot, .boot_id = image_.boot_id, .epoch = image_.epoch});
   }
   for (const auto& [key, attempt] : image_.attempts) {
-    add({.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices});
+    add({.kind = StoreRecord::Kind::kIntent,
+         .key = key,
+         .devices = attempt.devices,
+         .user = attempt.user,
+         .cores = attempt.cores});
     if (attempt.pid != 0) {
       add({.kind = StoreRecord::Kind::kStarted,
            .key = key,

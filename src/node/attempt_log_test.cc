@@ -127,10 +127,19 @@ TEST(AttemptLog, ANewerVersionIsRefused) {
 }
 
 TEST(AttemptLog, EveryCutOfARecordIsRefused) {
-  const std::string bytes =
-      encode_store_record({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 1, .generation = 2}}});
-  ASSERT_TRUE(decode_store_record(bytes).has_value());
+  const std::string bytes = encode_store_record({.kind = Kind::kIntent,
+                                                 .key = kKey,
+                                                 .devices = {{.index = 1, .generation = 2}},
+                                                 .user = "ada",
+                                                 .cores = {1, 300}});
+  const auto read = decode_store_record(bytes);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->user, "ada");
+  EXPECT_EQ(read->cores, (std::vector<uint32_t>{1, 300}));
+  const std::size_t without_box = bytes.size() - 8;  // As agents wrote it before attempts had boxes.
+  EXPECT_EQ(decode_store_record(std::string_view(bytes).substr(0, without_box))->devices, read->devices);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
+    if (size == without_box) continue;
     EXPECT_FALSE(decode_store_record(std::string_view(bytes).substr(0, size)).has_value()) << size;
   }
 }

@@ -15,6 +15,7 @@
 
 #include "shim/log_bound.h"
 #include "shim/protocol.h"
+#include "shim/remove_tree.h"
 
 namespace gpusched {
 namespace {
@@ -37,6 +38,8 @@ bool empty_attempt_folder(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
+    const bool is_own_folder = name == shim::kWorkFolder || name == shim::kTmpFolder;
+    if (is_own_folder && unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0) continue;
     if (name == shim::kLogTimesFile && unlinkat(folder, name.c_str(), 0) == 0) continue;
     usable = usable &&
              (name == shim::kStdoutFile || name == shim::kStderrFile || name == shim::kOutcomeFile) &&
@@ -148,10 +151,14 @@ Result<LogPiece> FolderFiles::read(const AttemptKey& key, bool of_stderr, int64_
   return piece;
 }
 
-void FolderFiles::remove(const AttemptKey& key) {
+void FolderFiles::remove(const AttemptKey& key) { queue({.key = key}); }
+
+void FolderFiles::remove_scratch(const AttemptKey& key) { queue({.key = key, .scratch_only = true}); }
+
+void FolderFiles::queue(const Removal& removal) {
   {
     const std::lock_guard lock(mutex_);
-    to_remove_.push_back(key);
+    to_remove_.push_back(removal);
   }
   changed_.notify_all();
 }
@@ -160,9 +167,12 @@ void FolderFiles::remove_unknown(const std::map<AttemptKey, StoredAttempt>& know
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(attempts_folder_, ignored)) {
     const std::optional<AttemptKey> key = shim::parse_key(entry.path().filename().string());
-    if (!key || known.contains(*key)) continue;
+    if (!key) continue;
+    const bool is_known = known.contains(*key);
+    if (is_known && access((entry.path() / shim::kTmpFolder).c_str(), F_OK) != 0) continue;
     const bool ended = access((entry.path() / shim::kOutcomeFile).c_str(), F_OK) == 0;
-    if (ended) remove(*key);  // Without an outcome it may be running, and is found with its shim.
+    // Without an outcome it may be running, and is found with its shim.
+    if (ended) queue({.key = *key, .scratch_only = is_known});
   }
 }
 
@@ -171,20 +181,27 @@ void FolderFiles::wait_removed() {
   changed_.wait(lock, [this] { return to_remove_.empty() && !removing_; });
 }
 
+void FolderFiles::carry_out(const Removal& removal) const {
+  const std::string name = shim::key_text(removal.key);
+  const std::string folder = attempts_folder_ + "/" + name;
+  if (!removal.scratch_only && spares_ != nullptr && spares_->put(folder)) return;
+  const std::string parent = removal.scratch_only ? folder : attempts_folder_;
+  const int descriptor = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0) return;
+  shim::remove_tree(descriptor, removal.scratch_only ? shim::kTmpFolder : name.c_str());
+  close(descriptor);
+}
+
 void FolderFiles::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !to_remove_.empty(); });
     if (stopping_) return;
-    const AttemptKey key = to_remove_.front();
+    const Removal removal = to_remove_.front();
     to_remove_.pop_front();
     removing_ = true;
     lock.unlock();
-    const std::string folder = attempts_folder_ + "/" + shim::key_text(key);
-    if (spares_ == nullptr || !spares_->put(folder)) {
-      std::error_code ignored;
-      std::filesystem::remove_all(folder, ignored);
-    }
+    carry_out(removal);
     lock.lock();
     removing_ = false;
     changed_.notify_all();

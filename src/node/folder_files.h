@@ -43,7 +43,10 @@ class FolderFiles final : public AttemptFiles {
 
   Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) override;
   void remove(const AttemptKey& key) override;
+  /// Removes the attempt's temporary folder only, soon.
+  void remove_scratch(const AttemptKey& key);
   /// Removes folders of ended attempts that nobody knows: an agent died between forgetting and removing them.
+  /// And temporary folders of ended attempts: their shims died before they could.
   void remove_unknown(const std::map<AttemptKey, StoredAttempt>& known);
   /// Returns when everything asked for is removed.
   void wait_removed();
@@ -55,7 +58,14 @@ class FolderFiles final : public AttemptFiles {
   SpareFolders* const spares_;
   std::mutex mutex_;  ///< Guards what follows.
   std::condition_variable changed_;
-  std::deque<AttemptKey> to_remove_;
+  struct Removal {
+    AttemptKey key;
+    bool scratch_only = false;
+  };
+  void queue(const Removal& removal);
+  void carry_out(const Removal& removal) const;
+
+  std::deque<Removal> to_remove_;
   bool removing_ = false;
   bool stopping_ = false;
   std::thread remover_;

@@ -1,5 +1,7 @@
 #include "node/launch.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -31,6 +33,9 @@ Result<Unit> check_spec(const v1::JobSpec& spec) {
     return refuse("the working directory '" + spec.working_directory() + "' is not absolute");
   }
   bool zero = has_zero_byte(spec.script()) || has_zero_byte(spec.working_directory());
+  for (const std::string* text : {&spec.stdin_path(), &spec.stdout_path(), &spec.stderr_path()}) {
+    zero = zero || has_zero_byte(*text);
+  }
   for (const std::string& word : spec.command()) zero = zero || has_zero_byte(word);
   for (const std::string& word : spec.args()) zero = zero || has_zero_byte(word);
   for (const auto& [name, value] : spec.environment()) {
@@ -73,14 +78,23 @@ std::vector<std::string> command_words(const v1::JobSpec& spec) {
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
-                                 const LaunchDefaults& defaults) {
+                                 const LaunchDefaults& defaults, BoxMaker* boxes) {
   v1::JobSpec spec;
   if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
   if (const Result<Unit> good = check_spec(spec); !good) return good.error();
   if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
+  BoxPlan box;
+  if (boxes != nullptr) {
+    Result<BoxPlan> planned = boxes->plan(order, spec);
+    if (!planned) return planned.error();
+    box = std::move(*planned);
+    box.environment["GPU_SCHEDULER_DEVICE_FENCE"] = box.device_fence;
+  } else {
+    box.box.limits = {{.resource = RLIMIT_CORE, .soft = 0, .hard = 0}};
+  }
   SpawnRequest request{.key = from_wire(order.key()),
                        .arguments = command_words(spec),
-                       .environment = build_environment(order, spec, defaults),
+                       .environment = build_environment(order, spec, defaults, box),
                        .working_directory = spec.working_directory(),
                        .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
                        .max_runtime = bounded_ms(order.max_runtime_ms()),
@@ -88,16 +102,19 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   for (const v1::GrantedDevice& granted : order.devices()) {
     request.devices.push_back({.index = granted.index(), .generation = granted.generation()});
   }
+  request.box = std::move(box.box);
+  request.user = std::move(box.user);
   return request;
 }
 
 std::vector<std::string> build_environment(const v1::StartAttempt& order, const v1::JobSpec& spec,
-                                           const LaunchDefaults& defaults) {
+                                           const LaunchDefaults& defaults, const BoxPlan& box) {
   std::map<std::string, std::string> variables = {{"PATH", defaults.path},
                                                   {"HOME", defaults.home},
                                                   {"USER", defaults.user},
                                                   {"LANG", "C.UTF-8"},
                                                   {"TMPDIR", "/tmp"}};
+  for (const auto& [name, value] : box.environment) variables[name] = value;
   for (const auto& [name, value] : spec.environment()) variables[name] = value;
 
   // From here on ours, whatever the job says: another device's name in any of these would break a promise.

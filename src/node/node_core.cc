@@ -44,6 +44,7 @@ void NodeCore::restore(const StoreImage& image) {
   for (const auto& [key, stored] : image.attempts) {
     Attempt& attempt = attempts_[key];
     attempt.devices = stored.devices;
+    attempt.user = stored.user;
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
     attempt.acked = stored.acked;
@@ -56,6 +57,7 @@ void NodeCore::restore(const StoreImage& image) {
     }
     running_count_ += 1;
     hold_devices(key, attempt);
+    if (ports_.boxes != nullptr) ports_.boxes->keep(key, stored.cores);
     to_adopt_.push_back(key);
   }
   const Time now = ports_.clock.monotonic();
@@ -132,6 +134,9 @@ void NodeCore::send_register() {
   }
   for (const std::string& feature : options_.features) out.add_features(feature);
   out.set_validates(ports_.hooks != nullptr);
+  if (ports_.boxes != nullptr) {
+    for (const std::string& feature : ports_.boxes->features()) out.add_features(feature);
+  }
   out.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
   ports_.link.send(message);
 }
@@ -199,7 +204,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
             {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
 
-  Result<SpawnRequest> plan = plan_launch(order, device_uuids_, options_.launch);
+  Result<SpawnRequest> plan = plan_launch(order, device_uuids_, options_.launch, ports_.boxes);
   if (plan.ok() && running_count_ >= limits::kAttemptsPerNodeMax) {
     plan =
         Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
@@ -210,7 +215,12 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   }
   running_count_ += 1;
   hold_devices(key, attempt);
-  record({.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices});
+  StoreRecord intent{.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices};
+  if (plan.ok()) {
+    intent.user = attempt.user = plan->user;
+    intent.cores = plan->box.cpus;
+  }
+  record(std::move(intent));
   if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
   if (plan->lost_contact.ns > 0 && ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
     // The order lay about for so long that the scheduler may take its attempt for over.
@@ -300,6 +310,12 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
   on_shim_started(key, pid, started_unix_ns);
 }
 
+std::optional<NodeCore::Running> NodeCore::running(const AttemptKey& key) const {
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end() || found->second.outcome || found->second.pid == 0) return std::nullopt;
+  return Running{.pid = found->second.pid, .user = found->second.user};
+}
+
 void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.outcome) return;
@@ -328,6 +344,7 @@ void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome 
   outcome.set_detail(clean_text(outcome.detail(), kDetailBytesMax));
   if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
   attempt.outcome = std::move(outcome);
+  if (ports_.boxes != nullptr) ports_.boxes->release(key);
   CHECK(running_count_ > 0);
   running_count_ -= 1;
   record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});

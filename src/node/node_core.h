@@ -46,6 +46,7 @@ struct NodePorts {
   DeviceReader& devices;
   HostMeter& host;
   NodeHooks* hooks = nullptr;  ///< Null: no checks, no prolog, no epilog.
+  BoxMaker* boxes = nullptr;   ///< Null: attempts live as the agent does.
 };
 
 /// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
@@ -91,12 +92,19 @@ class NodeCore {
   /// The scheduler accepted the registration on this connection.
   bool registered() const { return registered_; }
   std::size_t running_count() const { return running_count_; }
+  struct Running {
+    int64_t pid = 0;   ///< Of its command.
+    std::string user;  ///< Whom it runs as; empty: the agent's own user.
+  };
+  /// Of an attempt that was started and has not ended.
+  std::optional<Running> running(const AttemptKey& key) const;
   std::size_t unacknowledged_count() const { return outbox_.size(); }
   std::size_t known_count() const { return attempts_.size(); }
 
  private:
   struct Attempt {
     std::vector<HeldDevice> devices;
+    std::string user = {};  ///< Whom it runs as; empty: the agent's own user.
     int64_t pid = 0;
     int64_t started_unix_ns = 0;
     std::optional<v1::Outcome> outcome;  ///< Set: it is over.

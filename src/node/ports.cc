@@ -67,6 +67,8 @@ void StoreImage::apply(const StoreRecord& record) {
       return;
     case StoreRecord::Kind::kIntent:
       attempts[record.key].devices = record.devices;
+      attempts[record.key].user = record.user;
+      attempts[record.key].cores = record.cores;
       return;
     case StoreRecord::Kind::kStarted: {
       StoredAttempt& attempt = attempts[record.key];

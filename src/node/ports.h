@@ -52,7 +52,31 @@ struct SpawnRequest {
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.
   std::vector<HeldDevice> devices = {};
-  shim::Box box = {};  ///< What its processes live in: user, cgroups, limits, folders of their own.
+  shim::Box box = {};     ///< What its processes live in: user, cgroups, limits, folders of their own.
+  std::string user = {};  ///< Whom they run as; empty: the agent's own user.
+};
+
+/// What an attempt is to live in.
+struct BoxPlan {
+  shim::Box box;
+  std::string user = {};                                ///< Whom it runs as; empty: the agent's own user.
+  std::map<std::string, std::string> environment = {};  ///< HOME and the like; the job's own entries win.
+  std::string device_fence = "advisory";                ///< Or "cgroup": no other device can be opened.
+};
+
+/// Decides the boxes of attempts, by what the job asks, the operator allows and the machine can do.
+class BoxMaker {
+ public:
+  virtual ~BoxMaker() = default;
+  /// kInvalidArgument, with a sentence for people, when such a job cannot run here. What it takes, such as
+  /// cores, is the attempt's until `release`.
+  virtual Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec) = 0;
+  /// An attempt that an earlier agent started has these cores.
+  virtual void keep(const AttemptKey& key, const std::vector<uint32_t>& cores) = 0;
+  /// The attempt is over. May be repeated.
+  virtual void release(const AttemptKey& key) = 0;
+  /// For Register.features.
+  virtual std::vector<std::string> features() const = 0;
 };
 
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
@@ -95,17 +119,19 @@ class NodeHooks {
 /// One fact about an attempt, in the order in which they become true.
 struct StoreRecord {
   enum class Kind : uint8_t {
-    kBoot = 1,      ///< An agent opened the store: `boot_id`, `epoch`.
-    kIntent = 2,    ///< It may be started from now on: `devices`. Never again, whatever happens next.
-    kStarted = 3,   ///< `pid`, `started_unix_ns`.
-    kEnded = 4,     ///< `outcome`.
-    kAcked = 5,     ///< The scheduler has the outcome.
-    kClosed = 6,    ///< And its devices' releases. Kept as a tombstone.
+    kBoot = 1,     ///< An agent opened the store: `boot_id`, `epoch`.
+    kIntent = 2,   ///< It may be started from now on: `devices`, its box. Never again, whatever happens next.
+    kStarted = 3,  ///< `pid`, `started_unix_ns`.
+    kEnded = 4,    ///< `outcome`.
+    kAcked = 5,    ///< The scheduler has the outcome.
+    kClosed = 6,   ///< And its devices' releases. Kept as a tombstone.
     kForgotten = 7  ///< No longer kept.
   };
   Kind kind = Kind::kIntent;
   AttemptKey key = {};
   std::vector<HeldDevice> devices = {};
+  std::string user = {};             ///< kIntent: SpawnRequest::user.
+  std::vector<uint32_t> cores = {};  ///< kIntent: that it has for itself.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
   v1::Outcome outcome = {};
@@ -115,6 +141,8 @@ struct StoreRecord {
 
 struct StoredAttempt {
   std::vector<HeldDevice> devices;
+  std::string user = {};
+  std::vector<uint32_t> cores = {};
   int64_t pid = 0;  ///< 0: not known to have started.
   int64_t started_unix_ns = 0;
   std::optional<v1::Outcome> outcome;

@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "log/log.h"
+#include "shim/cgroup.h"
 #include "shim/processes.h"
 #include "shim/server.h"
 
@@ -334,7 +335,11 @@ void ShimSpawner::take_events() {
 
 void ShimSpawner::on_event(const shim::Event& event) {
   const auto found = tracks_.find(event.key);
-  if (found == tracks_.end()) return;  // Its end was seen another way.
+  if (found == tracks_.end()) {  // Its end was seen another way.
+    const bool died_after_its_end = event.kind == shim::EventKind::kLost;
+    if (died_after_its_end && options_.remove_scratch) options_.remove_scratch(event.key);
+    return;
+  }
   Track& track = found->second;
   switch (event.kind) {
     case shim::EventKind::kStarted:
@@ -415,6 +420,7 @@ void ShimSpawner::conclude_search(const std::map<AttemptKey, pid_t>& shims, Time
     }
   }
   for (const AttemptKey& key : gone) settle_without_shim(key, "its shim is gone and left no outcome", now);
+  remove_leftovers();
   send_requests();
 }
 
@@ -467,6 +473,8 @@ void ShimSpawner::settle_without_shim(const AttemptKey& key, const std::string& 
   CHECK(found != tracks_.end());
   if (const std::optional<v1::Outcome> outcome = recorded_outcome(key)) {
     finish(found);
+    kill_groups(key);
+    if (options_.remove_scratch) options_.remove_scratch(key);
     listener_.on_shim_ended(key, *outcome);
     return;
   }
@@ -493,6 +501,27 @@ std::vector<pid_t> ShimSpawner::strays() const {
   return found;
 }
 
+/// Kills what is in an attempt's groups, and removes these when nothing was left. True then.
+bool ShimSpawner::kill_groups(const AttemptKey& key) const {
+  if (options_.cgroups == nullptr) return true;
+  const std::vector<std::string> folders = options_.cgroups->folders_of(shim::key_text(key));
+  bool clean = true;
+  for (const std::string& folder : folders) clean = shim::kill_cgroup(folder) && clean;
+  if (clean) {
+    for (const std::string& folder : folders) shim::remove_cgroup(folder);
+  }
+  return clean;
+}
+
+/// Groups of attempts that nobody knows any more, or whose shims could not remove them in time.
+void ShimSpawner::remove_leftovers() {
+  if (options_.cgroups == nullptr) return;
+  for (const std::string& name : options_.cgroups->groups()) {
+    const std::optional<AttemptKey> key = shim::parse_key(name);
+    if (key && !tracks_.contains(*key)) kill_groups(*key);
+  }
+}
+
 /// Kills what dead shims left, found as orphans and by the mark in its environment, until a look finds
 /// nothing.
 void ShimSpawner::purge(Time now) {
@@ -503,11 +532,12 @@ void ShimSpawner::purge(Time now) {
     const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
     const std::vector<pid_t> left = shim::processes_with_environment(mark);
     for (const pid_t pid : left) kill(pid, SIGKILL);
-    if (left.empty() && orphans.empty()) clean.push_back(key);
+    if (kill_groups(key) && left.empty() && orphans.empty()) clean.push_back(key);
   }
   for (const AttemptKey& key : clean) {
     const std::string detail = purging_.at(key);
     finish(tracks_.find(key));
+    if (options_.remove_scratch) options_.remove_scratch(key);
     listener_.on_shim_lost(key, detail);
   }
   next_purge_ = purging_.empty() ? kNever : now + purge_pause_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "node/cgroup_tree.h"
 #include "node/folder_files.h"
 #include "node/ports.h"
 #include "shim/protocol.h"
@@ -34,8 +36,11 @@ struct ShimSpawnerOptions {
   std::string shim_program;  ///< Path of gpu-shim.
   std::string data_folder;   ///< Absolute. `attempts/` and `contact` are in it.
   std::string instance;
-  SpareFolders* spares = nullptr;  ///< Folders to take over; null: none.
-  int64_t log_bytes_max = 0;       ///< Kept of each output; 0: all.
+  SpareFolders* spares = nullptr;       ///< Folders to take over; null: none.
+  const CgroupTree* cgroups = nullptr;  ///< Where attempts' groups are; null: there are none.
+  /// An attempt whose shim could not do it has ended: its temporary folder may go. May be empty.
+  std::function<void(const AttemptKey&)> remove_scratch = {};
+  int64_t log_bytes_max = 0;  ///< Kept of each output; 0: all.
 };
 
 /// Runs attempts through gpu-shim. One server process forks a shim for each; shims outlive server and agent.
@@ -95,6 +100,8 @@ class ShimSpawner final : public Spawner {
   void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
   void purge(Time now);
   std::vector<pid_t> strays() const;
+  bool kill_groups(const AttemptKey& key) const;
+  void remove_leftovers();
 
   std::optional<v1::Outcome> recorded_outcome(const AttemptKey& key) const;
   std::string title_of(const AttemptKey& key) const;

@@ -137,6 +137,32 @@ def kill_processes_of(folder):
         time.sleep(0.01)
 
 
+def cgroups_of(folder):
+    """Groups of the attempts of agents in `folder`, the deepest first."""
+    for instance in pathlib.Path(folder).rglob("instance"):
+        name = "gpusched-" + read_bytes(instance).decode().strip()
+        for base, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+            if name in base.split("/"):
+                yield base
+
+
+def remove_cgroups_of(folder):
+    """What killed agents could not remove."""
+    for group in cgroups_of(folder):
+        for pid in read_bytes(f"{group}/cgroup.procs").split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            try:
+                os.rmdir(group)
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)
+
+
 class Api:
     """REST over a new connection for each request, so that nothing outlives a killed scheduler."""
 
@@ -348,6 +374,8 @@ class Agent(Daemon):
         at = self.scheduler or f"127.0.0.1:{self.world.scheduler.ports['grpc']}"
         words = [program("gpu-agent"), "--scheduler", at, "--node", self.node, "--data-dir", str(self.data_dir)]
         words += ["--cpus", str(self.cpus)]
+        if IS_ROOT and not any(word.startswith(("--allow-root-jobs", "--default-user")) for word in self.arguments):
+            words += ["--allow-root-jobs"]
         if self.sim_gpus:
             words += ["--sim-gpus", self.sim_gpus]
         return words + self.arguments
@@ -475,6 +503,7 @@ class World:
             for daemon in self.daemons:
                 daemon.kill()
             kill_processes_of(self.folder)
+            remove_cgroups_of(self.folder)
 
     def cancel_everything(self):
         api = self.api()
@@ -508,6 +537,7 @@ def run_reaper(folder):
     """Ends whatever a killed test run leaves: its standard input ends with the run."""
     sys.stdin.buffer.read()
     kill_processes_of(folder)
+    remove_cgroups_of(folder)
     mounts = read_bytes("/proc/self/mounts").decode().splitlines()
     for mount in reversed(mounts):
         if mount.split()[1].startswith(f"{folder}/"):

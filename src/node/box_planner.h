@@ -1,0 +1,93 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "node/cgroup_tree.h"
+#include "node/core_pool.h"
+#include "node/device_rules.h"
+#include "node/device_watch.h"
+#include "node/ports.h"
+#include "node/user_directory.h"
+#include "shim/enter.h"
+
+namespace gpusched {
+
+/// What an operator decides about the boxes of a node's attempts.
+struct BoxOptions {
+  std::string default_user = {};  ///< Of jobs that name none, where the agent is root.
+  bool allow_root_jobs = false;
+  int64_t processes_max = 32'768;  ///< And threads, of one attempt; 0: no limit.
+  int64_t shm_mb = 0;              ///< Of a private /dev/shm; 0: half of the memory.
+  bool private_shm = true;         ///< Where the agent may mount.
+  bool private_tmp = false;
+  bool no_new_privileges = false;
+  int32_t oom_score = 300;  ///< Jobs go before the machine's own services.
+  bool cpu_is_most = false;
+  bool bind_cores = true;
+  bool device_fence = true;
+  bool use_cgroups = true;
+  std::vector<std::string> device_rules = {};  ///< Beside the common ones: "c 10:237 rwm", or a node.
+  std::map<uint32_t, std::vector<std::string>> gpu_nodes =
+      {};                                               ///< Further device nodes that belong to a GPU.
+  std::map<std::string, int64_t> limits = {};           ///< By setrlimit's names; -1: unlimited.
+  std::map<std::string, std::string> environment = {};  ///< Of every job, before its own.
+};
+
+/// What BoxPlanner knows of this machine and this agent.
+struct BoxFacts {
+  std::string data_folder;
+  std::string instance;
+  std::vector<DeviceFacts> devices = {};
+  bool simulated_gpus = false;
+  int64_t cpus_offered = 0;
+};
+
+/// `BoxMaker` of a real machine. Not thread-safe.
+class BoxPlanner final : public BoxMaker {
+ public:
+  /// Finds out what this machine allows and prepares the data folder. An error names the option at fault.
+  static Result<std::unique_ptr<BoxPlanner>> open(BoxOptions options, BoxFacts facts, const Clock& clock);
+  ~BoxPlanner() override;
+
+  Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec) override;
+  void keep(const AttemptKey& key, const std::vector<uint32_t>& cores) override;
+  void release(const AttemptKey& key) override;
+  std::vector<std::string> features() const override;
+
+  /// What makes a further command enter the box of a running attempt: `pid` is its command's process, `user`
+  /// what `BoxPlan::user` said of it. The caller sets terminal, directory and command, and runs
+  /// shim::enter_words of it.
+  Result<shim::EnterRequest> entry(const AttemptKey& key, int64_t pid, const std::string& user);
+
+  const CgroupTree& cgroups() const { return cgroups_; }
+  bool fences_devices() const { return options_.device_fence && cgroups_.can_fence(); }
+  bool switches_users() const { return policy_.is_root; }
+  bool mounts_private() const { return can_mount_; }
+
+ private:
+  BoxPlanner(BoxOptions options, BoxFacts facts, const Clock& clock);
+  Result<Unit> prepare();
+  void prepare_folders() const;
+  std::vector<uint32_t> cores_near(const v1::StartAttempt& order) const;
+  Result<std::vector<shim::ResourceLimit>> limits_of(const v1::JobSpec& spec) const;
+  std::optional<std::vector<shim::DeviceRule>> devices_of(const v1::StartAttempt& order);
+
+  const BoxOptions options_;
+  const BoxFacts facts_;
+  UserPolicy policy_;
+  UserDirectory users_;
+  CgroupTree cgroups_;
+  std::vector<shim::DeviceRule> common_rules_;
+  std::map<std::string, GpuPlace> gpu_places_;
+  std::unique_ptr<CorePool> cores_;  ///< Null: attempts have no cores of their own.
+  bool can_mount_ = false;
+  bool can_raise_limits_ = false;
+};
+
+}  // namespace gpusched

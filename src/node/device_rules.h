@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shim/box.h"
+
+namespace gpusched {
+
+/// Where a GPU is on this machine, as its driver and the kernel say.
+struct GpuPlace {
+  int32_t minor = -1;                ///< Of /dev/nvidia<minor>.
+  std::vector<uint32_t> cores = {};  ///< Near it; empty: unknown.
+};
+
+/// Reads it from /proc/driver/nvidia and /sys, by uuid. `root` is put before both, for tests.
+std::map<std::string, GpuPlace> find_gpu_places(const std::string& root = "");
+
+/// The rule for a device node; nothing when there is none at `path`.
+std::optional<shim::DeviceRule> rule_of_node(const std::string& path);
+/// "c 10:200 rwm", "b *:*" or the path of a device node; nothing when it is none of these.
+std::optional<shim::DeviceRule> parse_device_rule(const std::string& text);
+
+/// What every job may use: null, zero, full, random, urandom, terminals, fuse, tun, InfiniBand; and make, not
+/// open, any node.
+std::vector<shim::DeviceRule> common_device_rules();
+/// What a job with the NVIDIA GPUs of these minors may use beside: their nodes, nvidiactl, nvidia-uvm*,
+/// nvidia-modeset and the capabilities of their MIG slices.
+std::vector<shim::DeviceRule> nvidia_device_rules(const std::vector<int32_t>& minors,
+                                                  const std::string& root = "");
+
+}  // namespace gpusched
