@@ -6,76 +6,99 @@
 
 namespace gpusched::api {
 
-GrpcFinisher::GrpcFinisher() : thread_([this] { loop(); }) {}
-GrpcFinisher::~GrpcFinisher() { stop(); }
-
-void GrpcFinisher::finish(grpc::ServerUnaryReactor* reactor, bool wake) {
-  add({.reactor = reactor, .status = nullptr, .call = nullptr}, wake);
+void GrpcThread::start() {
+  for (const auto& method : methods_) method->begin();
+  thread_ = std::thread([this] { loop(); });
 }
 
-void GrpcFinisher::finish(grpc::ServerUnaryReactor* reactor, grpc::Status status) {
-  add({.reactor = reactor, .status = std::make_unique<grpc::Status>(std::move(status)), .call = nullptr},
-      true);
+void GrpcThread::answer(GrpcUnary* call, std::unique_ptr<grpc::Status> status, bool wake) {
+  if (std::this_thread::get_id() == thread_id_) {
+    call->answer(status == nullptr ? grpc::Status::OK : *status);
+    return;
+  }
+  add_task({.call = call, .status = std::move(status), .run = nullptr}, wake);
 }
 
-void GrpcFinisher::run(std::function<void()> call) {
-  add({.reactor = nullptr, .status = nullptr, .call = std::move(call)}, true);
+void GrpcThread::run(std::function<void()> call) {
+  // What the thread gives itself it finds by itself.
+  const bool wake = std::this_thread::get_id() != thread_id_;
+  add_task({.call = nullptr, .status = nullptr, .run = std::move(call)}, wake);
 }
 
-void GrpcFinisher::add(Task task, bool wake) {
+void GrpcThread::add_task(Task task, bool wake) {
   const std::lock_guard lock(mutex_);
+  if (stopped_) return;
   tasks_.push_back(std::move(task));
   if (!wake || woken_) return;
   woken_ = true;
-  changed_.notify_one();
+  alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), wake_.tag());
 }
 
-void GrpcFinisher::flush() {
+void GrpcThread::flush() {
   const std::lock_guard lock(mutex_);
-  if (woken_ || tasks_.empty()) return;
+  if (stopped_ || woken_ || tasks_.empty()) return;
   woken_ = true;
-  changed_.notify_one();
+  alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), wake_.tag());
 }
 
-void GrpcFinisher::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    changed_.notify_one();
-  }
-  if (thread_.joinable()) thread_.join();
+void GrpcThread::woken(bool) {
+  const std::lock_guard lock(mutex_);
+  woken_ = false;
 }
 
-void GrpcFinisher::loop() {
+void GrpcThread::loop() {
   pthread_setname_np(pthread_self(), "api-grpc");
-  std::vector<Task> now;
-  for (;;) {
+  thread_id_ = std::this_thread::get_id();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+    static_cast<GrpcEvent*>(tag)->done(ok);
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return woken_ || stopping_; });
-      woken_ = false;
-      now.swap(tasks_);
-      if (now.empty() && stopping_) return;
+      const std::lock_guard lock(mutex_);
+      if (!stopped_) now_.swap(tasks_);
     }
-    for (Task& task : now) {
-      if (task.call != nullptr) {
-        task.call();
+    for (Task& task : now_) {
+      if (task.run != nullptr) {
+        task.run();
       } else {
-        task.reactor->Finish(task.status == nullptr ? grpc::Status::OK : *task.status);
+        task.call->answer(task.status == nullptr ? grpc::Status::OK : *task.status);
       }
     }
-    now.clear();
+    now_.clear();
   }
 }
 
-grpc::Status to_status(grpc::ServerContextBase* context, const ApiError& error) {
+void GrpcThread::close() {
+  const std::lock_guard lock(asking_);
+  closing_ = true;
+}
+
+void GrpcThread::stop() {
+  close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+  }
+  if (queue_ == nullptr) return;
+  queue_->Shutdown();
+  if (thread_.joinable()) {
+    thread_.join();
+    return;
+  }
+  void* tag = nullptr;  // The server never started.
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+  }
+}
+
+grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
-  context->AddTrailingMetadata("gpusched-code", std::string(row.code));
-  if (!error.field.empty()) context->AddTrailingMetadata("gpusched-field", error.field);
+  context.AddTrailingMetadata("gpusched-code", std::string(row.code));
+  if (!error.field.empty()) context.AddTrailingMetadata("gpusched-field", error.field);
   return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
 }
 
-std::optional<ApiError> check_bearer(const grpc::ServerContextBase& context, const std::string& token) {
+std::optional<ApiError> check_bearer(const grpc::ServerContext& context, const std::string& token) {
   if (token.empty()) return std::nullopt;
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find("authorization");

@@ -1,87 +1,163 @@
 #pragma once
 
+#include <google/protobuf/arena.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/async_unary_call.h>
 
-#include <condition_variable>
+#include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/errors.h"
 
-/// What the gRPC services share. Included by their sources only.
+/// What the gRPC services share: all calls of all services run on one completion queue with one thread, which
+/// is what gRPC 1.51 is fastest with (docs/adr/0008-one-thread-for-grpc.md). Handlers run on it and must not
+/// block; they answer at once or later, from any thread. Included by the services' sources only.
 namespace gpusched::api {
 
-/// Ends calls on a thread of its own: writing to a client's connection costs microseconds that neither the
-/// host's nor the observer's thread has. Thread-safe.
-class GrpcFinisher {
+/// An operation that the completion queue tells the end of.
+class GrpcEvent {
  public:
-  GrpcFinisher();
-  ~GrpcFinisher();
+  virtual void done(bool ok) = 0;
 
-  /// Ends the call. `wake` false: leaves that to `flush`, for answers that come in groups.
-  void finish(grpc::ServerUnaryReactor* reactor, bool wake);
-  void finish(grpc::ServerUnaryReactor* reactor, grpc::Status status);
-  /// Runs `call` on the thread.
+ protected:
+  ~GrpcEvent() = default;
+};
+
+/// An operation whose end goes to a member function.
+template <typename Owner>
+class GrpcOp final : public GrpcEvent {
+ public:
+  GrpcOp(Owner& owner, void (Owner::*then)(bool)) : owner_(owner), then_(then) {}
+  void done(bool ok) override { (owner_.*then_)(ok); }
+  /// What gRPC gives back.
+  void* tag() { return static_cast<GrpcEvent*>(this); }
+
+ private:
+  Owner& owner_;
+  void (Owner::*then_)(bool);
+};
+
+/// A method of a service that waits for calls.
+class GrpcMethod {
+ public:
+  virtual ~GrpcMethod() = default;
+  /// Asks for its first calls; the server has started.
+  virtual void begin() = 0;
+};
+
+/// One unary call as the thread sees it.
+class GrpcUnary {
+ public:
+  virtual grpc::ServerContext& context() = 0;
+  /// Sends the answer; on the thread, once.
+  virtual void answer(const grpc::Status& status) = 0;
+
+ protected:
+  ~GrpcUnary() = default;
+};
+
+/// The one thread of all gRPC calls. Thread-safe.
+class GrpcThread {
+ public:
+  GrpcThread() : wake_(*this, &GrpcThread::woken) {}
+  ~GrpcThread() { stop(); }
+
+  /// Before the server is built.
+  void join(grpc::ServerBuilder& builder) { queue_ = builder.AddCompletionQueue(); }
+  void add(std::unique_ptr<GrpcMethod> method) { methods_.push_back(std::move(method)); }
+  /// After it has started.
+  void start();
+
+  /// Answers a call. `wake` false: leaves that to `flush`, for answers that come in groups. At once when it
+  /// is called on the thread.
+  void answer(GrpcUnary* call, std::unique_ptr<grpc::Status> status, bool wake);
+  /// Runs `call` on the thread, later.
   void run(std::function<void()> call);
   void flush();
-  /// Does what is queued and ends the thread. Again: does nothing.
+
+  /// Runs `ask`, which asks the server for something on the queue, unless the end has begun.
+  template <typename Ask>
+  bool ask(const Ask& ask_server) {
+    const std::lock_guard lock(asking_);
+    if (closing_) return false;
+    ask_server(queue_.get());
+    return true;
+  }
+  /// No call is asked for any more. Before the server's Shutdown.
+  void close();
+  /// After it: does what is queued and ends the thread. Again: does nothing.
   void stop();
 
  private:
   struct Task {
-    grpc::ServerUnaryReactor* reactor = nullptr;
+    GrpcUnary* call = nullptr;
     std::unique_ptr<grpc::Status> status;  ///< Null: OK.
-    std::function<void()> call;
+    std::function<void()> run;
   };
-  void add(Task task, bool wake);
+  void add_task(Task task, bool wake);
   void loop();
+  void woken(bool ok);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::vector<std::unique_ptr<GrpcMethod>> methods_;
+  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_{};
+  std::mutex asking_;  // Guards `closing_`.
+  bool closing_ = false;
+
+  std::mutex mutex_;  // Guards the four below.
   std::vector<Task> tasks_;
   bool woken_ = false;
-  bool stopping_ = false;
-  std::thread thread_;
+  bool stopped_ = false;
+  grpc::Alarm alarm_;
+  std::vector<Task> now_;  // Of the thread.
+  GrpcOp<GrpcThread> wake_;
 };
 
 /// The error as a status; its code and field go into the call's trailing metadata.
-grpc::Status to_status(grpc::ServerContextBase* context, const ApiError& error);
+grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 
 /// Why the call may not pass; nothing when it may. An empty token: everybody may.
-std::optional<ApiError> check_bearer(const grpc::ServerContextBase& context, const std::string& token);
+std::optional<ApiError> check_bearer(const grpc::ServerContext& context, const std::string& token);
 
-/// One unary call on its way. Copyable; used once.
+/// The right, and the duty, to answer one unary call once. Copies mean the same call.
 class GrpcCall {
  public:
-  GrpcCall(GrpcFinisher& finisher, grpc::CallbackServerContext* context)
-      : finisher_(&finisher), context_(context), reactor_(context->DefaultReactor()) {}
+  GrpcCall(GrpcThread& thread, GrpcUnary* call) : thread_(&thread), call_(call) {}
 
-  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
-  void finish() const { finisher_->finish(reactor_, true); }
-  void finish_at_flush() const { finisher_->finish(reactor_, false); }
-  void fail(const ApiError& error) const { finisher_->finish(reactor_, to_status(context_, error)); }
+  const grpc::ServerContext& context() const { return call_->context(); }
+  void finish() const { thread_->answer(call_, nullptr, true); }
+  void finish_at_flush() const { thread_->answer(call_, nullptr, false); }
+  void fail(const ApiError& error) const {
+    thread_->answer(call_, std::make_unique<grpc::Status>(to_status(call_->context(), error)), true);
+  }
 
  private:
-  GrpcFinisher* finisher_;
-  grpc::CallbackServerContext* context_;
-  grpc::ServerUnaryReactor* reactor_;
+  GrpcThread* thread_;
+  GrpcUnary* call_;
 };
 
 /// A stream of answers whose messages are made elsewhere: one at a time, as fast as the client takes them.
 template <typename Message>
-class GrpcWriter final : public grpc::ServerWriteReactor<Message> {
+class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>> {
  public:
-  /// `gone` is called once when the client has cancelled or the stream is over.
-  static std::shared_ptr<GrpcWriter> make(GrpcFinisher& finisher, grpc::CallbackServerContext* context,
-                                          std::function<void()> gone) {
-    std::shared_ptr<GrpcWriter> writer(new GrpcWriter(finisher, context, std::move(gone)));
-    writer->self_ = writer;
-    return writer;
-  }
+  explicit GrpcWriter(GrpcThread& thread) : thread_(thread) {}
+
+  const grpc::ServerContext& context() const { return context_; }
+  /// `gone` is called once, on the thread, when the client has cancelled or the stream is over. In the
+  /// handler.
+  void on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
 
   /// Queues a message; `written` is called when the client's connection took it, or with false when it is
   /// gone.
@@ -106,7 +182,7 @@ class GrpcWriter final : public grpc::ServerWriteReactor<Message> {
   void fail(const ApiError& error) {
     {
       const std::lock_guard lock(mutex_);
-      if (ended_ || self_ == nullptr) return;  // Without a self the call, and its context, are gone.
+      if (ended_) return;
       ended_ = true;
       status_ = to_status(context_, error);
     }
@@ -114,40 +190,34 @@ class GrpcWriter final : public grpc::ServerWriteReactor<Message> {
   }
 
  private:
-  GrpcWriter(GrpcFinisher& finisher, grpc::CallbackServerContext* context, std::function<void()> gone)
-      : finisher_(finisher), context_(context), gone_(std::move(gone)) {}
+  template <typename Service, typename Base, typename Request, typename Out>
+  friend class GrpcStreamMethod;
 
   void pump() {
-    finisher_.run([self = self_copy()] {
-      if (self != nullptr) self->pump_here();
-    });
-  }
-  std::shared_ptr<GrpcWriter> self_copy() {
-    const std::lock_guard lock(mutex_);
-    return self_;
+    thread_.run([self = this->shared_from_this()] { self->pump_here(); });
   }
   void pump_here() {
     bool finish = false;
     {
       const std::lock_guard lock(mutex_);
-      if (writing_ || finished_) return;
+      if (writing_ || finishing_) return;
       if (!queue_.empty()) {
         writing_ = true;
         current_ = std::move(queue_.front());
         queue_.erase(queue_.begin());
       } else if (ended_) {
-        finished_ = finish = true;
+        finishing_ = finish = true;
       } else {
         return;
       }
     }
     if (finish) {
-      this->Finish(status_);
+      writer_.Finish(status_, finished_op_.tag());
     } else {
-      this->StartWrite(&current_.message);
+      writer_.Write(current_.message, written_op_.tag());
     }
   }
-  void OnWriteDone(bool ok) override {
+  void on_written(bool ok) {
     std::function<void(bool)> written;
     {
       const std::lock_guard lock(mutex_);
@@ -160,12 +230,14 @@ class GrpcWriter final : public grpc::ServerWriteReactor<Message> {
       }
     }
     if (written != nullptr) written(ok);
-    pump();
+    pump_here();
   }
-  void OnCancel() override {
+  /// The call is over for the client: well, or because it was cancelled.
+  void on_over(bool) {
     std::vector<Entry> dropped;
     {
       const std::lock_guard lock(mutex_);
+      over_ = true;
       if (!ended_) {
         ended_ = true;
         status_ = grpc::Status::CANCELLED;
@@ -175,32 +247,320 @@ class GrpcWriter final : public grpc::ServerWriteReactor<Message> {
     for (Entry& entry : dropped) {
       if (entry.written != nullptr) entry.written(false);
     }
-    pump();
+    if (const auto gone = std::exchange(gone_, nullptr); gone != nullptr) gone();
+    pump_here();
+    let_go();
   }
-  void OnDone() override {
-    std::shared_ptr<GrpcWriter> last;
-    std::function<void()> gone;
-    {
-      const std::lock_guard lock(mutex_);
-      last.swap(self_);
-      gone = std::move(gone_);
-    }
-    if (gone != nullptr) gone();
+  void on_finished(bool) {
+    finished_ = true;
+    let_go();
+  }
+  /// gRPC knows it no more: the rest of its life belongs to those who still hold it.
+  void let_go() {
+    if (over_ && finished_) self_.reset();
   }
 
   struct Entry {
     Message message;
     std::function<void(bool)> written;
   };
-  GrpcFinisher& finisher_;
-  grpc::CallbackServerContext* context_;
+  GrpcThread& thread_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncWriter<Message> writer_{&context_};
+  GrpcOp<GrpcWriter> over_op_{*this, &GrpcWriter::on_over};
+  GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
+  GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
   std::function<void()> gone_;
-  std::mutex mutex_;
-  std::shared_ptr<GrpcWriter> self_;  ///< Until gRPC is done with it.
+  std::shared_ptr<GrpcWriter> self_;      ///< Until gRPC is done with it.
+  bool over_ = false, finished_ = false;  // Of the thread.
+  std::mutex mutex_;                      // Guards all below.
   std::vector<Entry> queue_;
   Entry current_;
   grpc::Status status_;
-  bool writing_ = false, ended_ = false, finished_ = false;
+  bool writing_ = false, ended_ = false, finishing_ = false;
 };
+
+/// A bidirectional stream: derive from it and begin what is to be done. The On... functions run on the
+/// thread; so must the Start... ones and Finish.
+template <typename In, typename Out>
+class GrpcBidi {
+ public:
+  /// What gRPC needs before there is anybody to serve the stream.
+  struct Call {
+    explicit Call(GrpcThread& its_thread) : thread(its_thread) {}
+    GrpcThread& thread;
+    grpc::ServerContext context;
+    grpc::ServerAsyncReaderWriter<Out, In> stream{&context};
+    GrpcBidi* owner = nullptr;
+    GrpcOp<Call> over_op{*this, &Call::over};
+    void over(bool ok) { owner->on_over(ok); }
+  };
+
+  explicit GrpcBidi(std::unique_ptr<Call> call) : call_(std::move(call)) { call_->owner = this; }
+  virtual ~GrpcBidi() = default;
+  GrpcBidi(const GrpcBidi&) = delete;
+  GrpcBidi& operator=(const GrpcBidi&) = delete;
+
+  void StartRead(In* message) {
+    reading_ = true;
+    call_->stream.Read(message, read_op_.tag());
+  }
+  /// One at a time; the message must live until OnWriteDone.
+  void StartWrite(const Out* message, grpc::WriteOptions options = {}) {
+    writing_ = true;
+    call_->stream.Write(*message, options, write_op_.tag());
+  }
+  /// Once, while no write is under way.
+  void Finish(const grpc::Status& status) { call_->stream.Finish(status, finish_op_.tag()); }
+
+ protected:
+  GrpcThread& thread() { return call_->thread; }
+  grpc::ServerContext& context() { return call_->context; }
+
+  virtual void OnReadDone(bool ok) = 0;
+  virtual void OnWriteDone(bool ok) = 0;
+  /// The client went away, or the server is shutting down: Finish is still to be called.
+  virtual void OnCancel() {}
+  /// gRPC knows it no more. It may delete itself.
+  virtual void OnDone() = 0;
+
+ private:
+  void on_read(bool ok) {
+    reading_ = false;
+    OnReadDone(ok);
+    maybe_done();
+  }
+  void on_write(bool ok) {
+    writing_ = false;
+    OnWriteDone(ok);
+    maybe_done();
+  }
+  void on_over(bool) {
+    over_ = true;
+    if (!finished_ && call_->context.IsCancelled()) OnCancel();
+    maybe_done();
+  }
+  void on_finish(bool) {
+    finished_ = true;
+    maybe_done();
+  }
+  void maybe_done() {
+    if (over_ && finished_ && !reading_ && !writing_) OnDone();
+  }
+
+  std::unique_ptr<Call> call_;
+  GrpcOp<GrpcBidi> read_op_{*this, &GrpcBidi::on_read};
+  GrpcOp<GrpcBidi> write_op_{*this, &GrpcBidi::on_write};
+  GrpcOp<GrpcBidi> finish_op_{*this, &GrpcBidi::on_finish};
+  bool reading_ = false, writing_ = false, over_ = false, finished_ = false;
+};
+
+// --- What a service's constructor calls, with one of the functions Request... that gRPC made for the method.
+// ---
+
+/// Calls of one unary method. Their messages live in arenas that are used again.
+template <typename Service, typename Base, typename Request, typename Response>
+class GrpcUnaryMethod final : public GrpcMethod {
+ public:
+  using Ask = void (Base::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+  using Handler = void (Service::*)(const GrpcCall&, const Request*, Response*);
+
+  GrpcUnaryMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler, int asked)
+      : thread_(thread), service_(service), ask_(ask), handler_(handler), asked_(asked) {}
+
+  void begin() override {
+    for (int i = 0; i < asked_; ++i) ask_for_one();
+  }
+
+ private:
+  static constexpr std::size_t kFreeMax = 512;
+
+  class Call final : public GrpcUnary, public GrpcEvent {
+   public:
+    explicit Call(GrpcUnaryMethod& method) : method_(method), arena_(options(first_block_)) {}
+
+    bool ask() {
+      context_.emplace();
+      responder_.emplace(&*context_);
+      request_ = google::protobuf::Arena::CreateMessage<Request>(&arena_);
+      response_ = google::protobuf::Arena::CreateMessage<Response>(&arena_);
+      asked_ = true;
+      return method_.thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+        (method_.service_.*method_.ask_)(&*context_, request_, &*responder_, queue, queue,
+                                         static_cast<GrpcEvent*>(this));
+      });
+    }
+    void done(bool ok) override {
+      if (!asked_ || !ok) return method_.take_back(this);  // It was answered, or the server ends.
+      asked_ = false;
+      method_.ask_for_one();
+      (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
+    }
+    grpc::ServerContext& context() override { return *context_; }
+    void answer(const grpc::Status& status) override {
+      if (status.ok()) return responder_->Finish(*response_, status, static_cast<GrpcEvent*>(this));
+      responder_->FinishWithError(status, static_cast<GrpcEvent*>(this));
+    }
+    void clear() {
+      responder_.reset();
+      context_.reset();
+      arena_.Reset();
+    }
+    std::size_t index = 0;  // Its place in `all_`.
+
+   private:
+    static google::protobuf::ArenaOptions options(std::array<char, 4'096>& block) {
+      google::protobuf::ArenaOptions options;
+      options.initial_block = block.data();
+      options.initial_block_size = block.size();
+      return options;
+    }
+    GrpcUnaryMethod& method_;
+    alignas(std::max_align_t) std::array<char, 4'096> first_block_;
+    google::protobuf::Arena arena_;
+    std::optional<grpc::ServerContext> context_;
+    std::optional<grpc::ServerAsyncResponseWriter<Response>> responder_;
+    Request* request_ = nullptr;
+    Response* response_ = nullptr;
+    bool asked_ = false;
+  };
+
+  // All of the thread, or before it starts.
+  void ask_for_one() {
+    Call* call = nullptr;
+    if (free_.empty()) {
+      all_.push_back(std::make_unique<Call>(*this));
+      call = all_.back().get();
+      call->index = all_.size() - 1;
+    } else {
+      call = free_.back();
+      free_.pop_back();
+    }
+    if (!call->ask()) take_back(call);
+  }
+  void take_back(Call* call) {
+    call->clear();
+    if (free_.size() < kFreeMax) return free_.push_back(call);
+    std::swap(all_[call->index], all_.back());
+    all_[call->index]->index = call->index;
+    all_.pop_back();
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const Ask ask_;
+  const Handler handler_;
+  const int asked_;
+  std::vector<std::unique_ptr<Call>> all_;
+  std::vector<Call*> free_;
+};
+
+template <typename Service, typename Base, typename Request, typename Response>
+void serve_unary(GrpcThread& thread, Service& service,
+                 void (Base::*ask)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+                 void (Service::*handler)(const GrpcCall&, const Request*, Response*), int asked = 2) {
+  thread.add(std::make_unique<GrpcUnaryMethod<Service, Base, Request, Response>>(thread, service, ask,
+                                                                                 handler, asked));
+}
+
+/// Calls of one method that answers with a stream.
+template <typename Service, typename Base, typename Request, typename Out>
+class GrpcStreamMethod final : public GrpcMethod {
+ public:
+  using Ask = void (Base::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Out>*,
+                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+  using Handler = void (Service::*)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&);
+
+  GrpcStreamMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler)
+      : thread_(thread), service_(service), ask_(ask), handler_(handler) {}
+  void begin() override { ask_for_one(); }
+
+ private:
+  struct Waiting final : public GrpcEvent {
+    explicit Waiting(GrpcStreamMethod& its_method)
+        : method(its_method), writer(std::make_shared<GrpcWriter<Out>>(its_method.thread_)) {}
+    void done(bool ok) override { method.came(ok); }
+    GrpcStreamMethod& method;
+    std::shared_ptr<GrpcWriter<Out>> writer;
+    Request request;
+  };
+
+  void ask_for_one() {
+    waiting_ = std::make_unique<Waiting>(*this);
+    thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+      GrpcWriter<Out>& writer = *waiting_->writer;
+      writer.context_.AsyncNotifyWhenDone(writer.over_op_.tag());
+      (service_.*ask_)(&writer.context_, &waiting_->request, &writer.writer_, queue, queue,
+                       static_cast<GrpcEvent*>(waiting_.get()));
+    });
+  }
+  void came(bool ok) {
+    const std::unique_ptr<Waiting> call = std::move(waiting_);
+    if (!ok) return;
+    call->writer->self_ = call->writer;
+    ask_for_one();
+    (service_.*handler_)(call->writer, call->request);
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const Ask ask_;
+  const Handler handler_;
+  std::unique_ptr<Waiting> waiting_;
+};
+
+template <typename Service, typename Base, typename Request, typename Out>
+void serve_stream(GrpcThread& thread, Service& service,
+                  void (Base::*ask)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Out>*,
+                                    grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+                  void (Service::*handler)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&)) {
+  thread.add(std::make_unique<GrpcStreamMethod<Service, Base, Request, Out>>(thread, service, ask, handler));
+}
+
+/// Calls of one method with streams both ways. The handler makes what serves the stream.
+template <typename Service, typename Base, typename In, typename Out>
+class GrpcBidiMethod final : public GrpcMethod {
+ public:
+  using Call = typename GrpcBidi<In, Out>::Call;
+  using Ask = void (Base::*)(grpc::ServerContext*, grpc::ServerAsyncReaderWriter<Out, In>*,
+                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+  using Handler = void (Service::*)(std::unique_ptr<Call>);
+
+  GrpcBidiMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler)
+      : thread_(thread), service_(service), ask_(ask), handler_(handler) {}
+  void begin() override { ask_for_one(); }
+
+ private:
+  void ask_for_one() {
+    waiting_ = std::make_unique<Call>(thread_);
+    thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+      waiting_->context.AsyncNotifyWhenDone(waiting_->over_op.tag());
+      (service_.*ask_)(&waiting_->context, &waiting_->stream, queue, queue, came_op_.tag());
+    });
+  }
+  void came(bool ok) {
+    std::unique_ptr<Call> call = std::move(waiting_);
+    if (!ok) return;
+    ask_for_one();
+    (service_.*handler_)(std::move(call));
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const Ask ask_;
+  const Handler handler_;
+  GrpcOp<GrpcBidiMethod> came_op_{*this, &GrpcBidiMethod::came};
+  std::unique_ptr<Call> waiting_;
+};
+
+template <typename Service, typename Base, typename In, typename Out>
+void serve_bidi(GrpcThread& thread, Service& service,
+                void (Base::*ask)(grpc::ServerContext*, grpc::ServerAsyncReaderWriter<Out, In>*,
+                                  grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+                void (Service::*handler)(std::unique_ptr<typename GrpcBidi<In, Out>::Call>)) {
+  thread.add(std::make_unique<GrpcBidiMethod<Service, Base, In, Out>>(thread, service, ask, handler));
+}
 
 }  // namespace gpusched::api

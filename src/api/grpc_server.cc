@@ -29,14 +29,14 @@ std::string endpoint_of(const std::string& address, uint16_t port) {
 struct GrpcServer::Impl {
   Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
       : options(server_options),
-        native(make_native_service(backend, finisher, options.token_required ? options.token : "")),
-        jobs(make_jobs_service(backend, finisher, options.token_required ? options.token : "")),
+        native(make_native_service(backend, thread, options.token_required ? options.token : "")),
+        jobs(make_jobs_service(backend, thread, options.token_required ? options.token : "")),
         nodes(
-            host, finisher,
+            host, thread,
             {.token = options.token, .token_required = options.token_required, .version = options.version}) {}
 
   const GrpcServerOptions options;
-  GrpcFinisher finisher;  // Before the services: they use it.
+  GrpcThread thread;  // Before the services: they use it.
   std::unique_ptr<grpc::Service> native, jobs;
   NodeService nodes;
   std::unique_ptr<grpc::Server> server;
@@ -71,24 +71,27 @@ Result<Unit> GrpcServer::start() {
     builder.AddChannelArgument(filter, 0);
   }
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  impl->thread.join(builder);
   builder.RegisterService(impl->native.get());
   builder.RegisterService(impl->jobs.get());
   builder.RegisterService(impl->nodes.service());
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port == 0) return Error{ErrorCode::kIo, "cannot listen on " + where};
+  impl->thread.start();
   return Unit{};
 }
 
 uint16_t GrpcServer::port() const { return static_cast<uint16_t>(impl_->port); }
-void GrpcServer::flush() { impl_->finisher.flush(); }
+void GrpcServer::flush() { impl_->thread.flush(); }
 
 void GrpcServer::shutdown() {
   if (impl_->down || impl_->server == nullptr) return;
   impl_->down = true;
+  impl_->thread.close();
   impl_->nodes.close_all();
   impl_->server->Shutdown(std::chrono::system_clock::now() +
                           std::chrono::nanoseconds(impl_->options.shutdown_wait.ns));
-  impl_->finisher.stop();
+  impl_->thread.stop();
 }
 
 }  // namespace gpusched::api

@@ -13,9 +13,6 @@
 namespace gpusched::api {
 namespace {
 
-using grpc::CallbackServerContext;
-using grpc::ServerUnaryReactor;
-
 constexpr int64_t kPageDefault = 50;
 constexpr int64_t kPageMax = 1'000;
 
@@ -148,14 +145,24 @@ void write_cluster_status(const ClusterView& cluster, const std::vector<NodeView
   }
 }
 
-class JobsService final : public ::scheduler::SchedulerService::CallbackService {
- public:
-  JobsService(Backend& backend, GrpcFinisher& finisher, std::string token)
-      : backend_(backend), finisher_(finisher), token_(std::move(token)) {}
+using AsyncService = ::scheduler::SchedulerService::AsyncService;
 
-  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const ::scheduler::SubmitJobRequest* request,
-                                ::scheduler::SubmitJobResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+class JobsService final : public AsyncService {
+ public:
+  JobsService(Backend& backend, GrpcThread& thread, std::string token)
+      : backend_(backend), token_(std::move(token)) {
+    serve_unary(thread, *this, &AsyncService::RequestSubmitJob, &JobsService::SubmitJob, 64);
+    serve_unary(thread, *this, &AsyncService::RequestCancelJob, &JobsService::CancelJob);
+    serve_unary(thread, *this, &AsyncService::RequestGetJobStatus, &JobsService::GetJobStatus);
+    serve_unary(thread, *this, &AsyncService::RequestListJobs, &JobsService::ListJobs);
+    serve_unary(thread, *this, &AsyncService::RequestUpdateTenantQuota, &JobsService::UpdateTenantQuota);
+    serve_unary(thread, *this, &AsyncService::RequestGetMetrics, &JobsService::GetMetrics);
+    serve_unary(thread, *this, &AsyncService::RequestGetClusterStatus, &JobsService::GetClusterStatus);
+  }
+
+  void SubmitJob(const GrpcCall& incoming, const ::scheduler::SubmitJobRequest* request,
+                 ::scheduler::SubmitJobResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       Answer<SubmitRequest> parsed = read_submit_job(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
@@ -170,9 +177,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const ::scheduler::CancelJobRequest* request,
-                                ::scheduler::CancelJobResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void CancelJob(const GrpcCall& incoming, const ::scheduler::CancelJobRequest* request,
+                 ::scheduler::CancelJobResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
       backend_.cancel(*job, request->tenant_id(), [call, response](Answer<Unit> answer) {
@@ -184,10 +191,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* GetJobStatus(CallbackServerContext* context,
-                                   const ::scheduler::GetJobStatusRequest* request,
-                                   ::scheduler::GetJobStatusResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetJobStatus(const GrpcCall& incoming, const ::scheduler::GetJobStatusRequest* request,
+                    ::scheduler::GetJobStatusResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
       backend_.get_job(*job, request->tenant_id(), [call, response](Answer<JobView> answer) {
@@ -198,9 +204,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const ::scheduler::ListJobsRequest* request,
-                               ::scheduler::ListJobsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ListJobs(const GrpcCall& incoming, const ::scheduler::ListJobsRequest* request,
+                ::scheduler::ListJobsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       JobFilter filter{.tenant = request->tenant_id(), .offset = request->offset()};
       if (request->limit() < 0) return call.fail(invalid("limit", "limit must not be negative"));
       if (request->offset() < 0) return call.fail(invalid("offset", "offset must not be negative"));
@@ -223,10 +229,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* UpdateTenantQuota(CallbackServerContext* context,
-                                        const ::scheduler::UpdateTenantQuotaRequest* request,
-                                        ::scheduler::UpdateTenantQuotaResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void UpdateTenantQuota(const GrpcCall& incoming, const ::scheduler::UpdateTenantQuotaRequest* request,
+                         ::scheduler::UpdateTenantQuotaResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       if (request->tenant_id().empty()) return call.fail(invalid("tenant_id", "tenant_id is missing"));
       const auto given = [](int64_t limit) {
         return limit == 0 ? std::nullopt : std::optional<int64_t>(limit);
@@ -248,10 +253,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* GetMetrics(CallbackServerContext* context,
-                                 const ::scheduler::GetMetricsRequest* request,
-                                 ::scheduler::GetMetricsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetMetrics(const GrpcCall& incoming, const ::scheduler::GetMetricsRequest* request,
+                  ::scheduler::GetMetricsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.get_metrics([call, response, wanted = request->metric_type()](Answer<MetricsView> answer) {
         if (!answer) return call.fail(answer.error());
         write_metrics(*answer, wanted, *response);
@@ -260,10 +264,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
     });
   }
 
-  ServerUnaryReactor* GetClusterStatus(CallbackServerContext* context,
-                                       const ::scheduler::GetClusterStatusRequest*,
-                                       ::scheduler::GetClusterStatusResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetClusterStatus(const GrpcCall& incoming, const ::scheduler::GetClusterStatusRequest*,
+                        ::scheduler::GetClusterStatusResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.get_cluster([this, call, response](Answer<ClusterView> cluster) {
         if (!cluster) return call.fail(cluster.error());
         backend_.list_nodes([call, response, cluster](Answer<std::vector<NodeView>> nodes) {
@@ -277,14 +280,9 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
 
  private:
   template <typename Work>
-  ServerUnaryReactor* guarded(CallbackServerContext* context, Work&& work) {
-    const GrpcCall call(finisher_, context);
-    if (const auto error = check_bearer(*context, token_)) {
-      call.fail(*error);
-    } else {
-      work(call);
-    }
-    return call.reactor();
+  void guarded(const GrpcCall& call, Work&& work) {
+    if (const auto error = check_bearer(call.context(), token_)) return call.fail(*error);
+    work(call);
   }
 
   /// The job's id; when it is none the call fails.
@@ -302,15 +300,13 @@ class JobsService final : public ::scheduler::SchedulerService::CallbackService 
   }
 
   Backend& backend_;
-  GrpcFinisher& finisher_;
   const std::string token_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcFinisher& finisher,
-                                                 std::string token) {
-  return std::make_unique<JobsService>(backend, finisher, std::move(token));
+std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread, std::string token) {
+  return std::make_unique<JobsService>(backend, thread, std::move(token));
 }
 
 }  // namespace gpusched::api

@@ -11,9 +11,9 @@ class Service;
 
 namespace gpusched::api {
 
-class GrpcFinisher;
+class GrpcThread;
 
 /// scheduler.SchedulerService: the jobs door over gRPC. An empty token: everybody may call.
-std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcFinisher& finisher, std::string token);
+std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread, std::string token);
 
 }  // namespace gpusched::api

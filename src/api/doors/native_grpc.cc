@@ -1,7 +1,5 @@
 #include "api/doors/native_grpc.h"
 
-#include <google/protobuf/arena.h>
-
 #include <algorithm>
 #include <atomic>
 
@@ -16,8 +14,7 @@
 namespace gpusched::api {
 namespace {
 
-using grpc::CallbackServerContext;
-using grpc::ServerUnaryReactor;
+using AsyncService = v1::Scheduler::AsyncService;
 
 constexpr int32_t kPageDefault = 50;
 constexpr int32_t kPageMax = 1'000;
@@ -29,29 +26,18 @@ ApiError no_such_job(const std::string& text) {
   return {ErrorKind::kJobNotFound, "no such job: " + text.substr(0, 64) + "; ids look like job-12", "job_id"};
 }
 
-/// A stream that is over before it began.
-template <typename Message>
-grpc::ServerWriteReactor<Message>* refused(GrpcFinisher& finisher, CallbackServerContext* context,
-                                           const ApiError& error) {
-  const auto writer = GrpcWriter<Message>::make(finisher, context, nullptr);
-  writer->fail(error);
-  return writer.get();
-}
-
 /// Reads an attempt's output piece by piece into a stream.
 class LogStream : public std::enable_shared_from_this<LogStream> {
  public:
-  LogStream(Backend& backend, CallbackServerContext* context, LogRequest request, bool follow)
-      : backend_(backend), context_(context), request_(std::move(request)), follow_(follow) {
+  LogStream(Backend& backend, std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer, LogRequest request,
+            bool follow)
+      : backend_(backend), request_(std::move(request)), follow_(follow), writer_(std::move(writer)) {
     request_.wait = follow ? kLogWait : Duration{};
   }
 
-  grpc::ServerWriteReactor<v1::JobLogChunk>* begin(GrpcFinisher& finisher) {
-    writer_ = GrpcWriter<v1::JobLogChunk>::make(finisher, context_,
-                                                [self = shared_from_this()] { self->gone_ = true; });
-    auto* const reactor = writer_.get();
+  void begin() {
+    writer_->on_gone([self = shared_from_this()] { self->gone_ = true; });
     read();
-    return reactor;
   }
 
  private:
@@ -84,65 +70,10 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   }
 
   Backend& backend_;
-  CallbackServerContext* context_;
   LogRequest request_;
   const bool follow_;
   std::atomic<bool> gone_{false};
-  std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer_;
-};
-
-/// Messages of a submission in one arena that is used again: a batch of a hundred jobs is a thousand small
-/// objects, made by one thread and let go by another.
-class SubmitMessages final : public grpc::MessageAllocator<v1::SubmitJobsRequest, v1::SubmitJobsResponse> {
- public:
-  grpc::MessageHolder<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* AllocateMessages() override {
-    std::unique_ptr<Holder> holder;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        holder = std::move(free_.back());
-        free_.pop_back();
-      }
-    }
-    if (holder == nullptr) holder = std::make_unique<Holder>(*this);
-    holder->begin();
-    return holder.release();
-  }
-
- private:
-  static constexpr std::size_t kFreeMax = 512;
-
-  class Holder final : public grpc::MessageHolder<v1::SubmitJobsRequest, v1::SubmitJobsResponse> {
-   public:
-    explicit Holder(SubmitMessages& owner) : owner_(owner), arena_(options(first_block_)) {}
-    void begin() {
-      set_request(google::protobuf::Arena::CreateMessage<v1::SubmitJobsRequest>(&arena_));
-      set_response(google::protobuf::Arena::CreateMessage<v1::SubmitJobsResponse>(&arena_));
-    }
-    void Release() override {
-      arena_.Reset();
-      owner_.take_back(std::unique_ptr<Holder>(this));
-    }
-
-   private:
-    static google::protobuf::ArenaOptions options(std::array<char, 4'096>& block) {
-      google::protobuf::ArenaOptions options;
-      options.initial_block = block.data();
-      options.initial_block_size = block.size();
-      return options;
-    }
-    SubmitMessages& owner_;
-    alignas(std::max_align_t) std::array<char, 4'096> first_block_;
-    google::protobuf::Arena arena_;
-  };
-
-  void take_back(std::unique_ptr<Holder> holder) {
-    const std::lock_guard lock(mutex_);
-    if (free_.size() < kFreeMax) free_.push_back(std::move(holder));
-  }
-
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Holder>> free_;
+  const std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer_;
 };
 
 /// The answers of several cancels, in their order.
@@ -154,16 +85,40 @@ struct CancelBatch {
   }
 };
 
-class NativeService final : public v1::Scheduler::CallbackService {
+class NativeService final : public AsyncService {
  public:
-  NativeService(Backend& backend, GrpcFinisher& finisher, std::string token)
-      : backend_(backend), finisher_(finisher), token_(std::move(token)) {
-    SetMessageAllocatorFor_SubmitJobs(&submit_messages_);
+  NativeService(Backend& backend, GrpcThread& thread, std::string token)
+      : backend_(backend), token_(std::move(token)) {
+    serve_unary(thread, *this, &AsyncService::RequestSubmitJobs, &NativeService::SubmitJobs, 64);
+    serve_unary(thread, *this, &AsyncService::RequestCancelJobs, &NativeService::CancelJobs);
+    serve_unary(thread, *this, &AsyncService::RequestGetJob, &NativeService::GetJob);
+    serve_unary(thread, *this, &AsyncService::RequestListJobs, &NativeService::ListJobs);
+    serve_unary(thread, *this, &AsyncService::RequestExplainJob, &NativeService::ExplainJob);
+    serve_unary(thread, *this, &AsyncService::RequestUpdateJob, &NativeService::UpdateJob);
+    serve_unary(thread, *this, &AsyncService::RequestHoldJob, &NativeService::HoldJob);
+    serve_unary(thread, *this, &AsyncService::RequestReleaseJob, &NativeService::ReleaseJob);
+    serve_unary(thread, *this, &AsyncService::RequestRequeueJob, &NativeService::RequeueJob);
+    serve_unary(thread, *this, &AsyncService::RequestCreateTenant, &NativeService::CreateTenant);
+    serve_unary(thread, *this, &AsyncService::RequestUpdateTenant, &NativeService::UpdateTenant);
+    serve_unary(thread, *this, &AsyncService::RequestDeleteTenant, &NativeService::DeleteTenant);
+    serve_unary(thread, *this, &AsyncService::RequestGetTenant, &NativeService::GetTenant);
+    serve_unary(thread, *this, &AsyncService::RequestListTenants, &NativeService::ListTenants);
+    serve_unary(thread, *this, &AsyncService::RequestListNodes, &NativeService::ListNodes);
+    serve_unary(thread, *this, &AsyncService::RequestConfirmNodeDead, &NativeService::ConfirmNodeDead);
+    serve_unary(thread, *this, &AsyncService::RequestDrainNode, &NativeService::DrainNode);
+    serve_unary(thread, *this, &AsyncService::RequestResumeNode, &NativeService::ResumeNode);
+    serve_unary(thread, *this, &AsyncService::RequestRebootNode, &NativeService::RebootNode);
+    serve_unary(thread, *this, &AsyncService::RequestLabelNode, &NativeService::LabelNode);
+    serve_unary(thread, *this, &AsyncService::RequestSetDeviceCondition, &NativeService::SetDeviceCondition);
+    serve_unary(thread, *this, &AsyncService::RequestGetCluster, &NativeService::GetCluster);
+    serve_stream(thread, *this, &AsyncService::RequestWatchJob, &NativeService::WatchJob);
+    serve_stream(thread, *this, &AsyncService::RequestReadLog, &NativeService::ReadLog);
+    serve_bidi(thread, *this, &AsyncService::RequestSubmitJobStream, &NativeService::SubmitJobStream);
   }
 
-  ServerUnaryReactor* SubmitJobs(CallbackServerContext* context, const v1::SubmitJobsRequest* request,
-                                 v1::SubmitJobsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void SubmitJobs(const GrpcCall& incoming, const v1::SubmitJobsRequest* request,
+                  v1::SubmitJobsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
@@ -176,15 +131,14 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  grpc::ServerBidiReactor<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* SubmitJobStream(
-      CallbackServerContext* context) override {
-    if (const auto error = check_bearer(*context, token_)) return refuse_submit_stream(context, *error);
-    return serve_submit_stream(backend_, finisher_);
+  void SubmitJobStream(std::unique_ptr<SubmitStreamCall> call) {
+    const auto error = check_bearer(call->context, token_);
+    serve_submit_stream(backend_, std::move(call), error);
   }
 
-  ServerUnaryReactor* CancelJobs(CallbackServerContext* context, const v1::CancelJobsRequest* request,
-                                 v1::CancelJobsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void CancelJobs(const GrpcCall& incoming, const v1::CancelJobsRequest* request,
+                  v1::CancelJobsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const int count = request->job_ids_size();
       if (count > static_cast<int>(limits::kBatchJobsMax)) {
         return call.fail({ErrorKind::kInvalidArgument,
@@ -213,18 +167,17 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                             v1::Job* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
       backend_.get_job(*job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
-  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,
-                               v1::ListJobsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ListJobs(const GrpcCall& incoming, const v1::ListJobsRequest* request,
+                v1::ListJobsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       JobFilter filter{.tenant = request->tenant_id()};
       if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
         if (!v1::JobState_IsValid(request->state())) {
@@ -263,36 +216,24 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context,
-                                              const v1::GetJobRequest* request) override {
-    if (const auto error = check_bearer(*context, token_))
-      return refused<v1::Job>(finisher_, context, *error);
-    const auto job = parse_job_id(request->job_id());
-    if (!job) return refused<v1::Job>(finisher_, context, no_such_job(request->job_id()));
+  void WatchJob(const std::shared_ptr<GrpcWriter<v1::Job>>& writer, const v1::GetJobRequest& request) {
+    if (const auto error = check_bearer(writer->context(), token_)) return writer->fail(*error);
+    const auto job = parse_job_id(request.job_id());
+    if (!job) return writer->fail(no_such_job(request.job_id()));
+    // What is kept is dropped on the thread that this runs on too.
     const auto watch = std::make_shared<std::shared_ptr<void>>();
-    const auto mutex = std::make_shared<std::mutex>();
-    const auto gone = std::make_shared<bool>(false);
-    const auto writer = GrpcWriter<v1::Job>::make(finisher_, context, [watch, mutex, gone] {
-      std::shared_ptr<void> ended;
-      const std::lock_guard lock(*mutex);
-      *gone = true;
-      ended.swap(*watch);
-    });
-    auto token = backend_.watch_job(*job, request->tenant_id(), [writer](Answer<JobView> answer) {
+    writer->on_gone([watch] { watch->reset(); });
+    *watch = backend_.watch_job(*job, request.tenant_id(), [writer](Answer<JobView> answer) {
       if (!answer) return writer->fail(answer.error());
       v1::Job message;
       write_job(*answer, message);
       writer->write(std::move(message));
       if (is_final(answer->state)) writer->end();
     });
-    const std::lock_guard lock(*mutex);
-    if (!*gone) *watch = std::move(token);
-    return writer.get();
   }
 
-  ServerUnaryReactor* ExplainJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                                 v1::Explanation* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ExplainJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Explanation* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
       backend_.explain_job(*job, request->tenant_id(),
@@ -300,9 +241,8 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* UpdateJob(CallbackServerContext* context, const v1::UpdateJobRequest* request,
-                                v1::Job* response) override {
-    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+  void UpdateJob(const GrpcCall& incoming, const v1::UpdateJobRequest* request, v1::Job* response) {
+    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
       Answer<JobUpdate> update = read_update(*request);
       if (!update) return call.fail(update.error());
       backend_.update_job(job, request->tenant_id(), std::move(*update),
@@ -310,67 +250,58 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* HoldJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                              v1::Job* response) override {
-    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+  void HoldJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
+    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
       backend_.hold_job(job, request->tenant_id(), true, answer_with<JobView>(call, response, write_job));
     });
   }
 
-  ServerUnaryReactor* ReleaseJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                                 v1::Job* response) override {
-    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+  void ReleaseJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
+    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
       backend_.hold_job(job, request->tenant_id(), false, answer_with<JobView>(call, response, write_job));
     });
   }
 
-  ServerUnaryReactor* RequeueJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                                 v1::Job* response) override {
-    return with_job(context, request, [&](const GrpcCall& call, JobId job) {
+  void RequeueJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
+    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
       backend_.requeue_job(job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
-  grpc::ServerWriteReactor<v1::JobLogChunk>* ReadLog(CallbackServerContext* context,
-                                                     const v1::ReadJobLogRequest* request) override {
-    using Chunk = v1::JobLogChunk;
-    if (const auto error = check_bearer(*context, token_)) return refused<Chunk>(finisher_, context, *error);
-    const auto job = parse_job_id(request->job_id());
-    if (!job) return refused<Chunk>(finisher_, context, no_such_job(request->job_id()));
-    if (request->offset() < 0) {
-      return refused<Chunk>(finisher_, context,
-                            {ErrorKind::kInvalidArgument, "offset must not be negative", "offset"});
+  void ReadLog(const std::shared_ptr<GrpcWriter<v1::JobLogChunk>>& writer,
+               const v1::ReadJobLogRequest& request) {
+    if (const auto error = check_bearer(writer->context(), token_)) return writer->fail(*error);
+    const auto job = parse_job_id(request.job_id());
+    if (!job) return writer->fail(no_such_job(request.job_id()));
+    if (request.offset() < 0) {
+      return writer->fail({ErrorKind::kInvalidArgument, "offset must not be negative", "offset"});
     }
     LogRequest wanted{.job = *job,
-                      .tenant = request->tenant_id(),
-                      .attempt = request->attempt(),
-                      .from_stderr = request->stderr(),
-                      .offset = request->offset(),
-                      .tail_lines = std::max<int64_t>(0, request->tail_lines()),
-                      .grep = request->grep()};
-    const int64_t since = request->since().seconds();
-    if (since < 0 || since > kTimeMaxSeconds || request->grep().size() > kGrepBytesMax) {
-      return refused<Chunk>(finisher_, context,
-                            {ErrorKind::kInvalidArgument, "since or grep is out of range",
-                             since < 0 || since > kTimeMaxSeconds ? "since" : "grep"});
+                      .tenant = request.tenant_id(),
+                      .attempt = request.attempt(),
+                      .from_stderr = request.stderr(),
+                      .offset = request.offset(),
+                      .tail_lines = std::max<int64_t>(0, request.tail_lines()),
+                      .grep = request.grep()};
+    const int64_t since = request.since().seconds();
+    if (since < 0 || since > kTimeMaxSeconds || request.grep().size() > kGrepBytesMax) {
+      return writer->fail({ErrorKind::kInvalidArgument, "since or grep is out of range",
+                           since < 0 || since > kTimeMaxSeconds ? "since" : "grep"});
     }
-    if (request->has_since()) wanted.since = Time{since * 1'000'000'000};
-    return std::make_shared<LogStream>(backend_, context, std::move(wanted), request->follow())
-        ->begin(finisher_);
+    if (request.has_since()) wanted.since = Time{since * 1'000'000'000};
+    std::make_shared<LogStream>(backend_, writer, std::move(wanted), request.follow())->begin();
   }
 
-  ServerUnaryReactor* CreateTenant(CallbackServerContext* context, const v1::Tenant* request,
-                                   v1::Tenant* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void CreateTenant(const GrpcCall& incoming, const v1::Tenant* request, v1::Tenant* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       Answer<TenantRequest> parsed = read_tenant(*request, true);
       if (!parsed) return call.fail(parsed.error());
       backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
-  ServerUnaryReactor* UpdateTenant(CallbackServerContext* context, const v1::UpdateTenantRequest* request,
-                                   v1::Tenant* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void UpdateTenant(const GrpcCall& incoming, const v1::UpdateTenantRequest* request, v1::Tenant* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
       if (!parsed) return call.fail(parsed.error());
       static constexpr std::array<std::string_view, 5> kLimits = {
@@ -387,9 +318,8 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* DeleteTenant(CallbackServerContext* context, const v1::TenantRequest* request,
-                                   v1::DeleteTenantResponse*) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void DeleteTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::DeleteTenantResponse*) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.delete_tenant(request->tenant_id(), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
@@ -397,16 +327,15 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* GetTenant(CallbackServerContext* context, const v1::TenantRequest* request,
-                                v1::Tenant* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::Tenant* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.get_tenant(request->tenant_id(), answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
-  ServerUnaryReactor* ListTenants(CallbackServerContext* context, const v1::ListTenantsRequest* request,
-                                  v1::ListTenantsResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ListTenants(const GrpcCall& incoming, const v1::ListTenantsRequest* request,
+                   v1::ListTenantsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const int32_t size =
           request->page_size() <= 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
       const auto after = parse_count(request->page_token().empty() ? "0" : request->page_token(), INT64_MAX);
@@ -422,9 +351,8 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* ListNodes(CallbackServerContext* context, const v1::ListNodesRequest*,
-                                v1::ListNodesResponse* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ListNodes(const GrpcCall& incoming, const v1::ListNodesRequest*, v1::ListNodesResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.list_nodes([call, response](Answer<std::vector<NodeView>> answer) {
         if (!answer) return call.fail(answer.error());
         for (const NodeView& node : *answer) write_node(node, *response->add_nodes());
@@ -433,16 +361,14 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* ConfirmNodeDead(CallbackServerContext* context, const v1::NodeRequest* request,
-                                      v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ConfirmNodeDead(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
     });
   }
 
-  ServerUnaryReactor* DrainNode(CallbackServerContext* context, const v1::DrainNodeRequest* request,
-                                v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void DrainNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
       const std::string by = request->by().empty() ? "operator" : request->by();
       backend_.drain_node(request->node_name(), by, request->reason(),
@@ -450,26 +376,23 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* ResumeNode(CallbackServerContext* context, const v1::NodeRequest* request,
-                                 v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void ResumeNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.resume_node(request->node_name(), "operator",
                            answer_with<NodeView>(call, response, write_node));
     });
   }
 
-  ServerUnaryReactor* RebootNode(CallbackServerContext* context, const v1::DrainNodeRequest* request,
-                                 v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void RebootNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
       backend_.reboot_node(request->node_name(), request->reason(),
                            answer_with<NodeView>(call, response, write_node));
     });
   }
 
-  ServerUnaryReactor* LabelNode(CallbackServerContext* context, const v1::LabelNodeRequest* request,
-                                v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void LabelNode(const GrpcCall& incoming, const v1::LabelNodeRequest* request, v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       Answer<LabelChange> change = read_labels(*request);
       if (!change) return call.fail(change.error());
       backend_.label_node(request->node_name(), std::move(change->set), std::move(change->remove),
@@ -477,10 +400,9 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* SetDeviceCondition(CallbackServerContext* context,
-                                         const v1::SetDeviceConditionRequest* request,
-                                         v1::Node* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void SetDeviceCondition(const GrpcCall& incoming, const v1::SetDeviceConditionRequest* request,
+                          v1::Node* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       DeviceCondition condition = DeviceCondition::kOk;
       if (request->condition() == v1::DEVICE_CONDITION_UNHEALTHY) {
         condition = DeviceCondition::kUnhealthy;
@@ -492,30 +414,24 @@ class NativeService final : public v1::Scheduler::CallbackService {
     });
   }
 
-  ServerUnaryReactor* GetCluster(CallbackServerContext* context, const v1::GetClusterRequest*,
-                                 v1::Cluster* response) override {
-    return guarded(context, [&](const GrpcCall& call) {
+  void GetCluster(const GrpcCall& incoming, const v1::GetClusterRequest*, v1::Cluster* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
       backend_.get_cluster(answer_with<ClusterView>(call, response, write_cluster));
     });
   }
 
  private:
-  /// Makes the call and lets it do its work when its token is right.
+  /// Lets the call do its work when its token is right.
   template <typename Work>
-  ServerUnaryReactor* guarded(CallbackServerContext* context, Work&& work) {
-    const GrpcCall call(finisher_, context);
-    if (const auto error = check_bearer(*context, token_)) {
-      call.fail(*error);
-    } else {
-      work(call);
-    }
-    return call.reactor();
+  void guarded(const GrpcCall& call, Work&& work) {
+    if (const auto error = check_bearer(call.context(), token_)) return call.fail(*error);
+    work(call);
   }
 
   /// The same for a call about one job.
   template <typename Request, typename Work>
-  ServerUnaryReactor* with_job(CallbackServerContext* context, const Request* request, Work&& work) {
-    return guarded(context, [&](const GrpcCall& call) {
+  void with_job(const GrpcCall& incoming, const Request* request, Work&& work) {
+    guarded(incoming, [&](const GrpcCall& call) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
       work(call, *job);
@@ -534,16 +450,13 @@ class NativeService final : public v1::Scheduler::CallbackService {
   }
 
   Backend& backend_;
-  GrpcFinisher& finisher_;
   const std::string token_;
-  SubmitMessages submit_messages_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcFinisher& finisher,
-                                                   std::string token) {
-  return std::make_unique<NativeService>(backend, finisher, std::move(token));
+std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread, std::string token) {
+  return std::make_unique<NativeService>(backend, thread, std::move(token));
 }
 
 }  // namespace gpusched::api

@@ -11,10 +11,9 @@ class Service;
 
 namespace gpusched::api {
 
-class GrpcFinisher;
+class GrpcThread;
 
 /// gpusched.v1.Scheduler: the native API. An empty token: everybody may call.
-std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcFinisher& finisher,
-                                                   std::string token);
+std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread, std::string token);
 
 }  // namespace gpusched::api

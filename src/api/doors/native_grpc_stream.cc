@@ -33,16 +33,17 @@ Response response_of(const Answer<Submitted>& answer) {
 }
 
 /// Reading and writing go on side by side, each one message at a time.
-class SubmitStream final : public grpc::ServerBidiReactor<Request, Response>,
+class SubmitStream final : public GrpcBidi<Request, Response>,
                            public std::enable_shared_from_this<SubmitStream> {
  public:
-  SubmitStream(Backend& backend, GrpcFinisher& finisher) : backend_(backend), finisher_(finisher) {}
+  SubmitStream(Backend& backend, std::unique_ptr<SubmitStreamCall> call)
+      : GrpcBidi(std::move(call)), backend_(backend) {}
 
-  static SubmitStream* make(Backend& backend, GrpcFinisher& finisher) {
-    const auto stream = std::make_shared<SubmitStream>(backend, finisher);
-    stream->self_ = stream;
-    stream->StartRead(&stream->request_);
-    return stream.get();
+  void begin(const std::optional<ApiError>& refusal) {
+    self_ = shared_from_this();
+    if (!refusal) return StartRead(&request_);
+    finished_ = true;
+    Finish(to_status(context(), *refusal));
   }
 
  private:
@@ -103,7 +104,7 @@ class SubmitStream final : public grpc::ServerBidiReactor<Request, Response>,
   /// Has the thread for answers look, once for all that is ready by then.
   void pump() {
     if (pumping_.exchange(true)) return;
-    finisher_.run([self = shared_from_this()] {
+    thread().run([self = shared_from_this()] {
       self->pumping_ = false;
       self->pump_here();
     });
@@ -132,7 +133,6 @@ class SubmitStream final : public grpc::ServerBidiReactor<Request, Response>,
   }
 
   Backend& backend_;
-  GrpcFinisher& finisher_;
   std::shared_ptr<SubmitStream> self_;  // Until gRPC is done with it.
   OrderedAnswers<Response> answers_;
   Request request_;
@@ -143,21 +143,11 @@ class SubmitStream final : public grpc::ServerBidiReactor<Request, Response>,
   bool writing_ = false, paused_ = false, read_all_ = false, broken_ = false, finished_ = false;
 };
 
-class Refused final : public grpc::ServerBidiReactor<Request, Response> {
- public:
-  explicit Refused(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
-grpc::ServerBidiReactor<Request, Response>* serve_submit_stream(Backend& backend, GrpcFinisher& finisher) {
-  return SubmitStream::make(backend, finisher);
-}
-
-grpc::ServerBidiReactor<Request, Response>* refuse_submit_stream(grpc::CallbackServerContext* context,
-                                                                 const ApiError& error) {
-  return new Refused(to_status(context, error));
+void serve_submit_stream(Backend& backend, std::unique_ptr<SubmitStreamCall> call,
+                         const std::optional<ApiError>& refusal) {
+  std::make_shared<SubmitStream>(backend, std::move(call))->begin(refusal);
 }
 
 }  // namespace gpusched::api

@@ -6,13 +6,11 @@
 
 namespace gpusched::api {
 
-/// Serves one SubmitJobStream: at most 1,024 requests are under way, what the client does not read is not
-/// asked for. It deletes itself when gRPC is done with it.
-grpc::ServerBidiReactor<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* serve_submit_stream(
-    Backend& backend, GrpcFinisher& finisher);
+using SubmitStreamCall = GrpcBidi<v1::SubmitJobsRequest, v1::SubmitJobsResponse>::Call;
 
-/// A stream that is over before it began.
-grpc::ServerBidiReactor<v1::SubmitJobsRequest, v1::SubmitJobsResponse>* refuse_submit_stream(
-    grpc::CallbackServerContext* context, const ApiError& error);
+/// Serves one SubmitJobStream: at most 1,024 requests are under way, what the client does not read is not
+/// asked for. With a refusal it ends at once. It lives until gRPC is done with it.
+void serve_submit_stream(Backend& backend, std::unique_ptr<SubmitStreamCall> call,
+                         const std::optional<ApiError>& refusal);
 
 }  // namespace gpusched::api

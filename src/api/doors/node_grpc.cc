@@ -23,7 +23,7 @@ class Stream;
 /// The way to one agent as the host sees it. It outlives the stream.
 class Session final : public NodeSession, public std::enable_shared_from_this<Session> {
  public:
-  Session(GrpcFinisher& finisher, Stream* stream) : finisher_(finisher), stream_(stream) {}
+  Session(GrpcThread& thread, Stream* stream) : thread_(thread), stream_(stream) {}
 
   void send(const v1::SchedulerMessage& message) override;
   void close() override;
@@ -37,7 +37,7 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   friend class Stream;
   void pump();
 
-  GrpcFinisher& finisher_;
+  GrpcThread& thread_;
   std::mutex mutex_;
   Stream* stream_;
   std::deque<v1::SchedulerMessage> queue_;
@@ -68,15 +68,17 @@ class Streams {
   std::set<std::shared_ptr<Session>> open_;
 };
 
-class Stream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::SchedulerMessage> {
+using StreamBase = GrpcBidi<v1::AgentMessage, v1::SchedulerMessage>;
+
+class Stream final : public StreamBase {
  public:
-  Stream(Host& host, GrpcFinisher& finisher, Streams& streams, const NodeServiceOptions& options,
-         std::string peer)
-      : host_(host),
+  Stream(Host& host, std::unique_ptr<Call> call, Streams& streams, const NodeServiceOptions& options)
+      : StreamBase(std::move(call)),
+        host_(host),
         streams_(streams),
         options_(options),
-        peer_(std::move(peer)),
-        session_(std::make_shared<Session>(finisher, this)) {
+        peer_(context().peer()),
+        session_(std::make_shared<Session>(thread(), this)) {
     streams_.add(session_);
     StartRead(&incoming_);
   }
@@ -192,7 +194,7 @@ void Session::send(const v1::SchedulerMessage& message) {
     }
     if (std::exchange(pump_queued_, true)) return;
   }
-  finisher_.run([self = shared_from_this()] { self->pump(); });
+  thread_.run([self = shared_from_this()] { self->pump(); });
 }
 
 void Session::close() {
@@ -202,7 +204,7 @@ void Session::close() {
     closing_ = true;
     if (std::exchange(pump_queued_, true)) return;
   }
-  finisher_.run([self = shared_from_this()] { self->pump(); });
+  thread_.run([self = shared_from_this()] { self->pump(); });
 }
 
 /// Writes the next message, or ends the stream when all is written. One write is under way at a time.
@@ -237,14 +239,16 @@ void Session::pump() {
 
 }  // namespace
 
-class NodeService::Impl final : public v1::NodeProtocol::CallbackService {
+class NodeService::Impl final : public v1::NodeProtocol::AsyncService {
  public:
-  Impl(Host& host, GrpcFinisher& finisher, NodeServiceOptions options)
-      : host_(host), finisher_(finisher), options_(std::move(options)) {}
+  Impl(Host& host, GrpcThread& thread, NodeServiceOptions options)
+      : host_(host), options_(std::move(options)) {
+    serve_bidi(thread, *this, &v1::NodeProtocol::AsyncService::RequestConnect, &Impl::Connect);
+  }
 
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::SchedulerMessage>* Connect(
-      grpc::CallbackServerContext* context) override {
-    return new Stream(host_, finisher_, streams_, options_, context->peer());
+  void Connect(std::unique_ptr<StreamBase::Call> call) {
+    // It deletes itself.
+    new Stream(host_, std::move(call), streams_, options_);
   }
   void close_all() {
     for (const auto& session : streams_.all()) session->close();
@@ -252,13 +256,12 @@ class NodeService::Impl final : public v1::NodeProtocol::CallbackService {
 
  private:
   Host& host_;
-  GrpcFinisher& finisher_;
   const NodeServiceOptions options_;
   Streams streams_;
 };
 
-NodeService::NodeService(Host& host, GrpcFinisher& finisher, NodeServiceOptions options)
-    : impl_(std::make_unique<Impl>(host, finisher, std::move(options))) {}
+NodeService::NodeService(Host& host, GrpcThread& thread, NodeServiceOptions options)
+    : impl_(std::make_unique<Impl>(host, thread, std::move(options))) {}
 NodeService::~NodeService() = default;
 grpc::Service* NodeService::service() { return impl_.get(); }
 void NodeService::close_all() { impl_->close_all(); }

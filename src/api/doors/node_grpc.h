@@ -11,7 +11,7 @@ class Service;
 
 namespace gpusched::api {
 
-class GrpcFinisher;
+class GrpcThread;
 
 struct NodeServiceOptions {
   std::string token;            ///< Always there: agents may ask for a proof of it.
@@ -22,7 +22,7 @@ struct NodeServiceOptions {
 /// gpusched.v1.NodeProtocol: checks who an agent is and hands its stream to the host's node hub.
 class NodeService {
  public:
-  NodeService(Host& host, GrpcFinisher& finisher, NodeServiceOptions options);
+  NodeService(Host& host, GrpcThread& thread, NodeServiceOptions options);
   ~NodeService();
 
   grpc::Service* service();
