@@ -24,6 +24,10 @@ int exit_like(const Session& session, const std::string& job, const Json& record
 /// Asks for the job until it is final, each time for at most `poll`. Survives a scheduler's restart.
 Reply wait_until_final(Session& session, const std::string& job);
 
+/// Submits each line of a file ("-": of standard input), one JSON submission of the native API a line, as
+/// fast as lines come, and prints the ids in their order. Returns the exit code.
+int submit_stream(Session& session, const std::string& path);
+
 /// The reply's JSON with one end of line.
 std::string json_line(const Reply& reply);
 

@@ -174,6 +174,10 @@ Reply Session::stream(const std::string& path, const HttpOnData& on_data) {
   return perform({.method = "GET", .target = path, .repeatable = true}, &on_data);
 }
 
+Reply Session::stream_post(const std::string& path, const std::string& body, const HttpOnData& on_data) {
+  return perform({.method = "POST", .target = path, .body = body, .repeatable = true}, &on_data);
+}
+
 int Session::fail(const Trouble& trouble) const {
   fail(trouble.exit_code, trouble.sentence, trouble.code);
   // Whoever sits at a terminal may be here for the first time; programs get the one line.

@@ -50,6 +50,8 @@ class Session {
   Reply post_once(const std::string& path, const std::string& body, const std::string& key);
   /// Gives what `path` streams to `on_data`.
   Reply stream(const std::string& path, const HttpOnData& on_data);
+  /// The same of the answer to a POST, which must be safe to repeat.
+  Reply stream_post(const std::string& path, const std::string& body, const HttpOnData& on_data);
 
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }

@@ -172,6 +172,12 @@ Action define_submit(Grammar& grammar) {
               "A script, as SCRIPT; or its text itself, when it has a blank or a semicolon and names no file")
       .completes(Complete::kFile);
   grammar
+      .option("--stream", "FILE", &submit->stream,
+              "Submit each line of this file, or of - for standard input: a submission of the native API as "
+              "JSON; "
+              "prints the ids in their order, each once it is durable; nothing else about a job may be given")
+      .completes(Complete::kFile);
+  grammar
       .argument("SCRIPT", &submit->script_file,
                 "A script file, or - for standard input; what follows are its arguments")
       .optional()
@@ -202,7 +208,18 @@ Action define_submit(Grammar& grammar) {
                   "run something, see its output, end as it ends");
   grammar.example("gpu-cli submit --array 1-50 --gpus 1 --name sweep -- ./sweep.sh", "fifty jobs");
   grammar.example("gpu-cli submit --gpus 2 --time 2h train.sh --epochs 3", "a script with its arguments");
-  return [submit, &grammar](Session& session) { return submit_job(session, *submit, grammar); };
+  grammar.example("gpu-cli submit --stream jobs.ndjson", "many jobs, each in a line of JSON");
+  return [submit, &grammar](Session& session) {
+    if (!submit->stream.empty()) {
+      if (!submit->command.empty() || !submit->script.empty() || !submit->script_file.empty() ||
+          submit->wait) {
+        return session.fail(kExitUsage, "--stream: its lines say all about the jobs; leave the rest out",
+                            "usage");
+      }
+      return submit_stream(session, submit->stream);
+    }
+    return submit_job(session, *submit, grammar);
+  };
 }
 
 }  // namespace gpusched::cli

@@ -42,6 +42,7 @@ struct SubmitOptions {
   bool logs = false;
   std::string timeout;
   std::vector<std::string> command;
+  std::string stream;       ///< A file of submissions, or "-".
   std::string script_file;  ///< The argument SCRIPT.
   std::vector<std::string> script_arguments;
 };
