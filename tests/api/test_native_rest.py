@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import ROOT, Answer, read_all
+from conftest import BIN, ROOT, Answer, read_all
 
 REFERENCE = ROOT / "docs" / "reference" / "native-rest.md"
 
@@ -295,6 +295,23 @@ def test_a_client_that_does_not_read_stops_the_stream(start):
     # What is accepted is kept, what is on its way is bounded.
     assert resident < 200 + waiting * 2 // 1000, (resident, waiting)
     assert call(scheduler, "GET", "/health").status == 200
+
+
+def test_the_command_line_submits_lines(start):
+    scheduler = start()
+    lines = "".join(json.dumps({"spec": {"script": "true", "name": f"c{i}"}}) + "\n" for i in range(2500))
+    command = [str(BIN / "gpu-cli"), "--api-url", f"http://127.0.0.1:{scheduler.ports['http']}", "submit", "--stream", "-"]
+    run = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=True)
+    ids = run.stdout.split()
+    assert len(ids) == len(set(ids)) == 2500
+    assert get(scheduler, f"/v1/jobs/{ids[1234]}?fields=spec.name") == {"spec": {"name": "c1234"}}
+    mixed = '{"spec":{"script":"true"}}\n\n{"spec":{}}\n{"spec":{"script":"true"},"request_key":"mine"}\n'
+    for _ in range(2):
+        run = subprocess.run(command, input=mixed, capture_output=True, text=True, timeout=120, check=False)
+        assert run.returncode == 4 and len(run.stdout.split()) == 2
+        assert "line 3: there is nothing to run" in run.stderr
+    # Its own key makes the last line one job, the first line is two.
+    assert get(scheduler, "/v1/jobs")["total"] == 2503
 
 
 # --- Watches ---
