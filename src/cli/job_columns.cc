@@ -54,12 +54,6 @@ std::string labels_text(const Json& job) {
 /// Sorts as text does.
 int64_t by_text(const Json&, Time) { return 0; }
 
-/// Whom the job runs as, or who asked for it.
-std::string job_user(const Json& job) {
-  std::string user = job_field(job, "user").text();
-  return user.empty() ? job_field(job, "submitter").text() : user;
-}
-
 JobColumn text_column(std::string_view key, Column column, std::string_view field, std::string_view path) {
   return {.key = key,
           .column = std::move(column),
@@ -195,6 +189,11 @@ Json job_field(const Json& job, std::string_view name) {
   if (value.is_null()) value = job["spec"][name];
   if (value.is_null()) value = job["resources"][name];
   return value;
+}
+
+std::string job_user(const Json& job) {
+  std::string user = job_field(job, "user").text();
+  return user.empty() ? job_field(job, "submitter").text() : user;
 }
 
 std::string job_id_of(const Json& job) {

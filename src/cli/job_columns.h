@@ -15,6 +15,8 @@ namespace gpusched::cli {
 Json job_field(const Json& job, std::string_view name);
 /// "job-12", from a list or a single record.
 std::string job_id_of(const Json& job);
+/// Whom the job runs as, or who asked for it.
+std::string job_user(const Json& job);
 /// The number in "job-12"; -1 when there is none.
 int64_t job_number(std::string_view id);
 /// How long the job has run or ran in seconds, or -1 when it has not started.

@@ -225,7 +225,10 @@ std::string jobs_part(const TopData& data, TopControls& controls, const ScreenSi
   std::string text = title_line("Jobs", note, size, color);
   if (jobs.empty()) return text + styled("none", Style::kDim, color) + "\n";
   const std::vector<Json> page(jobs.begin() + controls.first_job, jobs.begin() + last);
-  return text + job_table(page, top_job_columns(), now).render(size.columns, color);
+  std::vector<std::string> keys = top_job_columns();
+  const bool no_users = std::ranges::all_of(page, [](const Json& job) { return job_user(job).empty(); });
+  if (no_users) std::erase(keys, "user");
+  return text + job_table(page, keys, now).render(size.columns, color);
 }
 
 std::string help_text(const ScreenSize& size, bool color) {
