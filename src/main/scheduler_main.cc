@@ -9,6 +9,7 @@
 #include "codec/group.h"
 #include "config/config.h"
 #include "log/log.h"
+#include "main/admin_command.h"
 #include "main/dev_command.h"
 #include "main/doctor_command.h"
 #include "main/journal_command.h"
@@ -57,6 +58,7 @@ int run_scheduler(int argc, char** argv) {
     return run_journal_command(argc - 1, argv + 1, std::cout, std::cerr, decode_record);
   }
   if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "admin") return run_admin_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
 
   std::string config_path;
@@ -67,7 +69,9 @@ int run_scheduler(int argc, char** argv) {
       "Commands:\n"
       "  gpu-scheduler dev                             scheduler and agent on this machine\n"
       "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal\n"
-      "  gpu-scheduler doctor                          what this machine lacks, and what mends it",
+      "  gpu-scheduler doctor                          what this machine lacks, and what mends it\n"
+      "  gpu-scheduler admin apply -f FILE             make a file's tenants, quotas and labels true\n"
+      "  gpu-scheduler admin get                       the present as such a file",
       "gpu-scheduler");
   app.add_option("--config", config_path, "YAML configuration (docs/reference/configuration.md)");
   app.add_option("--data-dir", data_dir, "where the journal, snapshots, token and ports.json are kept");

@@ -1,0 +1,249 @@
+#include "main/admin_command.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "client/http_client.h"
+#include "log/line.h"
+#include "main/cluster_file.h"
+#include "ops/machine.h"
+
+namespace gpusched {
+namespace {
+
+constexpr int kNotFound = 404;
+
+struct AdminOptions {
+  std::string url = "http://127.0.0.1:8080";
+  std::string token_file;
+  std::string file;
+  bool dry_run = false;
+  bool yes = false;
+  bool json = false;
+};
+
+int complain(const std::string& message, int status) {
+  std::fprintf(stderr, "gpu-scheduler admin: %s\n", message.c_str());
+  return status;
+}
+
+std::string random_key() {
+  std::array<unsigned char, 16> bytes{};
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string out;
+  char two[3];
+  for (const unsigned char byte : bytes) {
+    std::snprintf(two, sizeof two, "%02x", byte);
+    out += two;
+  }
+  return out;
+}
+
+/// The running scheduler, by its API.
+class Scheduler {
+ public:
+  static Result<Scheduler> open(const AdminOptions& options) {
+    HttpClientOptions client{.url = options.url};
+    if (!options.token_file.empty()) {
+      const std::optional<std::string> token = ops::read_line(options.token_file);
+      if (!token || token->empty()) {
+        return Error{.code = ErrorCode::kInvalidArgument,
+                     .message = "cannot read a token from " + options.token_file};
+      }
+      client.token = *token;
+    }
+    Result<HttpClient> opened = HttpClient::create(client);
+    if (!opened.ok()) return opened.error();
+    return Scheduler(std::move(*opened));
+  }
+
+  Result<Json> call(HttpRequest request) {
+    const std::string target = request.target;
+    const Result<HttpAnswer> answer = client_.request(request);
+    if (!answer.ok()) {
+      return Error{.code = answer.error().code,
+                   .message = "no scheduler answers at " + client_.url() + ": " + answer.error().message +
+                              "; name yours with --api-url"};
+    }
+    Result<Json> json = Json::parse(answer->body);
+    if (answer->status / 100 == 2 && json.ok()) return json;
+    const bool told = json.ok() && !(*json)["error"].text().empty();
+    std::string why = told ? (*json)["error"].text() : "HTTP status " + std::to_string(answer->status);
+    if (answer->status == 401) why += "; name a copy of DATA_DIR/token with --token-file";
+    return Error{.code = answer->status == kNotFound ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 .message = why};
+  }
+  Result<Json> get(const std::string& path) {
+    return call({.method = "GET", .target = path, .repeatable = true});
+  }
+
+  /// Tenants, and labels where the scheduler has them.
+  Result<ClusterFile> present(bool needs_nodes) {
+    const Result<Json> tenants = get("/api/v1/tenants");
+    if (!tenants.ok()) return tenants.error();
+    Json nodes;
+    const Result<Json> answered = get("/v1/nodes");
+    if (answered.ok()) {
+      nodes = *answered;
+    } else if (needs_nodes || answered.error().code != ErrorCode::kNotFound) {
+      return Error{.code = answered.error().code,
+                   .message = "cannot see the nodes: " + answered.error().message};
+    }
+    return cluster_of(*tenants, nodes);
+  }
+
+  Result<Unit> apply(const ClusterChange& change) {
+    std::string body = change.body;
+    if (!change.parent.empty()) {
+      const Result<Json> parent = get("/api/v1/tenants/" + url_encoded(change.parent));
+      if (!parent.ok()) return parent.error();
+      std::string id;
+      append_json_string(id, (*parent)["id"].text());
+      body.insert(body.size() - 1, ",\"parent_id\":" + id);
+    }
+    const bool creates = change.method == "POST";
+    HttpRequest request{.method = change.method, .target = change.path, .body = body, .repeatable = creates};
+    if (creates) request.headers.emplace_back("Idempotency-Key", random_key());
+    const Result<Json> done = call(std::move(request));
+    if (!done.ok()) return done.error();
+    return Unit{};
+  }
+
+ private:
+  explicit Scheduler(HttpClient client) : client_(std::move(client)) {}
+  HttpClient client_;
+};
+
+Result<std::string> file_text(const std::string& path) {
+  if (path == "-")
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::optional<std::string> text = ops::read_text(path);
+  if (text) return std::move(*text);
+  return Error{.code = ErrorCode::kNotFound, .message = "cannot read " + path};
+}
+
+std::string text_of(const std::vector<ClusterChange>& changes) {
+  std::string out;
+  for (const ClusterChange& change : changes) {
+    out += change.what + "\n";
+    for (const std::string& line : change.lines) out += "  " + line + "\n";
+  }
+  return out;
+}
+
+std::string json_of(const std::vector<ClusterChange>& changes, std::size_t applied, bool dry_run) {
+  std::string out = "{\"dry_run\":" + std::string(dry_run ? "true" : "false") +
+                    ",\"applied\":" + std::to_string(applied) + ",\"changes\":[";
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    out += i == 0 ? "{\"what\":" : ",{\"what\":";
+    append_json_string(out, changes[i].what);
+    out += ",\"lines\":[";
+    for (std::size_t line = 0; line < changes[i].lines.size(); ++line) {
+      if (line > 0) out += ",";
+      append_json_string(out, changes[i].lines[line]);
+    }
+    out += "],\"applied\":" + std::string(i < applied ? "true" : "false") + "}";
+  }
+  return out + "]}\n";
+}
+
+/// Whether a person at a terminal agrees; who is no terminal has agreed by calling us.
+bool agreed(const AdminOptions& options, std::size_t count) {
+  if (options.yes || ::isatty(STDIN_FILENO) != 1 || options.file == "-") return true;
+  std::printf("Apply %zu changes? [y/N] ", count);
+  std::fflush(stdout);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+int apply(const AdminOptions& options) {
+  const Result<std::string> text = file_text(options.file);
+  if (!text.ok()) return complain(text.error().message, 2);
+  const Result<ClusterFile> wanted = parse_cluster_file(options.file, *text);
+  if (!wanted.ok()) return complain(wanted.error().message, 2);
+  Result<Scheduler> scheduler = Scheduler::open(options);
+  if (!scheduler.ok()) return complain(scheduler.error().message, 2);
+  const Result<ClusterFile> present = scheduler->present(!wanted->nodes.empty());
+  if (!present.ok()) return complain(present.error().message, 1);
+  const Result<std::vector<ClusterChange>> changes = plan_changes(*present, *wanted);
+  if (!changes.ok()) return complain(changes.error().message, 2);
+
+  const std::size_t count = changes->size();
+  if (!options.json) {
+    std::fputs(text_of(*changes).c_str(), stdout);
+    if (count == 0) std::puts("nothing to change");
+  }
+  std::size_t applied = 0;
+  int status = 0;
+  if (count > 0 && !options.dry_run) {
+    if (!agreed(options, count)) return complain("nothing was changed", 1);
+    for (; applied < count && status == 0; ++applied) {
+      const Result<Unit> done = scheduler->apply((*changes)[applied]);
+      if (done.ok()) continue;
+      status = complain((*changes)[applied].what + ": " + done.error().message + "; " +
+                            std::to_string(applied) + " of " + std::to_string(count) +
+                            " changes were made; apply the file again when it is mended",
+                        1);
+      break;
+    }
+  }
+  if (options.json) {
+    std::fputs(json_of(*changes, applied, options.dry_run).c_str(), stdout);
+  } else if (count > 0) {
+    std::printf("%s\n", options.dry_run ? "nothing was changed: a dry run"
+                                        : (std::to_string(applied) + " changes made").c_str());
+  }
+  return status;
+}
+
+int get(const AdminOptions& options) {
+  Result<Scheduler> scheduler = Scheduler::open(options);
+  if (!scheduler.ok()) return complain(scheduler.error().message, 2);
+  const Result<ClusterFile> present = scheduler->present(false);
+  if (!present.ok()) return complain(present.error().message, 1);
+  std::fputs(print_cluster_file(*present).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int run_admin_command(int argc, char** argv) {
+  AdminOptions options;
+  CLI::App app("Tenants, quotas and node labels as one file", "gpu-scheduler admin");
+  app.require_subcommand(1);
+  CLI::App* const applying =
+      app.add_subcommand("apply", "make what a file says true; shows the difference first");
+  CLI::App* const getting = app.add_subcommand("get", "print the present as such a file");
+  getting->alias("export");
+  for (CLI::App* const command : {applying, getting}) {
+    command->add_option("--api-url", options.url, "the scheduler's REST address")
+        ->envname("GPU_SCHEDULER_URL")
+        ->capture_default_str();
+    command->add_option("--token-file", options.token_file, "a copy of the scheduler's DATA_DIR/token")
+        ->envname("GPU_SCHEDULER_TOKEN_FILE");
+  }
+  applying->add_option("-f,--file", options.file, "the file; - is standard input")->required();
+  applying->add_flag("--dry-run", options.dry_run, "only show what would change");
+  applying->add_flag("-y,--yes", options.yes, "do not ask");
+  applying->add_flag("--json", options.json, "for programs");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (*getting) return get(options);
+  // A program gets JSON alone, and is not asked.
+  options.yes = options.yes || options.json;
+  return apply(options);
+}
+
+}  // namespace gpusched

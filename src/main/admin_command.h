@@ -1,0 +1,11 @@
+#pragma once
+
+namespace gpusched {
+
+/// `gpu-scheduler admin apply -f FILE [--dry-run] [--yes] [--json]` and `admin get`: what a cluster's tenants
+/// and labels shall be, and what they are, as one file. Speaks to a running scheduler over its API. `argv[0]`
+/// is the word `admin`. Returns the exit status: 0 it is so now (or would be), 1 it could not be done, 2 the
+/// command line or the file is wrong.
+int run_admin_command(int argc, char** argv);
+
+}  // namespace gpusched
