@@ -48,6 +48,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"tenant update", kTenants, "Change what is given of a tenant", define_tenant_update},
     VerbDefinition{"tenant delete", kTenants, "Delete a tenant that has no jobs", define_tenant_delete},
 
+    VerbDefinition{"support-bundle", kOther, "Collect what helps to help, without secrets",
+                   define_support_bundle},
     VerbDefinition{.path = "context use",
                    .group = kOther,
                    .summary = "Speak to another scheduler from now on",

@@ -42,6 +42,7 @@ Action define_context_delete(Grammar& grammar);
 
 Action define_completion(Grammar& grammar);
 Action define_man(Grammar& grammar);
+Action define_support_bundle(Grammar& grammar);
 Action define_help(Grammar& grammar);
 Action define_version(Grammar& grammar);
 
