@@ -103,7 +103,7 @@ Result<Unit> Agent::check_scheduler() const {
 Result<Unit> Agent::open_driver() {
   Result<std::unique_ptr<GpuDriver>> driver =
       options_.sim_gpus.empty()
-          ? open_nvml_driver(options_.nvml_library)
+          ? open_real_driver(options_.nvml_library, options_.nvidia_smi)
           : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json");
   if (driver) {
     driver_ = std::move(*driver);

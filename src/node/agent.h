@@ -31,6 +31,7 @@ struct AgentOptions {
   std::string token_file = {};    ///< Empty: no token.
   std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
   std::string nvml_library = {};  ///< Empty: the system's.
+  std::string nvidia_smi = {};    ///< Asked where NVML finds nothing; empty: the one in $PATH.
   std::string shim_program = {};  ///< Empty: gpu-shim beside this program.
   int64_t cpus = 0;               ///< 0: as many as this process may use.
   int64_t memory_mb = 0;          ///< 0: all of the machine.

@@ -62,7 +62,8 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
   if (!options.sim_gpus.empty())
     return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
   std::vector<Finding> found = ops::check_nvidia(patient, options.nvml_library);
-  const Result<std::unique_ptr<GpuDriver>> driver = open_nvml_driver(options.nvml_library);
+  const Result<std::unique_ptr<GpuDriver>> driver =
+      open_real_driver(options.nvml_library, options.nvidia_smi);
   if (!driver) {
     // No GPU at all is said by the check before.
     if (found.front().verdict == Verdict::kOk && driver.error().code == ErrorCode::kNotFound) return found;

@@ -28,6 +28,16 @@ class GpuDriver {
 /// when there is no such library, no driver or no device.
 Result<std::unique_ptr<GpuDriver>> open_nvml_driver(const std::string& library);
 
+/// The same devices by the text of nvidia-smi. `program`: its path, or empty for the one in $PATH; each run
+/// may take `patience`, then it counts as hanging. kNotFound when there is no such program, no driver or no
+/// device; kUnavailable, with what it said, when it cannot tell them: such a node has GPUs, and cannot use
+/// them.
+Result<std::unique_ptr<GpuDriver>> open_nvidia_smi_driver(const std::string& program, Duration patience);
+
+/// NVML, or nvidia-smi where NVML finds nothing.
+Result<std::unique_ptr<GpuDriver>> open_real_driver(const std::string& nvml_library,
+                                                    const std::string& nvidia_smi);
+
 /// Simulated devices. `shape` is such as "4xA100-SXM4-80GB,2xH100-SXM5-80GB": counts, and models whose last
 /// part is the memory. Their uuids are "GPU-sim-<node>-<index>". `control_file` may change them while they
 /// are in use; see docs/reference/agent-disk-layout.md. kInvalidArgument names what is wrong with the shape.

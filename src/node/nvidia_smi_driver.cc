@@ -1,0 +1,307 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "node/gpu_driver.h"
+
+extern char** environ;
+
+// GPUs by the text of nvidia-smi, where NVML's library cannot be loaded. The queries are those of
+// `nvidia-smi --help-query-gpu` and `--help-query-compute-apps`.
+namespace gpusched {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Duration kPatience = seconds(10);
+// Exit statuses of nvidia-smi(1).
+constexpr int kNoDriver = 9;
+constexpr int kNoLibrary = 12;
+constexpr int kNoProgram = 127;
+constexpr std::size_t kOutputBytesMax = 1 << 20;
+constexpr std::size_t kReasonBytesMax = 200;
+/// Readings of all devices within so long come from one run.
+constexpr auto kFresh = std::chrono::milliseconds(500);
+constexpr const char* kGpuQuery =
+    "--query-gpu=uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,"
+    "ecc.errors.uncorrected.volatile.total";
+constexpr const char* kAppsQuery = "--query-compute-apps=gpu_uuid,pid";
+constexpr const char* kFormat = "--format=csv,noheader,nounits";
+enum Column : std::size_t { kUuid, kName, kTotal, kUsed, kUtilization, kTemperature, kPower, kEcc, kColumns };
+
+struct Ran {
+  int status = 0;  ///< 0: well.
+  bool timed_out = false;
+  std::string out;
+};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r'))
+    text.remove_suffix(1);
+  return text;
+}
+
+/// What a run said, as one line.
+std::string reason_of(const Ran& ran) {
+  if (ran.timed_out) return "nvidia-smi did not answer in time; the driver hangs";
+  const std::string line(trimmed(std::string_view(ran.out).substr(0, ran.out.find('\n'))));
+  if (!line.empty()) return line.substr(0, kReasonBytesMax);
+  return "nvidia-smi ended with status " + std::to_string(ran.status) + " and said nothing";
+}
+
+/// Takes all that a descriptor gives until its end; false: the deadline came first.
+bool read_until(int descriptor, Clock::time_point deadline, std::string& out) {
+  std::array<char, 4096> piece;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd source{.fd = descriptor, .events = POLLIN, .revents = 0};
+    const int ready = poll(&source, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t size = read(descriptor, piece.data(), piece.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return true;
+    if (out.size() < kOutputBytesMax) out.append(piece.data(), static_cast<std::size_t>(size));
+  }
+}
+
+/// Waits for a child until the deadline, then kills it. One that the kernel holds is left behind.
+void reap(pid_t child, Clock::time_point deadline, Ran& ran) {
+  int status = 0;
+  while (!ran.timed_out) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) {
+      ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      return;
+    }
+    if (ended < 0 && errno != EINTR) return;
+    if (Clock::now() >= deadline) break;
+    poll(nullptr, 0, 5);
+  }
+  ran.timed_out = true;
+  ran.status = -1;
+  kill(child, SIGKILL);
+  for (int i = 0; i < 20 && waitpid(child, &status, WNOHANG) == 0; ++i) poll(nullptr, 0, 5);
+}
+
+Ran run_program(const std::string& program, std::vector<std::string> arguments, Duration patience) {
+  Ran ran;
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return {.status = -1, .out = std::strerror(errno)};
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> words;
+  for (std::string& argument : arguments) words.push_back(argument.data());
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  pid_t child = -1;
+  const int failed = posix_spawnp(&child, program.c_str(), &actions, &attributes, words.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (failed != 0) {
+    close(ends[0]);
+    return {.status = failed == ENOENT ? kNoProgram : kNoProgram - 1,
+            .out = program + ": " + std::strerror(failed)};
+  }
+  const Clock::time_point deadline = Clock::now() + std::chrono::nanoseconds(patience.ns);
+  ran.timed_out = !read_until(ends[0], deadline, ran.out);
+  close(ends[0]);
+  reap(child, deadline, ran);
+  return ran;
+}
+
+std::vector<std::vector<std::string>> rows_of(std::string_view text) {
+  std::vector<std::vector<std::string>> rows;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    std::vector<std::string>& row = rows.emplace_back();
+    while (true) {
+      const std::size_t comma = line.find(',');
+      row.emplace_back(trimmed(line.substr(0, comma)));
+      if (comma == std::string_view::npos) break;
+      line.remove_prefix(comma + 1);
+    }
+  }
+  return rows;
+}
+
+/// A cell's number; nothing for "[N/A]", "[Not Supported]", "ERR!" and the like. A fraction is cut.
+std::optional<int64_t> number_of(const std::string& cell) {
+  double value = 0;
+  const char* const end = cell.data() + cell.size();
+  const auto [stop, error] = std::from_chars(cell.data(), end, value);
+  if (error != std::errc{} || stop != end || value < 0 || value > 1e15) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
+/// Whether a cell says that something is wrong, and not only that the device has no such sensor.
+bool is_trouble(const std::string& cell) {
+  for (const char* const word : {"ERR!", "Unknown Error", "lost", "requires reset", "Error"}) {
+    if (cell.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+class SmiDriver final : public GpuDriver {
+ public:
+  SmiDriver(std::string program, Duration patience) : program_(std::move(program)), patience_(patience) {}
+
+  std::string_view name() const override { return "nvidia-smi"; }
+  const std::vector<DeviceFacts>& inventory() const override { return facts_; }
+  bool may_block() const override { return true; }
+
+  Result<Unit> take_inventory() {
+    const Ran ran = query(kGpuQuery);
+    if (ran.status == kNoProgram)
+      return Error{.code = ErrorCode::kNotFound, .message = "there is no " + program_};
+    if (ran.status == kNoDriver || ran.status == kNoLibrary)
+      return Error{.code = ErrorCode::kNotFound, .message = reason_of(ran)};
+    const bool none = ran.out.find("No devices were found") != std::string::npos;
+    if (none) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi finds no device"};
+    if (ran.status != 0) return Error{.code = ErrorCode::kUnavailable, .message = reason_of(ran)};
+    for (const std::vector<std::string>& row : rows_of(ran.out)) {
+      const std::optional<int64_t> total = row.size() == kColumns ? number_of(row[kTotal]) : std::nullopt;
+      if (!total || row[kUuid].empty() || is_trouble(row[kName])) {
+        return Error{.code = ErrorCode::kUnavailable,
+                     .message = "nvidia-smi does not know a device well: " + (row.empty() ? "" : row[kUuid])};
+      }
+      facts_.push_back({.uuid = row[kUuid], .model = row[kName], .memory_mb = *total});
+    }
+    if (facts_.empty()) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi lists no device"};
+    return Unit{};
+  }
+
+  DeviceReading read(uint32_t index) override {
+    const std::string& uuid = facts_.at(index).uuid;
+    if (rows_.empty() || Clock::now() - read_at_ > kFresh || asked_.contains(index)) look();
+    asked_.insert({index, true});
+    const auto row = rows_.find(uuid);
+    if (row != rows_.end()) return reading_of(row->second, uuid);
+    if (trouble_.empty()) return missing("nvidia-smi no longer lists it");
+    // One lost device may spoil the list of all: this one is asked alone.
+    const Ran alone = query(kGpuQuery, "--id=" + uuid);
+    if (alone.status != 0) return missing(reason_of(alone));
+    for (const std::vector<std::string>& cells : rows_of(alone.out)) {
+      if (cells.size() == kColumns && cells[kUuid] == uuid) return reading_of(cells, uuid);
+    }
+    return missing("nvidia-smi no longer lists it");
+  }
+
+ private:
+  Ran query(const std::string& what, const std::string& which = {}) const {
+    std::vector<std::string> arguments = {what, kFormat};
+    if (!which.empty()) arguments.push_back(which);
+    return run_program(program_, std::move(arguments), patience_);
+  }
+
+  static DeviceReading missing(const std::string& why) {
+    return {.condition = v1::DEVICE_CONDITION_MISSING, .detail = why};
+  }
+
+  /// Asks for all devices and all that computes on them.
+  void look() {
+    rows_.clear();
+    processes_.clear();
+    asked_.clear();
+    trouble_.clear();
+    processes_trouble_.clear();
+    const Ran gpus = query(kGpuQuery);
+    read_at_ = Clock::now();
+    if (gpus.status != 0) {
+      trouble_ = reason_of(gpus);
+    } else {
+      for (std::vector<std::string>& row : rows_of(gpus.out)) {
+        if (row.size() == kColumns) rows_.insert_or_assign(row[kUuid], std::move(row));
+      }
+    }
+    // A driver that hangs is not asked a second time.
+    const Ran apps = gpus.timed_out ? gpus : query(kAppsQuery);
+    if (apps.status != 0) processes_trouble_ = reason_of(apps);
+    for (const std::vector<std::string>& row : rows_of(apps.status == 0 ? apps.out : "")) {
+      const std::optional<int64_t> pid = row.size() == 2 ? number_of(row[1]) : std::nullopt;
+      if (pid) processes_[row[0]].push_back(*pid);
+    }
+    read_at_ = Clock::now();
+  }
+
+  DeviceReading reading_of(const std::vector<std::string>& row, const std::string& uuid) const {
+    DeviceReading reading;
+    const std::optional<int64_t> used = number_of(row[kUsed]);
+    reading.memory_used_mb = used.value_or(0);
+    reading.utilization_percent = static_cast<int32_t>(number_of(row[kUtilization]).value_or(0));
+    reading.temperature_celsius = static_cast<int32_t>(number_of(row[kTemperature]).value_or(0));
+    reading.power_watts = static_cast<int32_t>(number_of(row[kPower]).value_or(0));
+    if (const auto found = processes_.find(uuid); found != processes_.end())
+      reading.processes = found->second;
+    const auto unhealthy = [&reading](const std::string& why) {
+      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+      if (reading.detail.empty()) reading.detail = why;
+    };
+    for (const std::string& cell : row) {
+      if (is_trouble(cell)) unhealthy("nvidia-smi says " + cell.substr(0, kReasonBytesMax));
+    }
+    // Without its memory and its processes nobody knows whether it is empty.
+    if (!used) unhealthy("nvidia-smi does not tell its memory: " + row[kUsed]);
+    if (!processes_trouble_.empty()) unhealthy("its processes cannot be read: " + processes_trouble_);
+    if (const std::optional<int64_t> errors = number_of(row[kEcc]); errors && *errors > 0)
+      unhealthy(std::to_string(*errors) + " uncorrected memory errors since the driver was loaded");
+    return reading;
+  }
+
+  const std::string program_;
+  const Duration patience_;
+  std::vector<DeviceFacts> facts_;
+  std::map<std::string, std::vector<std::string>> rows_;  ///< By uuid, of the last look.
+  std::map<std::string, std::vector<int64_t>> processes_;
+  std::map<uint32_t, bool> asked_;  ///< Who was told of the last look: nobody gets one twice.
+  std::string trouble_;             ///< Why the last look failed.
+  std::string processes_trouble_;
+  Clock::time_point read_at_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GpuDriver>> open_nvidia_smi_driver(const std::string& program, Duration patience) {
+  auto driver = std::make_unique<SmiDriver>(program.empty() ? "nvidia-smi" : program, patience);
+  if (const Result<Unit> taken = driver->take_inventory(); !taken) return taken.error();
+  return std::unique_ptr<GpuDriver>(std::move(driver));
+}
+
+Result<std::unique_ptr<GpuDriver>> open_real_driver(const std::string& nvml_library,
+                                                    const std::string& nvidia_smi) {
+  Result<std::unique_ptr<GpuDriver>> nvml = open_nvml_driver(nvml_library);
+  if (nvml.ok() || nvml.error().code != ErrorCode::kNotFound) return nvml;
+  Result<std::unique_ptr<GpuDriver>> smi = open_nvidia_smi_driver(nvidia_smi, kPatience);
+  if (smi.ok() || smi.error().code != ErrorCode::kNotFound) return smi;
+  return nvml;
+}
+
+}  // namespace gpusched
