@@ -24,8 +24,7 @@ demo: build ## run real jobs through a scheduler and an agent on this machine, u
 dev: build ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
 
-install: build ## programs, systemd units, default configuration into PREFIX=/usr/local (DESTDIR=... in front)
-	@if grep -q '^man-pages:' $(firstword $(MAKEFILE_LIST)); then $(MAKE) man-pages; fi
+install: build ## programs, manual pages, systemd units, default configuration into PREFIX=/usr/local (DESTDIR=... in front)
 	@tools/install-files install
 
 uninstall: ## take away what make install has put there; data and changed configuration stay

@@ -22,7 +22,7 @@ PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
 def make(target, **settings):
     words = [f"{name}={value}" for name, value in settings.items()]
     # Old enough not to be built again: the programs are those under test.
-    done = subprocess.run(["make", "-s", "-o", "build", "-o", "man-pages", target, f"BIN_DIR={bin_dir()}", *words],
+    done = subprocess.run(["make", "-s", "-o", "build", target, f"BIN_DIR={bin_dir()}", *words],
                           cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -41,7 +41,9 @@ def test_install_and_uninstall_into_a_folder(tmp_path):
         assert path.read_bytes() == (bin_dir() / name).read_bytes()
     for path in ("usr/local/lib/systemd/system/gpu-scheduler.service", "usr/local/lib/systemd/system/gpu-agent.service",
                  "usr/local/share/doc/gpu-scheduler/LICENSE", "usr/local/share/doc/gpu-scheduler/operate/install.md",
-                 "usr/local/share/doc/gpu-scheduler/agent.yaml.example", "etc/gpu-scheduler/scheduler.yaml"):
+                 "usr/local/share/doc/gpu-scheduler/agent.yaml.example", "etc/gpu-scheduler/scheduler.yaml",
+                 "usr/local/share/man/man1/gpu-cli.1", "usr/local/share/man/man1/gpu-cli-submit.1",
+                 "usr/local/share/bash-completion/completions/gpu-cli"):
         assert path in found
     assert not [path for path in found if path.endswith(".installing")]
     # The default configuration is one that the scheduler takes.

@@ -10,7 +10,7 @@ import pytest
 from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
-PAGES = ("install", "configure", "back-up", "recover", "troubleshoot")
+PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot")
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -97,6 +97,7 @@ def test_install(site):
     printed = run_page(site, "install")
     assert "gpu-scheduler 0" in printed[0] or "gpu-scheduler 1" in printed[0]
     assert "got GPU-sim-n1-" in "".join(printed)
+    assert " 0 fail" in printed[2]
     # Both were started again by the page, and know the job.
     api = harness.Api(site.ports["8080"])
     assert [job["state"] for job in api.jobs()] == ["completed"]
@@ -107,8 +108,23 @@ def test_configure(site):
     printed = run_page(site, "configure")
     assert "50000" in printed[0]
     assert "did you mean GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE?" in printed[2]
-    assert "-rw-------" in printed[3]
-    assert "quota_exceeded" in printed[4]
+    assert "config_reloaded" in printed[3]
+    assert " 0 fail" in printed[4]
+    assert "-rw-------" in printed[5]
+    assert "quota_exceeded" in printed[6]
+    assert "nothing was changed" in printed[7] and "nothing to change" in printed[7]
+
+
+def test_nodes(site):
+    site.start()
+    printed = run_page(site, "nodes")
+    assert "the scheduler knows the same token" in printed[0]
+    assert " 0 fail" in printed[1]
+    assert "new power supply" in printed[2]
+    assert "no registered node has 8 GPUs" in printed[4]
+    assert "explain.json" in printed[6] and "stdout.tail" in printed[6]
+    assert "Xid 79" in printed[7]
+    assert "GiB" in printed[8] and "GiB" in printed[9]
 
 
 def test_back_up_and_recover(site):
