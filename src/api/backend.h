@@ -258,21 +258,23 @@ struct LogRequest {
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;
-  Duration wait = {};      ///< How long to wait for more at the end of a running attempt's output.
-  int64_t tail_lines = 0;  ///< Positive: begins at the last so many lines; `offset` does not count.
-  Time since = {};         ///< Given: begins at what was written then or later, as well as the node knows.
-  std::string grep;        ///< Given: only lines that hold this text; offsets count in the whole output.
+  Duration wait = {};  ///< How long to wait for more at the end of a running attempt's output.
+  /// Where the first piece begins; of no use for the ones after it, which go on at `LogPiece::next_offset`.
+  int64_t tail_lines = 0;  ///< Positive: at the last so many lines, whatever `offset` is.
+  Time since = {};         ///< Valid: at what was written at or after this time, as well as the node knows.
+  std::string grep;        ///< Only lines that hold this text, chosen on the node; it has no line feed.
 
   /// Asks for what follows `piece`.
   void go_on(const struct LogPiece& piece);
 };
+/// Part of an output. An offset names a byte of the whole output, whatever of it is still kept.
 struct LogPiece {
-  std::string data;
-  int64_t offset = 0;   ///< Of `data`.
+  std::string data;         ///< With `grep` whole lines, which need not follow each other.
+  int64_t offset = 0;       ///< Of `data`.
+  int64_t next_offset = 0;  ///< Where to go on. Without data and progress: at the end, for now.
+  int64_t skipped = 0;  ///< So many bytes of what was asked for are no longer kept; they came before `data`.
   bool at_end = false;  ///< Nothing follows, ever.
   uint32_t attempt = 0;
-  int64_t next_offset = 0;  ///< Where to go on.
-  int64_t skipped = 0;      ///< So many bytes before `data` are no longer kept.
 };
 inline void LogRequest::go_on(const LogPiece& piece) {
   // An attempt is followed to its end, even when another one has begun meanwhile.

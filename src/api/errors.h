@@ -29,6 +29,8 @@ enum class ErrorKind : uint8_t {
   kDeviceNotFound,
   kAttemptNotFound,
   kLogNotFound,
+  kLogRemoved,
+  kLogElsewhere,
   kMethodNotAllowed,
   kRequestTimeout,
   kAlreadyExists,

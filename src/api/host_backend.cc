@@ -622,10 +622,10 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
       const int64_t next = chunk->next_offset() != 0 ? chunk->next_offset() : chunk->offset() + size;
       done(LogPiece{.data = std::move(*chunk->mutable_data()),
                     .offset = chunk->offset(),
-                    .at_end = chunk->at_end(),
-                    .attempt = attempt,
                     .next_offset = next,
-                    .skipped = chunk->skipped()});
+                    .skipped = chunk->skipped(),
+                    .at_end = chunk->at_end(),
+                    .attempt = attempt});
     });
   });
 }

@@ -1,15 +1,27 @@
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "cli/session.h"
 
 /// What several commands share.
 namespace gpusched::cli {
 
+/// Where an output begins and what of it is wanted.
+struct LogChoice {
+  int64_t tail = 0;   ///< Positive: its last so many lines.
+  std::string since;  ///< "10m" or a time; empty: from its beginning.
+  std::string grep;   ///< Only lines that hold this; empty: all.
+  /// Told how many bytes are no longer kept; nothing: passed over in silence.
+  std::function<void(int64_t bytes)> skipped = {};
+};
+
 /// Writes a job's output to `write` until the job has ended, over all attempts from `attempt` on (0: from the
 /// latest on); over `attempt` alone when `one_attempt`. Waits for a job that has not started, and takes up
 /// the thread after the scheduler was away. `stream` is "stdout" or "stderr".
 Reply follow_logs(Session& session, const std::string& job, const std::string& stream, int64_t attempt,
-                  bool one_attempt, const HttpOnData& write);
+                  bool one_attempt, const HttpOnData& write, const LogChoice& choice = {});
 
 /// Whether a job's record says that nothing more will happen to it.
 bool is_final(const Json& job);

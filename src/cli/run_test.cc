@@ -9,6 +9,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "base/base64.h"
 #include "cli/pages.h"
 #include "cli/run_test_support.h"
 #include "cli/verb.h"
@@ -335,14 +336,22 @@ TEST(Waiting, GivesUpOnASchedulerThatStaysAway) {
   EXPECT_EQ(ran.err, "gpu-cli: no leader (no_leader)\n");
 }
 
+/// A piece of output as the scheduler streams it.
+std::string piece(const std::string& text, int64_t next_offset) {
+  JsonObjectWriter line;
+  line.add("next_offset", next_offset);
+  line.add("text", text);
+  return line.text() + "\n";
+}
+
 TEST(Waiting, ShowsBothOutputsWithLogs) {
   const Ran ran = run_against(
       [](const Request& request) {
         if (request.method == "POST") return submitted(request);
-        if (request.target.find("/logs?stream=stdout") != std::string::npos)
-          return Reply{.chunks = {"out 1\n", "out 2\n"}};
-        if (request.target.find("/logs?stream=stderr") != std::string::npos)
-          return Reply{.chunks = {"error\n"}};
+        if (request.target.find("stream=stdout") != std::string::npos)
+          return Reply{.chunks = {piece("out 1\n", 6), piece("out 2\n", 12)}};
+        if (request.target.find("stream=stderr") != std::string::npos)
+          return Reply{.chunks = {piece("error\n", 6)}};
         return Reply{.body = R"({"state":"completed","final":true,"attempts":1})"};
       },
       {"submit", "--wait", "--logs", "--", "true"});
@@ -719,11 +728,54 @@ TEST(Cancelling, GoesOnAfterARefusalAndReportsIt) {
 TEST(Logs, AreCopiedByteForByte) {
   std::vector<Request> seen;
   const std::string bytes("\x00\xff\x1b[1m\n", 7);
-  const Ran ran = run_against([&](const Request&) { return Reply{.chunks = {bytes}}; },
-                              {"logs", "job-3", "--stderr", "--attempt", "2"}, &seen);
-  EXPECT_EQ(ran.exit_code, 0);
+  const std::string line = R"({"attempt":2,"stream":"stderr","offset":0,"next_offset":7,"base64":")" +
+                           base64_encoded(bytes) + "\"}\n";
+  // Cut anywhere: the connection knows nothing of lines.
+  const Ran ran =
+      run_against([&](const Request&) { return Reply{.chunks = {line.substr(0, 30), line.substr(30)}}; },
+                  {"logs", "job-3", "--stderr", "--attempt", "2"}, &seen);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, bytes);
-  EXPECT_EQ(seen.at(0).target, "/api/v1/jobs/job-3/logs?stream=stderr&attempt=2");
+  EXPECT_EQ(seen.at(0).target, "/api/v1/jobs/job-3/logs?format=json&stream=stderr&attempt=2");
+}
+
+TEST(Logs, AreChosenOnTheNode) {
+  std::vector<Request> seen;
+  const Ran ran = run_against([&](const Request&) { return Reply{.chunks = {piece("loss 1\n", 90)}}; },
+                              {"logs", "job-3", "--tail", "5", "--since", "10m", "--grep", "loss 1"}, &seen);
+  EXPECT_EQ(ran.out, "loss 1\n");
+  EXPECT_EQ(seen.at(0).target,
+            "/api/v1/jobs/job-3/logs?format=json&stream=stdout&grep=loss%201&tail_lines=5&since=10m");
+}
+
+TEST(Logs, SayWhatIsNoLongerKept) {
+  const Ran ran = run_against(
+      [&](const Request&) {
+        return Reply{.chunks = {R"({"offset":100,"next_offset":104,"skipped":100,"text":"end\n"})"
+                                "\n"}};
+      },
+      {"logs", "job-3"});
+  EXPECT_EQ(ran.out, "end\n");
+  EXPECT_EQ(ran.err, "gpu-cli: 100 bytes of the output are no longer kept on its node\n");
+}
+
+TEST(Logs, BothGoWhereTheyBelong) {
+  const Ran ran = run_against(
+      [&](const Request& request) {
+        const bool error = request.target.find("stream=stderr") != std::string::npos;
+        return Reply{.chunks = {error ? piece("cried\n", 6) : piece("told\n", 5)}};
+      },
+      {"logs", "job-3", "--both"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "told\n");
+  EXPECT_EQ(ran.err, "cried\n");
+}
+
+TEST(Logs, AnAnswerThatIsNoOutputIsRefused) {
+  const Ran ran =
+      run_against([&](const Request&) { return Reply{.chunks = {"<html>\n"}}; }, {"logs", "job-3"});
+  EXPECT_EQ(ran.exit_code, kExitUnexpected);
+  EXPECT_NE(ran.err.find("(bad_answer)"), std::string::npos) << ran.err;
 }
 
 TEST(Logs, FollowedGoOnWhereTheConnectionBroke) {
@@ -735,8 +787,8 @@ TEST(Logs, FollowedGoOnWhereTheConnectionBroke) {
           return Reply{.body = broke ? R"({"state":"completed","final":true,"attempts":1})"
                                      : R"({"state":"running","final":false,"attempts":1})"};
         }
-        if (!broke.exchange(true)) return Reply{.chunks = {"12345"}, .hang_up = true};
-        return Reply{.chunks = {"678"}};
+        if (!broke.exchange(true)) return Reply{.chunks = {piece("12345", 5)}, .hang_up = true};
+        return Reply{.chunks = {piece("678", 8)}};
       },
       {"logs", "-f", "job-3"}, &seen);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
@@ -751,8 +803,10 @@ TEST(Logs, FollowedGoOverAllAttempts) {
   std::atomic<int> polls = 0;
   const Ran ran = run_against(
       [&](const Request& request) {
-        if (request.target.find("attempt=1") != std::string::npos) return Reply{.chunks = {"first "}};
-        if (request.target.find("attempt=2") != std::string::npos) return Reply{.chunks = {"second"}};
+        if (request.target.find("attempt=1") != std::string::npos)
+          return Reply{.chunks = {piece("first ", 6)}};
+        if (request.target.find("attempt=2") != std::string::npos)
+          return Reply{.chunks = {piece("second", 6)}};
         return Reply{.body = ++polls < 4 ? R"({"state":"pending","final":false,"attempts":1})"
                                          : R"({"state":"completed","final":true,"attempts":2})"};
       },
@@ -767,7 +821,7 @@ TEST(Logs, FollowedWaitForAJobThatHasNotStarted) {
       [&](const Request& request) {
         if (request.target.find("/logs") != std::string::npos) {
           return polls < 5 ? Reply{.status = 404, .body = R"({"error":"not started","code":"log_not_found"})"}
-                           : Reply{.chunks = {"late"}};
+                           : Reply{.chunks = {piece("late", 4)}};
         }
         return Reply{.body = ++polls < 5 ? R"({"state":"pending","final":false,"attempts":0})"
                                          : R"({"state":"completed","final":true,"attempts":1})"};

@@ -166,7 +166,11 @@ Result<Unit> Agent::open_core() {
   if (!boxes) return boxes.error();
   boxes_ = std::move(*boxes);
   spares_ = std::make_unique<SpareFolders>(options_.data_folder);
-  files_ = std::make_unique<FolderFiles>(options_.data_folder + "/attempts", spares_.get());
+  files_ = std::make_unique<FolderFiles>(FolderFilesOptions{.data_folder = options_.data_folder,
+                                                            .spares = spares_.get(),
+                                                            .log_bytes_max = options_.all_logs_bytes_max,
+                                                            .logs_kept = options_.logs_kept,
+                                                            .finished_kept = options_.finished_kept});
   files_->remove_unknown(log_->image().attempts);
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
@@ -175,6 +179,7 @@ Result<Unit> Agent::open_core() {
                          .data_folder = options_.data_folder,
                          .instance = *instance,
                          .spares = spares_.get(),
+                         .log_bytes_max = options_.log_bytes_max,
                          .cgroups = &boxes_->cgroups(),
                          .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); }},
                         clock_, *this);
@@ -216,7 +221,8 @@ Result<Unit> Agent::open_core() {
                                                .boxes = boxes_.get()},
                                      StoreImage(log_->image()));
   for (const int source : {link_->event(), spawner_->descriptor(), log_->synced_event(),
-                           monitor_->finished_event(), hooks_->finished_event(), stop_event_}) {
+                           monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(),
+                           stop_event_}) {
     if (source >= 0) add_source(source);
   }
   core_->settle();
@@ -293,6 +299,7 @@ void Agent::turn() {
     core_->on_reading(finished.index, std::move(finished.reading));
   }
   for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
+  for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
   const Time now = clock_.monotonic();
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);

@@ -37,6 +37,9 @@ struct AgentOptions {
   int64_t memory_mb = 0;          ///< 0: all of the machine.
   Duration grace = seconds(10);   ///< Where the scheduler names none.
   std::size_t finished_kept = 10'000;
+  int64_t log_bytes_max = int64_t{256} << 20;      ///< Kept of each output of an attempt; 0: all.
+  int64_t all_logs_bytes_max = int64_t{20} << 30;  ///< Kept of all attempts' output; 0: no limit.
+  Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
   HookOptions hooks = {};
   BoxOptions box = {};

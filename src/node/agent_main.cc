@@ -35,6 +35,9 @@ struct CommandLine {
   int64_t hook_timeout_s = 60;
   int64_t check_every_s = 300;
   int64_t clock_skew_s = 60;
+  int64_t log_limit_mb = 256;
+  int64_t log_quota_mb = 20'480;
+  int64_t keep_logs_hours = 168;
   std::vector<std::string> labels;
   BoxWords box;
   LogOptions log;
@@ -62,6 +65,17 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--keep-finished", agent.finished_kept,
                  "Ended attempts whose output is kept (default: 10000)")
       ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
+  app.add_option(
+         "--log-limit-mb", line.log_limit_mb,
+         "Kept of each job's standard output, and of its standard error: the newest; 0: all (default: 256)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--log-quota-mb", line.log_quota_mb,
+                 "Kept of all jobs' output; beyond it that of the oldest ended ones goes; 0: no limit "
+                 "(default: 20480)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--keep-logs-hours", line.keep_logs_hours,
+                 "How long output is kept after its job's end; 0: for ever (default: 168)")
+      ->check(CLI::Range(int64_t{0}, limits::kSettingMax.ns / hours(1).ns));
   declare_box(app, agent.box, line.box);
   app.add_option("--nvml-library", agent.nvml_library, "Path of libnvidia-ml.so.1 (default: the system's)")
       ->envname("GPU_SCHEDULER_NVML_LIBRARY");
@@ -108,6 +122,9 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.hooks.timeout = seconds(line.hook_timeout_s);
   line.agent.hooks.check_every = seconds(line.check_every_s);
   line.agent.hooks.clock_skew_max = seconds(line.clock_skew_s);
+  line.agent.log_bytes_max = line.log_limit_mb << 20;
+  line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
+  line.agent.logs_kept = hours(line.keep_logs_hours);
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};

@@ -2,20 +2,21 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "node/system_clock.h"
 #include "shim/log_bound.h"
 #include "shim/protocol.h"
-#include "shim/remove_tree.h"
 
 namespace gpusched {
 namespace {
@@ -110,9 +111,15 @@ bool SpareFolders::put(const std::string& attempt_folder) {
   return true;
 }
 
-FolderFiles::FolderFiles(std::string attempts_folder, SpareFolders* spares)
-    : attempts_folder_(std::move(attempts_folder)), spares_(spares) {
-  remover_ = std::thread([this] { run(); });
+FolderFiles::FolderFiles(FolderFilesOptions options)
+    : options_(std::move(options)),
+      attempts_folder_(options_.data_folder + "/" + shim::kAttemptsFolder),
+      reader_(options_.data_folder),
+      retention_({.data_folder = options_.data_folder,
+                  .bytes_max = options_.log_bytes_max,
+                  .kept = options_.logs_kept}),
+      trash_(options_.data_folder, stopping_) {
+  worker_ = std::thread([this] { run(); });
 }
 
 FolderFiles::~FolderFiles() {
@@ -121,44 +128,26 @@ FolderFiles::~FolderFiles() {
     stopping_ = true;
   }
   changed_.notify_all();
-  remover_.join();
+  worker_.join();
 }
 
-Result<LogPiece> FolderFiles::read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) {
-  const std::string path = attempts_folder_ + "/" + shim::key_text(key) + "/" +
-                           (of_stderr ? shim::kStderrFile : shim::kStdoutFile);
-  // The job may have put something else there: never follow a link, never wait for a pipe.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) {
-    const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-    return Error{.code = code, .message = "cannot open " + path + ": " + std::strerror(errno)};
-  }
-  struct stat facts{};
-  LogPiece piece;
-  if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-    close(file);
-    return Error{.code = ErrorCode::kIo, .message = path + " is no file any more"};
-  }
-  piece.offset = std::min<int64_t>(offset, facts.st_size);
-  piece.size = facts.st_size;
-  piece.data.resize(static_cast<std::size_t>(std::min<int64_t>(size_max, piece.size - piece.offset)));
-  const ssize_t got = pread(file, piece.data.data(), piece.data.size(), piece.offset);
-  const int error = errno;
-  close(file);
-  if (got < 0)
-    return Error{.code = ErrorCode::kIo, .message = "cannot read " + path + ": " + std::strerror(error)};
-  piece.data.resize(static_cast<std::size_t>(got));
-  return piece;
+void FolderFiles::read(const v1::ReadLog& order, AttemptLife life) { reader_.read(order, life); }
+void FolderFiles::forget_reads() { reader_.forget_reads(); }
+void FolderFiles::began(const AttemptKey& key) { add({.what = What::kBegan, .key = key}); }
+void FolderFiles::remove(const AttemptKey& key) {
+  add({.what = What::kRemove, .key = key, .wall = SystemClock().wall()});
+}
+void FolderFiles::remove_scratch(const AttemptKey& key) { add({.what = What::kScratch, .key = key}); }
+void FolderFiles::ended(const AttemptKey& key) {
+  reader_.ended(key);
+  add({.what = What::kEnded, .key = key, .wall = SystemClock().wall()});
 }
 
-void FolderFiles::remove(const AttemptKey& key) { queue({.key = key}); }
-
-void FolderFiles::remove_scratch(const AttemptKey& key) { queue({.key = key, .scratch_only = true}); }
-
-void FolderFiles::queue(const Removal& removal) {
+void FolderFiles::add(Work work) {
   {
     const std::lock_guard lock(mutex_);
-    to_remove_.push_back(removal);
+    works_.push_back(work);
+    if (works_.size() > 1 || working_) return;  // The thread was woken already, or looks again by itself.
   }
   changed_.notify_all();
 }
@@ -170,42 +159,69 @@ void FolderFiles::remove_unknown(const std::map<AttemptKey, StoredAttempt>& know
     if (!key) continue;
     const bool is_known = known.contains(*key);
     if (is_known && access((entry.path() / shim::kTmpFolder).c_str(), F_OK) != 0) continue;
-    const bool ended = access((entry.path() / shim::kOutcomeFile).c_str(), F_OK) == 0;
-    // Without an outcome it may be running, and is found with its shim.
-    if (ended) queue({.key = *key, .scratch_only = is_known});
+    // Without an outcome, or with an empty one, it may be running, and is found with its shim.
+    struct stat facts{};
+    if (lstat((entry.path() / shim::kOutcomeFile).c_str(), &facts) != 0 || facts.st_size == 0) continue;
+    is_known ? remove_scratch(*key) : remove(*key);
   }
 }
 
-void FolderFiles::wait_removed() {
+void FolderFiles::wait_idle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return to_remove_.empty() && !removing_; });
+  changed_.wait(lock, [this] { return works_.empty() && !working_; });
 }
 
-void FolderFiles::carry_out(const Removal& removal) const {
-  const std::string name = shim::key_text(removal.key);
-  const std::string folder = attempts_folder_ + "/" + name;
-  if (!removal.scratch_only && spares_ != nullptr && spares_->put(folder)) return;
-  const std::string parent = removal.scratch_only ? folder : attempts_folder_;
-  const int descriptor = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0) return;
-  shim::remove_tree(descriptor, removal.scratch_only ? shim::kTmpFolder : name.c_str());
-  close(descriptor);
-}
+// The thread.
 
 void FolderFiles::run() {
+  pthread_setname_np(pthread_self(), "files");
+  retention_.look_around();
+  trash_.empty();
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !to_remove_.empty(); });
-    if (stopping_) return;
-    const Removal removal = to_remove_.front();
-    to_remove_.pop_front();
-    removing_ = true;
+  while (!stopping_) {
+    const std::deque<Work> works = std::exchange(works_, {});
     lock.unlock();
-    carry_out(removal);
+    carry_out(works);
+    const Duration pause = retention_.enforce(SystemClock().wall());
     lock.lock();
-    removing_ = false;
+    if (!works_.empty()) continue;
+    working_ = false;
     changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::nanoseconds(pause.ns),
+                      [this] { return stopping_ || !works_.empty(); });
+    working_ = true;
   }
+}
+
+void FolderFiles::carry_out(const std::deque<Work>& works) {
+  bool removed = false;
+  for (const Work& work : works) {
+    if (stopping_) return;
+    switch (work.what) {
+      case What::kBegan:
+        retention_.began(work.key);
+        break;
+      case What::kEnded:
+        retention_.ended(work.key, work.wall);
+        break;
+      case What::kScratch:
+        removed |= trash_.throw_away(attempts_folder_ + "/" + shim::key_text(work.key) + "/" + shim::kTmpFolder);
+        break;
+      case What::kRemove:
+        retention_.forgot(
+            work.key, work.wall,
+            "this node keeps the last " + std::to_string(options_.finished_kept) + " ended attempts");
+        remove_folder(work.key);
+        removed = true;
+        break;
+    }
+  }
+  if (removed) trash_.empty();
+}
+
+void FolderFiles::remove_folder(const AttemptKey& key) {
+  const std::string folder = attempts_folder_ + "/" + shim::key_text(key);
+  if (options_.spares == nullptr || !options_.spares->put(folder)) trash_.throw_away(folder);
 }
 
 }  // namespace gpusched

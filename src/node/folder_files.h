@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -7,7 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "node/log_reader.h"
+#include "node/log_retention.h"
 #include "node/ports.h"
+#include "node/remove_tree.h"
 
 namespace gpusched {
 
@@ -33,42 +37,67 @@ class SpareFolders {
   uint64_t next_name_ = 1;
 };
 
-/// Attempts' folders on disk. Folders are removed by a thread of its own: what a job left there may be much.
-/// One thread calls everything.
+struct FolderFilesOptions {
+  std::string data_folder;
+  SpareFolders* spares = nullptr;  ///< Where emptied folders go; null: they are removed.
+  int64_t log_bytes_max = 0;       ///< Of all attempts' output together; 0: no limit.
+  Duration logs_kept = {};         ///< After an attempt's end; zero: for ever.
+  std::size_t finished_kept = 0;   ///< Only told: how many ended attempts are kept.
+};
+
+/// Attempts' folders on disk. What takes time is done by threads of its own: removing folders, since what a
+/// job left there may be much, and reading output. One thread calls everything.
 class FolderFiles final : public AttemptFiles {
  public:
-  FolderFiles(std::string attempts_folder, SpareFolders* spares);
-  /// Ends after the folder that is being removed; the others stay.
+  explicit FolderFiles(FolderFilesOptions options);
+  /// Ends after the file that is being removed; the next agent goes on.
   ~FolderFiles() override;
 
-  Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) override;
+  void read(const v1::ReadLog& order, AttemptLife life) override;
+  void began(const AttemptKey& key) override;
+  void ended(const AttemptKey& key) override;
+  void forget_reads() override;
   void remove(const AttemptKey& key) override;
   /// Removes the attempt's temporary folder only, soon.
   void remove_scratch(const AttemptKey& key);
+
+  /// Becomes readable when `take_chunks` has something.
+  int chunks_event() const { return reader_.event(); }
+  std::vector<v1::LogChunk> take_chunks() { return reader_.take(); }
+
   /// Removes folders of ended attempts that nobody knows: an agent died between forgetting and removing them.
   /// And temporary folders of ended attempts: their shims died before they could.
   void remove_unknown(const std::map<AttemptKey, StoredAttempt>& known);
-  /// Returns when everything asked for is removed.
-  void wait_removed();
+  /// Returns when everything asked for is done.
+  void wait_idle();
 
  private:
-  void run();
+  enum class What : uint8_t { kBegan, kEnded, kScratch, kRemove };
+  struct Work {
+    What what = What::kBegan;
+    AttemptKey key;
+    Time wall = {};
+  };
 
+  void add(Work work);
+  void run();
+  void carry_out(const std::deque<Work>& works);
+  void remove_folder(const AttemptKey& key);
+
+  const FolderFilesOptions options_;
   const std::string attempts_folder_;
-  SpareFolders* const spares_;
+  LogReader reader_;
+  std::atomic<bool> stopping_{false};
+
   std::mutex mutex_;  ///< Guards what follows.
   std::condition_variable changed_;
-  struct Removal {
-    AttemptKey key;
-    bool scratch_only = false;
-  };
-  void queue(const Removal& removal);
-  void carry_out(const Removal& removal) const;
+  std::deque<Work> works_;
+  bool working_ = true;
 
-  std::deque<Removal> to_remove_;
-  bool removing_ = false;
-  bool stopping_ = false;
-  std::thread remover_;
+  // The thread's own.
+  LogRetention retention_;
+  Trash trash_;
+  std::thread worker_;
 };
 
 }  // namespace gpusched

@@ -18,7 +18,8 @@ class FolderFilesTest : public ::testing::Test {
   FolderFilesTest() {
     std::filesystem::create_directory(folder_.path() + "/attempts");
     spares_ = std::make_unique<SpareFolders>(folder_.path());
-    files_ = std::make_unique<FolderFiles>(folder_.path() + "/attempts", spares_.get());
+    files_ = std::make_unique<FolderFiles>(
+        FolderFilesOptions{.data_folder = folder_.path(), .spares = spares_.get(), .finished_kept = 5});
   }
 
   std::string attempt() const { return folder_.path() + "/attempts/7-1-0"; }
@@ -31,7 +32,7 @@ class FolderFilesTest : public ::testing::Test {
   }
   bool removed() {
     files_->remove(kKey);
-    files_->wait_removed();
+    files_->wait_idle();
     return !std::filesystem::exists(attempt());
   }
 
@@ -40,25 +41,18 @@ class FolderFilesTest : public ::testing::Test {
   std::unique_ptr<FolderFiles> files_;
 };
 
-TEST_F(FolderFilesTest, ReadsAPieceAndTheSize) {
+TEST_F(FolderFilesTest, OutputThatWentWithItsFolderIsNoted) {
   make_attempt("0123456789");
-  const Result<LogPiece> piece = files_->read(kKey, false, 3, 4);
-  ASSERT_TRUE(piece.ok());
-  EXPECT_EQ(piece->data, "3456");
-  EXPECT_EQ(piece->offset, 3);
-  EXPECT_EQ(piece->size, 10);
-  EXPECT_EQ(files_->read(kKey, false, 99, 4)->data, "");
-  EXPECT_EQ(files_->read(kKey, false, 99, 4)->offset, 10);
-}
-
-TEST_F(FolderFilesTest, ALinkOrPipeInTheOutputsPlaceIsNotRead) {
-  make_attempt("x");
-  std::filesystem::remove(attempt() + "/stdout");
-  std::filesystem::create_symlink("/etc/passwd", attempt() + "/stdout");
-  EXPECT_FALSE(files_->read(kKey, false, 0, 10).ok());
-  std::filesystem::remove(attempt() + "/stderr");
-  mkfifo((attempt() + "/stderr").c_str(), 0600);
-  EXPECT_FALSE(files_->read(kKey, true, 0, 10).ok());
+  files_->ended(kKey);
+  EXPECT_TRUE(removed());
+  v1::ReadLog order;
+  *order.mutable_key() = to_wire(kKey);
+  files_->read(order, AttemptLife::kUnknown);
+  wait_readable(files_->chunks_event());
+  const std::vector<v1::LogChunk> chunks = files_->take_chunks();
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].code(), "log_removed");
+  EXPECT_NE(chunks[0].error().find("this node keeps the last 5 ended attempts"), std::string::npos);
 }
 
 TEST_F(FolderFilesTest, AFolderWithNothingButItsOwnFilesBecomesAnEmptySpare) {
@@ -116,7 +110,7 @@ TEST_F(FolderFilesTest, EndedFoldersThatNobodyKnowsAreRemoved) {
   make_attempt("x");
   mkdir((folder_.path() + "/attempts/8-1-0").c_str(), 0750);  // No outcome: it may run.
   files_->remove_unknown({});
-  files_->wait_removed();
+  files_->wait_idle();
   EXPECT_FALSE(std::filesystem::exists(attempt()));
   EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/attempts/8-1-0"));
 }

@@ -93,8 +93,7 @@ void NodeCore::on_link_down() {
   link_up_ = false;
   registered_ = false;
   next_beat_ = kNever;
-  reads_.clear();  // Whoever asked asks again.
-  next_read_look_ = kNever;
+  ports_.files.forget_reads();  // Whoever asked asks again.
 }
 
 void NodeCore::send_register() {
@@ -226,6 +225,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
     // The order lay about for so long that the scheduler may take its attempt for over.
     return end_attempt(key, attempt, make_outcome(v1::Outcome::CONTACT_LOST, "its order came too late"));
   }
+  ports_.files.began(key);
   to_start_.push_back(std::move(*plan));
 }
 
@@ -307,6 +307,7 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
   log_event(LogLevel::kWarning, "agent", "attempt_found", subject_of(key),
             {{"attempt", key.attempt}, {"pid", pid}});
   record({.kind = StoreRecord::Kind::kIntent, .key = key});
+  ports_.files.began(key);
   on_shim_started(key, pid, started_unix_ns);
 }
 
@@ -351,7 +352,7 @@ void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome 
   attempt.ended_position = last_position_;
   unsynced_ends_.push_back(key);
   sync_wanted_ = true;
-  if (!reads_.empty()) next_read_look_ = ports_.clock.monotonic();
+  ports_.files.ended(key);
   log_event(LogLevel::kInfo, "agent", "task_completed", subject_of(key),
             {{"attempt", key.attempt},
              {"cause", v1::Outcome::Cause_Name(attempt.outcome->cause())},
@@ -489,7 +490,7 @@ void NodeCore::note_contact(Time sent_at) {
 }
 
 Time NodeCore::next_deadline() const {
-  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_read_look_, next_check_});
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_});
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
@@ -508,7 +509,6 @@ void NodeCore::settle() {
   forget_oldest();
   if (std::exchange(flush_wanted_, false)) ports_.store.flush();
   const Time now = ports_.clock.monotonic();
-  if (now >= next_read_look_) answer_reads(now);
   if (!registered_) return;
   outbox_.send_new(now, [this](const v1::Report& report) {
     v1::AgentMessage message;

@@ -85,6 +85,8 @@ class NodeCore {
   /// Every record up to `position` is durable.
   void on_synced(uint64_t position);
   void on_reading(uint32_t index, DeviceReading reading);
+  /// The answer to AttemptFiles::read.
+  void on_output(v1::LogChunk chunk);
   void on_tick();
   void settle();
   Time next_deadline() const;
@@ -164,14 +166,6 @@ class NodeCore {
   void note_contact(Time sent_at);
   void on_heartbeat_seen(uint64_t sequence);
 
-  struct PendingRead {
-    v1::ReadLog order;
-    Time deadline;
-  };
-  /// False: nothing new yet, and it may wait.
-  bool answer_read(const v1::ReadLog& order, bool may_wait);
-  void answer_reads(Time now);
-
   NodeOptions options_;
   NodePorts ports_;
   std::vector<std::string> device_uuids_;
@@ -232,8 +226,6 @@ class NodeCore {
   Time next_look_;
   Time contact_at_;         ///< When the newest message that the scheduler answered was sent.
   Time contact_marked_at_;  ///< What the spawner knows of it.
-  std::deque<PendingRead> reads_;
-  Time next_read_look_ = kNever;
 };
 
 }  // namespace gpusched

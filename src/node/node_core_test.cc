@@ -65,17 +65,18 @@ class FakeStore final : public AttemptStore {
 
 class FakeFiles final : public AttemptFiles {
  public:
-  Result<LogPiece> read(const AttemptKey&, bool, int64_t offset, int32_t size_max) override {
-    if (!exists) return Error{.code = ErrorCode::kNotFound, .message = "no such file"};
-    const auto size = static_cast<int64_t>(text.size());
-    offset = std::min(offset, size);
-    return LogPiece{.data = text.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size_max)),
-                    .offset = offset,
-                    .size = size};
+  void read(const v1::ReadLog& order, AttemptLife life) override { reads.emplace_back(order, life); }
+  void began(const AttemptKey& key) override { running.insert(key); }
+  void ended(const AttemptKey& key) override {
+    running.erase(key);
+    over.push_back(key);
   }
+  void forget_reads() override { reads.clear(); }
   void remove(const AttemptKey& key) override { removed.push_back(key); }
-  bool exists = true;
-  std::string text;
+
+  std::vector<std::pair<v1::ReadLog, AttemptLife>> reads;
+  std::set<AttemptKey> running;
+  std::vector<AttemptKey> over;
   std::vector<AttemptKey> removed;
 };
 
@@ -655,63 +656,46 @@ TEST(NodeCore, TheOldestFinishedAttemptsAreForgotten) {
   EXPECT_EQ(node.store.disk.attempts.size(), 2u);
 }
 
-v1::SchedulerMessage read_order(int64_t offset, int64_t wait_ms) {
+v1::SchedulerMessage read_order() {
   v1::SchedulerMessage message;
   v1::ReadLog& order = *message.mutable_read_log();
   order.set_request(11);
   *order.mutable_key() = to_wire(kKey);
-  order.set_offset(offset);
-  order.set_wait_ms(wait_ms);
   return message;
 }
 
-TEST(NodeCore, OutputIsReadWhileTheAttemptRuns) {
+TEST(NodeCore, AReadOfOutputSaysWhetherTheAttemptRuns) {
   Node node;
   node.connect();
+  node.receive(read_order());
   node.order_start(kKey);
-  node.files.text = "hello";
-  node.link.sent.clear();
-  node.receive(read_order(1, 0));
-  ASSERT_EQ(node.link.sent.size(), 1u);
-  EXPECT_EQ(node.link.sent[0].log_chunk().data(), "ello");
-  EXPECT_EQ(node.link.sent[0].log_chunk().offset(), 1);
-  EXPECT_FALSE(node.link.sent[0].log_chunk().at_end());
+  node.receive(read_order());
+  EXPECT_TRUE(node.files.running.contains(kKey));
+  node.end(kKey);
+  node.receive(read_order());
+  ASSERT_EQ(node.files.reads.size(), 3u);
+  EXPECT_EQ(node.files.reads[0].second, AttemptLife::kUnknown);
+  EXPECT_EQ(node.files.reads[1].second, AttemptLife::kRunning);
+  EXPECT_EQ(node.files.reads[2].second, AttemptLife::kEnded);
+  EXPECT_EQ(node.files.over, std::vector<AttemptKey>{kKey});
 }
 
-TEST(NodeCore, AReadAtTheEndWaitsForMore) {
+TEST(NodeCore, OutputIsSentToWhoAskedWhileTheLinkStands) {
   Node node;
   node.connect();
   node.order_start(kKey);
-  node.pass(seconds(1));
+  node.receive(read_order());
   node.link.sent.clear();
-  node.receive(read_order(0, 30'000));
-  EXPECT_TRUE(node.link.sent.empty());
-  node.files.text = "more";
-  node.pass(milliseconds(100));
+  v1::LogChunk chunk;
+  chunk.set_request(11);
+  chunk.set_data("more");
+  node.core->on_output(chunk);
   ASSERT_EQ(node.link.sent.size(), 1u);
   EXPECT_EQ(node.link.sent[0].log_chunk().data(), "more");
-}
-
-TEST(NodeCore, AReadThatWaitsIsToldTheEnd) {
-  Node node;
-  node.connect();
-  node.order_start(kKey);
-  node.pass(seconds(1));
-  node.link.sent.clear();
-  node.receive(read_order(0, 30'000));
-  node.end(kKey);
-  ASSERT_EQ(node.link.sent.size(), 1u);
-  EXPECT_TRUE(node.link.sent[0].log_chunk().at_end());
-}
-
-TEST(NodeCore, OutputOfAnUnknownAttemptIsAnError) {
-  Node node;
-  node.files.exists = false;
-  node.connect();
-  node.link.sent.clear();
-  node.receive(read_order(0, 30'000));
-  ASSERT_EQ(node.link.sent.size(), 1u);
-  EXPECT_NE(node.link.sent[0].log_chunk().error().find("7-1-0"), std::string::npos);
+  node.core->on_link_down();
+  EXPECT_TRUE(node.files.reads.empty());
+  node.core->on_output(chunk);
+  EXPECT_EQ(node.link.sent.size(), 1u);
 }
 
 /// A node whose hooks answer when the test says so.

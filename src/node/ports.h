@@ -173,18 +173,22 @@ class AttemptStore {
   virtual void sync() = 0;
 };
 
-struct LogPiece {
-  std::string data;
-  int64_t offset = 0;  ///< Of `data`.
-  int64_t size = 0;    ///< Of the whole output so far.
-};
+/// What is known of an attempt whose output is read.
+enum class AttemptLife : uint8_t { kUnknown, kRunning, kEnded };
 
-/// Attempts' folders: their output while they run and after.
+/// Attempts' folders: their output while they run and after. Everything is done soon, and not at once.
 class AttemptFiles {
  public:
   virtual ~AttemptFiles() = default;
-  virtual Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) = 0;
-  /// Removes the folder, soon.
+  /// Answers by NodeCore::on_output, once.
+  virtual void read(const v1::ReadLog& order, AttemptLife life) = 0;
+  /// The attempt is being started, or runs already.
+  virtual void began(const AttemptKey& key) = 0;
+  /// Nothing writes to its output any more: who waits for more is told.
+  virtual void ended(const AttemptKey& key) = 0;
+  /// Whoever asked is gone.
+  virtual void forget_reads() = 0;
+  /// Removes the folder.
   virtual void remove(const AttemptKey& key) = 0;
 };
 

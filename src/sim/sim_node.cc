@@ -104,10 +104,6 @@ void SimNode::send(const v1::AgentMessage& message) {
   network_.from_agent(index_, message);
 }
 
-Result<LogPiece> SimNode::read(const AttemptKey&, bool, int64_t offset, int32_t) {
-  return LogPiece{.data = {}, .offset = offset, .size = offset};
-}
-
 // The agent's loop: what came meanwhile is taken at once, then carried out.
 
 void SimNode::input(const Machine::Input& given) {

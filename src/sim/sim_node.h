@@ -45,7 +45,11 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
 
  private:
   void send(const v1::AgentMessage& message) override;
-  Result<LogPiece> read(const AttemptKey& key, bool of_stderr, int64_t offset, int32_t size_max) override;
+  // Nobody in the simulated world reads output.
+  void read(const v1::ReadLog&, AttemptLife) override {}
+  void began(const AttemptKey&) override {}
+  void ended(const AttemptKey&) override {}
+  void forget_reads() override {}
   void remove(const AttemptKey&) override {}
   HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
 

@@ -494,6 +494,7 @@ std::optional<Duration> parse_duration(std::string_view text) {
   if (unit == "s" || unit.empty()) return seconds(*number);
   if (unit == "m") return minutes(std::min<int64_t>(*number, 1'000'000));
   if (unit == "h") return hours(std::min<int64_t>(*number, 1'000'000));
+  if (unit == "d") return hours(24 * std::min<int64_t>(*number, 40'000));
   return std::nullopt;
 }
 

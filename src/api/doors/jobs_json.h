@@ -56,7 +56,7 @@ std::optional<JobId> parse_job_id(std::string_view text);
 std::optional<JobState> parse_job_state(std::string_view text);
 /// A whole number without sign, at most `most`.
 std::optional<int64_t> parse_count(std::string_view text, int64_t most);
-/// "30s", "5m", "250ms", "2h", or a bare number of seconds.
+/// "30s", "5m", "250ms", "2h", "7d", or a bare number of seconds.
 std::optional<Duration> parse_duration(std::string_view text);
 
 }  // namespace gpusched::api

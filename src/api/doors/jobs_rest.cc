@@ -162,7 +162,7 @@ void JobsRest::read_log(const HttpRequest& request, const Segments& path, const 
   RestQuery query(request.query);
   LogQuery wanted = read_log_query(*job, query);
   if (query.problem()) return call->fail(*query.problem());
-  relay_log(backend_, *server_, call, std::move(wanted.request), wanted.follow);
+  relay_log(backend_, *server_, call, std::move(wanted.request), wanted.follow, wanted.format);
 }
 
 void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

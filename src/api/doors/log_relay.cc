@@ -1,28 +1,33 @@
 #include "api/doors/log_relay.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
+
+#include "api/json_writer.h"
+#include "base/base64.h"
+#include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
 
 constexpr Duration kPieceWait = seconds(10);  // A following read returns after so long without news.
 constexpr Duration kRetryAfter = milliseconds(500);
-constexpr int64_t kOffsetMax = int64_t{1} << 40;
-constexpr int64_t kTailLinesMax = 10'000'000;
-constexpr std::size_t kGrepBytesMax = 1'024;
+constexpr int64_t kOffsetMax = int64_t{1} << 62;
 constexpr int kRetriesMax = 600;  // In a row: five minutes.
 
 /// One thing is under way at a time: a read, a write, a watch for the start, or a pause.
 class Relay : public std::enable_shared_from_this<Relay> {
  public:
-  Relay(Backend& backend, HttpServer& server, RestCallPtr call, LogRequest request, bool follow)
+  Relay(Backend& backend, HttpServer& server, RestCallPtr call, LogRequest request, bool follow,
+        LogFormat format)
       : backend_(backend),
         server_(server),
         call_(std::move(call)),
         request_(std::move(request)),
-        follow_(follow) {
+        follow_(follow),
+        format_(format) {
     request_.wait = follow ? kPieceWait : Duration{};
   }
 
@@ -50,20 +55,26 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   void send(LogPiece piece) {
     begin_stream();
-    // Lines that do not hold the wanted text are passed over without any data.
-    const bool moved = piece.next_offset != request_.offset || !piece.data.empty();
-    const bool over = piece.at_end || (!follow_ && !moved);
+    std::string bytes = format_ == LogFormat::kBytes ? piece.data : json_line(piece);
+    const bool over = is_end(piece, follow_);
     request_.go_on(piece);
-    stream_->write(std::move(piece.data), [self = shared_from_this(), over](bool alive) {
+    stream_->write(std::move(bytes), [self = shared_from_this(), over](bool alive) {
       if (!alive) return self->stop();
       if (over) return self->stream_->finish();
       self->read();
     });
   }
 
+  /// Empty when there is nothing to tell.
+  std::string json_line(LogPiece& piece) {
+    if (piece.data.empty() && piece.skipped == 0) return {};
+    return log_piece_json(piece, request_.from_stderr, !request_.grep.empty());
+  }
+
   void begin_stream() {
     if (stream_) return;
-    stream_ = call_->stream({.content_type = "application/octet-stream"});
+    const bool bytes = format_ == LogFormat::kBytes;
+    stream_ = call_->stream({.content_type = bytes ? "application/octet-stream" : "application/x-ndjson"});
   }
 
   void failed(const ApiError& error) {
@@ -103,6 +114,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   RestCallPtr call_;
   LogRequest request_;
   const bool follow_;
+  const LogFormat format_;
   std::optional<HttpStream> stream_;
   int retries_ = 0;
   std::atomic<bool> gone_{false};
@@ -111,6 +123,39 @@ class Relay : public std::enable_shared_from_this<Relay> {
   std::mutex mutex_;  // Guards the watch.
   std::shared_ptr<void> watch_;
 };
+
+/// How many bytes of the beginning are whole UTF-8 characters.
+std::size_t utf8_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    std::size_t size = 1;
+    uint32_t letter = lead;
+    if (lead >= 0xF0 && lead < 0xF5) {
+      size = 4;
+      letter = lead & 0x07;
+    } else if (lead >= 0xE0 && lead < 0xF0) {
+      size = 3;
+      letter = lead & 0x0F;
+    } else if (lead >= 0xC2 && lead < 0xE0) {
+      size = 2;
+      letter = lead & 0x1F;
+    } else if (lead >= 0x80) {
+      return at;
+    }
+    if (at + size > text.size()) return at;
+    for (std::size_t i = 1; i < size; ++i) {
+      const auto next = static_cast<unsigned char>(text[at + i]);
+      if ((next & 0xC0) != 0x80) return at;
+      letter = letter << 6 | (next & 0x3F);
+    }
+    const bool too_long =
+        (size == 3 && letter < 0x800) || (size == 4 && (letter < 0x10000 || letter > 0x10FFFF));
+    if (too_long || (letter >= 0xD800 && letter < 0xE000)) return at;
+    at += size;
+  }
+  return at;
+}
 
 }  // namespace
 
@@ -123,7 +168,7 @@ LogQuery read_log_query(JobId job, RestQuery& query) {
   }
   request.attempt = static_cast<uint32_t>(query.count("attempt", 0, UINT32_MAX));
   request.offset = query.count("offset", 0, kOffsetMax);
-  request.tail_lines = query.count("tail_lines", 0, kTailLinesMax);
+  request.tail_lines = query.count("tail_lines", 0, limits::kTailLinesMax);
   if (const auto since = query.text("since")) {
     const auto time = parse_since(*since);
     if (!time)
@@ -131,14 +176,61 @@ LogQuery read_log_query(JobId job, RestQuery& query) {
     request.since = time.value_or(Time{});
   }
   request.grep = query.text("grep").value_or("");
-  if (request.grep.size() > kGrepBytesMax) query.fail("grep", "is longer than 1024 bytes; shorten it");
+  if (const auto problem = check_log_request(request)) query.fail(*problem);
   wanted.follow = query.flag("follow");
+  if (const auto format = query.text("format")) {
+    if (*format != "bytes" && *format != "json") query.fail("format", "must be bytes or json");
+    if (*format == "json") wanted.format = LogFormat::kJsonLines;
+  }
   return wanted;
 }
 
-void relay_log(Backend& backend, HttpServer& server, const RestCallPtr& call, LogRequest request,
-               bool follow) {
-  std::make_shared<Relay>(backend, server, call, std::move(request), follow)->begin();
+std::optional<ApiError> check_log_request(const LogRequest& request) {
+  if (request.offset < 0)
+    return ApiError{ErrorKind::kInvalidArgument, "offset must not be negative", "offset"};
+  if (request.tail_lines < 0)
+    return ApiError{ErrorKind::kInvalidArgument, "the number of lines must not be negative", "tail_lines"};
+  if (request.grep.size() > limits::kGrepBytesMax || request.grep.find('\n') != std::string::npos) {
+    return ApiError{ErrorKind::kInvalidArgument,
+                    "the text to look for must be one line of at most " +
+                        std::to_string(limits::kGrepBytesMax) + " bytes",
+                    "grep"};
+  }
+  return std::nullopt;
+}
+
+bool is_end(const LogPiece& piece, bool follow) {
+  // Lines that do not hold the wanted text are passed over without any data.
+  return piece.at_end || (!follow && piece.data.empty() && piece.next_offset <= piece.offset);
+}
+
+std::string log_piece_json(LogPiece& piece, bool of_stderr, bool whole_lines) {
+  constexpr std::size_t kCutCharacterMax = 3;
+  std::size_t plain = utf8_prefix(piece.data);
+  const std::size_t rest = piece.data.size() - plain;
+  if (rest > 0 && rest <= kCutCharacterMax && plain > 0 && !whole_lines && !piece.at_end) {
+    piece.data.resize(plain);
+    piece.next_offset = piece.offset + static_cast<int64_t>(plain);
+  }
+  std::string line;
+  JsonWriter json(line);
+  json.begin_object().field("attempt", piece.attempt);
+  json.field("stream", of_stderr ? "stderr" : "stdout");
+  json.field("offset", piece.offset).field("next_offset", piece.next_offset);
+  if (piece.skipped > 0) json.field("skipped", piece.skipped);
+  if (plain == piece.data.size()) {
+    json.field("text", std::string_view(piece.data));
+  } else {
+    json.field("base64", base64_encoded(piece.data));
+  }
+  json.end_object();
+  line += '\n';
+  return line;
+}
+
+void relay_log(Backend& backend, HttpServer& server, const RestCallPtr& call, LogRequest request, bool follow,
+               LogFormat format) {
+  std::make_shared<Relay>(backend, server, call, std::move(request), follow, format)->begin();
 }
 
 }  // namespace gpusched::api

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "api/doors/log_relay.h"
 #include "api/doors/names.h"
 #include "api/doors/native_grpc_stream.h"
 #include "api/doors/native_views.h"
@@ -20,7 +21,6 @@ constexpr int32_t kPageDefault = 50;
 constexpr int32_t kPageMax = 1'000;
 constexpr Duration kLogWait = seconds(10);
 constexpr int64_t kTimeMaxSeconds = 4'000'000'000;
-constexpr std::size_t kGrepBytesMax = 1'024;
 
 ApiError no_such_job(const std::string& text) {
   return {ErrorKind::kJobNotFound, "no such job: " + text.substr(0, 64) + "; ids look like job-12", "job_id"};
@@ -51,16 +51,15 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   }
 
   void send(LogPiece piece) {
-    // Lines that do not hold the wanted text are passed over without any data.
-    const bool moved = piece.next_offset != request_.offset || !piece.data.empty();
-    const bool over = piece.at_end || (!follow_ && !moved);
+    skipped_ += piece.skipped;
+    const bool over = is_end(piece, follow_);
     request_.go_on(piece);
     if (piece.data.empty()) return over ? writer_->end() : read();
     v1::JobLogChunk chunk;
     chunk.set_offset(piece.offset);
     chunk.set_next_offset(piece.next_offset);
     chunk.set_attempt(piece.attempt);
-    chunk.set_skipped(piece.skipped);
+    chunk.set_skipped(std::exchange(skipped_, 0));
     chunk.set_data(std::move(piece.data));
     writer_->write(std::move(chunk), [self = shared_from_this(), over](bool alive) {
       if (!alive) return;
@@ -72,6 +71,7 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   Backend& backend_;
   LogRequest request_;
   const bool follow_;
+  int64_t skipped_ = 0;
   std::atomic<bool> gone_{false};
   const std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer_;
 };
@@ -273,22 +273,18 @@ class NativeService final : public AsyncService {
     if (const auto error = check_bearer(writer->context(), token_)) return writer->fail(*error);
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
-    if (request.offset() < 0) {
-      return writer->fail({ErrorKind::kInvalidArgument, "offset must not be negative", "offset"});
+    if (request.since().seconds() < 0 || request.since().seconds() > kTimeMaxSeconds) {
+      return writer->fail({ErrorKind::kInvalidArgument, "since is out of range", "since"});
     }
     LogRequest wanted{.job = *job,
                       .tenant = request.tenant_id(),
                       .attempt = request.attempt(),
                       .from_stderr = request.stderr(),
                       .offset = request.offset(),
-                      .tail_lines = std::max<int64_t>(0, request.tail_lines()),
+                      .tail_lines = request.tail_lines(),
+                      .since = Time{request.since().seconds() * 1'000'000'000 + request.since().nanos()},
                       .grep = request.grep()};
-    const int64_t since = request.since().seconds();
-    if (since < 0 || since > kTimeMaxSeconds || request.grep().size() > kGrepBytesMax) {
-      return writer->fail({ErrorKind::kInvalidArgument, "since or grep is out of range",
-                           since < 0 || since > kTimeMaxSeconds ? "since" : "grep"});
-    }
-    if (request.has_since()) wanted.since = Time{since * 1'000'000'000};
+    if (const auto problem = check_log_request(wanted)) return writer->fail(*problem);
     std::make_shared<LogStream>(backend_, writer, std::move(wanted), request.follow())->begin();
   }
 

@@ -53,7 +53,8 @@ std::vector<NativeParameter> log_parameters() {
       {Type::kCount, "tail_lines", "Begin at the last so many lines."},
       {Type::kText, "since", "Begin at what was written since this time, or since so long ago, such as 10m."},
       {Type::kText, "grep", "Only lines that hold this text, chosen on the node."},
-      {Type::kFlag, "follow", "Wait for the start and for more, until the attempt has ended."}};
+      {Type::kFlag, "follow", "Wait for the start and for more, until the attempt has ended."},
+      {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets."}};
 }
 
 using Handle = void (NativeRest::*)(NativeCall&);
