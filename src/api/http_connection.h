@@ -52,6 +52,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void close();
 
   bool idle() const { return phase_ == Phase::kIdle || phase_ == Phase::kHeader; }
+  bool receiving() const { return phase_ == Phase::kBody; }
   int64_t deadline_ns() const { return deadline_ns_; }
   int64_t active_at_ns() const { return active_at_ns_; }
   Core& core() { return *core_; }

@@ -41,15 +41,16 @@ void Core::limit_connections() {
   rlimit files{};
   connection_max_ = options.connection_max;
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  const rlim_t wanted = connection_max_ + kFilesKeptFree;
+  // The other half is for the gRPC port's connections, the journal and everything else.
+  const rlim_t wanted = 2 * connection_max_ + kFilesKeptFree;
   if (files.rlim_cur < wanted) {
     files.rlim_cur = std::min(files.rlim_max, wanted);
     setrlimit(RLIMIT_NOFILE, &files);
     getrlimit(RLIMIT_NOFILE, &files);
   }
   if (files.rlim_cur < wanted) {
-    connection_max_ =
-        std::max<std::size_t>(16, files.rlim_cur > kFilesKeptFree ? files.rlim_cur - kFilesKeptFree : 0);
+    connection_max_ = std::max<std::size_t>(
+        16, files.rlim_cur > kFilesKeptFree ? (files.rlim_cur - kFilesKeptFree) / 2 : 0);
   }
 }
 
@@ -94,12 +95,16 @@ void Core::accepted_one(Listening& listening, const error_code& error, Tcp::sock
   accept(listening);
 }
 
-/// Closes the connection that has been waiting for a request the longest.
+/// Closes the connection that has been waiting for a request the longest; without one, that which has been
+/// sending its body the longest.
 void Core::make_room() {
   Connection* oldest = nullptr;
   for (const auto& connection : connections_) {
-    if (!connection->idle()) continue;
-    if (oldest == nullptr || connection->active_at_ns() < oldest->active_at_ns()) oldest = connection.get();
+    if (!connection->idle() && !connection->receiving()) continue;
+    const bool better =
+        oldest == nullptr || (connection->idle() && !oldest->idle()) ||
+        (connection->idle() == oldest->idle() && connection->active_at_ns() < oldest->active_at_ns());
+    if (better) oldest = connection.get();
   }
   if (oldest != nullptr) oldest->close();
 }

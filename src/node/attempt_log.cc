@@ -1,6 +1,7 @@
 #include "node/attempt_log.h"
 
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ constexpr uint8_t kSnapshotBegin = 100;
 constexpr uint8_t kSnapshotEnd = 101;
 constexpr Duration kFullDiskPause = milliseconds(100);
 constexpr int kFullDiskLogEvery = 100;
+constexpr uint64_t kReserveBytes = 1 << 20;
 
 std::string errno_words() { return std::strerror(errno); }
 
@@ -284,6 +286,7 @@ Result<Unit> AttemptLog::begin_segment() {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
   if (file < 0) return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + errno_words()};
   segment_bytes_ = 0;
+  reserved_bytes_ = 0;
   write_all(file, snapshot());
   // Only now: a sync of this file stands for everything before it, and lets older segments go.
   const std::lock_guard lock(mutex_);
@@ -324,8 +327,17 @@ void AttemptLog::replace_segment() {
   sync();
 }
 
+/// Room for the next records, so that ends are recorded though a job filled the disk meanwhile.
+void AttemptLog::reserve(int file) {
+  if (segment_bytes_ + kReserveBytes / 2 <= reserved_bytes_) return;
+  const auto end = static_cast<off_t>(segment_bytes_ + kReserveBytes);
+  // Where it is not possible, a full disk is waited out.
+  if (fallocate(file, FALLOC_FL_KEEP_SIZE, 0, end) == 0) reserved_bytes_ = segment_bytes_ + kReserveBytes;
+}
+
 void AttemptLog::write_all(int file, std::string_view bytes) {
   segment_bytes_ += bytes.size();
+  reserve(file);
   for (int tries = 0; !bytes.empty(); ++tries) {
     const ssize_t written = write(file, bytes.data(), bytes.size());
     if (written >= 0) {

@@ -55,12 +55,14 @@ class AttemptLog final : public AttemptStore {
   std::string segment_path(uint64_t number) const;
   std::string snapshot() const;
   void write_all(int file, std::string_view bytes);
+  void reserve(int file);
   void run_sync();
 
   const std::string data_folder_;
   StoreImage image_;
   uint64_t segment_ = 0;  ///< Number of the one that is written.
   uint64_t segment_bytes_ = 0;
+  uint64_t reserved_bytes_ = 0;  ///< Of the file's blocks; a failed try is made again with the next record.
   uint64_t segment_bytes_max_ = 16u << 20;
   std::string buffer_;
   uint64_t position_ = 0;

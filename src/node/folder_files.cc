@@ -1,6 +1,7 @@
 #include "node/folder_files.h"
 
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "log/log.h"
 #include "node/system_clock.h"
 #include "shim/log_bound.h"
 #include "shim/protocol.h"
@@ -54,6 +56,18 @@ bool empty_attempt_folder(const std::string& path) {
   }
   close(folder);
   return usable && !error;
+}
+
+/// Whether the file system gives back what is inside a file.
+bool has_holes(const std::string& folder) {
+  constexpr off_t kProbeBytes = 64 * 1024;
+  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) return errno == ENOSPC || errno == EDQUOT;  // Nothing is known; most have them.
+  const std::string bytes(kProbeBytes, 'x');
+  const bool cut = write(file, bytes.data(), bytes.size()) == kProbeBytes &&
+                   fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kProbeBytes / 2) == 0;
+  close(file);
+  return cut;
 }
 
 }  // namespace
@@ -175,6 +189,11 @@ void FolderFiles::wait_idle() {
 
 void FolderFiles::run() {
   pthread_setname_np(pthread_self(), "files");
+  if (!has_holes(options_.data_folder)) {
+    log_event(LogLevel::kWarning, "agent", "output_not_bounded", {},
+              {{"folder", options_.data_folder},
+               {"why", "its file system has no holes; put --data-dir on a local disk"}});
+  }
   retention_.look_around();
   trash_.empty();
   std::unique_lock lock(mutex_);

@@ -11,7 +11,7 @@
 #include "node/log_reader.h"
 #include "node/log_retention.h"
 #include "node/ports.h"
-#include "node/remove_tree.h"
+#include "node/trash.h"
 
 namespace gpusched {
 

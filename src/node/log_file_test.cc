@@ -70,14 +70,6 @@ TEST_F(LogFileTest, APipeAFolderAndAFolderThatIsALinkAreNotRead) {
   EXPECT_EQ(std::get<LogTrouble>(LogFile::open(path("link"), false)).code, "log_not_found");
 }
 
-TEST_F(LogFileTest, AnotherUsersFileUnderThisNameIsNotRead) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
-  std::ofstream(path("secret")) << "secret";
-  ASSERT_EQ(chown(path("secret").c_str(), 65'534, 65'534), 0);
-  std::filesystem::create_hard_link(path("secret"), path("stdout"));
-  EXPECT_EQ(trouble().code, "log_not_found");
-}
-
 TEST_F(LogFileTest, TailBeginsAtTheLastLines) {
   write_output("one\ntwo\nthree\nfour");
   EXPECT_EQ(file().tail(1), 14);

@@ -97,7 +97,7 @@ void LogRetention::look_around() {
     const std::optional<AttemptKey> key = shim::parse_key(entry.path().filename().string());
     if (!key) continue;
     struct stat facts{};
-    if (lstat((entry.path() / shim::kOutcomeFile).c_str(), &facts) == 0) {
+    if (lstat((entry.path() / shim::kOutcomeFile).c_str(), &facts) == 0 && facts.st_size > 0) {
       add(*key, int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec);
     } else {
       running_.insert(*key);

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,6 +14,8 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -84,6 +87,11 @@ Result<Unit> ShimSpawner::prepare() {
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   contact_ = ::open((options_.data_folder + "/contact").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (contact_ < 0) return io_error("cannot open " + options_.data_folder + "/contact");
+  // Each adopted attempt takes a descriptor. What it runs gets the limit that we were given.
+  getrlimit(RLIMIT_NOFILE, &files_given_);
+  rlimit files = files_given_;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   std::array<int, 2> pair{};
   if (epoll_ < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
@@ -146,6 +154,7 @@ Result<Unit> ShimSpawner::start_server() {
     return Error{.code = ErrorCode::kIo,
                  .message = "cannot start " + options_.shim_program + ": " + std::strerror(error)};
   }
+  if (files_given_.rlim_max != 0) prlimit(server_pid_, RLIMIT_NOFILE, &files_given_, nullptr);
   control_ = pair[0];
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kControlTag}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, control_, &interest);
@@ -418,6 +427,8 @@ void ShimSpawner::conclude_search(const std::map<AttemptKey, pid_t>& shims, Time
       track.by_server = false;
       if (!watch(key, track, pid)) tracks_.erase(key);
     }
+    log_event(LogLevel::kInfo, "agent", "attempts_adopted", {},
+              {{"adopted", tracks_.size() - gone.size()}, {"gone", gone.size()}});
   }
   for (const AttemptKey& key : gone) settle_without_shim(key, "its shim is gone and left no outcome", now);
   remove_leftovers();
@@ -427,7 +438,15 @@ void ShimSpawner::conclude_search(const std::map<AttemptKey, pid_t>& shims, Time
 /// Watches a shim by pidfd, once its name is seen to be its own after the pidfd was made. False: it is gone.
 bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
   const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // Close-on-exec by itself.
-  if (pidfd < 0) return false;
+  if (pidfd < 0) {
+    if (errno == ESRCH || errno == EINVAL) return false;
+    // To take it for gone would kill it. Jobs go on without an agent.
+    log_event(LogLevel::kError, "agent", "cannot_watch", {.id = key.job}, {{"why", errno_words()}});
+    log_flush();
+    std::fprintf(stderr, "gpu-agent: cannot watch a running job: %s; allow it more open files\n",
+                 errno_words().c_str());
+    std::_Exit(71);
+  }
   const std::vector<std::string> words = shim::command_line(pid);
   if (words.size() < 2 || words[1] != title_of(key)) {
     close(pidfd);

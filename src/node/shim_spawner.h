@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -115,6 +116,7 @@ class ShimSpawner final : public Spawner {
   int events_source_ = -1;  ///< The other end, given to each server.
   int contact_ = -1;
   pid_t server_pid_ = -1;
+  rlimit files_given_ = {};  ///< The limit of open files that this process began with.
   Tracks tracks_;
   std::deque<std::string> requests_;
 

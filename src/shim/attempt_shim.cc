@@ -1,6 +1,7 @@
 #include "shim/attempt_shim.h"
 
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,6 +35,7 @@ constexpr Duration kKillPauseFirst = milliseconds(1);
 constexpr Duration kKillPauseMax = milliseconds(100);
 constexpr Duration kResendPause = milliseconds(10);
 constexpr Duration kDiskPause = milliseconds(200);
+constexpr off_t kOutcomeBytes = 4'096;
 constexpr Duration kContactPauseMin = milliseconds(20);
 constexpr Duration kContactPauseMax = seconds(1);
 constexpr Duration kWatchPauseMin = milliseconds(100);
@@ -101,7 +103,10 @@ class AttemptShim {
       return false;
     }
     folder_ = openat(context_.attempts_folder, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_ >= 0) return true;
+    if (folder_ >= 0) {
+      open_outcome();
+      return true;
+    }
     fail_start("cannot open the attempt's folder " + folder + ": " + error_words(errno));
     return false;
   }
@@ -124,7 +129,14 @@ class AttemptShim {
     flush_events();
   }
 
-  int open_output(const char* name) {
+  /// Where the command writes to a file that its job named, a link says so to readers; nothing here follows
+  /// it.
+  int open_output(const char* name, const std::string& elsewhere) {
+    if (!elsewhere.empty()) {
+      unlinkat(folder_, name, 0);
+      if (symlinkat(elsewhere.c_str(), folder_, name) != 0) return -1;
+      return context_.null_input;  // Until the child has opened it, as its user.
+    }
     const int file =
         openat(folder_, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
     // Its own, so that /dev/stdout can be opened by name.
@@ -138,8 +150,8 @@ class AttemptShim {
   bool start_command() {
     outcome_.started_unix_ns = wall_now().ns;
     outcome_.cause = Cause::kStartFailed;
-    output_ = open_output(kStdoutFile);
-    error_output_ = open_output(kStderrFile);
+    output_ = open_output(kStdoutFile, request_.box.stdout_path);
+    error_output_ = open_output(kStderrFile, request_.box.stderr_path);
     ChildPlan plan{.parent = getpid(),
                    .box = &request_.box,
                    .input = context_.null_input,
@@ -250,7 +262,7 @@ class AttemptShim {
     if (!absent && !unfit) return;
     outcome_.cause = Cause::kExited;
     outcome_.exit_code = absent ? 127 : 126;
-    const int file = openat(folder_, kStderrFile, O_WRONLY | O_APPEND | O_CLOEXEC);
+    const int file = openat(folder_, kStderrFile, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (file < 0) return;  // The outcome has it too.
     const std::string line = outcome_.detail + "\n";
     static_cast<void>(!write(file, line.data(), line.size()));
@@ -272,7 +284,8 @@ class AttemptShim {
     started_ = started;
     max_runtime_ = request_.max_runtime;
     if (request_.max_runtime.ns > 0) deadline_ = started + request_.max_runtime;
-    LogBound logs(folder_, output_, error_output_, request_.log_bytes_max);
+    LogBound logs(folder_, request_.box.stdout_path.empty() ? output_ : -1,
+                  request_.box.stderr_path.empty() ? error_output_ : -1, request_.log_bytes_max);
     Time next_log_look = started + LogBound::kLookFirst;
     while (true) {
       reap();
@@ -500,14 +513,22 @@ class AttemptShim {
     outcome_.detail = name == nullptr ? "ended by a signal" : std::string("ended by SIG") + name;
   }
 
+  /// With room for what will be written, so that an outcome fits though the job filled the disk meanwhile.
+  void open_outcome() {
+    outcome_file_ =
+        openat(folder_, kOutcomeFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
+    if (outcome_file_ < 0) return;
+    // Where it is not possible, a full disk is waited out.
+    static_cast<void>(fallocate(outcome_file_, FALLOC_FL_KEEP_SIZE, 0, kOutcomeBytes) == 0);
+  }
+
   /// Tries until it is on disk: a full disk delays an outcome and never loses it.
   void record_outcome() {
     const std::string text = format_outcome(request_.key, outcome_);
     while (true) {
-      const int file = openat(folder_, kOutcomeFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-      if (file >= 0) {
-        const ssize_t written = write(file, text.data(), text.size());
-        close(file);
+      if (outcome_file_ < 0) open_outcome();
+      if (outcome_file_ >= 0) {
+        const ssize_t written = pwrite(outcome_file_, text.data(), text.size(), 0);
         if (written == static_cast<ssize_t>(text.size())) return;
       } else if (errno == ENOENT) {
         return;  // The folder itself was removed: the agent is told, and nothing else can be done.
@@ -543,6 +564,7 @@ class AttemptShim {
   Outcome outcome_;
   std::vector<std::string> unsent_;
   int folder_ = -1;
+  int outcome_file_ = -1;
   int output_ = -1;        ///< Our own end of the command's, to bound what is kept.
   int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;

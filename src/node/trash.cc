@@ -1,4 +1,4 @@
-#include "node/remove_tree.h"
+#include "node/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,0 +1,98 @@
+// rooms: bench_support
+//
+// What an idle agent costs, and how long a restarted one takes to find its running jobs again.
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "support/cluster.h"
+#include "support/machine.h"
+
+namespace gpusched::bench {
+namespace {
+
+std::string log_text(const std::string& folder) {
+  std::ostringstream text;
+  text << std::ifstream(folder + "/agent.log").rdbuf();
+  return text.str();
+}
+
+void measure_idle(const std::string& folder, Scheduler& scheduler, int seconds) {
+  const Process agent = start_agent(folder, scheduler, {"--sim-gpus", "8xA100-SXM4-80GB"});
+  sleep_ms(3'000);
+  const double before = agent.cpu_seconds();
+  const int64_t begin = now_ns();
+  sleep_ms(seconds * 1'000L);
+  const double share = (agent.cpu_seconds() - before) / seconds_between(begin, now_ns());
+  print_line(
+      "figure",
+      text_of("idle agent with 8 simulated GPUs: %.2f %% of a core over %d s (target < 0.2 %%), %.1f MB "
+              "resident (target < 15 MB)",
+              share * 100, seconds, static_cast<double>(agent.resident_bytes()) / 1e6));
+}
+
+void cancel_all(Scheduler& scheduler, const std::vector<std::string>& ids) {
+  Result<HttpClient> client = HttpClient::create({.url = scheduler.url()});
+  for (const std::string& id : ids) {
+    const Result<HttpAnswer> answer = client->request({.method = "DELETE", .target = "/api/v1/jobs/" + id});
+    expect(answer.ok() && answer->status == 200, "cannot cancel " + id);
+  }
+  wait_until("all jobs to end", 120, [&] { return scheduler.job_count("running") == 0; });
+}
+
+void measure_adoption(const std::string& folder, Scheduler& scheduler, int jobs, int rounds) {
+  const std::vector<std::string> flags = {"--cpus", std::to_string(jobs)};
+  Process agent = start_agent(folder, scheduler, flags);
+  const std::string body =
+      R"({"name":"sleeper","command":[")" + program("../bench/bench_chatter") + R"("],"args":["3600","0"]})";
+  std::vector<std::string> ids;
+  for (int i = 0; i < jobs; ++i) ids.push_back(scheduler.post("/api/v1/jobs", body)["job_id"].text());
+  wait_until("all jobs to run", 120, [&] { return scheduler.job_count("running") == jobs; });
+  print_line("resident", text_of("%.1f MB with %d running jobs",
+                                 static_cast<double>(agent.resident_bytes()) / 1e6, jobs));
+  std::vector<double> times;
+  for (int round = 0; round < rounds; ++round) {
+    agent.kill(9);
+    const std::size_t logged = log_text(folder).size();
+    const int64_t begin = now_ns();
+    std::vector<std::string> command = {
+        program("gpu-agent"), "--scheduler",    scheduler.grpc_address(), "--node", "bench",
+        "--data-dir",         folder + "/agent"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    agent = Process(command, {}, folder + "/agent.log");
+    const std::string wanted = "\"adopted\":" + std::to_string(jobs);
+    wait_until("the jobs to be adopted", 60,
+               [&] { return log_text(folder).find(wanted, logged) != std::string::npos; });
+    times.push_back(seconds_between(begin, now_ns()));
+  }
+  expect(scheduler.job_count("running") == jobs, "a job ended");
+  print_line("figure",
+             text_of("%d running jobs adopted by a restarted agent: %.3f s, median of %d (target < 1 s)",
+                     jobs, median(times), rounds));
+  cancel_all(scheduler, ids);
+  agent.kill(15);
+}
+
+int run(int jobs, int seconds) {
+  const WorkFolder idle;
+  print_head(idle.path());
+  print_line("sizes",
+             text_of("one agent; idle for %d s; %d running jobs, the agent killed and started again 5 times",
+                     seconds, jobs));
+  {
+    Scheduler scheduler(idle.path());
+    measure_idle(idle.path(), scheduler, seconds);
+  }
+  const WorkFolder busy;
+  Scheduler scheduler(busy.path(), {{"GPU_SCHEDULER_API_RATE_LIMIT_RPS", "0"}});
+  measure_adoption(busy.path(), scheduler, jobs, 5);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpusched::bench
+
+/// agent_bench [JOBS [SECONDS]]
+int main(int argc, char** argv) {
+  return gpusched::bench::run(argc > 1 ? std::atoi(argv[1]) : 1'000, argc > 2 ? std::atoi(argv[2]) : 60);
+}
