@@ -220,9 +220,9 @@ Result<Unit> Agent::open_core() {
                                                .hooks = hooks_.get(),
                                                .boxes = boxes_.get()},
                                      StoreImage(log_->image()));
-  for (const int source : {link_->event(), spawner_->descriptor(), log_->synced_event(),
-                           monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(),
-                           stop_event_}) {
+  for (const int source :
+       {link_->event(), spawner_->descriptor(), log_->synced_event(), monitor_->finished_event(),
+        hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
     if (source >= 0) add_source(source);
   }
   core_->settle();

@@ -183,7 +183,7 @@ class Api:
             connection.request(method, path, data, sent)
             response = connection.getresponse()
             text = response.read()
-            is_json = "json" in (response.getheader("Content-Type") or "")
+            is_json = "application/json" in (response.getheader("Content-Type") or "")
             return response.status, json.loads(text) if is_json else text, dict(response.getheaders())
         finally:
             connection.close()

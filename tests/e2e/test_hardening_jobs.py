@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from harness import IS_ROOT, is_alive, read_bytes, wait_until
+from harness import IS_ROOT, is_alive, wait_until
 
 FILES = int(os.environ.get("GPUSCHED_HARDENING_FILES", "1000000"))
 
@@ -181,6 +181,40 @@ def test_a_full_tmp_is_the_jobs_own_trouble(cluster, api):
     job = api.wait_for(job_id)
     assert job["state"] == "completed"
     assert api.output(job_id) == "1\n"
-    assert b"No space left" in read_bytes(next((cluster.agents()[0].data_dir / "attempts").glob(
-        f"{job_id.removeprefix('job-')}-1-0")) / "stderr")
+    assert "No space left" in api.output(job_id, "stderr")
+    node_goes_on(api)
+
+
+def boxed_world(new_world, *arguments):
+    """A node that keeps its jobs in cgroups, or none: then the test is skipped."""
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1", cpus=16, arguments=["--grace-ms", "500", *arguments]).start()
+    if "cgroup" not in (world.api().node("n1").get("features") or []):
+        pytest.skip("this machine gives the agent no cgroups")
+    return world
+
+
+def test_a_fork_bomb_stays_in_its_box_and_ends(new_world):
+    world = boxed_world(new_world, "--processes-max", "64")
+    api = world.api()
+    bomb = api.submit("bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600")
+    api.wait_for(bomb, "running")
+    wait_until("the bomb fills its box", lambda: len(world.attempts_left()) >= 30)
+    node_goes_on(api)
+    api.cancel(bomb)
+    assert api.wait_for(bomb)["state"] == "cancelled"
+    world.wait_nothing_runs()
+    node_goes_on(api)
+
+
+def test_a_job_that_eats_memory_is_ended_alone_and_told_so(new_world):
+    world = boxed_world(new_world)
+    api = world.api()
+    other = api.submit("sleep 600")
+    api.wait_for(other, "running")
+    eater = api.submit(["python3", "-c", "a = []\nwhile True: a.append(bytearray(1 << 20))"], memory_mb=64)
+    job = api.wait_for(eater)
+    assert (job["state"], job["reason"]) == ("failed", "out_of_memory"), job
+    assert api.job(other)["state"] == "running"
     node_goes_on(api)
