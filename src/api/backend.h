@@ -251,6 +251,10 @@ struct MetricsView {
   std::vector<Counter> counters;
 };
 
+/// A text that is looked for in an output; lines from its end.
+inline constexpr std::size_t kGrepBytesMax = 1'024;
+inline constexpr int64_t kTailLinesMax = 1'000'000;
+
 struct LogRequest {
   JobId job;
   std::string tenant;    ///< Given: the job must be this tenant's.

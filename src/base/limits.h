@@ -23,8 +23,6 @@ inline constexpr int64_t kMegabytesMax = int64_t{1} << 40;  ///< Of memory, in o
 inline constexpr int32_t kCpuCoresMax = 1'000'000;
 inline constexpr Duration kRuntimeMax = hours(24 * 366);
 inline constexpr int32_t kRetriesMax = 1'000;
-inline constexpr uint32_t kGrepBytesMax = 1'024;     ///< A text that is looked for in an output.
-inline constexpr int64_t kTailLinesMax = 1'000'000;  ///< Lines from the end of an output.
 
 // State.
 inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.

@@ -62,10 +62,14 @@ int64_t LogRetention::bytes_of(const AttemptKey& key) const {
   return bytes_on_disk(folder + "/" + shim::kStdoutFile) + bytes_on_disk(folder + "/" + shim::kStderrFile);
 }
 
-int64_t LogRetention::running_bytes() {
-  int64_t bytes = 0;
-  for (const AttemptKey& key : running_) bytes += bytes_of(key);
-  return bytes;
+/// Looked up now and then: short jobs end far more often.
+int64_t LogRetention::running_bytes(Time wall) {
+  const Duration passed = wall - running_seen_at_;
+  if (running_seen_at_.valid() && passed.ns >= 0 && passed < kLookPause) return running_bytes_;
+  running_seen_at_ = wall;
+  running_bytes_ = 0;
+  for (const AttemptKey& key : running_) running_bytes_ += bytes_of(key);
+  return running_bytes_;
 }
 
 void LogRetention::add(const AttemptKey& key, int64_t ended_unix_ns) {
@@ -111,7 +115,7 @@ Duration LogRetention::enforce(Time wall) {
     while (!by_age_.empty() && wall.ns - by_age_.begin()->first >= options_.kept.ns) remove_oldest(wall, why);
   }
   if (options_.bytes_max > 0) {
-    const int64_t running = running_bytes();
+    const int64_t running = running_bytes(wall);
     const std::string why = "this node keeps " + std::to_string(options_.bytes_max >> 20) + " MB of output";
     while (!by_age_.empty() && running + ended_bytes_ > options_.bytes_max) remove_oldest(wall, why);
   }

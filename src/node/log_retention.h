@@ -43,7 +43,7 @@ class LogRetention {
 
   std::string folder_of(const AttemptKey& key) const;
   int64_t bytes_of(const AttemptKey& key) const;
-  int64_t running_bytes();
+  int64_t running_bytes(Time wall);
   void add(const AttemptKey& key, int64_t ended_unix_ns);
   void remove_oldest(Time wall, const std::string& why);
   void note(const AttemptKey& key, Time wall, const std::string& why);
@@ -53,6 +53,8 @@ class LogRetention {
   std::map<AttemptKey, std::pair<int64_t, int64_t>> ended_;  ///< When, in Unix ns, and how many bytes.
   std::set<Age> by_age_;
   int64_t ended_bytes_ = 0;
+  int64_t running_bytes_ = 0;
+  Time running_seen_at_;
   int notes_ = -1;
 };
 

@@ -159,7 +159,7 @@ def small_disk_fixture(session_folder):
 def test_a_job_that_fills_its_nodes_disk_ends_and_the_node_goes_on(new_world, small_disk):
     world = new_world()
     world.scheduler.start()
-    agent = world.add_agent("n1", data_dir=small_disk / "agent").start()
+    agent = world.add_agent("n1", data_dir=small_disk / "agent", arguments=["--disk-free-mb", "0"]).start()
     api = world.api()
     # It fills the disk with a file of its own, and stays until it is told to end.
     gate = world.folder / "gate"

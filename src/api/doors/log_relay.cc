@@ -7,7 +7,6 @@
 
 #include "api/json_writer.h"
 #include "base/base64.h"
-#include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
@@ -168,7 +167,7 @@ LogQuery read_log_query(JobId job, RestQuery& query) {
   }
   request.attempt = static_cast<uint32_t>(query.count("attempt", 0, UINT32_MAX));
   request.offset = query.count("offset", 0, kOffsetMax);
-  request.tail_lines = query.count("tail_lines", 0, limits::kTailLinesMax);
+  request.tail_lines = query.count("tail_lines", 0, kTailLinesMax);
   if (const auto since = query.text("since")) {
     const auto time = parse_since(*since);
     if (!time)
@@ -190,10 +189,10 @@ std::optional<ApiError> check_log_request(const LogRequest& request) {
     return ApiError{ErrorKind::kInvalidArgument, "offset must not be negative", "offset"};
   if (request.tail_lines < 0)
     return ApiError{ErrorKind::kInvalidArgument, "the number of lines must not be negative", "tail_lines"};
-  if (request.grep.size() > limits::kGrepBytesMax || request.grep.find('\n') != std::string::npos) {
+  if (request.grep.size() > kGrepBytesMax || request.grep.find('\n') != std::string::npos) {
     return ApiError{ErrorKind::kInvalidArgument,
                     "the text to look for must be one line of at most " +
-                        std::to_string(limits::kGrepBytesMax) + " bytes",
+                        std::to_string(kGrepBytesMax) + " bytes",
                     "grep"};
   }
   return std::nullopt;
