@@ -41,7 +41,7 @@ void append_json_text(std::string& out, std::string_view text) {
     const auto byte = static_cast<unsigned char>(c);
     // The rare text that needs escaping, or is not ASCII, goes the careful way.
     if (byte < 0x20 || byte >= 0x7F || byte == '"' || byte == '\\') {
-      append_json_string(out, text);
+      append_whole_json_string(out, text);
       return;
     }
   }

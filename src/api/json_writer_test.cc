@@ -44,5 +44,14 @@ TEST(JsonWriter, NumbersThatJsonCannotSayAreNull) {
   EXPECT_EQ(written([](JsonWriter& json) { json.value(1.0 / 0.0); }), "null");
 }
 
+TEST(JsonWriter, LongTextsAreWhole) {
+  std::string script;
+  for (int i = 0; i < 10'000; ++i) script += "echo \xc3\xbc\n";
+  std::string out;
+  append_json_text(out, script);
+  EXPECT_GT(out.size(), script.size());
+  EXPECT_TRUE(out.ends_with("echo \xc3\xbc\\n\""));
+}
+
 }  // namespace
 }  // namespace gpusched::api

@@ -116,6 +116,13 @@ void append_json_string(std::string& out, std::string_view text) {
     for (int i = 0; i < 3 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; ++i) --end;
     text = text.substr(0, end);
   }
+  append_whole_json_string(out, text);
+  if (!cut) return;
+  out.pop_back();
+  out += "…\"";
+}
+
+void append_whole_json_string(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
     const size_t length = utf8_sequence_length(text);
@@ -128,7 +135,6 @@ void append_json_string(std::string& out, std::string_view text) {
     }
     text.remove_prefix(length == 0 ? 1 : length);
   }
-  if (cut) out += "…";
   out += '"';
 }
 

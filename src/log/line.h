@@ -15,6 +15,8 @@ inline constexpr size_t kLogValueBytesMax = 8 * 1024;
 /// Appends `text` as a JSON string with its quotes. Any bytes are allowed: each byte that is no part of valid
 /// UTF-8 becomes U+FFFD, so that the result is always valid JSON.
 void append_json_string(std::string& out, std::string_view text);
+/// The same, however long it is.
+void append_whole_json_string(std::string& out, std::string_view text);
 
 /// "2025-01-31T09:00:00.123Z". `wall` is since the Unix epoch.
 void append_rfc3339(std::string& out, Time wall);
