@@ -179,9 +179,9 @@ Result<Unit> Agent::open_core() {
                          .data_folder = options_.data_folder,
                          .instance = *instance,
                          .spares = spares_.get(),
-                         .log_bytes_max = options_.log_bytes_max,
                          .cgroups = &boxes_->cgroups(),
-                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); }},
+                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
+                         .log_bytes_max = options_.log_bytes_max},
                         clock_, *this);
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);
