@@ -56,7 +56,7 @@ class Screen {
   int next_key();
 
   std::string pending_;  // Typed, and not given out yet.
-  int keys_fd_ = -1;  // -1: there is no keyboard.
+  int keys_fd_ = -1;     // -1: there is no keyboard.
 };
 
 /// Something that is shown again and again. The functions are called from two threads, never at once for one

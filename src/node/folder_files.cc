@@ -224,7 +224,8 @@ void FolderFiles::carry_out(const std::deque<Work>& works) {
         retention_.ended(work.key, work.wall);
         break;
       case What::kScratch:
-        removed |= trash_.throw_away(attempts_folder_ + "/" + shim::key_text(work.key) + "/" + shim::kTmpFolder);
+        removed |=
+            trash_.throw_away(attempts_folder_ + "/" + shim::key_text(work.key) + "/" + shim::kTmpFolder);
         break;
       case What::kRemove:
         retention_.forgot(

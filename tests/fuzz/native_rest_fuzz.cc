@@ -15,8 +15,8 @@
 // source: log/line.cc
 //
 // Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the
-// room `api` itself needs gRPC, which the fuzzers' build leaves out. What is read as a message must be written as
-// JSON that reads as the same message again.
+// room `api` itself needs gRPC, which the fuzzers' build leaves out. What is read as a message must be
+// written as JSON that reads as the same message again.
 #include <boost/json/src.hpp>
 #include <cstdint>
 #include <optional>
@@ -75,8 +75,8 @@ void try_submit(std::string_view body) {
     CHECK(api::peek_spec(job.spec).user == spec.user());
     for (const auto& [name, value] : spec.labels()) CHECK(api::spec_has_label(job.spec, name, value));
     // Shown to a client it must be JSON again.
-    const api::JobView view{.id = gpusched::JobId{1}, .tenant = gpusched::kDefaultTenant,
-                            .spec = gpusched::Blob(job.spec)};
+    const api::JobView view{
+        .id = gpusched::JobId{1}, .tenant = gpusched::kDefaultTenant, .spec = gpusched::Blob(job.spec)};
     gpusched::v1::Job shown;
     google::protobuf::Message* const roots[] = {&shown};
     api::NativeBody ignored;

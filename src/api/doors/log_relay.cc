@@ -190,10 +190,10 @@ std::optional<ApiError> check_log_request(const LogRequest& request) {
   if (request.tail_lines < 0)
     return ApiError{ErrorKind::kInvalidArgument, "the number of lines must not be negative", "tail_lines"};
   if (request.grep.size() > kGrepBytesMax || request.grep.find('\n') != std::string::npos) {
-    return ApiError{ErrorKind::kInvalidArgument,
-                    "the text to look for must be one line of at most " +
-                        std::to_string(kGrepBytesMax) + " bytes",
-                    "grep"};
+    return ApiError{
+        ErrorKind::kInvalidArgument,
+        "the text to look for must be one line of at most " + std::to_string(kGrepBytesMax) + " bytes",
+        "grep"};
   }
   return std::nullopt;
 }

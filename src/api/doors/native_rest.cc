@@ -257,8 +257,7 @@ void NativeRest::read_log(NativeCall& call) {
   if (!job) return;
   LogQuery wanted = read_log_query(*job, call.query);
   if (call.refused()) return;
-  relay_log(backend_, *server_, call.call, std::move(wanted.request), wanted.follow,
-            wanted.format);
+  relay_log(backend_, *server_, call.call, std::move(wanted.request), wanted.follow, wanted.format);
 }
 
 void NativeRest::watch_job(NativeCall& call) {
