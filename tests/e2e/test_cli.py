@@ -85,6 +85,14 @@ def test_a_list_is_filtered_sorted_and_printed_as_asked(cluster):
     cluster.cli("cancel", *jobs, expected=0)
 
 
+def test_the_jobs_of_a_user_are_found_in_every_format(cluster):
+    job = shown(cluster, "submit", "--hold", "--user", "nobody", "--", "true").strip()
+    shown(cluster, "submit", "--hold", "--", "true")
+    assert shown(cluster, "list", "--user", "nobody", "-o", "name").split() == [job]
+    assert [found["id"] for found in json.loads(shown(cluster, "list", "--user", "nobody", "-o", "json"))["jobs"]] == [job]
+    assert "nobody" in shown(cluster, "get", job)
+
+
 def test_a_job_is_held_updated_released_and_requeued(cluster):
     job = shown(cluster, "submit", "--hold", "--", "sleep", "600").strip()
     assert record(cluster, job)["state"] == "pending"

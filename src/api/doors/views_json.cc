@@ -48,6 +48,8 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   cores(json, "cpu_cores", job.cpu_milli);
   json.field("memory_mb", job.memory_mb);
   json.field("image", spec.image());
+  json.field("user", spec.user().empty() ? spec.submitter() : spec.user());
+  json.field("held", job.held);
   words(json, "command", spec.command());
   words(json, "args", spec.args());
   json.field("script", spec.script());
