@@ -133,6 +133,7 @@ std::vector<Command> full_commands() {
       SetNodeAvailability{.node = NodeId{1}, .to = Availability::kDraining, .by = "b", .reason = "r"},
       NodeValidated{.node = NodeId{1}, .boot_id = "b", .passed = true, .detail = "d"},
       LabelNode{.node = NodeId{1}, .set = {{.name = "l", .value = "v"}}, .remove = {"m"}},
+      NoteStart{.unused = 9},
   };
 }
 
@@ -156,7 +157,7 @@ TEST(Group, DefaultCommandsComeBack) {
       RegisterNode{},        NodeLeaseLost{},   NodeLeaseBack{}, ConfirmNodeDead{}, SetDeviceCondition{},
       SubmitJobs{},          CancelJob{},       CommitPlan{},    AttemptStarted{},  AttemptEnded{},
       DeviceReleased{},      DeviceStillBusy{}, UpdateJob{},     HoldJob{},         RequeueJob{},
-      SetNodeAvailability{}, NodeValidated{},   LabelNode{}};
+      SetNodeAvailability{}, NodeValidated{},   LabelNode{},     NoteStart{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -68,7 +68,9 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
                                    .sequence = state.last.sequence,
                                    .at = state.last.at,
                                    .digest = state.digest.value(),
-                                   .job_count = state.jobs.size()});
+                                   .job_count = state.jobs.size(),
+                                   .skipped = state.skipped,
+                                   .skipped_last = state.skipped_last});
   // Ids ascend, and a parent is older than its children.
   for (const auto& [id, tenant] : state.tenants) out.add(Section::kTenant, tenant);
   for (const DeviceClass& device_class : state.device_classes) out.add(Section::kDeviceClass, device_class);

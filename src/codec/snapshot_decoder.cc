@@ -145,6 +145,10 @@ class SnapshotDecoder {
     state_.config = header.config;
     state_.last = {.sequence = header.sequence, .at = header.at};
     state_.digest = Digest(header.digest);
+    if (header.skipped.ns < 0 || header.skipped > limits::kSettingMax || !possible(header.skipped_last))
+      return corrupt("its skipped time");
+    state_.skipped = header.skipped;
+    state_.skipped_last = header.skipped_last;
     if (header.job_count <= reader_.remaining()) state_.jobs.reserve(header.job_count);
     return Unit{};
   }

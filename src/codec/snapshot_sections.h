@@ -32,6 +32,8 @@ struct Header {
   Time at;
   uint64_t digest = 0;
   uint64_t job_count = 0;
+  Duration skipped;
+  Time skipped_last;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -41,6 +43,8 @@ struct Header {
     visit(4, "at", self.at);
     visit(5, "digest", self.digest);
     visit(6, "job_count", self.job_count);
+    visit(7, "skipped", self.skipped);
+    visit(8, "skipped_last", self.skipped_last);
   }
 };
 

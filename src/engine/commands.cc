@@ -103,7 +103,8 @@ std::string_view name_of(const Command& command) {
       "requeue_job",
       "set_node_availability",
       "node_validated",
-      "label_node"};
+      "label_node",
+      "note_start"};
   return kNames[command.index()];
 }
 

@@ -34,6 +34,7 @@ Applied node_validated(const State& state, const NodeValidated& command, Stamp s
 Applied label_node(const State& state, const LabelNode& command, Events& events);
 Applied device_released(const State& state, const DeviceReleased& command, Events& events);
 Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events);
+Applied note_start(const State& state, Stamp stamp, Events& events);
 
 /// One group of a plan: an event, or nothing when it is stale.
 bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events);

@@ -77,7 +77,7 @@ bool next_due(const State& state, Time now, Events& events) {
     return true;
   }
   if (!state.requests.empty()) {
-    const bool expired = state.requests.front().at + limits::kRequestKeysKept <= now;
+    const bool expired = state.expiry(state.requests.front().at, limits::kRequestKeysKept) <= now;
     if (expired || static_cast<int64_t>(state.requests.size()) > limits::kRequestKeysMax) {
       events.push_back(OldestRequestForgotten{.count = 1});
       return true;
@@ -86,10 +86,16 @@ bool next_due(const State& state, Time now, Events& events) {
   if (state.finished.empty()) return false;
   const Job* oldest = state.jobs.find(state.finished.front());
   CHECK(oldest != nullptr);
-  const bool expired = oldest->ended_at + state.config.finished_jobs_kept <= now;
+  const bool expired = state.expiry(oldest->ended_at, state.config.finished_jobs_kept) <= now;
   if (!expired && static_cast<int64_t>(state.finished.size()) <= state.config.finished_jobs_max) return false;
   events.push_back(JobsForgotten{.count = 1});
   return true;
+}
+
+Applied note_start(const State& state, Stamp stamp, Events& events) {
+  const Duration span = stamp.at - state.last.at;
+  if (span.ns > 0) events.push_back(TimeSkipped{.span = span, .at = stamp.at});
+  return accept();
 }
 
 }  // namespace gpusched::rules

@@ -52,6 +52,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const SetNodeAvailability& c) { return rules::set_node_availability(state, c, stamp, events); },
           [&](const NodeValidated& c) { return rules::node_validated(state, c, stamp, events); },
           [&](const LabelNode& c) { return rules::label_node(state, c, events); },
+          [&](const NoteStart&) { return rules::note_start(state, stamp, events); },
       },
       command);
 }

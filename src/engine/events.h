@@ -390,13 +390,27 @@ struct NodeFailureNoted {
   }
 };
 
+/// For `span` nobody watched, or the wall clock jumped. Runtimes, silences and drains count on from where
+/// they stood, and what is kept for a time is kept for longer.
+struct TimeSkipped {
+  Duration span;
+  Time at;  ///< Its end.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "span", self.span);
+    visit(2, "at", self.at);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
-using Event = std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered,
-                           NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
-                           OldestRequestForgotten, AttemptPlaced, MemberStarted, StopRequested, MemberEnded,
-                           AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten,
-                           DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated,
-                           JobHoldChanged, NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted>;
+using Event =
+    std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+                 DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
+                 AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
+                 JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
+                 TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
+                 NodeFailureNoted, TimeSkipped>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

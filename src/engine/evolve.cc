@@ -434,6 +434,35 @@ void on(State& state, const TimerDropped& event) {
       .due = event.due, .kind = static_cast<TimerKind>(event.kind), .id = event.id, .extra = event.extra});
 }
 
+void skip_timers(State& state, Duration span) {
+  std::set<Timer> moved;
+  for (Timer timer : state.timers) {
+    if (timer.kind != TimerKind::kBackoffOver) timer.due = timer.due + span;
+    moved.insert(timer);
+  }
+  state.timers = std::move(moved);
+}
+
+// What the timers were made of moves with them.
+void on(State& state, const TimeSkipped& event) {
+  const Duration kept_max = std::max(limits::kRequestKeysKept, state.config.finished_jobs_kept);
+  const bool counts_still = state.skipped_last.valid() && state.skipped_last + kept_max > event.at;
+  const Duration before = counts_still ? state.skipped : Duration{};
+  state.skipped = std::min(before + event.span, limits::kSettingMax);
+  state.skipped_last = event.at;
+  skip_timers(state, event.span);
+  for (auto& [key, attempt] : state.attempts) {
+    if (attempt.started_at.valid()) attempt.started_at = attempt.started_at + event.span;
+  }
+  for (Node& node : state.nodes) {
+    if (node.state == NodeState::kUnreachable) node.state_since = node.state_since + event.span;
+    if (node.silent_since.valid()) node.silent_since = node.silent_since + event.span;
+    for (Device& device : node.devices) {
+      if (device.draining_since.valid()) device.draining_since = device.draining_since + event.span;
+    }
+  }
+}
+
 }  // namespace
 
 void evolve(State& state, const Event& event) {

@@ -132,5 +132,74 @@ TEST(Follow, AFollowersStateGivesTheSameAnswers) {
   EXPECT_EQ(later.digest, engine.digest());
 }
 
+// A start. `span` passed before it, or a clock jumped.
+
+TEST(NoteStart, ARuntimeCountsOnFromWhereItStood) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .max_runtime = minutes(10)});
+  engine.advance(minutes(4));
+  engine.set_now(engine.now() + hours(30));
+  engine.apply(AdvanceTime{});  // Without the scheduler's word this would be its time-out: see below.
+  TestEngine other;
+  other.add_node("n1", {.gpus = 1});
+  const JobId kept = other.run({.gpus = 1, .max_runtime = minutes(10)});
+  other.apply(AdvanceTime{});
+  other.set_now(other.now() + hours(30));
+  other.apply(NoteStart{});
+  other.apply(AdvanceTime{});
+  EXPECT_EQ(engine.state().find_attempt(job, 1)->stop, StopReason::kTimeout);
+  EXPECT_EQ(other.state().find_attempt(kept, 1)->stop, StopReason::kNone);
+  other.advance(minutes(10) + limits::kRuntimeSlack);
+  EXPECT_EQ(other.state().find_attempt(kept, 1)->stop, StopReason::kTimeout);
+}
+
+TEST(NoteStart, ASilenceCountsOnFromWhereItStood) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .retry = {.kill_after_lost_contact = minutes(20)}});
+  engine.apply(NodeLeaseLost{.node = node});
+  engine.advance(minutes(1));
+  engine.apply(AdvanceTime{});
+  engine.set_now(engine.now() + hours(30));
+  engine.apply(NoteStart{});
+  engine.advance(Duration{});
+  EXPECT_EQ(engine.node(node).state, NodeState::kUnreachable);
+  EXPECT_EQ(engine.job(job).state, JobState::kRunning);
+  engine.advance(engine.state().config.lost_after - minutes(1));
+  EXPECT_EQ(engine.node(node).state, NodeState::kLost);
+  EXPECT_EQ(engine.job(job).state, JobState::kRunning);
+  engine.advance(minutes(16) + limits::kContactSlack);
+  EXPECT_EQ(engine.job(job).state, JobState::kPending);
+  EXPECT_EQ(engine.job(job).last_cause, EndCause::kContactLost);
+}
+
+TEST(NoteStart, ANodeThatComesBackAfterItLeavesNoTimer) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.apply(NodeLeaseLost{.node = node});
+  engine.set_now(engine.now() + hours(30));
+  engine.apply(NoteStart{});
+  engine.apply(NodeLeaseBack{.node = node});
+  EXPECT_TRUE(engine.state().timers.empty());
+}
+
+TEST(NoteStart, WhatIsKeptForATimeIsKeptForLongerAndNotForEver) {
+  TestEngine engine;
+  engine.apply(Configure{.config = keeping(100, hours(48))});
+  const JobId job = engine.submit({});
+  engine.apply(CancelJob{.job = job});
+  engine.set_now(engine.now() + hours(24 * 365));
+  engine.apply(NoteStart{});
+  engine.advance(hours(47));
+  EXPECT_NE(engine.state().jobs.find(job), nullptr);
+  engine.advance(hours(1));
+  EXPECT_EQ(engine.state().jobs.find(job), nullptr);
+  const JobId later = engine.submit({});
+  engine.apply(CancelJob{.job = later});
+  engine.advance(hours(48));
+  EXPECT_EQ(engine.state().jobs.find(later), nullptr);
+}
+
 }  // namespace
 }  // namespace gpusched

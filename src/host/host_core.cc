@@ -32,6 +32,22 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
              tuning.node_lease, tuning.heartbeat, tuning.grace) {
   planner_.reset(state_);
   nodes_.begin();
+  starting_ = start_matters();
+  if (starting_) queue_.push_back(Proposal{.command = NoteStart{}, .decision = {}});
+}
+
+// Timers of what runs or is silent would count the time in which nobody watched; for what is kept for days it
+// has to be long.
+bool HostCore::start_matters() const {
+  constexpr Duration kLong = hours(1);
+  const bool counts = std::any_of(state_.timers.begin(), state_.timers.end(),
+                                  [](const Timer& timer) { return timer.kind != TimerKind::kBackoffOver; });
+  const bool drains = std::any_of(state_.nodes.begin(), state_.nodes.end(), [](const Node& node) {
+    return std::any_of(node.devices.begin(), node.devices.end(),
+                       [](const Device& device) { return device.state == DeviceState::kDraining; });
+  });
+  const bool keeps = !state_.requests.empty() || !state_.finished.empty();
+  return counts || drains || (keeps && stamps_.last() - state_.last.at > kLong);
 }
 
 Error HostCore::storage_full_error() const {
@@ -95,14 +111,14 @@ void HostCore::turn() {
 }
 
 void HostCore::advance_time() {
-  if (time_in_flight_ || closed_) return;
+  if (time_in_flight_ || starting_ || closed_) return;
   if (state_.next_due() > stamps_.now()) return;
   time_in_flight_ = true;
   queue_.push_back(Proposal{.command = AdvanceTime{}, .decision = {}});
 }
 
 void HostCore::plan() {
-  if (plan_in_flight_ || storage_full_ || closed_ || !planner_.wants_cycle()) return;
+  if (plan_in_flight_ || starting_ || storage_full_ || closed_ || !planner_.wants_cycle()) return;
   ++stats_.cycles;
   Planner::Slice slice = planner_.plan(state_);
   if (slice.plan.groups.empty()) {
@@ -189,6 +205,7 @@ void HostCore::apply_group() {
       planner_.plan_applied(state_);
     }
     if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
+    if (std::holds_alternative<NoteStart>(proposal.command)) starting_ = false;
     finish(proposal, applied, state_.last.sequence);
   }
   group_.clear();
@@ -234,12 +251,13 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
 
 Time HostCore::next_wakeup() const {
   // A slice that placed nothing may have left others to look at.
-  if (!plan_in_flight_ && !storage_full_ && !closed_ && planner_.wants_cycle()) return clock_.monotonic();
+  if (!plan_in_flight_ && !starting_ && !storage_full_ && !closed_ && planner_.wants_cycle())
+    return clock_.monotonic();
   Time next = nodes_.next_check();
   if (retry_at_ != kNever) next = std::min(next, retry_at_);
   if (storage_full_) next = std::min(next, clock_.monotonic() + kFullRetry);
   const Time due = state_.next_due();
-  if (due == kNever || time_in_flight_) return next;
+  if (due == kNever || time_in_flight_ || starting_) return next;
   // The journal's clock runs within a twentieth of the monotonic one: being early only means looking again.
   const Duration wait = std::max(due - stamps_.last(), milliseconds(1));
   return std::min(next, clock_.monotonic() + wait);

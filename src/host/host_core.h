@@ -74,6 +74,7 @@ class HostCore {
     bool is_plan = false;
   };
 
+  bool start_matters() const;
   void start_group();
   void fail(Proposal& proposal, const Error& error);
   void apply_group();
@@ -105,6 +106,7 @@ class HostCore {
   bool in_flight_ = false;
   bool plan_in_flight_ = false;
   bool time_in_flight_ = false;  ///< An AdvanceTime is queued or in flight.
+  bool starting_ = false;        ///< The command that begins this scheduler's time is queued or in flight.
   bool storage_full_ = false;
   bool closed_ = false;
   Time retry_at_ = kNever;  ///< When to try again after a full disk.

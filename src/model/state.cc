@@ -29,6 +29,8 @@ State State::clone() const {
   copy.timers = timers;
   std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
   copy.pending_backoff = pending_backoff;
+  copy.skipped = skipped;
+  copy.skipped_last = skipped_last;
   copy.class_by_hash_ = class_by_hash_;
   copy.free_classes_ = free_classes_;
   copy.node_by_name_ = node_by_name_;
@@ -89,15 +91,22 @@ const RememberedRequest* State::find_request(TenantId tenant, std::string_view k
 
 Time State::next_due() const {
   Time due = timers.empty() ? kNever : timers.begin()->due;
-  if (!requests.empty()) due = std::min(due, requests.front().at + limits::kRequestKeysKept);
+  if (!requests.empty()) due = std::min(due, expiry(requests.front().at, limits::kRequestKeysKept));
   if (static_cast<int64_t>(requests.size()) > limits::kRequestKeysMax) due = Time{};
   if (!finished.empty()) {
     const Job* oldest = jobs.find(finished.front());
     CHECK(oldest != nullptr);
-    due = std::min(due, oldest->ended_at + config.finished_jobs_kept);
+    due = std::min(due, expiry(oldest->ended_at, config.finished_jobs_kept));
     if (static_cast<int64_t>(finished.size()) > config.finished_jobs_max) due = Time{};
   }
   return due;
+}
+
+Time State::expiry(Time since, Duration kept) const {
+  const Time plain = since + kept;
+  if (skipped.ns == 0) return plain;
+  const Time over = skipped_last + kept;  // By then everything from before the skip was kept long enough.
+  return plain >= over ? plain : std::min(plain + skipped, over);
 }
 
 uint32_t State::intern_device_class(const DeviceClass& device_class) {

@@ -61,6 +61,9 @@ struct State {
   int64_t state_counts[kJobStateCount] = {};
   int64_t pending_backoff = 0;  ///< Pending jobs that are not in line: they back off or are held.
 
+  Duration skipped;   ///< Time in which nobody watched, as it counts for retention: see `expiry`.
+  Time skipped_last;  ///< When that last grew.
+
   // Look-ups. Null when there is none.
   const Tenant* find_tenant(TenantId id) const;
   Tenant* find_tenant(TenantId id);
@@ -77,6 +80,10 @@ struct State {
   int64_t waiting_count() const { return count(JobState::kPending); }
   /// When the next timer, retention or expiry falls due; kNever when nothing will.
   Time next_due() const;
+  /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
+  /// may be there, the skipped time does not count: a wall clock that jumped while no scheduler ran expires
+  /// nothing.
+  Time expiry(Time since, Duration kept) const;
 
   // Helpers of `evolve` and of snapshots.
   uint32_t intern_device_class(const DeviceClass& device_class);

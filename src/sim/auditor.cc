@@ -27,6 +27,7 @@ void Auditor::on_process_started(const AttemptKey& key, const std::vector<std::s
   Truth& truth = truths_[key];
   if (truth.started) fail(name_of(key) + " runs twice");
   truth.started = true;
+  truth.started_at = schedule_.now();
   truth.alive = true;
   truth.devices = devices;
   const auto attempt = attempts_.find({key.job, key.attempt});

@@ -87,6 +87,7 @@ class Auditor {
     TenantId tenant;
     std::vector<Part> parts;
     RetryPolicy retry;
+    Duration max_runtime;
     uint32_t attempts = 0;
     bool final = false;
     bool forgotten = false;
@@ -118,6 +119,7 @@ class Auditor {
   struct BookNode {
     std::string name;
     NodeState state = NodeState::kReady;
+    Time silent_at;  ///< When it became unreachable.
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
     std::vector<BookDevice> devices;
@@ -132,6 +134,7 @@ class Auditor {
     bool started = false;
     bool start_failed = false;
     bool outcome_kept = false;
+    Time started_at;
     Outcome outcome;
   };
   struct Submission {
@@ -151,6 +154,8 @@ class Auditor {
   void on(const JobSubmitted& event);
   void on(const AttemptPlaced& event);
   void on(const MemberStarted& event);
+  void on(const StopRequested& event);
+  void on(const NodeStateChanged& event);
   void on(const MemberEnded& event);
   void on(const AttemptAbandoned& event);
   void on(const JobFinished& event);

@@ -10,6 +10,9 @@
 namespace gpusched::sim {
 namespace {
 
+/// Between a group's time and its being durable.
+constexpr Duration kDiskDelayMax = seconds(5);
+
 std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
 std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
 
@@ -63,6 +66,8 @@ void Auditor::on_event(const Event& event) {
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) return on(*placed);
   if (const auto* started = std::get_if<MemberStarted>(&event)) return on(*started);
   if (const auto* ended = std::get_if<MemberEnded>(&event)) return on(*ended);
+  if (const auto* stop = std::get_if<StopRequested>(&event)) return on(*stop);
+  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return on(*moved);
   if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) return on(*abandoned);
   if (const auto* finished = std::get_if<JobFinished>(&event)) return on(*finished);
   if (const auto* requeued = std::get_if<JobRequeued>(&event)) return on(*requeued);
@@ -74,8 +79,6 @@ void Auditor::on_event(const Event& event) {
     tenants_[created->tenant->id] = {.parent = created->tenant->parent, .limits = created->tenant->limits};
   } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
     jobs_.at(over->job).backs_off = false;
-  } else if (const auto* moved = std::get_if<NodeStateChanged>(&event)) {
-    nodes_.at(moved->node).state = moved->to;
   } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
     device(condition->node, condition->device)->condition = condition->condition;
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
@@ -96,7 +99,8 @@ void Auditor::on(const JobSubmitted& event) {
   BookJob job{.tag = tag_of(event.request.spec),
               .tenant = event.tenant,
               .parts = event.request.parts,
-              .retry = event.request.retry};
+              .retry = event.request.retry,
+              .max_runtime = event.request.max_runtime};
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission == submission_of_tag_.end()) {
     fail(name_of(event.job) + " was submitted by nobody");
@@ -220,6 +224,26 @@ void Auditor::on(const MemberStarted& event) {
   BookJob& job = jobs_.at(event.job);
   job.state = JobState::kRunning;
   job.reason = JobReason::kStarted;
+}
+
+// The journal's clock leans towards the wall clock by at most a twentieth of what passes, whatever that does.
+void Auditor::on(const StopRequested& event) {
+  if (event.reason != StopReason::kTimeout) return;
+  const BookJob& job = jobs_.at(event.job);
+  const Truth& truth = truths_[AttemptKey{.job = event.job, .attempt = event.attempt, .member = 0}];
+  const Duration ran = schedule_.now() - truth.started_at;
+  if (!truth.started || ran + Duration{ran.ns / 20} < job.max_runtime)
+    fail(name_of(event.job) + " is stopped for its runtime after " + std::to_string(ran.ms()) + " ms");
+}
+
+void Auditor::on(const NodeStateChanged& event) {
+  BookNode& node = nodes_.at(event.node);
+  node.state = event.to;
+  if (event.to == NodeState::kUnreachable) node.silent_at = schedule_.now();
+  if (event.to != NodeState::kLost) return;
+  const Duration silent = schedule_.now() - node.silent_at + kDiskDelayMax;
+  if (silent + Duration{silent.ns / 20} < replica_.config.lost_after)
+    fail("node " + node.name + " is lost after " + std::to_string(silent.ms()) + " ms of silence");
 }
 
 void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) {

@@ -70,7 +70,6 @@ class MachineClock final : public Clock {
   }
   void reboot() { since_ = Duration{schedule_.now().ns - seconds(1).ns}; }
   void step_wall(Duration by) { wall_offset_ = wall_offset_ + by; }
-  void correct_wall() { wall_offset_ = {}; }
   Duration wall_offset() const { return wall_offset_; }
 
  private:

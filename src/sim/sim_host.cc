@@ -76,8 +76,6 @@ void SimHost::feed_auditor(MemoryJournal& journal, uint64_t from) {
 
 void SimHost::start() {
   if (life_ != nullptr) return;
-  // A scheduler takes the wall clock of its start for the truth: what passed while nobody ran has passed.
-  clock_.correct_wall();
   auto life = std::make_unique<Life>(*this);
   life->number = ++starts_;
   life->journal = std::make_unique<MemoryJournal>(journal_image_);

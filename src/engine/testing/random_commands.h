@@ -40,7 +40,7 @@ class RandomCommands {
     if (draw < 89) return lease(state);
     if (draw < 91) return condition(state);
     if (draw < 98) return tenant_command(state);
-    if (draw < 99) return AdvanceTime{};
+    if (draw < 99) return prng_.chance(200) ? Command(NoteStart{}) : Command(AdvanceTime{});
     return configure();
   }
   /// A plan without a planner: jobs from the head of the line onto whatever is drawn.
