@@ -390,20 +390,28 @@ void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
 }
 
 void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
-  with_node(node, [this, done](NodeId id) { propose_for_node(ConfirmNodeDead{.node = id}, id, done); }, done);
+  read([this, node, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    // The boot that is shown is meant, and not one that began meanwhile.
+    propose_for_node(ConfirmNodeDead{.node = found->id, .boot_id = found->boot_id}, found->id, done);
+  });
 }
 
 void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                                 const std::string& detail, Done<NodeView> done) {
-  with_node(
-      node,
-      [this, index, condition, detail, done](NodeId id) {
-        propose_for_node(
-            SetDeviceCondition{
-                .node = id, .device = index, .condition = condition, .detail = detail, .by_operator = true},
-            id, done);
-      },
-      done);
+  read([this, node, index, condition, detail, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    SetDeviceCondition command{.node = found->id,
+                               .device = index,
+                               .condition = condition,
+                               .detail = detail,
+                               .by_operator = true,
+                               .lasting = true};
+    if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
+    propose_for_node(std::move(command), found->id, done);
+  });
 }
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {

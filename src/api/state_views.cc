@@ -82,8 +82,8 @@ ErrorKind kind_of(RejectionCode code) {
   UNREACHABLE();
 }
 
-/// How its last attempt ended, for people.
-std::string ending_of(const Job& job) {
+/// What its cause says of an attempt's end.
+std::string cause_of(const Job& job) {
   switch (job.last_cause) {
     case EndCause::kNone:
       return "it was never started";
@@ -111,6 +111,16 @@ std::string ending_of(const Job& job) {
       return "it passed one of its limits and was ended (over_limit)";
   }
   UNREACHABLE();
+}
+
+/// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
+std::string ending_of(const Job& job) {
+  const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
+                         job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
+                         job.last_cause == EndCause::kNodeFault || job.last_cause == EndCause::kOverLimit ||
+                         job.last_cause == EndCause::kOutOfMemory;
+  if (!says_more || job.last_detail.empty()) return cause_of(job);
+  return cause_of(job) + ": " + std::string(job.last_detail.view());
 }
 
 std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
@@ -342,6 +352,10 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                      .state = std::string(to_string(device.state)),
                      .condition = std::string(to_string(device.condition)),
                      .detail = device.detail};
+    if (device.barred) {
+      shown.condition = to_string(DeviceCondition::kUnhealthy);
+      shown.detail = "taken out of use by an operator: " + device.barred_detail;
+    }
     if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
     if (i < telemetry.devices.size()) {
       const NodeTelemetry::Device& last = telemetry.devices[i];
@@ -359,7 +373,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   ClusterView out{.total_nodes = static_cast<int64_t>(state.nodes.size()),
                   .total_jobs = static_cast<int64_t>(state.jobs.size()),
-                  .running_jobs = state.count(JobState::kRunning),
+                  .running_jobs = state.count(JobState::kScheduled) + state.count(JobState::kRunning),
                   .pending_jobs = state.waiting_count(),
                   .sequence = state.last.sequence};
   int64_t percent = 0;

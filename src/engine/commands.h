@@ -138,6 +138,7 @@ struct KnownAttempt {
   uint32_t member = 0;
   bool ended = false;        ///< Its AttemptEnded follows.
   uint64_t device_mask = 0;  ///< What it was started with.
+  Time placed_at;            ///< As it was ordered; none: of an agent that does not know it.
 
   AttemptKey key() const { return {.job = job, .attempt = attempt, .member = member}; }
   template <typename Self, typename Visit>
@@ -147,6 +148,7 @@ struct KnownAttempt {
     visit(3, "member", self.member);
     visit(4, "ended", self.ended);
     visit(5, "device_mask", self.device_mask);
+    visit(6, "placed_at", self.placed_at);
   }
 };
 
@@ -204,20 +206,26 @@ struct NodeLeaseBack {
 /// An operator's word that nothing runs on a silent node any more.
 struct ConfirmNodeDead {
   NodeId node;
+  std::string boot_id;  ///< Given: only if the node's boot is still this one.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "node", self.node);
+    visit(2, "boot_id", self.boot_id);
   }
 };
 
-/// What the driver, or an operator, says of a device. An operator's kOk also ends a quarantine.
+/// What the driver, or an operator, says of a device. An operator's word is `lasting`: it bars the device
+/// until an operator's kOk, whatever the driver says; that kOk also ends a quarantine. (Words that are not
+/// lasting are of old journals; there the driver's next word overrides them.)
 struct SetDeviceCondition {
   NodeId node;
   uint32_t device = 0;
   DeviceCondition condition = DeviceCondition::kOk;
   std::string detail;
   bool by_operator = false;
+  uint32_t generation_plus_one = 0;  ///< Given: only if the device's generation is still this one.
+  bool lasting = false;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -226,6 +234,8 @@ struct SetDeviceCondition {
     visit(3, "condition", self.condition);
     visit(4, "detail", self.detail);
     visit(5, "by_operator", self.by_operator);
+    visit(6, "generation_plus_one", self.generation_plus_one);
+    visit(7, "lasting", self.lasting);
   }
 };
 
@@ -323,6 +333,7 @@ struct AttemptStarted {
   uint32_t attempt = 0;
   uint32_t member = 0;
   NodeId node;
+  Time placed_at;  ///< Given: only if the attempt was placed then.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -330,6 +341,7 @@ struct AttemptStarted {
     visit(2, "attempt", self.attempt);
     visit(3, "member", self.member);
     visit(4, "node", self.node);
+    visit(5, "placed_at", self.placed_at);
   }
 };
 
@@ -339,6 +351,7 @@ struct AttemptEnded {
   uint32_t member = 0;
   NodeId node;
   Outcome outcome;
+  Time placed_at;  ///< Given: only if the attempt was placed then.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -347,6 +360,7 @@ struct AttemptEnded {
     visit(3, "member", self.member);
     visit(4, "node", self.node);
     visit(5, "outcome", self.outcome);
+    visit(6, "placed_at", self.placed_at);
   }
 };
 

@@ -89,6 +89,7 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
   const Attempt* attempt = state.find_attempt(command.job, command.attempt);
   if (attempt == nullptr || command.member >= attempt->members.size())
     return reject(RejectionCode::kAttemptNotFound);
+  if (!attempt->was_placed(command.placed_at)) return reject(RejectionCode::kAttemptNotFound);
   const Member& member = attempt->members[command.member];
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
   if (member.state != MemberState::kPlaced) return accept();  // Said again.
@@ -101,6 +102,7 @@ Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp sta
   const Attempt* attempt = state.find_attempt(command.job, command.attempt);
   if (attempt == nullptr || command.member >= attempt->members.size())
     return reject(RejectionCode::kAttemptNotFound);
+  if (!attempt->was_placed(command.placed_at)) return reject(RejectionCode::kAttemptNotFound);
   const Member& member = attempt->members[command.member];
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
   if (member.state == MemberState::kEnded) return accept();

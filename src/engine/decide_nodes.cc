@@ -34,12 +34,12 @@ std::size_t slots_with(const Node* node, const RegisterNode& command) {
 void end_everything(const State& state, const Node& node, const std::vector<KnownAttempt>& kept,
                     std::string_view detail, Time at, Events& events) {
   for (const AttemptKey& key : node.attempts) {
-    const bool follows = std::any_of(kept.begin(), kept.end(), [&](const KnownAttempt& attempt) {
-      return attempt.ended && attempt.key() == key;
-    });
-    if (follows) continue;
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
+    const bool follows = std::any_of(kept.begin(), kept.end(), [&](const KnownAttempt& known) {
+      return known.ended && known.key() == key && attempt->was_placed(known.placed_at);
+    });
+    if (follows) continue;
     const Outcome lost{.cause = EndCause::kNodeLost, .detail = std::string(detail)};
     end_member(state, *attempt, key.member, lost, true, at, events);
   }
@@ -55,11 +55,12 @@ void end_everything(const State& state, const Node& node, const std::vector<Know
 void end_forgotten(const State& state, const Node& node, const RegisterNode& command, Time at,
                    Events& events) {
   for (const AttemptKey& key : node.attempts) {
-    const bool known = std::any_of(command.attempts.begin(), command.attempts.end(),
-                                   [&](const KnownAttempt& attempt) { return attempt.key() == key; });
-    if (known) continue;
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
+    const bool known = std::any_of(
+        command.attempts.begin(), command.attempts.end(),
+        [&](const KnownAttempt& said) { return said.key() == key && attempt->was_placed(said.placed_at); });
+    if (known) continue;
     // A member that was only placed is ordered again; its order may never have arrived.
     if (attempt->members[key.member].state != MemberState::kRunning) continue;
     const Outcome lost{.cause = EndCause::kShimLost, .detail = "the agent no longer knows the attempt"};
@@ -73,7 +74,8 @@ void occupy_unknown(const State& state, const RegisterNode& command, NodeId node
   const Node* known_node = state.find_node(node);
   uint64_t occupied = 0;
   for (const KnownAttempt& known : command.attempts) {
-    if (known.ended || state.find_attempt(known.job, known.attempt) != nullptr) continue;
+    const Attempt* attempt = state.find_attempt(known.job, known.attempt);
+    if (known.ended || (attempt != nullptr && attempt->was_placed(known.placed_at))) continue;
     occupied |= known.device_mask;
   }
   for (uint32_t i = 0; i < slots; ++i) {
@@ -144,9 +146,25 @@ Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, St
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (node->state == NodeState::kReady) return reject(RejectionCode::kNodeAlive);
   if (node->state == NodeState::kDead) return accept();
+  if (!command.boot_id.empty() && command.boot_id != node->boot_id) return reject(RejectionCode::kStale);
   end_everything(state, *node, {}, "an operator confirmed the node dead", stamp.at, events);
   events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kDead, .at = stamp.at});
   return accept();
+}
+
+// An operator's word beside the driver's.
+Applied bar_device(const SetDeviceCondition& command, const Device& device, Events& events) {
+  const bool bar = command.condition != DeviceCondition::kOk;
+  if (bar != device.barred || (bar && command.detail != device.barred_detail)) {
+    events.push_back(DeviceBarred{.node = command.node,
+                                  .device = command.device,
+                                  .barred = bar,
+                                  .detail = bar ? command.detail : std::string()});
+  }
+  if (!bar && device.state == DeviceState::kQuarantined) {
+    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
+  }
+  return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
 }
 
 Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events) {
@@ -154,6 +172,9 @@ Applied set_device_condition(const State& state, const SetDeviceCondition& comma
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
+  if (command.generation_plus_one != 0 && command.generation_plus_one != device.generation + 1)
+    return reject(RejectionCode::kStale);
+  if (command.lasting) return bar_device(command, device, events);
   const bool new_detail = device.state != DeviceState::kQuarantined && device.detail != command.detail;
   if (device.condition != command.condition || new_detail) {
     events.push_back(DeviceConditionChanged{.node = command.node,

@@ -390,6 +390,22 @@ struct NodeFailureNoted {
   }
 };
 
+/// An operator takes a device out of use or gives it back.
+struct DeviceBarred {
+  NodeId node;
+  uint32_t device = 0;
+  bool barred = false;
+  std::string detail;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "barred", self.barred);
+    visit(4, "detail", self.detail);
+  }
+};
+
 /// For `span` nobody watched, or the wall clock jumped. Runtimes, silences and drains count on from where
 /// they stood, and what is kept for a time is kept for longer.
 struct TimeSkipped {
@@ -410,7 +426,7 @@ using Event =
                  AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
                  JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                 NodeFailureNoted, TimeSkipped>;
+                 NodeFailureNoted, TimeSkipped, DeviceBarred>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

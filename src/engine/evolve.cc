@@ -311,6 +311,7 @@ void take_outcome(Job& job, const Outcome& outcome) {
   job.last_cause = outcome.cause;
   job.exit_code = outcome.exit_code;
   job.signal = outcome.signal;
+  job.last_detail = Blob(outcome.detail);
 }
 
 void on(State& state, const JobFinished& event) {
@@ -432,6 +433,14 @@ void on(State& state, const NodeFailureNoted& event) {
 void on(State& state, const TimerDropped& event) {
   state.timers.erase(Timer{
       .due = event.due, .kind = static_cast<TimerKind>(event.kind), .id = event.id, .extra = event.extra});
+}
+
+void on(State& state, const DeviceBarred& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  device.barred = event.barred;
+  device.barred_detail = event.detail;
+  State::refresh_free_mask(node);
 }
 
 void skip_timers(State& state, Duration span) {

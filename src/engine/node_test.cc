@@ -532,5 +532,55 @@ TEST(Device, AnUnhealthyOneUnderAJobStaysHeld) {
   EXPECT_EQ(engine.node(id).free_mask, 0u);
 }
 
+// Words that are about something else by now.
+
+TEST(AttemptEnded, OfAnotherAttemptOfTheSameNumberIsRejected) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1});
+  const Attempt& attempt = *engine.state().find_attempt(job, 1);
+  AttemptEnded ended{.job = job,
+                     .attempt = 1,
+                     .node = attempt.members.front().node,
+                     .outcome = {.cause = EndCause::kExited},
+                     .placed_at = attempt.placed_at + seconds(-1)};
+  EXPECT_TRUE(engine.apply(ended).rejection.has_value());
+  ended.placed_at = attempt.placed_at;
+  EXPECT_FALSE(engine.apply(ended).rejection.has_value());
+  EXPECT_EQ(engine.job(job).state, JobState::kCompleted);
+}
+
+TEST(ConfirmNodeDead, OfAnotherBootIsRejected) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.apply(NodeLeaseLost{.node = node});
+  EXPECT_TRUE(engine.apply(ConfirmNodeDead{.node = node, .boot_id = "an earlier one"}).rejection.has_value());
+  EXPECT_EQ(engine.node(node).state, NodeState::kUnreachable);
+  EXPECT_FALSE(engine.apply(ConfirmNodeDead{.node = node, .boot_id = engine.node(node).boot_id}).rejection);
+  EXPECT_EQ(engine.node(node).state, NodeState::kDead);
+}
+
+TEST(SetDeviceCondition, AnOperatorsWordLastsThroughTheDrivers) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  SetDeviceCondition word{.node = node,
+                          .device = 0,
+                          .condition = DeviceCondition::kUnhealthy,
+                          .detail = "makes noises",
+                          .by_operator = true,
+                          .lasting = true};
+  engine.apply(word);
+  engine.apply(SetDeviceCondition{.node = node, .device = 0});
+  engine.add_node("n1", {.gpus = 1});  // Its agent registers again.
+  EXPECT_TRUE(engine.device(node, 0).barred);
+  EXPECT_EQ(engine.node(node).free_mask, 0u);
+  word.condition = DeviceCondition::kOk;
+  word.generation_plus_one = engine.device(node, 0).generation + 2;
+  EXPECT_TRUE(engine.apply(word).rejection.has_value());
+  word.generation_plus_one -= 1;
+  EXPECT_FALSE(engine.apply(word).rejection.has_value());
+  EXPECT_EQ(engine.node(node).free_mask, 1u);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -36,7 +36,7 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(!policies_.scores.empty());
 }
 
-void Planner::reset(const State& state) {
+void Planner::reset(const State& state, bool nodes_present) {
   classes_.clear();
   ready_.clear();
   blocked_.clear();
@@ -50,7 +50,10 @@ void Planner::reset(const State& state) {
   planned_.clear();
   planned_classes_.clear();
   planned_usage_.clear();
-  for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
+  for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
+    mark_dirty(slot);
+    nodes_[slot].present = nodes_present;
+  }
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
     if (!state.classes[i].waiting.empty()) make_ready(state, i);
   }
@@ -181,11 +184,15 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
   if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
     return node_changed(state, changed->node);
+  if (const auto* barred = std::get_if<DeviceBarred>(&event)) return node_changed(state, barred->node);
   if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_changed(state, occupied->node);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
     return node_changed(state, quarantined->node);
-  if (const auto* registered = std::get_if<NodeRegistered>(&event))
-    return node_changed(state, registered->node);
+  if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
+    node_changed(state, registered->node);
+    nodes_[state.find_node(registered->node)->slot].present = true;
+    return;
+  }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
   if (const auto* updated = std::get_if<TenantUpdated>(&event))
     return tenant_gained(state, updated->change->tenant);
@@ -220,7 +227,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   copy.memory_mb_free = node.memory_mb - node.memory_mb_used;
   copy.free_mask = node.free_mask;
   copy.attempt_count = static_cast<uint32_t>(node.attempts.size());
-  copy.ready = node.in_service();
+  copy.ready = node.in_service() && copy.present;
   for (const auto& [device_class, mask] : copy.class_masks) index_.remove(slot, device_class);
   copy.class_masks.clear();
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
@@ -513,7 +520,7 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
       int fit = 0;
       for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
         const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
-        if (device.condition == DeviceCondition::kOk && device.state != DeviceState::kQuarantined) ++fit;
+        if (device.fit() && device.state != DeviceState::kQuarantined) ++fit;
       }
       count_healthy = std::max(count_healthy, fit);
     }
@@ -521,7 +528,7 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     ++with_devices;
     if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) continue;
     ++reason.nodes_fitting;
-    if (node.state != NodeState::kReady) continue;
+    if (node.state != NodeState::kReady || !now.present) continue;
     ++ready;
     if (node.availability != Availability::kInService) continue;
     ++in_service;

@@ -62,8 +62,9 @@ class Planner {
  public:
   explicit Planner(policy::PolicySet policies);
 
-  /// Learns a whole state, at start.
-  void reset(const State& state);
+  /// Learns a whole state, at start. Without `nodes_present` a node takes work only when it has registered
+  /// again: what it runs may not be what a state that was restored from an older copy says.
+  void reset(const State& state, bool nodes_present = true);
   /// Learns an event that `state` already has.
   void observe(const State& state, const Event& event);
   /// True when `plan` might place something.
@@ -102,6 +103,7 @@ class Planner {
     int64_t memory_mb_free = 0;
     uint64_t free_mask = 0;
     uint32_t attempt_count = 0;
+    bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.

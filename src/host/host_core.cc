@@ -65,6 +65,23 @@ void HostCore::fail(Proposal& proposal, const Error& error) {
   if (proposal.decision) proposal.decision(error);
 }
 
+// What was answered before is answered again without the disk.
+void HostCore::refuse_new_work(Proposal& proposal) {
+  const auto* submit = std::get_if<SubmitJobs>(&proposal.command);
+  const auto* create = std::get_if<CreateTenant>(&proposal.command);
+  const std::string key = submit != nullptr   ? submit->request_key
+                          : create != nullptr ? create->request_key
+                                              : "";
+  const TenantId tenant = submit != nullptr ? submit->tenant : TenantId{};
+  if (key.empty() || !proposal.decision || state_.find_request(tenant, key) == nullptr)
+    return fail(proposal, storage_full_error());
+  Events events;
+  const Stamp stamp{.sequence = state_.last.sequence + 1, .at = state_.last.at};
+  const Applied applied = decide(state_, proposal.command, stamp, events);
+  CHECK(events.empty());
+  proposal.decision(Decided{.applied = applied, .sequence = state_.last.sequence});
+}
+
 void HostCore::propose(Command command, Decision decision) {
   Proposal proposal{.command = std::move(command), .decision = std::move(decision)};
   if (closed_) {
@@ -76,7 +93,7 @@ void HostCore::propose(Command command, Decision decision) {
                            .message = std::string(name_of(proposal.command)) + " has a value out of range"});
   }
   const bool new_work = is_new_work(proposal.command);
-  if (new_work && storage_full_) return fail(proposal, storage_full_error());
+  if (new_work && storage_full_) return refuse_new_work(proposal);
   if (new_work && queue_.size() >= tuning_.proposals_max) {
     return fail(proposal,
                 {.code = ErrorCode::kUnavailable, .message = "the scheduler is overloaded; try again soon"});
@@ -93,7 +110,7 @@ void HostCore::turn() {
       std::deque<Proposal> kept;
       for (Proposal& proposal : queue_) {
         if (is_new_work(proposal.command)) {
-          fail(proposal, storage_full_error());
+          refuse_new_work(proposal);
         } else {
           kept.push_back(std::move(proposal));
         }
@@ -176,7 +193,7 @@ void HostCore::on_durable(const Result<Unit>& result) {
   std::deque<Proposal> again;
   for (Proposal& proposal : group_) {
     if (is_new_work(proposal.command)) {
-      fail(proposal, storage_full_error());
+      refuse_new_work(proposal);
     } else {
       again.push_back(std::move(proposal));
     }

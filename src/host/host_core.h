@@ -77,6 +77,8 @@ class HostCore {
   bool start_matters() const;
   void start_group();
   void fail(Proposal& proposal, const Error& error);
+  /// For new work while the disk is full.
+  void refuse_new_work(Proposal& proposal);
   void apply_group();
   void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
   void observe(std::size_t begin);

@@ -79,7 +79,9 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
     KnownAttempt known{.job = JobId{attempt.key().job()},
                        .attempt = attempt.key().attempt(),
                        .member = attempt.key().member(),
-                       .ended = attempt.ended()};
+                       .ended = attempt.ended(),
+                       .device_mask = 0,
+                       .placed_at = Time{attempt.placed_at_ns()}};
     for (const v1::GrantedDevice& granted : attempt.devices()) {
       for (int i = 0; i < message.devices_size(); ++i) {
         const uint32_t slot = slots[static_cast<std::size_t>(i)];
@@ -262,7 +264,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     CHECK(attempt != nullptr);
     // A stop comes first: an attempt that never started then never will.
     if (attempt->stop != StopReason::kNone) {
-      order_stop(session, key);
+      order_stop(session, key, attempt->placed_at);
     } else if (attempt->members[key.member].state == MemberState::kPlaced) {
       order_start(session, *attempt, key.member);
     } else {
@@ -273,7 +275,10 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   for (const v1::AttemptOnNode& known : message.attempts()) {
     const AttemptKey key{
         .job = JobId{known.key().job()}, .attempt = known.key().attempt(), .member = known.key().member()};
-    if (!known.ended() && state.find_attempt(key.job, key.attempt) == nullptr) order_stop(session, key);
+    const Time placed_at{known.placed_at_ns()};
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    const bool ours = attempt != nullptr && attempt->was_placed(placed_at);
+    if (!known.ended() && !ours) order_stop(session, key, placed_at);
   }
   v1::SchedulerMessage check;
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
@@ -343,13 +348,15 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
       return AttemptStarted{.job = JobId{report.started().key().job()},
                             .attempt = report.started().key().attempt(),
                             .member = report.started().key().member(),
-                            .node = session.node};
+                            .node = session.node,
+                            .placed_at = Time{report.started().placed_at_ns()}};
     case v1::Report::kEnded:
       return AttemptEnded{.job = JobId{report.ended().key().job()},
                           .attempt = report.ended().key().attempt(),
                           .member = report.ended().key().member(),
                           .node = session.node,
-                          .outcome = from_wire(report.ended().outcome())};
+                          .outcome = from_wire(report.ended().outcome()),
+                          .placed_at = Time{report.ended().placed_at_ns()}};
     case v1::Report::kReleased: {
       const std::optional<uint32_t> slot = slot_of(session, report.released().index());
       if (!slot) return std::nullopt;
@@ -475,7 +482,7 @@ void NodeHub::on_event(const Event& event) {
   if (attempt == nullptr) return;
   for (uint32_t member = 0; member < attempt->members.size(); ++member) {
     Session* session = session_of(attempt->members[member].node);
-    if (session != nullptr) order_stop(*session, attempt->key(member));
+    if (session != nullptr) order_stop(*session, attempt->key(member), attempt->placed_at);
   }
 }
 
@@ -500,6 +507,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   }
   start.set_max_runtime_ms(job->max_runtime.ms());
   start.set_grace_ms(grace_.ms());
+  start.set_placed_at_ns(attempt.placed_at.ns);
   start.set_kill_after_lost_contact_ms(silence_limit(job->retry.kill_after_lost_contact, lease_).ms());
   start.set_job_name("job-" + std::to_string(attempt.job.value));
   start.set_cpu_milli(attempt.members[member].cpu_milli);
@@ -541,10 +549,11 @@ bool NodeHub::validate(NodeId node) {
   return true;
 }
 
-void NodeHub::order_stop(Session& session, const AttemptKey& key) {
+void NodeHub::order_stop(Session& session, const AttemptKey& key, Time placed_at) {
   v1::SchedulerMessage message;
   *message.mutable_stop()->mutable_key() = to_wire(key);
   message.mutable_stop()->set_grace_ms(grace_.ms());
+  message.mutable_stop()->set_placed_at_ns(placed_at.ns);
   session.peer->send(message);
 }
 

@@ -112,7 +112,7 @@ class NodeHub {
   /// An attempt has the device in this very generation.
   bool is_held(const DeviceReleased& release) const;
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
-  void order_stop(Session& session, const AttemptKey& key);
+  void order_stop(Session& session, const AttemptKey& key, Time placed_at);
   void order_change(JobId job);
   void check_releases(Session& session);
   void ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check);

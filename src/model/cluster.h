@@ -37,7 +37,11 @@ struct Device {
   Time draining_since;
   std::string detail;  ///< The condition's or the quarantine's evidence.
 
-  bool placeable() const { return state == DeviceState::kFree && condition == DeviceCondition::kOk; }
+  bool barred = false;        ///< An operator took it out of use, whatever its driver says.
+  std::string barred_detail;  ///< Why.
+
+  bool fit() const { return condition == DeviceCondition::kOk && !barred; }
+  bool placeable() const { return state == DeviceState::kFree && fit(); }
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "uuid", self.uuid);
@@ -53,6 +57,8 @@ struct Device {
     visit(11, "promised_to", self.promised_to);
     visit(12, "draining_since", self.draining_since);
     visit(13, "detail", self.detail);
+    visit(14, "barred", self.barred);
+    visit(15, "barred_detail", self.barred_detail);
   }
 };
 

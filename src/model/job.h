@@ -39,6 +39,7 @@ struct Job {
   bool held = false;             ///< Waits, when it is pending, until it is released.
   int32_t node_faults = 0;       ///< In a row.
   bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
+  Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const { return state == JobState::kPending && !not_before.valid() && !held; }
@@ -75,6 +76,7 @@ struct Job {
     visit(28, "held", self.held);
     visit(29, "node_faults", self.node_faults);
     visit(30, "runtime_changed", self.runtime_changed);
+    visit(31, "last_detail", self.last_detail);
   }
 };
 
@@ -138,6 +140,9 @@ struct Attempt {
   std::vector<Member> members;
 
   AttemptKey key(uint32_t member = 0) const { return {.job = job, .attempt = number, .member = member}; }
+  /// Whether a word about an attempt of this number that was placed at `at` is about this one. Numbers are
+  /// given again after the scheduler's data was restored from an older copy; without a time it is believed.
+  bool was_placed(Time at) const { return !at.valid() || at == placed_at; }
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "job", self.job);

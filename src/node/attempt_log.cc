@@ -113,6 +113,7 @@ std::string encode_store_record(const StoreRecord& record) {
       out.bytes(record.user);
       out.varint(record.cores.size());
       for (const uint32_t core : record.cores) out.varint(core);
+      out.svarint(record.placed_at_ns);
       break;
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
@@ -155,6 +156,7 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
       for (uint64_t count = in.varint(); count > 0 && in.ok(); --count) {
         record.cores.push_back(static_cast<uint32_t>(in.varint()));
       }
+      if (!in.at_end()) record.placed_at_ns = in.svarint();  // Older agents did not write it.
       break;
     case StoreRecord::Kind::kStarted:
       record.pid = in.svarint();
@@ -263,7 +265,8 @@ std::string AttemptLog::snapshot() const {
          .key = key,
          .devices = attempt.devices,
          .user = attempt.user,
-         .cores = attempt.cores});
+         .cores = attempt.cores,
+         .placed_at_ns = attempt.placed_at_ns});
     if (attempt.pid != 0) {
       add({.kind = StoreRecord::Kind::kStarted,
            .key = key,

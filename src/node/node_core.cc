@@ -45,6 +45,7 @@ void NodeCore::restore(const StoreImage& image) {
     Attempt& attempt = attempts_[key];
     attempt.devices = stored.devices;
     attempt.user = stored.user;
+    attempt.placed_at_ns = stored.placed_at_ns;
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
     attempt.acked = stored.acked;
@@ -123,6 +124,7 @@ void NodeCore::send_register() {
     *known.mutable_key() = to_wire(key);
     const Attempt& attempt = attempts_.at(key);
     known.set_ended(attempt.outcome.has_value());
+    known.set_placed_at_ns(attempt.placed_at_ns);
     for (const HeldDevice& device : attempt.devices) {
       if (device.index >= options_.devices.size()) continue;  // Of an earlier life of this node.
       v1::GrantedDevice& held = *known.add_devices();
@@ -198,8 +200,11 @@ void NodeCore::on_registered(const v1::Registered& registered) {
 
 void NodeCore::on_start(const v1::StartAttempt& order) {
   const AttemptKey key = from_wire(order.key());
-  if (const auto known = attempts_.find(key); known != attempts_.end())
-    return report_again(key, known->second);
+  if (const auto known = attempts_.find(key); known != attempts_.end()) {
+    if (known->second.was_placed(order.placed_at_ns())) return report_again(key, known->second);
+    refuse_number(order.key(), order.placed_at_ns(), v1::Outcome::NODE_LOST);
+    return release_unheld(order);
+  }
   log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
             {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
 
@@ -212,6 +217,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   for (const v1::GrantedDevice& device : order.devices()) {
     attempt.devices.push_back({.index = device.index(), .generation = device.generation()});
   }
+  attempt.placed_at_ns = order.placed_at_ns();
   running_count_ += 1;
   hold_devices(key, attempt);
   StoreRecord intent{.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices};
@@ -219,6 +225,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
     intent.user = attempt.user = plan->user;
     intent.cores = plan->box.cpus;
   }
+  intent.placed_at_ns = attempt.placed_at_ns;
   record(std::move(intent));
   if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
   if (plan->lost_contact.ns > 0 && ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
@@ -235,7 +242,11 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
   if (known == attempts_.end()) {
     // Recorded as ended, it is refused should its start still arrive.
     running_count_ += 1;
+    attempts_[key].placed_at_ns = order.placed_at_ns();
     return end_attempt(key, attempts_[key], make_outcome(v1::Outcome::STOPPED, "never started"));
+  }
+  if (!known->second.was_placed(order.placed_at_ns())) {
+    return refuse_number(order.key(), order.placed_at_ns(), v1::Outcome::STOPPED);
   }
   if (known->second.outcome) return report_again(key, known->second);
   if (const auto preparing = preparing_.find(key); preparing != preparing_.end()) {
@@ -244,6 +255,19 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
   }
   const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
   to_stop_.push_back({.key = key, .grace = std::min(grace, limits::kRuntimeMax)});
+}
+
+// The number is taken, by an attempt from before the scheduler's data was restored: its folder and its
+// records are that one's. The scheduler tries again under the next number.
+void NodeCore::refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause) {
+  v1::Report report;
+  *report.mutable_ended()->mutable_key() = key;
+  *report.mutable_ended()->mutable_outcome() =
+      make_outcome(cause,
+                   "this node knows another attempt of that number, from before the scheduler's data was "
+                   "restored from an older copy");
+  report.mutable_ended()->set_placed_at_ns(placed_at_ns);
+  outbox_.add(std::move(report));
 }
 
 void NodeCore::on_ack(const v1::Ack& ack) {
@@ -262,7 +286,7 @@ void NodeCore::on_report_acked(const v1::Report& report) {
     case v1::Report::kEnded: {
       const AttemptKey key = from_wire(report.ended().key());
       const auto found = attempts_.find(key);
-      if (found == attempts_.end()) return;
+      if (found == attempts_.end() || !found->second.was_placed(report.ended().placed_at_ns())) return;
       found->second.ended_report = 0;
       if (found->second.acked) return;
       found->second.acked = true;
@@ -389,6 +413,7 @@ void NodeCore::report_started(const AttemptKey& key, Attempt& attempt) {
   *report.mutable_started()->mutable_key() = to_wire(key);
   report.mutable_started()->set_started_unix_ns(attempt.started_unix_ns);
   report.mutable_started()->set_pid(attempt.pid);
+  report.mutable_started()->set_placed_at_ns(attempt.placed_at_ns);
   attempt.started_report = outbox_.add(std::move(report));
 }
 
@@ -397,6 +422,7 @@ void NodeCore::report_ended(const AttemptKey& key, Attempt& attempt) {
   v1::Report report;
   *report.mutable_ended()->mutable_key() = to_wire(key);
   *report.mutable_ended()->mutable_outcome() = *attempt.outcome;
+  report.mutable_ended()->set_placed_at_ns(attempt.placed_at_ns);
   attempt.ended_report = outbox_.add(std::move(report));
 }
 

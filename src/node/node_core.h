@@ -107,6 +107,7 @@ class NodeCore {
   struct Attempt {
     std::vector<HeldDevice> devices;
     std::string user = {};  ///< Whom it runs as; empty: the agent's own user.
+    int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
     int64_t pid = 0;
     int64_t started_unix_ns = 0;
     std::optional<v1::Outcome> outcome;  ///< Set: it is over.
@@ -119,6 +120,9 @@ class NodeCore {
     bool holds = false;           ///< Its devices are its own: it is not over, or its end is not durable yet.
     uint64_t started_report = 0;  ///< Outstanding; 0: none.
     uint64_t ended_report = 0;
+
+    /// False for an order or an answer about another attempt of the same number.
+    bool was_placed(int64_t at_ns) const { return at_ns == 0 || placed_at_ns == 0 || at_ns == placed_at_ns; }
   };
   using Attempts = std::unordered_map<AttemptKey, Attempt>;
 
@@ -146,6 +150,8 @@ class NodeCore {
   void report_ended(const AttemptKey& key, Attempt& attempt);
   void report_synced_ends();
   void report_again(const AttemptKey& key, Attempt& attempt);
+  void refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause);
+  void release_unheld(const v1::StartAttempt& order);
   void report_devices();
   void on_released_acked(const v1::Released& released, uint64_t report);
   void close_if_done(const AttemptKey& key, Attempt& attempt);

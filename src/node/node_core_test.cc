@@ -607,6 +607,36 @@ TEST(NodeCore, ADriverThatDoesNotAnswerMakesItsDeviceUnhealthy) {
   EXPECT_EQ(reports[0].condition().condition(), v1::DEVICE_CONDITION_UNHEALTHY);
 }
 
+TEST(NodeCore, ANumberThatIsGivenAgainIsNotTakenForItsFirstAttempt) {
+  Node node;
+  node.connect();
+  const auto order = [](int64_t placed_at_ns) {
+    v1::JobSpec spec;
+    spec.add_command("/bin/true");
+    v1::SchedulerMessage message;
+    *message.mutable_start()->mutable_key() = to_wire(kKey);
+    message.mutable_start()->set_spec(spec.SerializeAsString());
+    message.mutable_start()->set_placed_at_ns(placed_at_ns);
+    return message;
+  };
+  node.receive(order(1'000));
+  node.end(kKey, 3);
+  node.sync();
+  node.acknowledge_all();
+  node.begin("boot-1");  // It remembers through its restart.
+  node.connect();
+  node.link.sent.clear();
+  node.receive(order(1'000));
+  node.receive(order(2'000));
+  ASSERT_EQ(node.spawner.started.size(), 1u);
+  const std::vector<v1::Report> reports = node.reports(v1::Report::kEnded);
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0].ended().outcome().exit_code(), 3);
+  EXPECT_EQ(reports[0].ended().placed_at_ns(), 1'000);
+  EXPECT_EQ(reports[1].ended().outcome().cause(), v1::Outcome::NODE_LOST);
+  EXPECT_EQ(reports[1].ended().placed_at_ns(), 2'000);
+}
+
 TEST(NodeCore, ContactIsAsOldAsTheHeartbeatThatWasAnswered) {
   Node node;
   node.connect();

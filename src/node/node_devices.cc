@@ -103,6 +103,18 @@ void NodeCore::on_released_acked(const v1::Released& released, uint64_t report) 
   supersede_release(released.index());
 }
 
+// What an order granted that is not carried out.
+void NodeCore::release_unheld(const v1::StartAttempt& order) {
+  const Time now = ports_.clock.monotonic();
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    const HeldDevice device{.index = granted.index(), .generation = granted.generation()};
+    if (holder_of(device.index) != nullptr) continue;  // The scheduler asks again in time.
+    supersede_release(device.index);
+    releases_[device.index] = Release{.device = device, .key = std::nullopt};
+    watch_.begin_release(device, now);
+  }
+}
+
 void NodeCore::on_check_release(const v1::CheckRelease& order) {
   const Time now = ports_.clock.monotonic();
   for (const v1::GrantedDevice& asked : order.devices()) {

@@ -69,6 +69,7 @@ void StoreImage::apply(const StoreRecord& record) {
       attempts[record.key].devices = record.devices;
       attempts[record.key].user = record.user;
       attempts[record.key].cores = record.cores;
+      attempts[record.key].placed_at_ns = record.placed_at_ns;
       return;
     case StoreRecord::Kind::kStarted: {
       StoredAttempt& attempt = attempts[record.key];

@@ -132,6 +132,7 @@ struct StoreRecord {
   std::vector<HeldDevice> devices = {};
   std::string user = {};             ///< kIntent: SpawnRequest::user.
   std::vector<uint32_t> cores = {};  ///< kIntent: that it has for itself.
+  int64_t placed_at_ns = 0;  ///< With `devices`.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
   v1::Outcome outcome = {};
@@ -143,7 +144,8 @@ struct StoredAttempt {
   std::vector<HeldDevice> devices;
   std::string user = {};
   std::vector<uint32_t> cores = {};
-  int64_t pid = 0;  ///< 0: not known to have started.
+  int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
+  int64_t pid = 0;           ///< 0: not known to have started.
   int64_t started_unix_ns = 0;
   std::optional<v1::Outcome> outcome;
   bool acked = false;

@@ -113,6 +113,7 @@ class Auditor {
     std::string model;
     DeviceState state = DeviceState::kFree;
     DeviceCondition condition = DeviceCondition::kOk;
+    bool barred = false;
     uint32_t generation = 0;
     AttemptKey held_by;
   };
@@ -193,6 +194,7 @@ class Auditor {
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<NodeId, BookNode> nodes_;
+  std::set<NodeId> heard_;  ///< Registered since the scheduler that runs began.
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
 

@@ -81,6 +81,9 @@ void Auditor::on_event(const Event& event) {
     jobs_.at(over->job).backs_off = false;
   } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
     device(condition->node, condition->device)->condition = condition->condition;
+  } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
+    if (!by_operator_) fail("a device is barred by nobody");
+    device(barred->node, barred->device)->barred = barred->barred;
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
     device(occupied->node, occupied->device)->state = DeviceState::kDraining;
   } else if (const auto* forgotten = std::get_if<JobsForgotten>(&event)) {
@@ -159,6 +162,8 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
   BookNode& node = nodes_.at(member.node);
   if (node.state != NodeState::kReady)
     fail(name_of(job) + " is placed on node " + node.name + ", which is not ready");
+  if (!heard_.contains(member.node))
+    fail(name_of(job) + " is placed on node " + node.name + ", which this scheduler has not heard");
   if (std::popcount(member.device_mask) != part.gpu_count)
     fail(name_of(job) + " gets a wrong number of devices");
   std::string model;
@@ -168,6 +173,8 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     if (book.state != DeviceState::kFree) {
       fail(name_of(job) + " is placed on " + book.uuid + ", which is " + std::string(to_string(book.state)));
     }
+    if (book.barred)
+      fail(name_of(job) + " is placed on " + book.uuid + ", which an operator took out of use");
     if (book.condition != DeviceCondition::kOk) fail(name_of(job) + " is placed on the unfit " + book.uuid);
     if (book.memory_mb < part.gpu_memory_mb) fail(name_of(job) + " is placed on the too small " + book.uuid);
     if (!gpu_model_matches(book.model, part.gpu_model)) fail(name_of(job) + " is placed on another model");
@@ -359,6 +366,7 @@ void Auditor::on(const JobRequeued& event) {
 }
 
 void Auditor::on(const NodeRegistered& event) {
+  heard_.insert(event.node);
   BookNode& node = nodes_[event.node];
   node.name = event.offer->name;
   node.state = NodeState::kReady;

@@ -27,6 +27,7 @@ void Auditor::on_recovered(const State& state, uint64_t position) {
     return fail("recovery ends at record " + std::to_string(position) + ", and " + std::to_string(position_) +
                 " were durable");
   }
+  heard_.clear();
   check_digest("the recovered state", state, position);
   check_all("the recovered state", state);
 }
@@ -102,7 +103,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       const BookDevice& device = book.devices[i];
       const Device& known = node.devices[i];
       if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
-          known.condition != device.condition) {
+          known.condition != device.condition || known.barred != device.barred) {
         fail(name + " has device " + device.uuid + " otherwise");
       }
       if (device.state == DeviceState::kHeld && known.held_by != device.held_by) {
@@ -111,7 +112,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       if (device.state == DeviceState::kQuarantined && known.detail.empty()) {
         fail(name + " has no evidence against " + device.uuid);
       }
-      if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk) {
+      if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk && !device.barred) {
         free_mask |= uint64_t{1} << i;
       }
     }

@@ -132,6 +132,10 @@ void Clients::send(const std::shared_ptr<Submission>& submission) {
       [this, submission, rejected, refused](const Result<Decided>& result) {
         if (!result.ok()) {
           *refused = true;
+          if (submission->accepted && result.error().code == ErrorCode::kStorageFull) {
+            context_.auditor.fail("the remembered answer of submission " +
+                                  std::to_string(submission->number) + " is refused: the disk is full");
+          }
           return context_.auditor.on_submit_refused(submission->number, result.error().message);
         }
         if (result->applied.rejection) {

@@ -187,12 +187,21 @@ void World::operate() {
       if (known.state == NodeState::kUnreachable || known.state == NodeState::kLost) {
         // Off, or on again in another boot that was not let in: what ran there is over.
         const bool over = !(*node)->powered() || (*node)->boot_id() != known.boot_id;
-        if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id});
+        if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id, .boot_id = known.boot_id});
       }
       for (uint32_t i = 0; i < known.devices.size(); ++i) {
-        if (known.devices[i].state != DeviceState::kQuarantined || !machine.is_clean(known.devices[i].uuid))
-          continue;
-        commands.emplace_back(SetDeviceCondition{.node = known.id, .device = i, .by_operator = true});
+        const Device& device = known.devices[i];
+        const bool lift = device.state == DeviceState::kQuarantined && machine.is_clean(device.uuid);
+        const bool bar = !healed_ && context_.on(Fault::kGpu) && prng_.chance(20);
+        if (!lift && !bar && !(device.barred && (healed_ || prng_.chance(300)))) continue;
+        commands.emplace_back(
+            SetDeviceCondition{.node = known.id,
+                               .device = i,
+                               .condition = bar ? DeviceCondition::kUnhealthy : DeviceCondition::kOk,
+                               .detail = bar ? "makes noises" : "",
+                               .by_operator = true,
+                               .generation_plus_one = device.generation + 1,
+                               .lasting = true});
       }
     }
   });
@@ -279,7 +288,7 @@ bool World::converged() {
     if (node.state != NodeState::kReady) return false;
     for (const Device& device : node.devices) {
       if (device.state == DeviceState::kHeld || device.state == DeviceState::kDraining) return false;
-      if (device.condition != DeviceCondition::kOk) return false;
+      if (!device.fit()) return false;
     }
   }
   return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
@@ -366,8 +375,9 @@ std::string World::why_not() {
     if (node.state != NodeState::kReady)
       add("node " + node.name + " is " + std::string(to_string(node.state)));
     for (const Device& device : node.devices) {
-      if (device.condition != DeviceCondition::kOk)
-        add("device " + device.uuid + " is " + std::string(to_string(device.condition)));
+      if (!device.fit())
+        add("device " + device.uuid + " is " + std::string(to_string(device.condition)) +
+            (device.barred ? " and barred" : ""));
       if (device.state != DeviceState::kHeld && device.state != DeviceState::kDraining) continue;
       add("device " + device.uuid + " is " + std::string(to_string(device.state)) + " in generation " +
           std::to_string(device.generation) + ", last for job " + std::to_string(device.held_by.job.value));
