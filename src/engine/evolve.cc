@@ -311,7 +311,7 @@ void take_outcome(Job& job, const Outcome& outcome) {
   job.last_cause = outcome.cause;
   job.exit_code = outcome.exit_code;
   job.signal = outcome.signal;
-  job.last_detail = Blob(outcome.detail);
+  job.last_detail = outcome.keep_detail ? Blob(outcome.detail) : Blob();
 }
 
 void on(State& state, const JobFinished& event) {

@@ -550,6 +550,19 @@ TEST(AttemptEnded, OfAnotherAttemptOfTheSameNumberIsRejected) {
   EXPECT_EQ(engine.job(job).state, JobState::kCompleted);
 }
 
+TEST(AttemptEnded, LeavesWhatWasSaidOfItInTheJob) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .retry = {.system_retries = -1}});
+  engine.apply(AttemptEnded{
+      .job = job,
+      .attempt = 1,
+      .node = engine.job(job).node,
+      .outcome = {.cause = EndCause::kStartFailed, .detail = "no such file", .keep_detail = true}});
+  EXPECT_EQ(engine.job(job).state, JobState::kFailed);
+  EXPECT_EQ(engine.job(job).last_detail.view(), "no such file");
+}
+
 TEST(ConfirmNodeDead, OfAnotherBootIsRejected) {
   TestEngine engine;
   const NodeId node = engine.add_node("n1", {.gpus = 1});

@@ -30,7 +30,7 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
               .now = [this] { return stamps_.now(); },
               .monotonic = [this] { return clock_.monotonic(); }},
              tuning.node_lease, tuning.heartbeat, tuning.grace) {
-  planner_.reset(state_);
+  planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();
   starting_ = start_matters();
   if (starting_) queue_.push_back(Proposal{.command = NoteStart{}, .decision = {}});

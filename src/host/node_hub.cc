@@ -24,7 +24,8 @@ Outcome from_wire(const v1::Outcome& wire) {
   Outcome outcome{.cause = EndCause::kShimLost,
                   .exit_code = wire.exit_code(),
                   .signal = wire.signal(),
-                  .detail = wire.detail().substr(0, limits::kLabelBytesMax)};
+                  .detail = wire.detail().substr(0, limits::kLabelBytesMax),
+                  .keep_detail = true};
   const int cause = wire.cause();
   if (cause > 0 && cause <= static_cast<int>(kEndCauseLast)) outcome.cause = static_cast<EndCause>(cause);
   return outcome;

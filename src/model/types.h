@@ -74,6 +74,7 @@ struct Outcome {
   int32_t exit_code = 0;
   int32_t signal = 0;
   std::string detail;
+  bool keep_detail = false;  ///< The job keeps it. In old journals none did.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -81,6 +82,7 @@ struct Outcome {
     visit(2, "exit_code", self.exit_code);
     visit(3, "signal", self.signal);
     visit(4, "detail", self.detail);
+    visit(5, "keep_detail", self.keep_detail);
   }
 };
 

@@ -106,7 +106,7 @@ class NodeCore {
  private:
   struct Attempt {
     std::vector<HeldDevice> devices;
-    std::string user = {};  ///< Whom it runs as; empty: the agent's own user.
+    std::string user = {};     ///< Whom it runs as; empty: the agent's own user.
     int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
     int64_t pid = 0;
     int64_t started_unix_ns = 0;

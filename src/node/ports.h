@@ -132,7 +132,7 @@ struct StoreRecord {
   std::vector<HeldDevice> devices = {};
   std::string user = {};             ///< kIntent: SpawnRequest::user.
   std::vector<uint32_t> cores = {};  ///< kIntent: that it has for itself.
-  int64_t placed_at_ns = 0;  ///< With `devices`.
+  int64_t placed_at_ns = 0;          ///< With `devices`.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
   v1::Outcome outcome = {};

@@ -92,6 +92,7 @@ class Auditor {
     bool final = false;
     bool forgotten = false;
     bool backs_off = false;
+    bool held = false;
     bool cancel_asked = false;
     bool cancel_answered = false;
     JobState state = JobState::kPending;
@@ -104,6 +105,7 @@ class Auditor {
     std::vector<Member> members;
     bool live = true;
     bool abandoned = false;
+    bool requeue_asked = false;
     uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
   };
@@ -120,6 +122,7 @@ class Auditor {
   struct BookNode {
     std::string name;
     NodeState state = NodeState::kReady;
+    Availability availability = Availability::kInService;
     Time silent_at;  ///< When it became unreachable.
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;

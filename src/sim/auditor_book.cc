@@ -81,6 +81,13 @@ void Auditor::on_event(const Event& event) {
     jobs_.at(over->job).backs_off = false;
   } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
     device(condition->node, condition->device)->condition = condition->condition;
+  } else if (const auto* held = std::get_if<JobHoldChanged>(&event)) {
+    jobs_.at(held->job).held = held->held;
+  } else if (const auto* changed = std::get_if<JobUpdated>(&event)) {
+    if ((changed->change->given & kJobMaxRuntime) != 0)
+      jobs_.at(changed->change->job).max_runtime = changed->change->max_runtime;
+  } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
+    nodes_.at(available->node).availability = available->to;
   } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
     if (!by_operator_) fail("a device is barred by nobody");
     device(barred->node, barred->device)->barred = barred->barred;
@@ -103,7 +110,8 @@ void Auditor::on(const JobSubmitted& event) {
               .tenant = event.tenant,
               .parts = event.request.parts,
               .retry = event.request.retry,
-              .max_runtime = event.request.max_runtime};
+              .max_runtime = event.request.max_runtime,
+              .held = event.request.held};
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission == submission_of_tag_.end()) {
     fail(name_of(event.job) + " was submitted by nobody");
@@ -162,6 +170,8 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
   BookNode& node = nodes_.at(member.node);
   if (node.state != NodeState::kReady)
     fail(name_of(job) + " is placed on node " + node.name + ", which is not ready");
+  if (node.availability != Availability::kInService)
+    fail(name_of(job) + " is placed on node " + node.name + ", which is out of service");
   if (!heard_.contains(member.node))
     fail(name_of(job) + " is placed on node " + node.name + ", which this scheduler has not heard");
   if (std::popcount(member.device_mask) != part.gpu_count)
@@ -197,6 +207,7 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
 void Auditor::on(const AttemptPlaced& event) {
   BookJob& job = jobs_.at(event.job);
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
+  if (job.held) fail(name_of(event.job) + " is placed and is held");
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
   if (event.attempt != job.attempts + 1) fail(name_of(event.job) + " skips an attempt's number");
   for (const JobAttempt& live : live_) {
@@ -235,11 +246,12 @@ void Auditor::on(const MemberStarted& event) {
 
 // The journal's clock leans towards the wall clock by at most a twentieth of what passes, whatever that does.
 void Auditor::on(const StopRequested& event) {
+  if (event.reason == StopReason::kRequeue) attempts_.at({event.job, event.attempt}).requeue_asked = true;
   if (event.reason != StopReason::kTimeout) return;
   const BookJob& job = jobs_.at(event.job);
   const Truth& truth = truths_[AttemptKey{.job = event.job, .attempt = event.attempt, .member = 0}];
   const Duration ran = schedule_.now() - truth.started_at;
-  if (!truth.started || ran + Duration{ran.ns / 20} < job.max_runtime)
+  if (!truth.started || job.max_runtime.ns == 0 || ran + Duration{ran.ns / 20} < job.max_runtime)
     fail(name_of(event.job) + " is stopped for its runtime after " + std::to_string(ran.ms()) + " ms");
 }
 
@@ -353,7 +365,13 @@ void Auditor::on(const JobRequeued& event) {
   BookJob& job = jobs_.at(event.job);
   if (job.final) fail(name_of(event.job) + " is tried again after its end");
   if (job.cancel_answered) fail(name_of(event.job) + " is tried again after its cancellation was answered");
-  (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
+  if (event.free_of_charge) {
+    const bool asked = attempts_.at({event.job, job.attempts}).requeue_asked;
+    if (!asked && event.outcome.cause != EndCause::kNodeFault)
+      fail(name_of(event.job) + " is tried again for nothing, and nobody asked");
+  } else {
+    (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
+  }
   if (job.exit_requeues > std::max(job.retry.exit_code_retries, 0)) {
     fail(name_of(event.job) + " is tried again more often than it asked for");
   }
@@ -363,11 +381,15 @@ void Auditor::on(const JobRequeued& event) {
   job.state = JobState::kPending;
   job.reason = JobReason::kBackoff;
   job.backs_off = true;
+  job.held = event.hold;
 }
 
 void Auditor::on(const NodeRegistered& event) {
   heard_.insert(event.node);
+  const bool booted = event.rebooted || !nodes_.contains(event.node);
   BookNode& node = nodes_[event.node];
+  if (booted && node.availability != Availability::kDraining)
+    node.availability = event.offer->validates ? Availability::kValidating : Availability::kInService;
   node.name = event.offer->name;
   node.state = NodeState::kReady;
   node.cpu_milli = event.offer->cpu_milli;

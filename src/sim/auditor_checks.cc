@@ -78,7 +78,9 @@ void Auditor::check_jobs(const char* whose, const State& state) {
     if (job.attempt_count != book.attempts)
       fail(std::string(whose) + " counts other attempts of " + name_of(job.id));
     if (job.state == JobState::kPending) waiting += 1;
-    if (job.state == JobState::kPending && !book.backs_off) in_line += 1;
+    if (job.state == JobState::kPending && !book.backs_off && !book.held) in_line += 1;
+    if (job.state == JobState::kPending && job.held != book.held)
+      fail(std::string(whose) + " has " + name_of(job.id) + " as held, or not, otherwise than the books");
     return !failed();
   });
   const auto kept =
@@ -97,6 +99,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
     const BookNode& book = nodes_.at(node.id);
     const std::string name = std::string(whose) + ": node " + node.name;
     if (node.state != book.state) fail(name + " is in another state");
+    if (node.availability != book.availability) fail(name + " is in or out of service otherwise");
     if (node.devices.size() != book.devices.size()) return fail(name + " has another number of devices");
     uint64_t free_mask = 0;
     for (uint32_t i = 0; i < book.devices.size(); ++i) {
@@ -132,8 +135,8 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       fail(name + " miscounts what it runs");
     }
     // A node that is not ready offers nothing.
-    if (book.state == NodeState::kReady && node.free_mask != free_mask)
-      fail(name + " miscounts its free devices");
+    const bool offers = book.state == NodeState::kReady && book.availability == Availability::kInService;
+    if (offers && node.free_mask != free_mask) fail(name + " miscounts its free devices");
   }
 }
 

@@ -44,9 +44,10 @@ void Clients::act_later() {
 
 void Clients::act() {
   const uint64_t draw = context_.prng.below(100);
-  if (draw < 55) return submit_something();
-  if (draw < 75) return look_at_something();
-  if (draw < 88) return cancel_something();
+  if (draw < 52) return submit_something();
+  if (draw < 66) return look_at_something();
+  if (draw < 77) return cancel_something();
+  if (draw < 88) return control_something();
   if (draw < 96) return update_tenant();
   if (draw < 98) return create_tenant();
   delete_tenant();
@@ -100,6 +101,7 @@ JobRequest Clients::some_job(const std::string& tag) {
   request.retry.overlap_allowed = prng.chance(100);
   if (prng.chance(150)) request.retry.kill_after_lost_contact = milliseconds(prng.between(3'000, 30'000));
   request.require_feasible = prng.chance(200);
+  request.held = prng.chance(30);
   request.spec = Blob(spec.SerializeAsString());
   return request;
 }
@@ -215,6 +217,27 @@ void Clients::cancel(JobId job) {
       [](bool) {});
 }
 
+// Holds, releases, requeues or updates a job; what became of it is in the journal.
+void Clients::control_something() {
+  if (jobs_.empty()) return;
+  const JobId job = jobs_[context_.prng.below(jobs_.size())];
+  const uint64_t draw = context_.prng.below(100);
+  Command command = HoldJob{.job = job, .held = draw < 20};
+  if (draw >= 50) command = RequeueJob{.job = job};
+  if (draw >= 75) {
+    command = UpdateJob{.job = job,
+                        .given = static_cast<uint32_t>(context_.prng.between(1, 3)),
+                        .priority = static_cast<int32_t>(context_.prng.between(-100, 100)),
+                        .max_runtime = milliseconds(context_.prng.between(0, demand_.runtime_max_ms))};
+  }
+  call(
+      std::move(command), [] {},
+      [this](const Result<Decided>& result) {
+        if (result.ok()) context_.auditor.on_answer(result->sequence);
+      },
+      [](bool) {});
+}
+
 void Clients::look_at_something() {
   if (jobs_.empty() || !host_.up()) return;
   const JobId job = jobs_[context_.prng.below(jobs_.size())];
@@ -272,6 +295,14 @@ void Clients::delete_tenant() {
         std::erase(tenants_, tenant);
       },
       [](bool) {});
+}
+
+void Clients::let_all_go() {
+  for (const JobId job : context_.auditor.unfinished()) {
+    const Job* waiting = context_.auditor.replica().jobs.find(job);
+    if (waiting == nullptr || !waiting->held) continue;
+    call(HoldJob{.job = job, .held = false}, [] {}, [](const Result<Decided>&) {}, [](bool) {});
+  }
 }
 
 void Clients::lift_quotas() {

@@ -32,6 +32,8 @@ class Clients {
   void stop();
   /// Lifts every quota.
   void lift_quotas();
+  /// Releases every job that is held.
+  void let_all_go();
   void cancel(JobId job);
   /// True when no submission waits for its answer or its next try.
   bool settled() const { return open_ == 0; }
@@ -55,6 +57,7 @@ class Clients {
   void update_tenant();
   void delete_tenant();
   void cancel_something();
+  void control_something();
   void look_at_something();
   TenantId some_tenant();
   Limits some_limits();

@@ -189,6 +189,14 @@ void World::operate() {
         const bool over = !(*node)->powered() || (*node)->boot_id() != known.boot_id;
         if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id, .boot_id = known.boot_id});
       }
+      const bool drained = known.availability == Availability::kDraining;
+      if (drained ? healed_ || prng_.chance(400) : !healed_ && prng_.chance(40)) {
+        commands.emplace_back(
+            SetNodeAvailability{.node = known.id,
+                                .to = drained ? Availability::kInService : Availability::kDraining,
+                                .by = "operator",
+                                .reason = drained ? "" : "to be looked after"});
+      }
       for (uint32_t i = 0; i < known.devices.size(); ++i) {
         const Device& device = known.devices[i];
         const bool lift = device.state == DeviceState::kQuarantined && machine.is_clean(device.uuid);
@@ -270,6 +278,10 @@ void World::heal() {
     node->start_agent();
   }
   schedule_.in(seconds(20), [this] { clients_->lift_quotas(); });
+  // Nodes' faults may hold jobs later, too.
+  for (const Duration after : {seconds(25), seconds(600), seconds(1'800), seconds(3'600)}) {
+    schedule_.in(after, [this] { clients_->let_all_go(); });
+  }
   rest_after_ = schedule_.now() + seconds(30);
   // What no machine here can run is given up; what was too much for a quota is not.
   schedule_.in(seconds(600), [this] {
@@ -285,7 +297,7 @@ bool World::converged() {
   if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
   if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
   for (const Node& node : host_->core()->state().nodes) {
-    if (node.state != NodeState::kReady) return false;
+    if (!node.in_service()) return false;
     for (const Device& device : node.devices) {
       if (device.state == DeviceState::kHeld || device.state == DeviceState::kDraining) return false;
       if (!device.fit()) return false;
@@ -374,6 +386,8 @@ std::string World::why_not() {
   for (const Node& node : host_->core()->state().nodes) {
     if (node.state != NodeState::kReady)
       add("node " + node.name + " is " + std::string(to_string(node.state)));
+    if (node.availability != Availability::kInService)
+      add("node " + node.name + " is out of service: " + node.availability_reason);
     for (const Device& device : node.devices) {
       if (!device.fit())
         add("device " + device.uuid + " is " + std::string(to_string(device.condition)) +
