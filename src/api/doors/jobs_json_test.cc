@@ -321,7 +321,8 @@ TEST(Durations, HaveUnits) {
   EXPECT_EQ(parse_duration("5"), seconds(5));
   EXPECT_EQ(parse_duration("250ms"), milliseconds(250));
   EXPECT_EQ(parse_duration("2h"), hours(2));
-  for (const std::string_view text : {"", "s", "-1s", "1d", "1.5s", "1 s"})
+  EXPECT_EQ(parse_duration("7d"), hours(168));
+  for (const std::string_view text : {"", "s", "-1s", "1w", "1.5s", "1 s"})
     EXPECT_FALSE(parse_duration(text)) << text;
 }
 
