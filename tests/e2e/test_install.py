@@ -287,6 +287,8 @@ def test_join_and_run(new_world):
     text = config.read_text()
     assert join(world, "--token-file", "-", *places(world), text_in=secret + "\n").returncode == 0
     assert config.read_text() == text
+    if harness.IS_ROOT:
+        config.write_text(text + "allow_root_jobs: true\n")
     agent = JoinedAgent(world, "n1")
     world.daemons.append(agent)
     agent.start()
