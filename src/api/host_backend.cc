@@ -415,10 +415,12 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
 }
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
-  read([counts = counts_, job, tenant, done = std::move(done)](const Observer::View& view) {
+  read([counts = counts_, telemetry = host_.telemetry(), job, tenant,
+        done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
     JobView shown = view_of(view, **found);
+    add_preparation(shown, **found, *telemetry);
     shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
     done(std::move(shown));
   });

@@ -319,6 +319,13 @@ std::string renamed(const Blob& spec, const std::string& name) {
   return parsed.SerializeAsString();
 }
 
+void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry) {
+  if (job.state != JobState::kScheduled || !job.node.valid()) return;
+  const NodeTelemetry last = telemetry.get(job.node);
+  const auto found = last.preparing.find({.job = job.id, .attempt = job.attempt_count, .member = 0});
+  if (found != last.preparing.end()) shown.message = found->second;
+}
+
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
   NodeView out{.id = node.id,
                .name = node.name,

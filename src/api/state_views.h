@@ -23,6 +23,8 @@ TenantView view_of(const Tenant& tenant);
 /// The packed specification with another name.
 std::string renamed(const Blob& spec, const std::string& name);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
+/// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
+void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
 /// Whether the filter's words fit; its tenant, state and limits are the caller's.
 bool matches(const Job& job, const JobFilter& filter);

@@ -11,6 +11,7 @@ namespace {
 
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
+constexpr std::size_t kProgressBytesMax = 1'024;
 
 v1::AttemptKey to_wire(const AttemptKey& key) {
   v1::AttemptKey wire;
@@ -318,6 +319,13 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
     telemetry.devices[*slot].temperature_celsius = device.temperature_celsius();
     telemetry.devices[*slot].power_watts = device.power_watts();
   }
+  for (const v1::AttemptProgress& progress : message.progress()) {
+    if (telemetry.preparing.size() >= limits::kAttemptsPerNodeMax) break;
+    const AttemptKey key{.job = JobId{progress.key().job()},
+                         .attempt = progress.key().attempt(),
+                         .member = progress.key().member()};
+    telemetry.preparing.emplace(key, progress.message().substr(0, kProgressBytesMax));
+  }
   telemetry_->set(session.node, std::move(telemetry));
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
@@ -513,6 +521,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   start.set_job_name("job-" + std::to_string(attempt.job.value));
   start.set_cpu_milli(attempt.members[member].cpu_milli);
   start.set_memory_mb(attempt.members[member].memory_mb);
+  if (const Tenant* const tenant = state.find_tenant(job->tenant)) start.set_tenant(tenant->name);
   session.peer->send(message);
 }
 

@@ -28,6 +28,8 @@ struct NodeTelemetry {
   double cpu_utilization = 0;     ///< 0..1
   double memory_utilization = 0;  ///< 0..1
   bool connected = false;
+  /// What attempts do that were ordered and do not run yet, such as pulling an image.
+  std::map<AttemptKey, std::string> preparing;
 };
 
 /// The newest telemetry of every node, for readers on other threads. Thread-safe.

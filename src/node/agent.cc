@@ -148,6 +148,27 @@ Result<Unit> Agent::remember_devices(const Error& trouble) {
   return Unit{};
 }
 
+/// Asks the container runtimes whether they work: some tenths of a second where there is one.
+void Agent::find_containers(const std::string& instance, const std::string& shim_program) {
+  const LaunchDefaults defaults = launch_defaults({});
+  auto node = std::make_shared<ContainerNode>();
+  node->options = options_.containers;
+  node->support = probe_containers(options_.containers, defaults.path);
+  node->data_folder = options_.data_folder;
+  node->instance = instance;
+  node->shim_program = shim_program;
+  node->memory_mb = total_memory_mb();
+  if (node->support.works) {
+    log_event(
+        LogLevel::kInfo, "agent", "containers_ready", {},
+        {{"runtime", shim::to_string(node->support.client.runtime)}, {"version", node->support.version}});
+  } else {
+    log_event(LogLevel::kInfo, "agent", "no_containers", {}, {{"why", node->support.why_not}});
+  }
+  container_sweep_ = std::make_unique<ContainerSweep>(*node);
+  containers_ = std::move(node);
+}
+
 Result<Unit> Agent::open_core() {
   const Result<std::string> instance = load_or_make_instance(options_.data_folder);
   if (!instance) return instance.error();
@@ -174,6 +195,7 @@ Result<Unit> Agent::open_core() {
   files_->remove_unknown(log_->image().attempts);
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
+  find_containers(*instance, shim);
   Result<std::unique_ptr<ShimSpawner>> spawner =
       ShimSpawner::open({.shim_program = shim,
                          .data_folder = options_.data_folder,
@@ -209,6 +231,7 @@ Result<Unit> Agent::open_core() {
                    .features = features(),
                    .check_every = options_.hooks.check_every,
                    .clock_skew_max = options_.hooks.clock_skew_max};
+  node.launch.containers = containers_;
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
                                                .link = *link_,
@@ -319,7 +342,7 @@ void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
 
 /// What this node can do, for placement and for people.
 std::vector<std::string> Agent::features() const {
-  std::vector<std::string> known;
+  std::vector<std::string> known = containers_->support.features;
   if (hooks_->can_reboot()) known.emplace_back("reboot");
   return known;
 }

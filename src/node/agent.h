@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "node/attempt_log.h"
 #include "node/box_planner.h"
+#include "node/container_sweep.h"
 #include "node/folder_files.h"
 #include "node/gpu_driver.h"
 #include "node/grpc_link.h"
@@ -43,6 +44,7 @@ struct AgentOptions {
   std::map<std::string, std::string> labels = {};
   HookOptions hooks = {};
   BoxOptions box = {};
+  ContainerOptions containers = {};
 };
 
 /// What the agent's loop does beside its work, for whoever started it. Every function may be empty.
@@ -77,6 +79,7 @@ class Agent final : private ShimListener {
   Result<Unit> remember_devices(const Error& trouble);
   Result<Unit> open_core();
   Result<Unit> check_scheduler() const;
+  void find_containers(const std::string& instance, const std::string& shim_program);
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override;
@@ -111,6 +114,8 @@ class Agent final : private ShimListener {
   std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
   std::unique_ptr<ScriptHooks> hooks_;
   std::unique_ptr<NodeCore> core_;
+  std::shared_ptr<const ContainerNode> containers_;
+  std::unique_ptr<ContainerSweep> container_sweep_;
   int epoll_ = -1;
   int stop_event_ = -1;
 

@@ -106,6 +106,7 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--config", line.config,
                  "YAML file of these options, with '_' for '-'; the command line wins over it")
       ->envname("GPU_AGENT_CONFIG");
+  declare_container_options(app, agent.containers);
   app.add_option("--log,--log-file", line.log.path, "Where log lines go (default: standard error)");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error (default: info)");
 }

@@ -23,11 +23,11 @@ bool has_zero_byte(std::string_view text) { return text.find('\0') != std::strin
 
 Duration bounded_ms(int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, kMillisecondsMax)); }
 
-Result<Unit> check_spec(const v1::JobSpec& spec) {
-  if (!spec.image().empty()) {
+Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults) {
+  if (!spec.image().empty() && defaults.containers == nullptr) {
     return refuse("this node cannot run container images, and the job asks for '" + spec.image() + "'");
   }
-  if (spec.command_size() == 0 && spec.script().empty())
+  if (spec.command_size() == 0 && spec.script().empty() && spec.image().empty())
     return refuse("the job has neither a command nor a script");
   if (!spec.working_directory().empty() && !spec.working_directory().starts_with('/')) {
     return refuse("the working directory '" + spec.working_directory() + "' is not absolute");
@@ -81,7 +81,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                                  const LaunchDefaults& defaults, BoxMaker* boxes) {
   v1::JobSpec spec;
   if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
-  if (const Result<Unit> good = check_spec(spec); !good) return good.error();
+  if (const Result<Unit> good = check_spec(spec, defaults); !good) return good.error();
   if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
   BoxPlan box;
   if (boxes != nullptr) {
@@ -104,6 +104,10 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   }
   request.box = std::move(box.box);
   request.user = std::move(box.user);
+  if (!spec.image().empty()) {
+    if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers); !good)
+      return good.error();
+  }
   return request;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "gpusched/v1/node.pb.h"
+#include "node/container_launch.h"
 #include "node/ports.h"
 
 namespace gpusched {
@@ -15,7 +17,9 @@ struct LaunchDefaults {
   std::string user = "nobody";
   std::string path = "/usr/local/bin:/usr/bin:/bin";
   Duration grace = seconds(10);  ///< Where the scheduler names none.
-  std::string instance;          ///< Part of the mark that every process of an attempt carries.
+  /// Null: this node runs no container.
+  std::shared_ptr<const ContainerNode> containers = {};
+  std::string instance;  ///< Part of the mark that every process of an attempt carries.
 };
 
 /// Turns an order into what the shim runs. kInvalidArgument with a sentence for people when it can never run

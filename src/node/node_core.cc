@@ -491,6 +491,11 @@ void NodeCore::beat(Time now) {
     device.set_temperature_celsius(reading.temperature_celsius);
     device.set_power_watts(reading.power_watts);
   }
+  for (const Preparation& attempt : ports_.spawner.preparing()) {
+    v1::AttemptProgress& progress = *out.add_progress();
+    *progress.mutable_key() = to_wire(attempt.key);
+    progress.set_message(clean_text(attempt.message, kDetailBytesMax));
+  }
   const HostLoad load = ports_.host.load();
   out.set_cpu_utilization(load.cpu);
   out.set_memory_utilization(load.memory);

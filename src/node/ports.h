@@ -52,8 +52,9 @@ struct SpawnRequest {
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.
   std::vector<HeldDevice> devices = {};
-  shim::Box box = {};     ///< What its processes live in: user, cgroups, limits, folders of their own.
-  std::string user = {};  ///< Whom they run as; empty: the agent's own user.
+  shim::Box box = {};      ///< What its processes live in: user, cgroups, limits, folders of their own.
+  std::string user = {};   ///< Whom they run as; empty: the agent's own user.
+  bool container = false;  ///< The command is the runner of a container.
 };
 
 /// What an attempt is to live in.
@@ -79,6 +80,12 @@ class BoxMaker {
   virtual std::vector<std::string> features() const = 0;
 };
 
+/// What an attempt does that was ordered and does not run yet: one line for people.
+struct Preparation {
+  AttemptKey key;
+  std::string message;
+};
+
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
 /// each attempt that was started or adopted. Answers about one attempt come in the order of what happened.
 class Spawner {
@@ -98,6 +105,8 @@ class Spawner {
   /// From now on the attempt may run so long from its start; zero: without limit. Of an attempt that is over,
   /// it does nothing.
   virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
+  /// Attempts that prepare: pulling an image. Those that say nothing are not among them.
+  virtual std::vector<Preparation> preparing() { return {}; }
 };
 
 /// What an operator lets run around attempts, and the node's checks. Answers later, by

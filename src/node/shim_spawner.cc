@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "log/log.h"
 #include "shim/cgroup.h"
+#include "shim/container_runner.h"
 #include "shim/processes.h"
 #include "shim/server.h"
 
@@ -38,6 +39,8 @@ constexpr uint64_t kPidfdTag = 3;
 constexpr Duration kLookPause = milliseconds(5);
 constexpr Duration kPurgePauseFirst = milliseconds(2);
 constexpr Duration kPurgePauseMax = milliseconds(500);
+constexpr Duration kPreparingPause = milliseconds(100);
+constexpr std::size_t kProgressBytesMax = 4096;
 constexpr Duration kServerPatience = seconds(2);
 constexpr std::size_t kEventBytesMax = 16 * 1024;
 constexpr int kSocketBufferBytes = 1 << 20;
@@ -185,7 +188,7 @@ void ShimSpawner::on_server_gone() {
 // Orders.
 
 void ShimSpawner::start(const SpawnRequest& request) {
-  tracks_.try_emplace(request.key);
+  tracks_.try_emplace(request.key).first->second.container = request.container;
   queue_request(shim::encode(
       shim::StartRequest{.key = request.key,
                          .grace = request.grace,
@@ -196,7 +199,8 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .log_bytes_max = options_.log_bytes_max,
                          .arguments = request.arguments,
                          .environment = request.environment,
-                         .box = request.box}));
+                         .box = request.box,
+                         .container = request.container}));
 }
 
 void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
@@ -327,9 +331,10 @@ void ShimSpawner::pump() {
   const Time now = clock_.monotonic();
   if (now >= next_look_) search(now);
   if (now >= next_purge_) purge(now);
+  if (now >= next_preparing_look_) look_at_preparing(now);
 }
 
-Time ShimSpawner::next_deadline() const { return std::min(next_look_, next_purge_); }
+Time ShimSpawner::next_deadline() const { return std::min({next_look_, next_purge_, next_preparing_look_}); }
 
 void ShimSpawner::take_events() {
   std::array<char, kEventBytesMax> buffer;
@@ -457,17 +462,86 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kPidfdTag + static_cast<uint64_t>(pid)}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &interest);
   if (track.stop_wanted) stop(key, *std::exchange(track.stop_wanted, std::nullopt));
-  if (!std::exchange(track.started, true)) {
-    struct stat folder{};
-    const std::string path = options_.data_folder + "/attempts/" + shim::key_text(key);
-    int64_t started_unix_ns = 0;  // Its folder was made when it began.
-    if (stat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
-      started_unix_ns = int64_t{folder.st_ctim.tv_sec} * 1'000'000'000 + folder.st_ctim.tv_nsec;
-    }
-    const std::vector<pid_t> children = shim::children_of(pid);
-    listener_.on_shim_found(key, children.empty() ? pid : children.front(), started_unix_ns);
+  track.container = access(file_of(key, shim::kContainerFile).c_str(), F_OK) == 0;
+  if (track.started) return true;
+  if (track.container && is_preparing(key)) {
+    next_preparing_look_ = std::min(next_preparing_look_, clock_.monotonic() + kPreparingPause);
+  } else {
+    report_found(key, track);
   }
   return true;
+}
+
+void ShimSpawner::report_found(const AttemptKey& key, Track& track) {
+  track.started = true;
+  struct stat folder{};
+  const std::string path = options_.data_folder + "/attempts/" + shim::key_text(key);
+  int64_t started_unix_ns = 0;  // Its folder was made when it began.
+  if (stat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
+    started_unix_ns = int64_t{folder.st_ctim.tv_sec} * 1'000'000'000 + folder.st_ctim.tv_nsec;
+  }
+  const std::vector<pid_t> children = shim::children_of(track.shim_pid);
+  listener_.on_shim_found(key, children.empty() ? track.shim_pid : children.front(), started_unix_ns);
+}
+
+// Attempts that prepare.
+
+std::string ShimSpawner::file_of(const AttemptKey& key, const char* name) const {
+  return options_.data_folder + "/attempts/" + shim::key_text(key) + '/' + name;
+}
+
+bool ShimSpawner::is_preparing(const AttemptKey& key) const {
+  return access(file_of(key, shim::kProgressFile).c_str(), F_OK) == 0;
+}
+
+/// A shim tells the agent that started it; one that was found tells nobody.
+void ShimSpawner::look_at_preparing(Time now) {
+  next_preparing_look_ = kNever;
+  std::vector<AttemptKey> running;
+  for (const auto& [key, track] : tracks_) {
+    if (track.started || !track.container || track.pidfd < 0) continue;
+    next_preparing_look_ = now + kPreparingPause;
+    if (!is_preparing(key)) running.push_back(key);
+  }
+  for (const AttemptKey& key : running) report_found(key, tracks_.at(key));
+}
+
+std::vector<Preparation> ShimSpawner::preparing() {
+  std::vector<Preparation> found;
+  for (const auto& [key, track] : tracks_) {
+    if (track.started || !track.container) continue;
+    std::string line = shim::read_small_file(file_of(key, shim::kProgressFile).c_str(), kProgressBytesMax);
+    line = line.substr(0, line.find('\n'));
+    if (!line.empty()) found.push_back({.key = key, .message = std::move(line)});
+  }
+  return found;
+}
+
+/// Whether an attempt without shim has no container either; if it may have one, that is being removed.
+bool ShimSpawner::container_gone(const AttemptKey& key) {
+  const auto ender = enders_.find(key);
+  if (ender == enders_.end()) {
+    const std::string plan =
+        shim::read_small_file(file_of(key, shim::kContainerFile).c_str(), shim::kRequestBytesMax);
+    if (plan.empty()) return true;
+    std::vector<std::string> words = {"gpu-shim", std::string(shim::kContainerEndFlag)};
+    for (std::size_t from = 0; from < plan.size(); from = plan.find('\0', from) + 1) {
+      words.push_back(plan.substr(from, plan.find('\0', from) - from));
+      if (plan.find('\0', from) == std::string::npos) break;
+    }
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    char* const nothing[] = {nullptr};
+    pid_t pid = -1;
+    if (posix_spawn(&pid, options_.shim_program.c_str(), nullptr, nullptr, arguments.data(), nothing) == 0)
+      enders_.emplace(key, pid);
+    return false;
+  }
+  int status = 0;
+  if (waitpid(ender->second, &status, WNOHANG) == 0) return false;
+  enders_.erase(ender);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 void ShimSpawner::on_watched_end(const AttemptKey& key) {
@@ -551,7 +625,7 @@ void ShimSpawner::purge(Time now) {
     const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
     const std::vector<pid_t> left = shim::processes_with_environment(mark);
     for (const pid_t pid : left) kill(pid, SIGKILL);
-    if (kill_groups(key) && left.empty() && orphans.empty()) clean.push_back(key);
+    if (kill_groups(key) && left.empty() && orphans.empty() && container_gone(key)) clean.push_back(key);
   }
   for (const AttemptKey& key : clean) {
     const std::string detail = purging_.at(key);

@@ -61,6 +61,7 @@ class ShimSpawner final : public Spawner {
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override;
+  std::vector<Preparation> preparing() override;
 
   int descriptor() const { return epoll_; }
   void pump();
@@ -75,6 +76,7 @@ class ShimSpawner final : public Spawner {
     pid_t shim_pid = 0;
     int pidfd = -1;
     bool started = false;                 ///< on_shim_started was called.
+    bool container = false;               ///< Its command is a container's runner.
     std::optional<Duration> stop_wanted;  ///< Ordered while its shim is being looked for.
   };
   using Tracks = std::map<AttemptKey, Track>;
@@ -96,6 +98,11 @@ class ShimSpawner final : public Spawner {
   void begin_search(Time now);
   void search(Time now);
   void conclude_search(const std::map<AttemptKey, pid_t>& shims, Time now);
+  void report_found(const AttemptKey& key, Track& track);
+  void look_at_preparing(Time now);
+  bool is_preparing(const AttemptKey& key) const;
+  std::string file_of(const AttemptKey& key, const char* name) const;
+  bool container_gone(const AttemptKey& key);
   bool watch(const AttemptKey& key, Track& track, pid_t pid);
   void on_watched_end(const AttemptKey& key);
   void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
@@ -132,6 +139,9 @@ class ShimSpawner final : public Spawner {
   /// Attempts without shim and outcome, whose processes are being killed.
   std::map<AttemptKey, std::string> purging_;
   Time next_purge_ = kNever;
+  std::map<AttemptKey, pid_t> enders_;  ///< Processes that remove containers of such attempts.
+  /// Shims found before their container ran: when it does is seen by looking.
+  Time next_preparing_look_ = kNever;
   Duration purge_pause_;
 };
 

@@ -16,11 +16,13 @@
 #include <cstring>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/time.h"
 #include "shim/cgroup.h"
+#include "shim/container_runner.h"
 #include "shim/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
@@ -43,6 +45,7 @@ constexpr Duration kWatchPauseMax = milliseconds(500);
 constexpr Duration kCgroupPauseFirst = milliseconds(1);
 constexpr Duration kCgroupPauseMax = milliseconds(50);
 constexpr int kCgroupTriesMax = 8;
+constexpr std::size_t kVerdictBytesMax = 1 << 20;
 
 Time clock_now(clockid_t id) {
   timespec now{};
@@ -60,18 +63,15 @@ timespec to_timespec(Duration span) {
 
 class AttemptShim {
  public:
-  AttemptShim(const ShimContext& context, const StartView& request) : context_(context), request_(request) {}
+  AttemptShim(const ShimContext& context, const StartView& request)
+      : context_(context), request_(request), max_runtime_(request.max_runtime) {}
 
   void run() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (!make_folder()) return;
     silent_since_ = last_contact(boot_now());
     if (may_start() && start_command()) {
-      send(Event{.kind = EventKind::kStarted,
-                 .key = request_.key,
-                 .pid = child_,
-                 .shim_pid = getpid(),
-                 .started_unix_ns = outcome_.started_unix_ns});
+      if (!request_.container) begin_run();
       supervise();
     }
     leave_cgroups();
@@ -164,6 +164,10 @@ class AttemptShim {
       outcome_.detail = "cannot make the output files: " + error_words(errno);
       return false;
     }
+    if (request_.container && !note_container(folder_, request_.arguments)) {
+      outcome_.detail = "cannot write the container's plan: " + error_words(errno);
+      return false;
+    }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
     if (!make_box(plan)) return false;
     const std::vector<std::string> candidates =
@@ -202,8 +206,12 @@ class AttemptShim {
       const int file =
           open(entrance.c_str(), (folder.unified ? O_RDONLY | O_DIRECTORY : O_WRONLY) | O_CLOEXEC);
       if (trouble.empty() && file < 0) trouble = "cannot open " + entrance + ": " + error_words(errno);
-      if (folder.unified) plan.unified_cgroup = unified_ = file;
-      if (!folder.unified && file >= 0) plan.cgroup_files.push_back(file);
+      if (request_.container) {  // Its runtime puts it in; the runtime's client is no part of it.
+        if (file >= 0) close(file);
+      } else {
+        if (folder.unified) plan.unified_cgroup = unified_ = file;
+        if (!folder.unified && file >= 0) plan.cgroup_files.push_back(file);
+      }
       if (trouble.empty()) continue;
       outcome_.detail = std::move(trouble);
       return false;
@@ -279,11 +287,20 @@ class AttemptShim {
     return false;
   }
 
+  /// The command runs: its time counts from here.
+  void begin_run() {
+    if (std::exchange(running_, true)) return;
+    started_ = boot_now();
+    if (max_runtime_.ns > 0) deadline_ = started_ + max_runtime_;
+    send(Event{.kind = EventKind::kStarted,
+               .key = request_.key,
+               .pid = child_,
+               .shim_pid = getpid(),
+               .started_unix_ns = outcome_.started_unix_ns});
+  }
+
   void supervise() {
     const Time started = boot_now();
-    started_ = started;
-    max_runtime_ = request_.max_runtime;
-    if (request_.max_runtime.ns > 0) deadline_ = started + request_.max_runtime;
     LogBound logs(folder_, request_.box.stdout_path.empty() ? output_ : -1,
                   request_.box.stderr_path.empty() ? error_output_ : -1, request_.log_bytes_max);
     Time next_log_look = started + LogBound::kLookFirst;
@@ -330,7 +347,7 @@ class AttemptShim {
     const Duration limit = milliseconds(std::strtoll(text, nullptr, 10));
     if (limit.ns < 0) return false;
     max_runtime_ = limit;
-    deadline_ = limit.ns == 0 ? kNever : started_ + limit;
+    if (running_) deadline_ = limit.ns == 0 ? kNever : started_ + limit;
     return now < deadline_;
   }
 
@@ -460,11 +477,16 @@ class AttemptShim {
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, stop_signal());
+    sigaddset(&set, ready_signal());
     siginfo_t info{};
     const timespec limit = to_timespec(std::min(span, hours(24)));
     const int signal = sigtimedwait(&set, &info, &limit);
     if (signal == SIGTERM) want_stop(request_.grace);
     if (signal == stop_signal()) want_stop(milliseconds(info.si_value.sival_int));
+    if (signal == ready_signal() && info.si_pid == child_ && !running_) {
+      outcome_.started_unix_ns = wall_now().ns;
+      begin_run();
+    }
   }
 
   void want_stop(Duration grace) {
@@ -490,6 +512,7 @@ class AttemptShim {
   }
 
   void finish_outcome() {
+    if (request_.container && take_verdict()) return;
     switch (outcome_.cause) {
       case Cause::kStopped:
         outcome_.detail = "stopped by order";
@@ -520,6 +543,25 @@ class AttemptShim {
     if (outcome_file_ < 0) return;
     // Where it is not possible, a full disk is waited out.
     static_cast<void>(fallocate(outcome_file_, FALLOC_FL_KEEP_SIZE, 0, kOutcomeBytes) == 0);
+  }
+
+  /// What a container's runner saw counts, unless we ended the attempt. A runner that left no word left a
+  /// container, and the attempt is over only without it. True: the outcome stands.
+  bool take_verdict() {
+    unlinkat(folder_, kProgressFile, 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(folder_) + '/' + kVerdictFile;
+    std::optional<Outcome> verdict =
+        parse_outcome(request_.key, read_small_file(path.c_str(), kVerdictBytesMax));
+    if (!verdict) remove_container(request_.arguments);
+    if (outcome_.cause != Cause::kUnspecified) return false;
+    if (verdict) {
+      outcome_ = std::move(*verdict);
+      return true;
+    }
+    if (running_) return false;
+    outcome_.cause = Cause::kStartFailed;
+    outcome_.detail = "the container's runner ended without a word";
+    return true;
   }
 
   /// Tries until it is on disk: a full disk delays an outcome and never loses it.
@@ -569,6 +611,7 @@ class AttemptShim {
   int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;
   bool child_ended_ = false;
+  bool running_ = false;  ///< The command was seen to run.
   bool none_left_ = false;
   Phase phase_ = Phase::kRunning;
   bool stop_wanted_ = false;
@@ -588,7 +631,8 @@ class AttemptShim {
 void block_shim_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, stop_signal()}) sigaddset(&set, signal);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, stop_signal(), ready_signal()})
+    sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 

@@ -2,14 +2,30 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <vector>
 
+#include "shim/container_init.h"
+#include "shim/container_runner.h"
 #include "shim/enter.h"
 #include "shim/server.h"
+
+namespace {
+
+/// The words behind the first two.
+std::vector<std::string> words_of(int argc, char** argv) { return {argv + 2, argv + argc}; }
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], gpusched::shim::kEnterFlag) == 0) {
     return gpusched::shim::run_enter({argv, argv + argc});
   }
+  if (gpusched::shim::is_container_init(argc, argv)) return gpusched::shim::run_container_init(argc, argv);
+  if (argc > 2 && argv[1] == gpusched::shim::kContainerFlag)
+    return gpusched::shim::run_container(words_of(argc, argv));
+  if (argc > 2 && argv[1] == gpusched::shim::kContainerEndFlag)
+    return gpusched::shim::end_container(words_of(argc, argv));
   if (argc < 4 || std::strcmp(argv[1], gpusched::shim::kServerFlag) != 0) {
     std::fprintf(stderr, "gpu-shim is started by gpu-agent: gpu-shim --server INSTANCE DATA_DIR\n");
     return 2;

@@ -171,6 +171,7 @@ std::string encode(const StartRequest& request) {
   put_c_strings(out, request.arguments);
   put_c_strings(out, request.environment);
   put_box(out, request.box);
+  out.u8(request.container ? 1 : 0);
   return packet;
 }
 
@@ -196,6 +197,7 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.arguments = get_c_strings(in);
   view.environment = get_c_strings(in);
   view.box = get_box(in);
+  view.container = in.u8() != 0;
   if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
   return view;
 }
@@ -247,5 +249,6 @@ std::optional<Event> decode_event(std::string_view packet) {
 }
 
 int stop_signal() { return SIGRTMIN; }
+int ready_signal() { return SIGRTMIN + 1; }
 
 }  // namespace gpusched::shim

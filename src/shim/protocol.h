@@ -65,6 +65,11 @@ inline constexpr const char* kRuntimeFile = "runtime";
 /// And of the folders there that are its user's: where it works unless it says otherwise, and its TMPDIR.
 inline constexpr const char* kWorkFolder = "work";
 inline constexpr const char* kTmpFolder = "tmp";
+/// Of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
+/// command runs; and how its runner saw it end, as an outcome's text.
+inline constexpr const char* kContainerFile = "container";
+inline constexpr const char* kProgressFile = "progress";
+inline constexpr const char* kVerdictFile = "verdict";
 
 /// The environment variable that marks every process of an attempt: "12-1-0@<instance>".
 inline constexpr std::string_view kMarkerVariable = "GPU_SCHEDULER_ATTEMPT";
@@ -88,6 +93,9 @@ struct StartRequest {
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
   Box box = {};
+  /// The command runs a container (container_runner.h): the attempt has started when it says so, and is over
+  /// when the container is gone.
+  bool container = false;
 };
 std::string encode(const StartRequest& request);
 
@@ -110,6 +118,7 @@ struct StartView {
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
   Box box;
+  bool container = false;
 };
 std::optional<StartView> decode_start(std::string_view packet);
 /// Just the key of a kStart packet.
@@ -136,5 +145,7 @@ std::optional<Event> decode_event(std::string_view packet);
 /// A stop of a forked shim is this real-time signal (its value: the grace in milliseconds), or SIGTERM for
 /// the grace that the request gave.
 int stop_signal();
+/// What the runner of a container sends its shim when the job's command runs.
+int ready_signal();
 
 }  // namespace gpusched::shim

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What the agent tells the runner of a container, and the command lines of container runtimes. Pure.
+namespace gpusched::shim {
+
+enum class ContainerRuntime : uint8_t { kPodman = 0, kDocker = 1, kApptainer = 2 };
+std::string_view to_string(ContainerRuntime runtime);
+std::optional<ContainerRuntime> parse_runtime(std::string_view text);
+
+enum class PullMode : uint8_t { kIfMissing = 0, kAlways = 1, kNever = 2 };
+
+/// How a runtime is called on this node.
+struct RuntimeClient {
+  ContainerRuntime runtime = ContainerRuntime::kPodman;
+  std::string program = {};               ///< Absolute path.
+  std::vector<std::string> options = {};  ///< Before the verb: `--runtime=runc`.
+  std::vector<std::string> environment =
+      {};  ///< The whole of it. Never the job's: that could lead it astray.
+
+  friend bool operator==(const RuntimeClient&, const RuntimeClient&) = default;
+};
+
+struct ContainerPlan {
+  RuntimeClient client;
+  std::string key = {};            ///< "12-1-0".
+  std::string name = {};           ///< Of the container: one for each attempt's member and data folder.
+  std::string folder = {};         ///< The attempt's, absolute.
+  std::string images_folder = {};  ///< Records, locks and pins of images, shared by all attempts of the node.
+  std::string images_stamp = {};  ///< A file that the runtime writes whenever its images change; empty: none.
+
+  std::string image = {};
+  std::string digest = {};  ///< "sha256:..."; empty: whatever the name means at the job's first attempt.
+  PullMode pull = PullMode::kIfMissing;
+  std::string auth_file = {};    ///< Credentials of the registry, in a file; empty: none.
+  int64_t pull_patience_ms = 0;  ///< For how long a failing pull is tried again.
+
+  std::vector<std::string> enter = {};  ///< Folders of cgroups for the client itself: apptainer's processes.
+  std::vector<std::string> options = {};    ///< Of `run`: limits, mounts, devices, user.
+  std::string cgroup_parent = {};           ///< The attempt's group; empty: the runtime's own.
+  std::vector<std::string> command = {};    ///< Instead of the image's entrypoint; empty: the entrypoint.
+  std::vector<std::string> arguments = {};  ///< Behind either.
+  /// Opened on the node as `user`, which is "uid:gid:group,group" and empty for the runner's own; empty: the
+  /// attempt's own files, and nothing to read.
+  std::string stdin_path = {};
+  std::string stdout_path = {};
+  std::string stderr_path = {};
+  std::string user = {};
+  std::string refusal = {};  ///< Why the job may not run like this: it ends at once. Empty: it may.
+  std::string note = {};     ///< A line for the job's error output before it starts; empty: none.
+
+  friend bool operator==(const ContainerPlan&, const ContainerPlan&) = default;
+};
+
+/// A plan as words of a command line, and back. The words hold no secret: paths of credentials, never these.
+std::vector<std::string> plan_words(const ContainerPlan& plan);
+std::optional<ContainerPlan> parse_plan(const std::vector<std::string>& words);
+
+/// "team/train:3" and "sha256:..." make "team/train@sha256:..."; without a digest, the image itself.
+std::string pinned_reference(std::string_view image, std::string_view digest);
+/// The part of a reference behind '@'; empty: none.
+std::string_view digest_of(std::string_view image);
+
+/// What files about an image are called: one name for each reference and credential.
+std::string record_name(const ContainerPlan& plan, std::string_view reference);
+/// Where docker shall find the credential as `config.json`.
+std::string docker_folder(const ContainerPlan& plan);
+/// Where apptainer keeps an image, which is one file.
+std::string image_file(const ContainerPlan& plan, std::string_view reference);
+
+std::vector<std::string> pull_words(const ContainerPlan& plan, const std::string& reference);
+/// Prints "ID DIGEST" of an image that is here. Not for apptainer, whose images are files.
+std::vector<std::string> inspect_words(const ContainerPlan& plan, const std::string& reference);
+/// `init_program` is mounted as the first process where the runtime can do that.
+std::vector<std::string> run_words(const ContainerPlan& plan, const std::string& image,
+                                   const std::string& init_program, const std::string& environment_file);
+std::vector<std::string> signal_words(const RuntimeClient& client, const std::string& name, int signal);
+std::vector<std::string> remove_words(const RuntimeClient& client, const std::string& name);
+
+/// Whether the runtime takes gpu-shim as the container's first process and hands descriptors on.
+bool uses_own_init(ContainerRuntime runtime);
+
+}  // namespace gpusched::shim
