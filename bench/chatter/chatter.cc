@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   for (int64_t line = 0; line < lines; ++line) {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    char text[101];
+    char text[160];
     const int64_t ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
     std::snprintf(text, sizeof text, "%10lld %20lld %067d\n", static_cast<long long>(line),
                   static_cast<long long>(ns), 0);
