@@ -1,5 +1,6 @@
 #include "cli/run.h"
 
+#include <pwd.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,6 +139,10 @@ CliIo process_io() {
   io.working_directory = [] {
     std::array<char, 4096> folder;
     return std::string(::getcwd(folder.data(), folder.size()) == nullptr ? "" : folder.data());
+  };
+  io.login_name = [] {
+    const passwd* const entry = ::getpwuid(::geteuid());
+    return std::string(entry == nullptr ? "" : entry->pw_name);
   };
   io.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;

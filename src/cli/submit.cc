@@ -137,7 +137,8 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--export", "LIST", &submit.export_list,
                  "What of this shell's environment goes along: NONE (the default), ALL, or names and K=V, "
                  "with commas between");
-  grammar.option("--user", "USER", &submit.user, "The node's user that it runs as; else the agent's default");
+  grammar.option("--user", "USER", &submit.user,
+                 "The node's user that it runs as (default: your own login name); -: the agent's default");
   grammar.option("--umask", "MASK", &submit.umask, "Such as 0027");
   grammar.option("--limit", "NAME=N", &submit.limits,
                  "Resource limit such as nofile=65536, memlock=unlimited or core=0; repeatable");

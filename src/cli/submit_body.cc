@@ -129,8 +129,14 @@ Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectW
   return Unit{};
 }
 
+/// Jobs run as whoever submits them, unless told. "-" leaves it to the node's agent.
+void add_user(const SubmitOptions& submit, const CliIo& io, JsonObjectWriter& body) {
+  if (submit.user == "-") return;
+  const std::string own = submit.user.empty() && io.login_name ? io.login_name() : submit.user;
+  if (!own.empty()) body.add("user", own);
+}
+
 Result<Unit> add_box(const SubmitOptions& submit, JsonObjectWriter& body) {
-  if (!submit.user.empty()) body.add("user", submit.user);
   if (!submit.umask.empty()) {
     int64_t bits = 0;
     const char* const end = submit.umask.data() + submit.umask.size();
@@ -230,6 +236,7 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   if (const Result<Unit> added = add_pairs("--label", submit.labels, nullptr, labels); !added)
     return added.error();
   if (!labels.empty()) body.add("labels", labels);
+  add_user(submit, io, body);
   if (const Result<Unit> added = add_box(submit, body); !added) return added.error();
   if (submit.require_feasible) body.add("require_feasible", true);
   if (submit.hold) body.add("held", true);

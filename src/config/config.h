@@ -26,6 +26,7 @@ struct Config {
     int64_t finished_jobs_max = limits::kFinishedJobsDefault;
     int64_t finished_jobs_days = 7;
     int64_t node_lease_ms = 15'000;
+    int64_t grace_ms = 0;
     int64_t auto_drain_percent = limits::kAutoDrainPercentDefault;
     int64_t drain_limit_seconds = limits::kDrainLimitDefault.ns / 1'000'000'000;
     int64_t snapshot_mb = 256;

@@ -54,6 +54,13 @@ constexpr ConfigKey kKeys[] = {
      .min = 1'000,
      .max = 3'600'000},
     {.section = "scheduler",
+     .name = "grace_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.grace_ms; },
+     .meaning =
+         "Milliseconds between SIGTERM and SIGKILL when a job is stopped; 0: each agent's own `--grace-ms`.",
+     .min = 0,
+     .max = 86'400'000},
+    {.section = "scheduler",
      .name = "drain_limit_seconds",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.drain_limit_seconds; },
      .meaning = "Seconds that a released GPU may take to show no process and baseline memory; then it is "

@@ -20,7 +20,7 @@ namespace gpusched {
 struct HostTuning {
   Duration node_lease = seconds(15);
   Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
-  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL.
+  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
   std::size_t proposals_max = 200'000;  ///< Waiting for their group.
 };
 

@@ -20,6 +20,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.finished_jobs_kept = hours(24 * config.scheduler.finished_jobs_days);
   options.engine.drain_limit = seconds(config.scheduler.drain_limit_seconds);
   options.engine.auto_drain_percent = config.scheduler.auto_drain_percent;
+  options.tuning.grace = milliseconds(config.scheduler.grace_ms);
   options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;

@@ -32,8 +32,6 @@ constexpr std::size_t kFrameBytes = 8;
 constexpr std::size_t kRecordBytesMax = 1 << 20;
 constexpr uint8_t kSnapshotBegin = 100;
 constexpr uint8_t kSnapshotEnd = 101;
-constexpr Duration kFullDiskPause = milliseconds(100);
-constexpr int kFullDiskLogEvery = 100;
 constexpr uint64_t kReserveBytes = 1 << 20;
 
 std::string errno_words() { return std::strerror(errno); }
@@ -288,9 +286,16 @@ Result<Unit> AttemptLog::begin_segment() {
   const std::string path = segment_path(number);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
   if (file < 0) return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + errno_words()};
-  segment_bytes_ = 0;
+  const std::string bytes = snapshot();
+  if (write_some(file, bytes) != bytes.size()) {
+    close(file);
+    unlink(path.c_str());
+    return Error{.code = ErrorCode::kStorageFull,
+                 .message = "the disk of " + data_folder_ + " is full: make room there"};
+  }
+  segment_bytes_ = bytes.size();
   reserved_bytes_ = 0;
-  write_all(file, snapshot());
+  reserve(file);
   // Only now: a sync of this file stands for everything before it, and lets older segments go.
   const std::lock_guard lock(mutex_);
   if (file_ >= 0) close(file_);
@@ -312,49 +317,59 @@ uint64_t AttemptLog::append(const StoreRecord& record) {
   return ++position_;
 }
 
-void AttemptLog::flush() {
-  if (segment_bytes_ + buffer_.size() > segment_bytes_max_) {
-    replace_segment();
-  } else if (!buffer_.empty()) {
-    write_all(file_, buffer_);
+bool AttemptLog::flush() {
+  const bool replaced = segment_bytes_ + buffer_.size() > segment_bytes_max_ && replace_segment();
+  if (!replaced) {
+    segment_bytes_ += buffer_.size();
+    reserve(file_);
+    const std::size_t written = write_some(file_, buffer_);
+    if (written < buffer_.size()) {
+      segment_bytes_ -= buffer_.size() - written;
+      buffer_.erase(0, written);  // The rest of a record may wait: it is read as torn until it comes.
+      return false;
+    }
   }
   buffer_.clear();
   flushed_ = position_;
+  return true;
 }
 
 /// The snapshot holds what the buffer says, so that the buffer need not be written.
-void AttemptLog::replace_segment() {
-  if (const Result<Unit> begun = begin_segment(); !begun) disk_failed(begun.error().message);
+bool AttemptLog::replace_segment() {
+  if (const Result<Unit> begun = begin_segment(); !begun) {
+    if (begun.error().code != ErrorCode::kStorageFull) disk_failed(begun.error().message);
+    return false;
+  }
   // A snapshot as large as a segment would be written again at once: the limit follows what must be kept.
   segment_bytes_max_ = std::max(segment_bytes_max_, segment_bytes_ * 4);
+  buffer_.clear();
+  flushed_ = position_;
   sync();
+  return true;
 }
 
 /// Room for the next records, so that ends are recorded though a job filled the disk meanwhile.
 void AttemptLog::reserve(int file) {
   if (segment_bytes_ + kReserveBytes / 2 <= reserved_bytes_) return;
   const auto end = static_cast<off_t>(segment_bytes_ + kReserveBytes);
-  // Where it is not possible, a full disk is waited out.
+  // Where it is not possible, records wait for room, and what relies on them with them.
   if (fallocate(file, FALLOC_FL_KEEP_SIZE, 0, end) == 0) reserved_bytes_ = segment_bytes_ + kReserveBytes;
 }
 
-void AttemptLog::write_all(int file, std::string_view bytes) {
-  segment_bytes_ += bytes.size();
-  reserve(file);
-  for (int tries = 0; !bytes.empty(); ++tries) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
+/// How many bytes the disk had room for.
+std::size_t AttemptLog::write_some(int file, std::string_view bytes) const {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = write(file, bytes.data() + done, bytes.size() - done);
     if (written >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
+      done += static_cast<std::size_t>(written);
       continue;
     }
     if (errno == EINTR) continue;
-    if (errno != ENOSPC && errno != EDQUOT)
-      disk_failed("cannot write to " + data_folder_ + ": " + errno_words());
-    if (tries % kFullDiskLogEvery == 0) {
-      log_event(LogLevel::kError, "agent", "disk_full", {}, {{"folder", data_folder_}});
-    }
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kFullDiskPause.ns));
+    if (errno == ENOSPC || errno == EDQUOT) break;
+    disk_failed("cannot write to " + data_folder_ + ": " + errno_words());
   }
+  return done;
 }
 
 void AttemptLog::sync() {

@@ -23,7 +23,7 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes);
 /// logged.
 ///
 /// One thread calls everything but `synced_position`, which any thread may. A failing disk ends the process,
-/// since what is durable is unknown then; a full one makes `flush` wait for room.
+/// since what is durable is unknown then; on a full one `flush` says so and keeps what it could not write.
 class AttemptLog final : public AttemptStore {
  public:
   /// Reads what is there and begins a new segment with it, durably. kVersion: written by a newer agent.
@@ -34,7 +34,7 @@ class AttemptLog final : public AttemptStore {
   const StoreImage& image() const { return image_; }
 
   uint64_t append(const StoreRecord& record) override;
-  void flush() override;
+  bool flush() override;
   void sync() override;
 
   /// Becomes readable when `synced_position` grew; the reader takes its value out.
@@ -50,12 +50,12 @@ class AttemptLog final : public AttemptStore {
   Result<Unit> load();
   Result<Unit> load_segment(uint64_t number);
   Result<Unit> begin_segment();
-  void replace_segment();
+  bool replace_segment();
   void remove_segments_before(uint64_t number) const;
   std::string segment_path(uint64_t number) const;
   std::string snapshot() const;
-  void write_all(int file, std::string_view bytes);
   void reserve(int file);
+  std::size_t write_some(int file, std::string_view bytes) const;
   void run_sync();
 
   const std::string data_folder_;

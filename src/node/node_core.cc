@@ -16,6 +16,9 @@ constexpr Duration kHeartbeatMax = minutes(5);
 constexpr Duration kContactMarkPause = milliseconds(250);
 constexpr std::size_t kHeartbeatsRemembered = 64;
 constexpr Duration kLookPause = seconds(5);
+constexpr Duration kFullDiskPause = milliseconds(200);
+constexpr const char* kFullDiskProblem =
+    "the disk of the agent's data folder is full; make room there, running jobs go on";
 constexpr int kForgottenAtOnce = 64;
 constexpr std::size_t kDetailBytesMax = 4'096;
 constexpr int kEpochShift = 32;
@@ -521,24 +524,48 @@ void NodeCore::note_contact(Time sent_at) {
 }
 
 Time NodeCore::next_deadline() const {
-  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_});
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, next_flush_});
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
 
-void NodeCore::settle() {
-  if (std::exchange(flush_wanted_, false)) ports_.store.flush();
-  if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
-  for (const SpawnRequest& request : to_start_) {
-    if (!begin_prolog(request)) ports_.spawner.start(request);
+/// False while the disk is full: what is to happen only once it is on record waits, everything else goes on.
+bool NodeCore::flush_records() {
+  if (!flush_wanted_) return true;
+  if (!ports_.store.flush()) {
+    next_flush_ = ports_.clock.monotonic() + kFullDiskPause;
+    if (!std::exchange(disk_full_, true)) {
+      log_event(LogLevel::kError, "agent", "disk_full", {}, {{"node", options_.node_name}});
+      take_verdict(kFullDiskProblem);
+    }
+    return false;
   }
-  to_start_.clear();
+  flush_wanted_ = false;
+  next_flush_ = kNever;
+  if (std::exchange(disk_full_, false)) {
+    log_event(LogLevel::kInfo, "agent", "disk_has_room", {}, {{"node", options_.node_name}});
+    // Its own checks find out whether anything else is wrong.
+    if (ports_.hooks == nullptr) take_verdict({});
+    next_check_ = ports_.clock.monotonic();
+  }
+  return true;
+}
+
+void NodeCore::settle() {
+  const bool recorded = flush_records();
+  if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
+  if (recorded) {
+    for (const SpawnRequest& request : to_start_) {
+      if (!begin_prolog(request)) ports_.spawner.start(request);
+    }
+    to_start_.clear();
+  }
   for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.grace);
   to_stop_.clear();
-  if (std::exchange(sync_wanted_, false)) ports_.store.sync();
+  if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();
   report_devices();
   forget_oldest();
-  if (std::exchange(flush_wanted_, false)) ports_.store.flush();
+  if (recorded) flush_records();
   const Time now = ports_.clock.monotonic();
   if (!registered_) return;
   outbox_.send_new(now, [this](const v1::Report& report) {

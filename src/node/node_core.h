@@ -160,6 +160,7 @@ class NodeCore {
   bool begin_prolog(const SpawnRequest& request);
   bool prepares(const AttemptKey& key) const;
   void release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now);
+  bool flush_records();
   void note_fault(const std::string& problem);
   void begin_check();
   void take_verdict(const std::string& problem);
@@ -219,6 +220,8 @@ class NodeCore {
   std::string fault_;  ///< Of a hook, standing until `fault_until_`.
   Time fault_until_;
   std::string clock_problem_;
+  bool disk_full_ = false;
+  Time next_flush_ = kNever;  ///< While the disk is full.
   bool checking_ = false;
   Time next_check_ = kNever;
 

@@ -49,9 +49,11 @@ class FakeStore final : public AttemptStore {
     pending.push_back(record);
     return ++position;
   }
-  void flush() override {
+  bool flush() override {
+    if (full) return false;
     for (const StoreRecord& record : pending) disk.apply(record);
     pending.clear();
+    return true;
   }
   void sync() override {
     EXPECT_TRUE(pending.empty());
@@ -61,6 +63,7 @@ class FakeStore final : public AttemptStore {
   std::vector<StoreRecord> pending;
   uint64_t position = 0;
   uint64_t sync_asked = 0;
+  bool full = false;
 };
 
 class FakeFiles final : public AttemptFiles {
@@ -244,6 +247,31 @@ TEST(NodeCore, IntentIsWrittenBeforeTheShimStarts) {
   node.order_start(kKey, {{.index = 1, .generation = 4}});
   ASSERT_TRUE(node.store.disk.attempts.contains(kKey));
   EXPECT_EQ(node.store.disk.attempts[kKey].devices, (std::vector<HeldDevice>{{.index = 1, .generation = 4}}));
+}
+
+TEST(NodeCore, OnAFullDiskNothingStartsAndTheRestGoesOn) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.store.full = true;
+  const AttemptKey later{JobId{99}, 1, 0};
+  node.order_start(later);
+  node.end(kKey, 3);
+  const std::size_t beats = node.link.sent.size();
+  node.pass(seconds(5));
+  EXPECT_EQ(node.spawner.started.size(), 1u);
+  EXPECT_EQ(node.count(v1::Report::kEnded), 0u) << "an end was told that is on no disk";
+  EXPECT_GT(node.link.sent.size(), beats) << "the node fell silent";
+  ASSERT_GE(node.count(v1::Report::kValidated), 1u);
+  EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
+  EXPECT_NE(node.reports(v1::Report::kValidated).back().validated().detail().find("full"), std::string::npos);
+
+  node.store.full = false;
+  node.pass(seconds(1));
+  EXPECT_EQ(node.spawner.started.size(), 2u);
+  node.sync();
+  EXPECT_EQ(node.last_outcome().exit_code(), 3);
+  EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
 }
 
 TEST(NodeCore, AStartSeenAgainByTheNextAgentStartsNothing) {

@@ -86,6 +86,10 @@ void NodeCore::note_clock(const v1::Registered& registered) {
 
 void NodeCore::on_checked(const std::string& checked) {
   checking_ = false;
+  if (disk_full_) {  // That verdict stands until there is room.
+    next_check_ = ports_.clock.monotonic() + std::min(kCheckAgain, options_.check_every);
+    return;
+  }
   const std::string& problem = checked.empty() ? clock_problem_ : checked;
   const Time now = ports_.clock.monotonic();
   if (!problem.empty()) {

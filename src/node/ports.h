@@ -178,8 +178,10 @@ class AttemptStore {
   virtual ~AttemptStore() = default;
   /// Position of the record, counting from 1 for each opening.
   virtual uint64_t append(const StoreRecord& record) = 0;
-  /// Gives everything appended to the operating system, in one write. A failure ends the process.
-  virtual void flush() = 0;
+  /// Gives everything appended to the operating system, in one write. False: the disk is full, some of it
+  /// waits here for the next call, and nothing that relies on it may happen yet. Another failure ends the
+  /// process.
+  virtual bool flush() = 0;
   /// Starts making everything flushed durable. Many calls may share one answer.
   virtual void sync() = 0;
 };

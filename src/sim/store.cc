@@ -33,9 +33,10 @@ uint64_t Store::append(const StoreRecord& record) {
   return ++position_;
 }
 
-void Store::flush() {
+bool Store::flush() {
   for (StoreRecord& record : pending_) records_.push_back(std::move(record));
   pending_.clear();
+  return true;
 }
 
 void Store::sync() {

@@ -25,7 +25,7 @@ class Store final : public AttemptStore {
   void wipe();
 
   uint64_t append(const StoreRecord& record) override;
-  void flush() override;
+  bool flush() override;
   void sync() override;
 
  private:

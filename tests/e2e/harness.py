@@ -364,17 +364,18 @@ class Scheduler(Daemon):
 
 class Agent(Daemon):
     def __init__(self, world, node, scheduler="", data_dir=None, sim_gpus=A100X4, cpus=64, prefix=(), name=None,
-                 arguments=()):
+                 arguments=(), allow_root_jobs=IS_ROOT):
         super().__init__(world, name or node, prefix)
         self.node, self.scheduler = node, scheduler
         self.data_dir = pathlib.Path(data_dir) if data_dir else world.folder / self.name
         self.sim_gpus, self.cpus, self.arguments = sim_gpus, cpus, list(arguments)
+        self.allow_root_jobs = allow_root_jobs
 
     def command(self):
         at = self.scheduler or f"127.0.0.1:{self.world.scheduler.ports['grpc']}"
         words = [program("gpu-agent"), "--scheduler", at, "--node", self.node, "--data-dir", str(self.data_dir)]
         words += ["--cpus", str(self.cpus)]
-        if IS_ROOT and not any(word.startswith(("--allow-root-jobs", "--default-user")) for word in self.arguments):
+        if self.allow_root_jobs:
             words += ["--allow-root-jobs"]
         if self.sim_gpus:
             words += ["--sim-gpus", self.sim_gpus]

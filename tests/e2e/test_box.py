@@ -1,0 +1,376 @@
+"""The box of a job: whom it runs as, what it may use, what it sees, and what is left of it.
+
+Each rule has a test that fails without it. What this machine or this user cannot do is skipped by name.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+
+import harness
+import pytest
+from harness import IS_ROOT, is_alive, read_bytes, wait_until
+
+NEEDS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="needs root: switches users, makes cgroups, mounts or device nodes")
+PLAIN = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+EAT = "head -c 400m /dev/zero | tail -n 1 > /dev/null"
+
+
+def cgroups_are_writable():
+    mounts = read_bytes("/proc/self/mounts").decode().splitlines()
+    places = [line.split()[1] for line in mounts if line.split()[2] in ("cgroup", "cgroup2")]
+    return IS_ROOT and any(os.access(f"{place}/cgroup.procs", os.W_OK) for place in places)
+
+
+NEEDS_CGROUPS = pytest.mark.skipif(not cgroups_are_writable(), reason="needs writable cgroups")
+
+
+@pytest.fixture(name="boxed")
+def boxed_fixture(new_world):
+    """Starts a world whose agent has these arguments."""
+
+    def start(*arguments, settings=None, plain=False, **options):
+        world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=5, AGENT_HEARTBEAT_INTERVAL_MS=300, **(settings or {}))
+        world.folder.chmod(0o755)
+        if plain:
+            world.folder.chmod(0o777)
+            world.scheduler.prefix = PLAIN
+        world.scheduler.start()
+        world.add_agent("n1", arguments=arguments, prefix=PLAIN if plain else (), **options).start()
+        return world
+
+    return start
+
+
+@pytest.fixture(name="plain_programs")
+def plain_programs_fixture(monkeypatch, tmp_path_factory):
+    """The checkout may stand where another user cannot look."""
+    if not IS_ROOT:
+        pytest.skip("needs root: runs processes of another user")
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not installed")
+    folder = pathlib.Path(subprocess.check_output(["mktemp", "-d", "/var/tmp/gpusched-bin-XXXXXX"], text=True).strip())
+    folder.chmod(0o755)
+    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(shutil.copytree(harness.bin_dir(), folder / "bin")))
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(api, script, **fields):
+    job_id = api.submit(script, **fields)
+    job = api.wait_for(job_id)
+    assert job["state"] == "completed", (job, api.output(job_id, "stderr"))
+    return api.output(job_id)
+
+
+def is_refused(world, text, script="true", **fields):
+    """Refused by the node, in a sentence with this text, and tried again by policy: then cancelled."""
+    job_id = world.api().submit(script, **fields)
+    wait_until(f"the agent says: {text}", lambda: text in world.agents()[0].log_text())
+    world.api().cancel(job_id)
+    assert world.api().output(job_id) == "" if world.api().job(job_id)["attempts"] else True
+
+
+@NEEDS_ROOT
+def test_a_job_runs_as_its_user_with_that_users_environment(boxed):
+    api = boxed().api()
+    assert run(api, "id -un; id -u; id -Gn; echo $HOME $USER $LOGNAME $SHELL", user="nobody").splitlines() == [
+        "nobody", "65534", "nogroup", "/nonexistent nobody nobody /usr/sbin/nologin"]
+    assert run(api, "id -u; echo $USER", user="root").split() == ["0", "root"]
+    assert run(api, "echo $HOME", user="nobody", environment={"HOME": "/elsewhere"}) == "/elsewhere\n"
+
+
+@NEEDS_ROOT
+def test_supplementary_groups_are_the_users(boxed):
+    name = "gpsbox" + str(os.getpid())
+    subprocess.run(["useradd", "--no-create-home", "--groups", "video", name], check=True)
+    try:
+        assert set(run(boxed().api(), "id -Gn", user=name).split()) == {name, "video"}
+    finally:
+        subprocess.run(["userdel", name], check=False)
+
+
+@NEEDS_ROOT
+def test_root_unknown_and_missing_users_are_refused_with_a_sentence(boxed):
+    world = boxed("--default-user", "nobody", allow_root_jobs=False)
+    is_refused(world, "runs no jobs as 'root', which is root: name another user", user="root")
+    is_refused(world, "knows no user 'no-such-user'", user="no-such-user")
+    assert run(world.api(), "id -un") == "nobody\n"
+
+
+@NEEDS_ROOT
+def test_a_root_agent_without_a_default_user_runs_no_nameless_jobs(boxed):
+    world = boxed(allow_root_jobs=False)
+    is_refused(world, "the job names no user and this node has no default")
+    assert run(world.api(), "id -un", user="nobody") == "nobody\n"
+
+
+def test_a_plain_agent_runs_as_itself_and_for_nobody_else(boxed, plain_programs):
+    world = boxed(plain=True)
+    assert run(world.api(), "id -u") == "65534\n"
+    assert run(world.api(), "id -u; grep ^NoNewPrivs /proc/self/status", user="nobody").split()[0] == "65534"
+    is_refused(world, "cannot run jobs as 'root'", user="root")
+
+
+@NEEDS_CGROUPS
+def test_a_job_that_eats_memory_is_ended_by_the_kernel_and_says_so(boxed):
+    api = boxed().api()
+    job = api.wait_for(api.submit(EAT, memory_mb=64))
+    assert (job["state"], job["cause"]) == ("failed", "out_of_memory"), job
+    assert run(api, "echo fine", memory_mb=64) == "fine\n"
+
+
+def test_without_cgroups_a_job_that_eats_memory_is_ended_and_says_so(boxed, plain_programs):
+    world = boxed(plain=True)
+    job = world.api().wait_for(world.api().submit(f"{EAT} & sleep 600 & ({EAT}; sleep 600) | tail -n 1; wait", memory_mb=64))
+    assert (job["state"], job["cause"]) == ("failed", "out_of_memory"), job
+
+
+@NEEDS_CGROUPS
+def test_a_fork_bomb_stays_within_its_limit(boxed):
+    api = boxed("--processes-max", "40").api()
+    bomb = "i=0; while [ $i -lt 200 ]; do sleep 600 & i=$((i + 1)); done; wait"
+    job = api.wait_for(api.submit(bomb))
+    assert (job["state"], job["cause"]) == ("failed", "exited"), job
+    assert run(api, "echo fine") == "fine\n"
+
+
+def test_without_cgroups_a_fork_bomb_is_ended(boxed, plain_programs):
+    api = boxed("--processes-max", "40", plain=True).api()
+    job = api.wait_for(api.submit("i=0; while [ $i -lt 200 ]; do sleep 600 & i=$((i + 1)); done; wait"))
+    assert (job["state"], job["cause"]) == ("failed", "over_limit"), job
+
+
+@NEEDS_CGROUPS
+def test_only_granted_device_nodes_can_be_opened(boxed, tmp_path):
+    # Made-up GPUs: nodes of devices that root may open and that no job needs.
+    nodes = [tmp_path / "gpu0", tmp_path / "gpu1"]
+    try:
+        for node, device in zip(nodes, (os.makedev(1, 11), os.makedev(10, 237))):
+            os.mknod(node, 0o666 | stat.S_IFCHR, device)
+            node.open("rb").close()
+    except OSError as error:
+        pytest.skip(f"cannot make and open device nodes: {error}")
+    given = ["--gpu-node", f"0={nodes[0]}", "--gpu-node", f"1={nodes[1]}"]
+    look = "; ".join(f"(: < {node}) 2> /dev/null && echo {node.name}" for node in nodes) + "; echo end > /dev/null; echo fence $GPU_SCHEDULER_DEVICE_FENCE"
+    world = boxed(*given, sim_gpus="2xA100-SXM4-80GB")
+    api = world.api()
+    assert run(api, look, gpu_count=0) == "fence cgroup\n"
+    assert run(api, look, gpu_count=2) == "gpu0\ngpu1\nfence cgroup\n"
+    hold = world.folder / "hold"
+    first = api.submit(f"{look}; while [ ! -e {hold} ]; do sleep 0.05; done", gpu_count=1)
+    job = api.wait_for(first, "running")
+    mine = job["allocated_gpus"][0].rpartition("-")[2]
+    other = "1" if mine == "0" else "0"
+    assert run(api, look, gpu_count=1) == f"gpu{other}\nfence cgroup\n"
+    hold.touch()
+    api.wait_for(first)
+    assert api.output(first) == f"gpu{mine}\nfence cgroup\n"
+
+
+@NEEDS_ROOT
+def test_without_a_fence_the_job_is_told_so(boxed):
+    assert run(boxed("--no-device-fence").api(), "echo $GPU_SCHEDULER_DEVICE_FENCE") == "advisory\n"
+
+
+def test_the_temporary_folder_is_the_jobs_own_and_goes_at_the_end(boxed):
+    world = boxed()
+    user = {"user": "nobody"} if IS_ROOT else {}
+    folder = pathlib.Path(run(world.api(), "touch $TMPDIR/x; mkdir -p $TMPDIR/a/b; chmod 0 $TMPDIR/a; echo $TMPDIR", **user).strip())
+    assert str(folder).startswith(str(world.folder))
+    wait_until("it is gone", lambda: not folder.exists())
+
+
+@pytest.mark.parametrize("agent_dies", [False, True])
+def test_the_temporary_folder_goes_also_when_the_shim_is_killed(boxed, agent_dies):
+    world = boxed()
+    api, agent = world.api(), world.agents()[0]
+    job_id = api.submit("touch $TMPDIR/x; echo $TMPDIR; sleep 600")
+    api.wait_for(job_id, "running")
+    wait_until("it printed", lambda: api.output(job_id).endswith("\n"))
+    folder = pathlib.Path(api.output(job_id).strip())
+    assert folder.exists()
+    shim = agent.shim_of(job_id)
+    if agent_dies:
+        agent.kill()
+    os.kill(shim, signal.SIGKILL)
+    if agent_dies:
+        agent.start()
+    wait_until("it is gone", lambda: not folder.exists())
+    api.cancel(job_id)
+
+
+@NEEDS_ROOT
+def test_shared_memory_is_the_jobs_own(boxed):
+    name = f"/dev/shm/gpusched-box-{os.getpid()}"
+    api = boxed().api()
+    assert run(api, f"touch {name}; ls /dev/shm", user="nobody").split() == [os.path.basename(name)]
+    assert not os.path.exists(name)
+
+
+@NEEDS_ROOT
+def test_tmp_is_the_jobs_own_where_configured(boxed):
+    name = f"/tmp/gpusched-box-{os.getpid()}"
+    assert run(boxed("--private-tmp").api(), f"touch {name}; ls /tmp; echo $TMPDIR", user="nobody").split() == [
+        os.path.basename(name), "/tmp"]
+    assert not os.path.exists(name)
+
+
+def test_umask_and_limits_are_as_asked(boxed):
+    api = boxed("--limit", "nofile=900").api()
+    assert run(api, "umask; ulimit -n; ulimit -c", umask=0o027, limits={"nofile": 300}).split() == ["0027", "300", "0"]
+    assert run(api, "ulimit -n; ulimit -Hn").split() == ["900", "900"]
+
+
+def test_a_limit_above_the_nodes_is_refused(boxed):
+    is_refused(boxed("--limit", "nofile=900"), "gives at most 900", limits={"nofile": 1000})
+
+
+@NEEDS_ROOT
+def test_output_files_are_opened_as_the_user_and_appended_to(boxed):
+    world = boxed()
+    home = world.folder / "home"
+    home.mkdir(mode=0o700)
+    (home / "in").write_text("word\n")
+    os.chown(home, 65534, 65534)
+    for _ in range(2):
+        run(world.api(), "cat; echo error >&2", user="nobody", working_directory=str(home), stdin_path=f"{home}/in",
+            stdout_path=f"{home}/out", stderr_path=f"{home}/err")
+    assert (home / "out").read_text() == "word\nword\n"
+    assert (home / "err").read_text() == "error\nerror\n"
+    assert (home / "out").stat().st_uid == 65534
+    is_refused(world, "cannot open '/root/no' for output as the user", user="nobody", stdout_path="/root/no")
+
+
+@NEEDS_ROOT
+def test_a_folder_that_the_user_may_not_enter_fails_to_start_with_a_sentence(boxed):
+    world = boxed()
+    closed = world.folder / "closed"
+    closed.mkdir(mode=0o700)
+    is_refused(world, f"cannot enter the working directory '{closed}' as the user", user="nobody",
+               working_directory=str(closed))
+
+
+def test_variables_of_the_node_come_before_the_jobs_own(boxed, tmp_path):
+    listed = tmp_path / "variables"
+    listed.write_text("# of this class of nodes\nNCCL_IB_HCA=mlx5_0\nUCX_TLS=rc\n")
+    api = boxed("--node-env", "NCCL_SOCKET_IFNAME=eth0", "--node-env-file", str(listed)).api()
+    assert run(api, "echo $NCCL_IB_HCA $UCX_TLS $NCCL_SOCKET_IFNAME", environment={"UCX_TLS": "tcp"}) == "mlx5_0 tcp eth0\n"
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+def test_each_job_has_its_own_cores_also_after_a_restart_of_the_agent(boxed):
+    world = boxed(cpus=os.cpu_count())
+    api, agent = world.api(), world.agents()[0]
+    look = "grep ^Cpus_allowed_list: /proc/self/status | cut -f 2"
+    first = api.submit(f"{look}; exec sleep 600", cpu_cores=1)
+    api.wait_for(first, "running")
+    wait_until("it printed", lambda: api.output(first).endswith("\n"))
+    agent.restart()
+    for _ in range(2):
+        second = run(api, look, cpu_cores=1).strip()
+        assert second.isdigit() and second != api.output(first).strip()
+    api.cancel(first)
+
+
+@NEEDS_CGROUPS
+def test_a_daemon_without_environment_dies_with_an_adopted_attempt_whose_shim_and_server_are_killed(boxed):
+    world = boxed()
+    api, agent = world.api(), world.agents()[0]
+    mark = f"600.{os.getpid()}"
+    job_id = api.submit(f"(env -i setsid sleep {mark} &); exec sleep 601")
+    api.wait_for(job_id, "running")
+    words = f"sleep\0{mark}\0".encode()
+    daemon = wait_until("the daemon runs", lambda: next(
+        (pid for pid in harness.processes() if read_bytes(f"/proc/{pid}/cmdline") == words), None))
+    servers = agent.children()
+    shim = agent.shim_of(job_id)
+    agent.restart()
+    for pid in (*servers, shim):
+        os.kill(pid, signal.SIGKILL)
+    wait_until("the daemon is dead", lambda: not is_alive(daemon))
+    api.cancel(job_id)
+
+
+@NEEDS_CGROUPS
+def test_no_group_is_left_of_ended_jobs(boxed):
+    world = boxed()
+    for _ in range(3):
+        run(world.api(), "true")
+    instance = world.agents()[0].instance()
+    wait_until("no group is left", lambda: not [
+        group for group in harness.cgroups_of(world.folder) if not group.endswith(instance)])
+
+
+LATE = "trap '' TERM; echo up; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i + 1)); [ -e %s ] || i=0; done; echo late"
+
+
+@pytest.mark.parametrize("scheduler_ms, agent_ms", [(200, 3_600_000), (0, 200)])
+def test_the_grace_is_the_schedulers_or_else_the_agents(boxed, scheduler_ms, agent_ms):
+    world = boxed("--grace-ms", str(agent_ms), settings={"SCHEDULER_GRACE_MS": scheduler_ms})
+    api = world.api()
+    stopped = world.folder / "stopped"
+    job_id = api.submit(LATE % stopped)
+    wait_until("it is up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n")
+    stopped.touch()
+    api.cancel(job_id)
+    world.wait_nothing_runs()
+    assert api.output(job_id) == "up\n", "it lived for 8 s after its SIGTERM"
+
+
+def test_a_daemon_does_not_spend_the_grace_of_a_command_that_ended(boxed):
+    world = boxed("--grace-ms", "3600000")
+    api = world.api()
+    job_id = api.submit("setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & echo up; exec sleep 600")
+    wait_until("it is up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n")
+    api.cancel(job_id)
+    world.wait_nothing_runs()
+
+
+def test_no_new_privileges_where_configured(boxed):
+    assert run(boxed("--no-new-privileges").api(), "grep ^NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]
+
+
+@NEEDS_ROOT
+def test_a_full_disk_of_the_agent_is_a_problem_of_the_node_and_stops_nothing_else(new_world):
+    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300, SCHEDULER_NODE_LEASE_MS=3000)
+    data = world.folder / "n1"
+    data.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "disk", str(data)], check=False).returncode != 0:
+        pytest.skip("cannot mount a small disk")
+    try:
+        world.scheduler.start()
+        agent = world.add_agent("n1").start()
+        api = world.api()
+        gate = world.folder / "gate"
+        running = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3")
+        api.wait_for(running, "running")
+        filler = data / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        # Each refusal is a record of some length: soon the last page is full.
+        refused = [api.submit("true", user="u" * 32) for _ in range(48)]
+        wait_until("the agent says so", lambda: '"disk_full"' in agent.log_text())
+        heartbeat = api.node("n1")
+        assert heartbeat["state"] != "unreachable", heartbeat
+        wait_until("the node says so", lambda: "is full" in str(api.node("n1")))
+        following = api.submit("exit 4")
+        filler.unlink()
+        for job_id in refused:
+            api.cancel(job_id)
+        gate.touch()
+        assert api.wait_for(running)["exit_code"] == 3
+        assert api.wait_for(following)["exit_code"] == 4
+    finally:
+        for daemon in world.daemons:
+            daemon.kill()
+        harness.kill_processes_of(world.folder)
+        harness.remove_cgroups_of(world.folder)
+        subprocess.run(["umount", "-l", str(data)], check=False)
