@@ -32,7 +32,7 @@ struct CliIo {
   std::function<std::string(const char* name)> environment;   ///< Empty: not set.
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
   std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
-  std::function<std::string()> login_name = {};  ///< Of the caller; empty: unknown.
+  std::function<std::string()> login_name = {};               ///< Of the caller; empty: unknown.
   std::function<Time()> wall_now;
   std::function<void(Duration)> pause;
   bool out_is_terminal = false;
