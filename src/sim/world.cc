@@ -201,7 +201,10 @@ void World::operate() {
         const Device& device = known.devices[i];
         const bool lift = device.state == DeviceState::kQuarantined && machine.is_clean(device.uuid);
         const bool bar = !healed_ && context_.on(Fault::kGpu) && prng_.chance(20);
-        if (!lift && !bar && !(device.barred && (healed_ || prng_.chance(300)))) continue;
+        // Word that a device is well also ends its quarantine: not while something is left on it.
+        const bool settled = device.state == DeviceState::kFree || device.state == DeviceState::kHeld;
+        const bool unbar = device.barred && settled && (healed_ || prng_.chance(300));
+        if (!lift && !bar && !unbar) continue;
         commands.emplace_back(
             SetDeviceCondition{.node = known.id,
                                .device = i,

@@ -210,7 +210,8 @@ class RandomCommands {
     SetDeviceCondition command{.node = any_node(state),
                                .device = static_cast<uint32_t>(prng_.below(5)),
                                .condition = static_cast<DeviceCondition>(1 + prng_.below(3)),
-                               .by_operator = prng_.chance(500)};
+                               .by_operator = prng_.chance(500),
+                               .lasting = prng_.chance(500)};
     if (prng_.chance(600)) command.condition = DeviceCondition::kOk;
     if (command.condition != DeviceCondition::kOk) command.detail = "XID";
     return command;
