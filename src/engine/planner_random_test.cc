@@ -43,7 +43,7 @@ bool could_be_placed(const State& state, const Job& job) {
       int32_t count = 0;
       for (const Device& device : node.devices) {
         if (device.device_class == kind && device.state == DeviceState::kFree &&
-            device.condition == DeviceCondition::kOk) {
+            device.condition == DeviceCondition::kOk && !device.barred) {
           ++count;
         }
       }
