@@ -54,6 +54,25 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
   /// Submits the lines that are there, as many as may be under way.
   void go_on() {
+    if (std::exchange(submitting_, true)) return;  // An answer was written at once: the loop below goes on.
+    paused_ = false;
+    submit_lines();
+    submitting_ = false;
+    paused_ = full();
+    if (paused_) return write();
+    if (body_over_) {
+      submit(std::exchange(rest_, {}));
+      ended_ = true;
+      return write();
+    }
+    if (rest_.size() > kLineBytesMax) {
+      return end_with({ErrorKind::kTooLarge, "a line is larger than " + std::to_string(kLineBytesMax) +
+                                                 " bytes; put large data into a file that the job reads"});
+    }
+    read();
+  }
+
+  void submit_lines() {
     std::size_t begin = 0;
     while (!full()) {
       const std::size_t end = rest_.find('\n', std::max(begin, searched_));
@@ -67,18 +86,6 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     }
     rest_.erase(0, begin);
     searched_ -= std::min(searched_, begin);
-    paused_ = full();
-    if (paused_) return write();
-    if (body_over_) {
-      submit(std::exchange(rest_, {}));
-      ended_ = true;
-      return write();
-    }
-    if (rest_.size() > kLineBytesMax) {
-      return end_with({ErrorKind::kTooLarge, "a line is larger than " + std::to_string(kLineBytesMax) +
-                                                 " bytes; put large data into a file that the job reads"});
-    }
-    read();
   }
 
   bool full() const { return ended_ || answers_.size() >= kUnderWayMax || bytes_ >= kBytesUnderWayMax; }
@@ -166,7 +173,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
   std::string rest_;          // What arrived and is not submitted.
   std::size_t searched_ = 0;  // No end of a line before here.
   uint64_t pieces_ = 0;
-  bool body_over_ = false, paused_ = false;
+  bool body_over_ = false, paused_ = false, submitting_ = false;
 };
 
 }  // namespace
