@@ -237,12 +237,16 @@ def test_output_files_are_opened_as_the_user_and_appended_to(boxed):
     (home / "in").write_text("word\n")
     os.chown(home, 65534, 65534)
     for _ in range(2):
-        run(world.api(), "cat; echo error >&2", user="nobody", working_directory=str(home), stdin_path=f"{home}/in",
-            stdout_path=f"{home}/out", stderr_path=f"{home}/err")
+        job_id = world.api().submit("cat; echo error >&2", user="nobody", working_directory=str(home),
+                                    stdin_path=f"{home}/in", stdout_path=f"{home}/out", stderr_path=f"{home}/err")
+        assert world.api().wait_for(job_id)["exit_code"] == 0
     assert (home / "out").read_text() == "word\nword\n"
     assert (home / "err").read_text() == "error\nerror\n"
     assert (home / "out").stat().st_uid == 65534
-    is_refused(world, "cannot open '/root/no' for output as the user", user="nobody", stdout_path="/root/no")
+    api = world.api()
+    refused = api.submit("true", user="nobody", stdout_path="/root/no")
+    wait_until("it says why", lambda: "cannot open '/root/no' for output as the user" in api.job(refused)["message"])
+    api.cancel(refused)
 
 
 @NEEDS_ROOT

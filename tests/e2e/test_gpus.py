@@ -116,7 +116,7 @@ def test_an_operator_takes_a_gpu_out_of_service_and_puts_it_back(cluster):
     api = cluster.api()
     cluster.cli("node", "condition", "n1", "1", "unhealthy", "--detail", "fan rattles", expected=0)
     gpu = api.gpu("n1", 1)
-    assert (gpu["condition"], gpu["detail"]) == ("unhealthy", "fan rattles")
+    assert gpu["condition"] == "unhealthy" and "fan rattles" in gpu["detail"]
     waiting = api.submit(["true"], gpu_count=4)
     wait_until("it waits for the device", lambda: api.explain(waiting)["reason"] == "devices_unfit")
     cluster.cli("node", "condition", "n1", "1", "ok", expected=0)

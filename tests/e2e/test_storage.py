@@ -299,10 +299,11 @@ def test_an_agents_full_disk_delays_outcomes_and_loses_none(disk):
     for pid in pids.values():
         wait_until("the process ends", lambda p=pid: not is_alive(p))
     agent.kill()
-    agent.launch()  # It waits for room; jobs go on meanwhile.
-    wait_until("it says that the disk is full", lambda: "disk_full" in agent.log_since_start())
+    agent.launch()  # Without any room it says so and ends; jobs and what they left go on without it.
+    wait_until("it has ended", lambda: not agent.alive())
+    assert "is full: make room" in agent.log_since_start()
     filler.unlink()
-    agent.wait_registered()
+    agent.start()
     for code, job_id in jobs.items():
         job = api.wait_for(job_id)
         assert (job["exit_code"], job["attempts"]) == (code, 1)
