@@ -198,7 +198,7 @@ void run_node(uint64_t jobs, std::size_t finished_kept) {
   auto log = AttemptLog::open(folder.path());
   CHECK(log.ok());
   SpareFolders spares(folder.path());
-  FolderFiles files(folder.path() + "/attempts", &spares);
+  FolderFiles files({.data_folder = folder.path(), .spares = &spares});
   auto spawner = ShimSpawner::open(
       {.shim_program = shim_program(), .data_folder = folder.path(), .instance = "bench", .spares = &spares},
       clock, listener);
