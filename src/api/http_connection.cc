@@ -20,6 +20,7 @@ constexpr std::size_t kLingerBytesMax = 1u << 20;  // Read and dropped after a r
 constexpr Duration kLinger = seconds(1);
 constexpr std::size_t kChunkHeadBytesMax = 16 * 1024;
 constexpr std::size_t kOutBytesKept = 64 * 1024;
+constexpr Duration kPingEvery = seconds(30);  // Of a WebSocket.
 
 }  // namespace
 
@@ -65,7 +66,8 @@ void Connection::read() {
     if (in_end_ >= kPipelinedBytesMax) return;  // The next ones wait in the kernel.
   }
   std::size_t size = kReadBytesFirst;
-  if (phase_ == Phase::kBody || phase_ == Phase::kLinger || body_streamed_) size = kReadBytesMax;
+  if (phase_ == Phase::kBody || phase_ == Phase::kLinger || phase_ == Phase::kSocket || body_streamed_)
+    size = kReadBytesMax;
   if (in_.size() < in_end_ + size) in_.resize(in_end_ + size);
   if (in_end_ == 0 && phase_ == Phase::kIdle && in_.size() > kReadBytesFirst) {
     in_.resize(kReadBytesFirst);
@@ -103,6 +105,7 @@ void Connection::on_read(const error_code& error, std::size_t size) {
     return;
   }
   in_end_ += size;
+  if (phase_ == Phase::kSocket) return read_frames();
   if (body_streamed_ && !body_done_) {
     pump_body();
     read();
@@ -375,7 +378,8 @@ void Connection::write_out() {
       return;
     }
     out_begin_ += sent;
-    if (deadline_ns_ != INT64_MAX) deadline_ns_ = now_ns() + core_->options.write_timeout.ns;
+    if (deadline_ns_ != INT64_MAX && phase_ != Phase::kSocket)
+      deadline_ns_ = now_ns() + core_->options.write_timeout.ns;
   }
   written_out();
 }
@@ -384,6 +388,7 @@ void Connection::written_out() {
   out_begin_ = 0;
   out_.clear();
   if (out_.capacity() > kOutBytesKept) out_ = std::string();
+  if (phase_ == Phase::kSocket) return socket_written();
   if (streaming_ && !stream_ended_) {
     deadline_ns_ = INT64_MAX;  // The next piece may take its time.
     if (const auto written = std::exchange(written_, nullptr); written != nullptr) written(true);
@@ -443,6 +448,11 @@ void Connection::on_deadline() {
                                               ? "the header did not arrive in time; send it faster"
                                               : "the body did not arrive in time; send it faster"});
       return;
+    case Phase::kSocket:
+      // Keeps what stands between us from forgetting a silent connection.
+      send_frame(websocket::Opcode::kPing, {});
+      deadline_ns_ = now_ns() + kPingEvery.ns;
+      return;
     case Phase::kIdle:
     case Phase::kHandling:
     case Phase::kWriting:
@@ -456,6 +466,8 @@ void Connection::on_deadline() {
 
 void Connection::begin_shutdown() {
   keep_alive_ = false;
+  if (phase_ == Phase::kSocket)
+    return socket_close(request_, websocket::kGoingAway, "the scheduler is shutting down");
   if (idle() || phase_ == Phase::kLinger || gone_ != nullptr || streaming_) close();
 }
 
@@ -467,6 +479,7 @@ void Connection::close() {
   socket_.close(error);
   release_budget();
   core_->remove(*this);
+  socket_gone();
   tell_gone();
 }
 

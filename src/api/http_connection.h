@@ -13,6 +13,7 @@
 #include "api/errors.h"
 #include "api/http_parser.h"
 #include "api/http_server.h"
+#include "base/websocket.h"
 
 /// One connection of the HTTP server. Included by the server's own files only.
 namespace gpusched::api::http_internal {
@@ -29,6 +30,7 @@ enum class Phase {
   kBody,      // Receives a body.
   kHandling,  // The handler has it.
   kWriting,   // The answer goes out.
+  kSocket,    // It is a WebSocket now.
   kLinger,    // Answered for the last time; reads and drops.
   kClosed,
 };
@@ -47,6 +49,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void stream_end(uint64_t request, bool well);
   void body_read(uint64_t request, BodyNext next);
   void set_gone(uint64_t request, std::function<void()> gone);
+  void upgrade(uint64_t request, const std::string& key, std::size_t message_bytes_max,
+               WebSocket::Handlers handlers);
+  void socket_send(uint64_t request, bool is_text, std::string_view data, std::function<void(bool)> written);
+  void socket_close(uint64_t request, uint16_t code, std::string_view reason);
   void on_deadline();
   void begin_shutdown();
   void close();
@@ -75,6 +81,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void written_out();
   void end_request();
   void begin_linger();
+  void socket_written();
+  void socket_gone();
+  void read_frames();
+  void on_frame();
+  void send_frame(websocket::Opcode opcode, std::string_view data);
   void release_budget();
   void tell_gone();
 
@@ -88,6 +99,15 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string out_;
   std::size_t out_begin_ = 0;
   std::function<void(bool)> written_;
+  struct Socket {
+    Socket(std::size_t message_bytes_max, WebSocket::Handlers what)
+        : parser(true, message_bytes_max), handlers(std::move(what)) {}
+    websocket::Parser parser;
+    WebSocket::Handlers handlers;
+    std::vector<std::function<void(bool)>> written;  // Of messages that the kernel has not taken.
+    bool closing = false;                            // Our goodbye is said; then the connection ends.
+  };
+  std::unique_ptr<Socket> websocket_;  // In Phase::kSocket.
   std::function<void()> gone_;
   BodyNext body_next_;      // Who waits for the next piece of a streamed body.
   std::string body_piece_;  // What arrived with the header.

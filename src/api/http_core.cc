@@ -193,6 +193,14 @@ void Core::apply(Task& task) {
     case Task::Kind::kStreamAbort:
       task.connection->stream_end(task.request, false);
       return;
+    case Task::Kind::kSocketSend:
+      task.connection->socket_send(task.request, task.response.status == 1, task.response.body,
+                                   std::move(task.written));
+      return;
+    case Task::Kind::kSocketClose:
+      task.connection->socket_close(task.request, static_cast<uint16_t>(task.response.status),
+                                    task.response.body);
+      return;
     case Task::Kind::kCall:
       task.call();
       return;

@@ -21,7 +21,16 @@ namespace asio = boost::asio;
 class Core final : public std::enable_shared_from_this<Core> {
  public:
   struct Task {
-    enum class Kind { kRespond, kStreamBegin, kStreamWrite, kStreamFinish, kStreamAbort, kCall } kind;
+    enum class Kind {
+      kRespond,
+      kStreamBegin,
+      kStreamWrite,
+      kStreamFinish,
+      kStreamAbort,
+      kSocketSend,   // `response.status`: 1 for text; its body is the message.
+      kSocketClose,  // `response`: the code and the reason.
+      kCall
+    } kind;
     std::shared_ptr<Connection> connection = nullptr;
     uint64_t request = 0;
     HttpResponse response = {};

@@ -80,6 +80,13 @@ class Parser final : public http::basic_parser<true> {
         return keep_first(request.accept);
       case http::field::content_type:
         return keep_first(request.content_type);
+      case http::field::upgrade:
+        request.wants_websocket = boost::beast::iequals(value, "websocket");
+        return;
+      case http::field::sec_websocket_key:
+        return keep_first(request.websocket_key);
+      case http::field::sec_websocket_version:
+        return keep_first(request.websocket_version);
       case http::field::access_control_request_method:
         return keep_first(request.cors_method);
       case http::field::access_control_request_headers:

@@ -43,6 +43,25 @@ HttpBody HttpReply::body() const {
   return {connection_, request_};
 }
 
+void WebSocket::send(bool is_text, std::string data, std::function<void(bool)> written) {
+  if (connection_ == nullptr) return;
+  connection_->core().submit({.kind = Core::Task::Kind::kSocketSend,
+                              .connection = connection_,
+                              .request = request_,
+                              .response = {.status = is_text ? 1 : 0, .body = std::move(data)},
+                              .written = std::move(written)},
+                             true);
+}
+
+void WebSocket::close(uint16_t code, std::string reason) {
+  if (connection_ == nullptr) return;
+  connection_->core().submit({.kind = Core::Task::Kind::kSocketClose,
+                              .connection = connection_,
+                              .request = request_,
+                              .response = {.status = code, .body = std::move(reason)}},
+                             true);
+}
+
 HttpReply::HttpReply(std::shared_ptr<http_internal::Connection> connection, uint64_t request)
     : connection_(std::move(connection)), request_(request) {}
 HttpReply::HttpReply(HttpReply&& other) noexcept = default;
@@ -89,6 +108,15 @@ HttpStream HttpReply::stream(HttpResponse head) {
                              .response = std::move(head)},
                             true);
   return HttpStream(connection, request_);
+}
+
+WebSocket HttpReply::upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
+                             WebSocket::Handlers handlers) {
+  CHECK(connection_ != nullptr);  // Answered once.
+  CHECK(connection_->core().on_own_thread());
+  const auto connection = std::move(connection_);
+  connection->upgrade(request_, websocket_key, message_bytes_max, std::move(handlers));
+  return WebSocket(connection, request_);
 }
 
 void HttpReply::on_gone(std::function<void()> gone) {

@@ -65,6 +65,33 @@ class HttpBody {
   uint64_t request_ = 0;
 };
 
+/// A WebSocket (RFC 6455) on a connection that began with a request. Thread-safe; copies mean the same one.
+/// Everything after its end is ignored.
+class WebSocket {
+ public:
+  struct Handlers {
+    /// A whole message, text or binary. On the server's thread.
+    std::function<void(bool is_text, std::string data)> on_message;
+    /// It is over: the client closed it or went away, or the server shuts down. Once, on the server's thread.
+    std::function<void()> on_gone;
+  };
+  WebSocket() = default;
+
+  /// Sends one message. What a slow reader leaves waiting is kept: who sends must bound it by `written`,
+  /// which is called on the server's thread when the kernel took the message (true), or when the client is
+  /// gone.
+  void send(bool is_text, std::string data, std::function<void(bool alive)> written = nullptr);
+  /// Says goodbye and ends the connection. `code`: RFC 6455, 7.4.1.
+  void close(uint16_t code, std::string reason);
+
+ private:
+  friend class HttpReply;
+  WebSocket(std::shared_ptr<http_internal::Connection> connection, uint64_t request)
+      : connection_(std::move(connection)), request_(request) {}
+  std::shared_ptr<http_internal::Connection> connection_;
+  uint64_t request_ = 0;
+};
+
 /// The right, and the duty, to answer one request once. Movable. Dropped without an answer it answers 500.
 class HttpReply {
  public:
@@ -81,6 +108,10 @@ class HttpReply {
   HttpStream stream(HttpResponse head);
   /// The body of a streamed request.
   HttpBody body() const;
+  /// Answers 101 to a request that `wants_websocket`, with a good key, and speaks WebSocket from then on.
+  /// From the server's thread only. `message_bytes_max`: of one message; a larger one ends the connection.
+  WebSocket upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
+                    WebSocket::Handlers handlers);
   /// Calls `gone` on the server's thread, once, when the client goes away, or the server shuts down, before
   /// the answer is complete. Only the handler itself may call it.
   void on_gone(std::function<void()> gone);

@@ -37,6 +37,10 @@ class RestCall {
   void send(HttpResponse response);
   HttpStream stream(HttpResponse head);
   HttpBody body() const { return reply_.body(); }
+  WebSocket upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
+                    WebSocket::Handlers handlers) {
+    return reply_.upgrade(websocket_key, message_bytes_max, std::move(handlers));
+  }
   void on_gone(std::function<void()> gone) { reply_.on_gone(std::move(gone)); }
   HttpMethod method() const { return method_; }
 
