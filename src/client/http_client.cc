@@ -9,6 +9,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <cstdlib>
 #include <optional>
 
 namespace gpusched {
@@ -84,6 +85,8 @@ struct HttpClient::Impl {
     io.run();
     return result;
   }
+
+  HttpOnHead on_head;  ///< Of the stream that is under way.
 
   error_code connect();
   error_code send(const HttpRequest& request);
@@ -185,6 +188,9 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
   }
   answer.status = static_cast<int>(parser.get().result_int());
   answer.retry_after = std::string(parser.get()[http::field::retry_after]);
+  const std::string size(parser.get()["File-Size"]);
+  if (!size.empty()) answer.file_size = std::strtoll(size.c_str(), nullptr, 10);
+  if (on_head != nullptr && answer.status / 100 == 2) on_head(answer);
   const bool kept = parser.keep_alive() && !sending;
   const std::optional<Failure> broken = read_body(parser, on_data, answer);
   if (broken || !kept) connection.reset();
@@ -233,8 +239,12 @@ Result<HttpAnswer> HttpClient::request(const HttpRequest& request) {
   return impl_->perform(request, nullptr);
 }
 
-Result<HttpAnswer> HttpClient::stream(const HttpRequest& request, const HttpOnData& on_data) {
-  return impl_->perform(request, &on_data);
+Result<HttpAnswer> HttpClient::stream(const HttpRequest& request, const HttpOnData& on_data,
+                                      const HttpOnHead& on_head) {
+  impl_->on_head = on_head;
+  Result<HttpAnswer> answer = impl_->perform(request, &on_data);
+  impl_->on_head = nullptr;
+  return answer;
 }
 
 const std::string& HttpClient::url() const { return impl_->options.url; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,10 +35,13 @@ struct HttpAnswer {
   int status = 0;
   std::string body;  ///< Of a stream that began with 2xx: empty.
   std::string retry_after;
+  int64_t file_size = -1;  ///< Of a file that is streamed (`File-Size`); -1: not known.
 };
 
 /// Called with each piece of a streamed body, as it arrives. False ends the stream.
 using HttpOnData = std::function<bool(std::string_view)>;
+/// Called once, with a 2xx answer's head, before its body.
+using HttpOnHead = std::function<void(const HttpAnswer&)>;
 
 /// A blocking HTTP/1.1 client that keeps one connection open. Not thread-safe: one for each thread.
 ///
@@ -56,7 +60,8 @@ class HttpClient {
   Result<HttpAnswer> request(const HttpRequest& request);
   /// Gives the body to `on_data` when the status is 2xx, else collects it. There is no limit on how long a
   /// stream takes or is silent.
-  Result<HttpAnswer> stream(const HttpRequest& request, const HttpOnData& on_data);
+  Result<HttpAnswer> stream(const HttpRequest& request, const HttpOnData& on_data,
+                            const HttpOnHead& on_head = nullptr);
 
   /// "http://127.0.0.1:8080", for messages.
   const std::string& url() const;
