@@ -288,6 +288,73 @@ inline void LogRequest::go_on(const LogPiece& piece) {
   since = {};
 }
 
+/// An interactive command in a running attempt, or one that was detached from.
+struct SessionRequest {
+  JobId job;
+  std::string tenant;                ///< Given: the job must be this tenant's.
+  uint32_t attempt = 0;              ///< 0: the latest.
+  uint32_t member = 0;               ///< Of a gang: which of its processes' nodes.
+  std::vector<std::string> command;  ///< Empty: the user's login shell.
+  bool terminal = false;             ///< In a pseudo terminal; else with pipes.
+  uint32_t rows = 0, columns = 0;
+  std::string term;
+  std::vector<std::pair<std::string, std::string>> environment;
+  uint64_t session = 0;  ///< Given: this session of the job is taken up again; what is above is ignored.
+};
+
+/// A session's near end, which the door makes. Called on the host's thread, in order; it must not block.
+class SessionPeer {
+ public:
+  struct End {
+    std::optional<ApiError> error;  ///< Why there is no exit code, or none of the command's own.
+    int32_t exit_code = 0, signal = 0;
+    std::string message;  ///< One sentence beside an exit code; usually none.
+  };
+  virtual ~SessionPeer() = default;
+  virtual void on_number(uint64_t session) = 0;
+  virtual void on_opened() = 0;
+  /// Not more than was granted: limits::kSessionCreditBytes at first, then what `SessionHandle::grant` adds.
+  virtual void on_output(std::string data, bool of_stderr) = 0;
+  /// So many more bytes of input may be sent; at first limits::kSessionCreditBytes.
+  virtual void on_credit(int64_t bytes) = 0;
+  /// The last call.
+  virtual void on_end(End end) = 0;
+};
+
+/// The way to a session's command. Thread-safe; nothing here waits.
+class SessionHandle {
+ public:
+  virtual ~SessionHandle() = default;
+  virtual void input(std::string data) = 0;
+  virtual void end_input() = 0;
+  virtual void resize(uint32_t rows, uint32_t columns) = 0;
+  virtual void signal(uint32_t number) = 0;
+  virtual void grant(int64_t bytes) = 0;
+  /// Leaves it running without a peer. The peer is not called any more.
+  virtual void detach() = 0;
+  /// Ends it. The peer is not called any more.
+  virtual void close() = 0;
+};
+
+struct FileRequest {
+  JobId job;
+  std::string tenant;    ///< Given: the job must be this tenant's.
+  uint32_t attempt = 0;  ///< 0: the latest.
+  uint32_t member = 0;
+  std::string path;
+  uint64_t transfer = 0;  ///< Of the piece before; 0: the first one is asked for.
+  int64_t offset = 0;     ///< Behind the piece before.
+  bool close = false;     ///< No more of this transfer is wanted; there is no answer.
+};
+struct FilePiece {
+  std::string data;
+  uint64_t transfer = 0;
+  int64_t size = 0;     ///< Of the whole file.
+  uint32_t mode = 0;    ///< Permission bits.
+  bool at_end = false;  ///< Nothing follows.
+  uint32_t attempt = 0;
+};
+
 /// Everything is thread-safe and returns at once; answers come by `Done`.
 class Backend {
  public:
@@ -341,6 +408,12 @@ class Backend {
   virtual void get_metrics(Done<MetricsView> done) = 0;
   /// Relays one piece of an attempt's output from its node.
   virtual void read_log(LogRequest request, Done<LogPiece> done) = 0;
+
+  /// Opens, or takes up, a session. Refusals come to the peer as its end.
+  virtual std::shared_ptr<SessionHandle> open_session(SessionRequest request,
+                                                      std::shared_ptr<SessionPeer> peer) = 0;
+  /// One piece of a file of an attempt, running or ended.
+  virtual void read_file(FileRequest request, Done<FilePiece> done) = 0;
 
   /// Cheap; any thread.
   virtual HealthView health() const = 0;

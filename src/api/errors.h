@@ -62,6 +62,13 @@ enum class ErrorKind : uint8_t {
   kShuttingDown,
   kOutcomeUnknown,
   kTimeout,
+  kFileNotFound,
+  kIsDirectory,
+  kJobNotRunning,
+  kSessionNotFound,
+  kSessionLimit,
+  kSessionFailed,
+  kSessionLost,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

@@ -599,20 +599,9 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return done(found.error());
-    const Job& job = **found;
-    const uint32_t attempt = request.attempt == 0 ? job.attempt_count : request.attempt;
-    if (attempt == 0) {
-      return done(ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output"});
-    }
-    if (attempt > job.attempt_count) {
-      return done(
-          ApiError{ErrorKind::kLogNotFound,
-                   "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
-                   "attempt"});
-    }
-    // An older attempt may have run elsewhere; while it still holds something, the state knows where.
-    const Attempt* held = view.state.find_attempt(request.job, attempt);
-    const NodeId node = held != nullptr ? held->members.front().node : job.node;
+    const Answer<AttemptPlace> place = place_of(view.state, **found, request.attempt);
+    if (!place) return done(place.error());
+    const uint32_t attempt = place->attempt;
     v1::ReadLog order;
     order.mutable_key()->set_job(request.job.value);
     order.mutable_key()->set_attempt(attempt);
@@ -623,7 +612,7 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
     order.set_tail_lines(request.tail_lines);
     if (request.since.valid()) order.set_since_unix_ns(request.since.ns);
     order.set_grep(request.grep);
-    host_.read_log(node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
+    host_.read_log(place->node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
       if (!chunk) return done(to_api_error(chunk.error()));
       if (!chunk->error().empty()) {
         return done(ApiError{kind_of_code(chunk->code()).value_or(ErrorKind::kLogNotFound), chunk->error()});

@@ -54,6 +54,9 @@ class HostBackend final : public Backend {
   void get_cluster(Done<ClusterView> done) override;
   void get_metrics(Done<MetricsView> done) override;
   void read_log(LogRequest request, Done<LogPiece> done) override;
+  std::shared_ptr<SessionHandle> open_session(SessionRequest request,
+                                              std::shared_ptr<SessionPeer> peer) override;
+  void read_file(FileRequest request, Done<FilePiece> done) override;
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 

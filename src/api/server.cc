@@ -5,6 +5,7 @@
 
 #include "api/doors/jobs_rest.h"
 #include "api/doors/native_rest.h"
+#include "api/doors/session_rest.h"
 #include "api/grpc_server.h"
 #include "api/host_backend.h"
 #include "api/http_server.h"
@@ -45,12 +46,14 @@ struct Server::Impl {
         backend(host, {.default_priority = options.default_priority}),
         rest(backend, options.version),
         native(backend, options.version),
+        session_rest(backend, options.copy_bytes_max),
         gate({.token_required = token_required,
               .token = options.token,
               .cors_enabled = options.cors_enabled,
               .cors_origins = options.cors_origins,
               .rate_limit_rps = options.rate_limit_rps},
              [this](HttpRequest&& request, const RestCallPtr& call) {
+               if (session_rest.handle(request, call)) return;
                if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
                rest.handle(std::move(request), call);
              }),
@@ -93,6 +96,7 @@ struct Server::Impl {
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       rest.attach(server);
       native.attach(server);
+      session_rest.attach(server);
       waiting->set(&server, grpc.get());
     });
     if (!http_started) return http_started.error();
@@ -111,6 +115,7 @@ struct Server::Impl {
   HostBackend backend;
   JobsRest rest;
   NativeRest native;
+  SessionRest session_rest;
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();

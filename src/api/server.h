@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/session_limits.h"
 #include "host/host.h"
 
 namespace gpusched::api {
@@ -23,7 +24,8 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   double rate_limit_rps = 0;
   int32_t default_priority = 100;
-  std::string token;  ///< The shared one; see api/token.h.
+  int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
+  std::string token;                                   ///< The shared one; see api/token.h.
   std::string version;
 };
 

@@ -167,6 +167,34 @@ std::optional<int64_t> limit_of(const Limits& limits, Resource resource) {
 
 }  // namespace
 
+Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member) {
+  AttemptPlace place{.attempt = attempt == 0 ? job.attempt_count : attempt, .node = {}};
+  if (place.attempt == 0)
+    return ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output and no files"};
+  if (place.attempt > job.attempt_count) {
+    return ApiError{ErrorKind::kLogNotFound,
+                    "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
+                    "attempt"};
+  }
+  const Attempt* held = state.find_attempt(job.id, place.attempt);
+  if (held == nullptr) {
+    if (member != 0)
+      return ApiError{ErrorKind::kLogNotFound, "of an ended attempt only the first member's node is known",
+                      "member"};
+    // An older attempt may have run elsewhere; only while it holds something the state knows where.
+    place.node = job.node;
+    return place;
+  }
+  if (member >= held->members.size()) {
+    return ApiError{ErrorKind::kLogNotFound,
+                    "the attempt has " + std::to_string(held->members.size()) + " members; they count from 0",
+                    "member"};
+  }
+  place.node = held->members[member].node;
+  place.running = held->members[member].state == MemberState::kRunning;
+  return place;
+}
+
 Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant) {
   const Job* job = state.jobs.find(id);
   ApiError missing{ErrorKind::kJobNotFound,

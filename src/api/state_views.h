@@ -16,6 +16,15 @@ const Tenant* find_tenant(const State& state, std::string_view tenant);
 /// "tenant-<digits>" or "default", without looking whether it exists.
 std::optional<TenantId> parse_tenant_id(std::string_view text);
 
+/// Where one member of an attempt runs or ran.
+struct AttemptPlace {
+  uint32_t attempt = 0;
+  NodeId node;
+  bool running = false;
+};
+/// `attempt` 0: the latest. kLogNotFound when there is none, or it is not known (any more) where it ran.
+Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member = 0);
+
 /// All but the estimate of its wait.
 JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
 ExplainView explain(const Observer::View& view, const Job& job);

@@ -130,10 +130,11 @@ Session Session::fork() const {
   return Session(*options_, *io_, client_options_, std::move(*client));
 }
 
-Reply Session::perform(HttpRequest request, const HttpOnData* on_data) {
+Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
   if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
   Result<HttpAnswer> answer =
-      on_data == nullptr ? client_.request(request) : client_.stream(request, *on_data);
+      on_data == nullptr ? client_.request(request)
+                         : client_.stream(request, *on_data, on_head == nullptr ? HttpOnHead() : *on_head);
   if (!answer) return {.trouble = trouble_of(answer.error(), client_.url())};
   Reply reply{.text = std::move(answer->body)};
   const bool refused = answer->status / 100 != 2;
@@ -170,8 +171,23 @@ Reply Session::post_once(const std::string& path, const std::string& body, const
                  nullptr);
 }
 
-Reply Session::stream(const std::string& path, const HttpOnData& on_data) {
-  return perform({.method = "GET", .target = path, .repeatable = true}, &on_data);
+Reply Session::stream(const std::string& path, const HttpOnData& on_data, const HttpOnHead& on_head) {
+  return perform({.method = "GET", .target = path, .repeatable = true}, &on_data, &on_head);
+}
+
+SocketReply Session::open_socket(const std::string& path) {
+  SocketReply reply;
+  Result<WebSocketClient::Connected> connected =
+      WebSocketClient::connect(client_options_, "/api/v1" + path, options_->call_timeout);
+  if (!connected) {
+    reply.trouble = trouble_of(connected.error(), client_.url());
+  } else if (!connected->socket) {
+    const Result<Json> json = Json::parse(connected->answer.body);
+    reply.trouble = refusal_of(connected->answer, json ? *json : Json());
+  } else {
+    reply.socket = std::move(connected->socket);
+  }
+  return reply;
 }
 
 Reply Session::stream_post(const std::string& path, const std::string& body, const HttpOnData& on_data) {

@@ -8,6 +8,7 @@
 #include "cli/run.h"
 #include "client/http_client.h"
 #include "client/json.h"
+#include "client/websocket_client.h"
 
 namespace gpusched::cli {
 
@@ -30,6 +31,12 @@ struct Reply {
   explicit operator bool() const { return !trouble; }
 };
 
+/// An open WebSocket, or the trouble.
+struct SocketReply {
+  std::optional<Trouble> trouble;
+  std::optional<WebSocketClient> socket;
+};
+
 /// One command's connection to the scheduler. Not thread-safe; `fork` gives another thread its own.
 class Session {
  public:
@@ -48,10 +55,12 @@ class Session {
   Reply send(const std::string& method, const std::string& path, const std::string& body = {});
   /// A POST that may be repeated once when the connection breaks: `key` makes it one request.
   Reply post_once(const std::string& path, const std::string& body, const std::string& key);
-  /// Gives what `path` streams to `on_data`.
-  Reply stream(const std::string& path, const HttpOnData& on_data);
+  /// Gives what `path` streams to `on_data`, and before that the answer's head to `on_head`.
+  Reply stream(const std::string& path, const HttpOnData& on_data, const HttpOnHead& on_head = nullptr);
   /// The same of the answer to a POST, which must be safe to repeat.
   Reply stream_post(const std::string& path, const std::string& body, const HttpOnData& on_data);
+  /// Opens a WebSocket at `path`.
+  SocketReply open_socket(const std::string& path);
 
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }
@@ -63,7 +72,7 @@ class Session {
 
  private:
   Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client);
-  Reply perform(HttpRequest request, const HttpOnData* on_data);
+  Reply perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head = nullptr);
 
   const Options* options_;
   const CliIo* io_;

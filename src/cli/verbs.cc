@@ -24,6 +24,10 @@ constexpr std::array kVerbs = {
                    define_requeue},
     VerbDefinition{"explain", kJobs, "Say why a job waits, and what would start it", define_explain},
     VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},
+    VerbDefinition{"attach", kJobs, "Follow a running job's output until it ends", define_attach},
+    VerbDefinition{"exec", kJobs, "Run a command in a running job's box", define_exec},
+    VerbDefinition{"shell", kJobs, "Open a shell in a running job's box", define_shell},
+    VerbDefinition{"cp", kJobs, "Copy a small file out of a job", define_copy},
 
     VerbDefinition{"top", kCluster, "Watch GPUs and jobs live", define_top},
     VerbDefinition{"cluster", kCluster, "Count nodes, GPUs and jobs", define_cluster},

@@ -17,6 +17,11 @@ Action define_requeue(Grammar& grammar);
 Action define_explain(Grammar& grammar);
 Action define_logs(Grammar& grammar);
 
+Action define_attach(Grammar& grammar);
+Action define_exec(Grammar& grammar);
+Action define_shell(Grammar& grammar);
+Action define_copy(Grammar& grammar);
+
 Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);
 Action define_node_list(Grammar& grammar);

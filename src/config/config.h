@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/result.h"
+#include "base/session_limits.h"
 
 namespace gpusched {
 
@@ -45,6 +46,7 @@ struct Config {
     std::string tls_key_path;
     bool cors_enabled = false;
     std::vector<std::string> cors_origins;
+    int64_t copy_bytes_max = limits::kFileBytesDefault;
     double rate_limit_rps = 0;
   } api;
 

@@ -57,13 +57,16 @@ struct Input {
     std::string reason;
     std::function<void(Result<Unit>)> done;
   };
+  struct WithNodes {
+    std::function<void(NodeHub*)> use;
+  };
   struct AddHook {
     std::function<void()> hook;
   };
   struct Touch {
     std::function<void()> alive;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, AddHook, Touch> what;
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook, Touch> what;
 };
 
 class HostImpl final : public Host {
@@ -117,6 +120,7 @@ class HostImpl final : public Host {
     push({Input::Reboot{node, std::move(reason), std::move(done)}});
   }
   void touch(std::function<void()> alive) override { push({Input::Touch{std::move(alive)}}); }
+  void with_nodes(std::function<void(NodeHub*)> use) override { push({Input::WithNodes{std::move(use)}}); }
   std::shared_ptr<TelemetryTable> telemetry() const override { return telemetry_; }
 
   bool accepts_new_work() const override { return accepts_.load(std::memory_order_relaxed); }
@@ -159,6 +163,8 @@ class HostImpl final : public Host {
       if (propose->decision) propose->decision(error);
     } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
       log->done(error);
+    } else if (auto* with = std::get_if<Input::WithNodes>(&input.what)) {
+      with->use(nullptr);
     }
   }
 
@@ -215,6 +221,8 @@ void HostImpl::take(Input& input) {
     if (core_.nodes().reboot(reboot->node, reboot->reason)) return reboot->done(Unit{});
     reboot->done(Error{.code = ErrorCode::kUnavailable,
                        .message = "the node's agent is not connected; reboot the machine by hand"});
+  } else if (auto* with = std::get_if<Input::WithNodes>(&input.what)) {
+    with->use(&core_.nodes());
   } else if (auto* add = std::get_if<Input::AddHook>(&input.what)) {
     core_.on_group_done(std::move(add->hook));
   } else if (auto* touched = std::get_if<Input::Touch>(&input.what)) {

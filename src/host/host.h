@@ -55,6 +55,8 @@ class Host {
   virtual void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) = 0;
   /// Has the node's agent run its reboot command. kUnavailable when it is not connected.
   virtual void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) = 0;
+  /// Runs `use` on the host's thread; with null when the scheduler shuts down.
+  virtual void with_nodes(std::function<void(NodeHub*)> use) = 0;
   virtual std::shared_ptr<TelemetryTable> telemetry() const = 0;
 
   /// Calls `alive` on the host's thread, in its turn: a sign that the loop goes round. Dropped after the end.

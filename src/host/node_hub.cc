@@ -141,7 +141,14 @@ NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace
     : hooks_(std::move(hooks)),
       lease_(lease),
       heartbeat_(std::min(heartbeat, Duration{lease.ns / 3})),
-      grace_(grace) {
+      grace_(grace),
+      session_router_(
+          [this](NodeId node, const v1::SchedulerMessage& message) {
+            Session* session = session_of(node);
+            if (session != nullptr) session->peer->send(message);
+            return session != nullptr;
+          },
+          hooks_.monotonic) {
   CHECK(heartbeat_.ns > 0);
   CHECK(lease_.ns > 0);
 }
@@ -179,6 +186,7 @@ void NodeHub::closed(SessionId id) {
   if (current == by_node_.end() || current->second != id) return;
   by_node_.erase(current);
   telemetry_->set_connected(node, false);
+  session_router_.node_gone(node);
   for (auto log = logs_.begin(); log != logs_.end();) {
     if (log->second.node != node) {
       ++log;
@@ -210,6 +218,8 @@ void NodeHub::receive(SessionId id, const v1::AgentMessage& message) {
   if (message.has_heartbeat()) return on_heartbeat(id, message.heartbeat());
   if (message.has_report()) return on_report(id, message.report());
   if (message.has_log_chunk()) return on_log_chunk(message.log_chunk());
+  if (message.has_session_output()) return session_router_.on_output(session->node, message.session_output());
+  if (message.has_file_chunk()) return session_router_.on_chunk(session->node, message.file_chunk());
 }
 
 void NodeHub::on_register(SessionId id, const v1::Register& message) {
@@ -580,6 +590,7 @@ void NodeHub::check_leases() {
     heard->second = now;  // Not again before this proposal was decided.
   }
   for (const auto& [node, session] : by_node_) check_releases(sessions_[session]);
+  session_router_.tick();
   flush();
 }
 

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "engine/engine.h"
 #include "host/interfaces.h"
+#include "host/session_router.h"
 
 namespace gpusched {
 
@@ -82,6 +83,8 @@ class NodeHub {
   /// Has the node's agent run its reboot command, or its checks. False when it is not connected.
   bool reboot(NodeId node, const std::string& reason);
   bool validate(NodeId node);
+  /// Interactive sessions and files.
+  SessionRouter& sessions() { return session_router_; }
 
   std::shared_ptr<TelemetryTable> telemetry() const { return telemetry_; }
   std::size_t connected_count() const { return by_node_.size(); }
@@ -137,6 +140,7 @@ class NodeHub {
     std::function<void(Result<v1::LogChunk>)> done;
   };
   std::map<uint64_t, PendingLog> logs_;
+  SessionRouter session_router_;
   Time next_check_ = kNever;
   std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
 };

@@ -62,6 +62,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.metrics_namespace = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;
   options.cors_origins = config.api.cors_origins;
+  options.copy_bytes_max = config.api.copy_bytes_max;
   options.rate_limit_rps = config.api.rate_limit_rps;
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);

@@ -218,6 +218,9 @@ Result<Unit> Agent::open_core() {
                                          .data_folder = options_.data_folder,
                                          .device_uuids = std::move(uuids),
                                          .fault = [fault = driver_fault_] { return fault; }});
+  sessions_ = std::make_unique<Sessions>(
+      SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = *instance},
+      clock_, *link_);
   NodeOptions node{.node_name = options_.node_name,
                    .instance = *instance,
                    .boot_id = read_boot_id(),
@@ -241,11 +244,12 @@ Result<Unit> Agent::open_core() {
                                                .devices = *monitor_,
                                                .host = meter_,
                                                .hooks = hooks_.get(),
-                                               .boxes = boxes_.get()},
+                                               .boxes = boxes_.get(),
+                                               .sessions = sessions_.get()},
                                      StoreImage(log_->image()));
   for (const int source :
-       {link_->event(), spawner_->descriptor(), log_->synced_event(), monitor_->finished_event(),
-        hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
+       {link_->event(), spawner_->descriptor(), sessions_->descriptor(), log_->synced_event(),
+        monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
     if (source >= 0) add_source(source);
   }
   core_->settle();
@@ -305,7 +309,8 @@ void Agent::stop() {
 }
 
 int Agent::wait_ms() const {
-  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), connection_due_, pulse_due_});
+  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), sessions_->next_deadline(),
+                             connection_due_, pulse_due_});
   const Duration left = due - clock_.monotonic();
   if (due == kNever) return -1;
   return static_cast<int>(std::clamp<int64_t>((left.ns + 999'999) / 1'000'000, 0, INT_MAX));
@@ -315,6 +320,7 @@ int Agent::wait_ms() const {
 void Agent::turn() {
   take_link_inputs();
   spawner_->pump();
+  sessions_->pump();
   uint64_t count = 0;
   if (read(log_->synced_event(), &count, sizeof count) == sizeof count)
     core_->on_synced(log_->synced_position());

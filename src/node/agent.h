@@ -18,6 +18,7 @@
 #include "node/hooks.h"
 #include "node/machine.h"
 #include "node/node_core.h"
+#include "node/sessions.h"
 #include "node/shim_spawner.h"
 #include "node/system_clock.h"
 #include "node/trust.h"
@@ -113,6 +114,7 @@ class Agent final : private ShimListener {
   std::unique_ptr<ShimSpawner> spawner_;
   std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
   std::unique_ptr<ScriptHooks> hooks_;
+  std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<NodeCore> core_;
   std::shared_ptr<const ContainerNode> containers_;
   std::unique_ptr<ContainerSweep> container_sweep_;

@@ -98,6 +98,7 @@ void NodeCore::on_link_down() {
   registered_ = false;
   next_beat_ = kNever;
   ports_.files.forget_reads();  // Whoever asked asks again.
+  if (ports_.sessions != nullptr) ports_.sessions->end_all();
 }
 
 void NodeCore::send_register() {
@@ -172,8 +173,12 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       registered_ = false;
       return;
     case v1::SchedulerMessage::kReadFile:
+      return on_read_file(message.read_file());
     case v1::SchedulerMessage::kOpenSession:
+      return on_open_session(message.open_session());
     case v1::SchedulerMessage::kSessionInput:
+      if (ports_.sessions != nullptr) ports_.sessions->input(message.session_input());
+      return;
     case v1::SchedulerMessage::kChallenge:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
@@ -375,6 +380,7 @@ void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome 
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
   CHECK(running_count_ > 0);
   running_count_ -= 1;
+  if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);
   record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
   attempt.ended_position = last_position_;
   unsynced_ends_.push_back(key);

@@ -45,8 +45,9 @@ struct NodePorts {
   AttemptFiles& files;
   DeviceReader& devices;
   HostMeter& host;
-  NodeHooks* hooks = nullptr;  ///< Null: no checks, no prolog, no epilog.
-  BoxMaker* boxes = nullptr;   ///< Null: attempts live as the agent does.
+  NodeHooks* hooks = nullptr;           ///< Null: no checks, no prolog, no epilog.
+  BoxMaker* boxes = nullptr;            ///< Null: attempts live as the agent does.
+  AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
 };
 
 /// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
@@ -136,6 +137,8 @@ class NodeCore {
   void on_ack(const v1::Ack& ack);
   void on_report_acked(const v1::Report& report);
   void on_read_log(const v1::ReadLog& order);
+  void on_open_session(const v1::OpenSession& order);
+  void on_read_file(const v1::ReadFile& order);
 
   void record(StoreRecord record);
   void hold_devices(const AttemptKey& key, Attempt& attempt);

@@ -205,6 +205,21 @@ class AttemptFiles {
   virtual void remove(const AttemptKey& key) = 0;
 };
 
+/// Interactive sessions in running attempts, and files of attempts. Answers go to the scheduler by the link.
+class AttemptSessions {
+ public:
+  virtual ~AttemptSessions() = default;
+  /// `pid`: of the attempt's command.
+  virtual void open(const v1::OpenSession& order, int64_t pid) = 0;
+  virtual void input(const v1::SessionInput& input) = 0;
+  /// `pid` 0: the attempt has ended. `user`: as whom it ran; empty: as the agent.
+  virtual void read_file(const v1::ReadFile& order, int64_t pid, const std::string& user) = 0;
+  /// Its sessions end with it.
+  virtual void attempt_ended(const AttemptKey& key) = 0;
+  /// The scheduler that they were for is gone.
+  virtual void end_all() = 0;
+};
+
 /// One look at a device.
 struct DeviceReading {
   v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;

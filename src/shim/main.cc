@@ -9,6 +9,7 @@
 #include "shim/container_runner.h"
 #include "shim/enter.h"
 #include "shim/server.h"
+#include "shim/session.h"
 
 namespace {
 
@@ -26,6 +27,8 @@ int main(int argc, char** argv) {
     return gpusched::shim::run_container(words_of(argc, argv));
   if (argc > 2 && argv[1] == gpusched::shim::kContainerEndFlag)
     return gpusched::shim::end_container(words_of(argc, argv));
+  if (argc == 2 && std::strcmp(argv[1], gpusched::shim::kSessionFlag) == 0)
+    std::_Exit(gpusched::shim::run_session_keeper());
   if (argc < 4 || std::strcmp(argv[1], gpusched::shim::kServerFlag) != 0) {
     std::fprintf(stderr, "gpu-shim is started by gpu-agent: gpu-shim --server INSTANCE DATA_DIR\n");
     return 2;

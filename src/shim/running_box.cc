@@ -1,0 +1,283 @@
+#include "shim/running_box.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "shim/container_runner.h"
+#include "shim/processes.h"
+#include "shim/protocol.h"
+#include "shim/server.h"
+#include "shim/start_child.h"
+
+namespace gpusched::shim {
+namespace {
+
+constexpr std::size_t kEnvironmentBytesMax = 4u << 20;
+constexpr std::size_t kStatusBytesMax = 64 * 1024;
+constexpr int kAncestorsMax = 16;
+
+Error error_of(ErrorCode code, const std::string& what) {
+  return Error{.code = code, .message = what + ": " + std::strerror(errno)};
+}
+
+std::string proc_path(pid_t pid, const char* file) { return "/proc/" + std::to_string(pid) + "/" + file; }
+
+std::string read_proc(pid_t pid, const char* file, std::size_t size_max) {
+  return read_small_file(proc_path(pid, file).c_str(), size_max);
+}
+
+/// Behind "Name:" in /proc/PID/status; empty when there is no such line.
+std::string_view status_line(std::string_view status, std::string_view name) {
+  std::size_t at = 0;
+  while (at < status.size()) {
+    const std::size_t end = std::min(status.find('\n', at), status.size());
+    const std::string_view line = status.substr(at, end - at);
+    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':')
+      return line.substr(name.size() + 1);
+    at = end + 1;
+  }
+  return {};
+}
+
+std::vector<uint32_t> numbers_of(std::string_view text, int base = 10) {
+  std::vector<uint32_t> numbers;
+  while (!text.empty()) {
+    const std::size_t from = text.find_first_not_of(" \t\n");
+    if (from == std::string_view::npos) break;
+    text.remove_prefix(from);
+    uint32_t number = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+    if (failed != std::errc{}) break;
+    numbers.push_back(number);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  }
+  return numbers;
+}
+
+pid_t parent_of(pid_t pid) {
+  const std::vector<uint32_t> parents =
+      numbers_of(status_line(read_proc(pid, "status", kStatusBytesMax), "PPid"));
+  return parents.empty() ? 0 : static_cast<pid_t>(parents.front());
+}
+
+bool descends_from_shim(pid_t pid, const AttemptKey& key, const std::string& instance) {
+  const std::string title = shim_title(key_text(key), instance);
+  for (int steps = 0; steps < kAncestorsMax && pid > 1; ++steps) {
+    pid = parent_of(pid);
+    const std::vector<std::string> words = command_line(pid);
+    if (words.size() >= 2 && words[0] == "gpu-shim" && words[1] == title) return true;
+  }
+  return false;
+}
+
+/// Where the hierarchy of a line of /proc/PID/cgroup is mounted here, by /proc/self/mountinfo. Empty:
+/// nowhere.
+std::string mount_of(std::string_view mountinfo, std::string_view controllers) {
+  std::size_t at = 0;
+  while (at < mountinfo.size()) {
+    const std::size_t end = std::min(mountinfo.find('\n', at), mountinfo.size());
+    const std::string_view line = mountinfo.substr(at, end - at);
+    at = end + 1;
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string_view::npos) continue;
+    const std::string_view type = line.substr(dash + 3);
+    // "36 35 0:32 / /sys/fs/cgroup/memory rw ... - cgroup cgroup rw,memory": root fourth, mount point fifth.
+    std::string_view rest = line;
+    for (int field = 0; field < 3; ++field) rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));
+    const std::string_view root = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));
+    const std::string_view point = rest.substr(0, rest.find(' '));
+    if (root != "/") continue;
+    if (controllers.empty()) {
+      if (type.starts_with("cgroup2 ")) return std::string(point);
+      continue;
+    }
+    if (!type.starts_with("cgroup ")) continue;
+    const std::string options = "," + std::string(type.substr(type.rfind(' ') + 1)) + ",";
+    if (options.find("," + std::string(controllers) + ",") != std::string::npos) return std::string(point);
+  }
+  return {};
+}
+
+void copy_limits(pid_t pid) {
+  for (int resource = 0; resource < RLIMIT_NLIMITS; ++resource) {
+    rlimit limit{};
+    if (prlimit(pid, static_cast<__rlimit_resource>(resource), nullptr, &limit) != 0) continue;
+    static_cast<void>(setrlimit(static_cast<__rlimit_resource>(resource), &limit));
+  }
+}
+
+struct Namespace {
+  const char* name;
+  int flag;
+};
+constexpr std::array<Namespace, 7> kNamespaces = {{{"user", CLONE_NEWUSER},
+                                                   {"mnt", CLONE_NEWNS},
+                                                   {"pid", CLONE_NEWPID},
+                                                   {"net", CLONE_NEWNET},
+                                                   {"ipc", CLONE_NEWIPC},
+                                                   {"uts", CLONE_NEWUTS},
+                                                   {"cgroup", CLONE_NEWCGROUP}}};
+
+std::string link_of(const std::string& path) {
+  std::array<char, 128> text;
+  const ssize_t size = readlink(path.c_str(), text.data(), text.size());
+  return size <= 0 ? std::string() : std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+RunningBox::RunningBox(RunningBox&& other) noexcept { *this = std::move(other); }
+
+RunningBox& RunningBox::operator=(RunningBox&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(pidfd_, other.pidfd_);
+  std::swap(directory_, other.directory_);
+  std::swap(namespaces_, other.namespaces_);
+  std::swap(identity_, other.identity_);
+  std::swap(umask_, other.umask_);
+  std::swap(oom_score_, other.oom_score_);
+  std::swap(no_new_privileges_, other.no_new_privileges_);
+  std::swap(groups_, other.groups_);
+  std::swap(environment_, other.environment_);
+  return *this;
+}
+
+RunningBox::~RunningBox() {
+  for (const int descriptor : {pidfd_, directory_}) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+Result<RunningBox> RunningBox::of(pid_t pid, const AttemptKey& key, const std::string& instance) {
+  RunningBox box;
+  box.pid_ = pid;
+  box.pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  // The pid names the same process from here on, or none: what is read below is its own.
+  if (box.pidfd_ < 0 || !descends_from_shim(pid, key, instance))
+    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  const std::vector<std::string> words = command_line(pid);
+  if (words.size() >= 2 && words[1] == kContainerFlag) {
+    return Error{
+        .code = ErrorCode::kUnavailable,
+        .message =
+            "the job runs in a container, which sessions and copies do not enter; use its runtime on "
+            "the node, as in podman exec"};
+  }
+  box.directory_ = open(proc_path(pid, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (box.directory_ < 0)
+    return error_of(ErrorCode::kNotFound, "cannot open the attempt's working directory");
+  if (const Result<Unit> read = box.read_status(); !read) return read.error();
+  box.find_groups();
+  box.read_environment();
+  for (const Namespace& one : kNamespaces) {
+    const std::string file = std::string("ns/") + one.name;
+    const std::string theirs = link_of(proc_path(pid, file.c_str()));
+    if (!theirs.empty() && theirs != link_of("/proc/self/" + file)) box.namespaces_ |= one.flag;
+  }
+  if (syscall(SYS_pidfd_send_signal, box.pidfd_, 0, nullptr, 0) != 0)
+    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  return box;
+}
+
+Result<Unit> RunningBox::read_status() {
+  const std::string status = read_proc(pid_, "status", kStatusBytesMax);
+  const std::vector<uint32_t> uids = numbers_of(status_line(status, "Uid"));
+  const std::vector<uint32_t> gids = numbers_of(status_line(status, "Gid"));
+  if (uids.size() < 4 || gids.size() < 4)
+    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  identity_ = {.uid = uids[1], .gid = gids[1], .groups = numbers_of(status_line(status, "Groups"))};
+  const std::vector<uint32_t> mask = numbers_of(status_line(status, "Umask"), 8);
+  if (!mask.empty()) umask_ = mask.front() & 0777;
+  const std::vector<uint32_t> bits = numbers_of(status_line(status, "NoNewPrivs"));
+  oom_score_ = read_proc(pid_, "oom_score_adj", 32);
+  no_new_privileges_ = !bits.empty() && bits.front() != 0;
+  return Unit{};
+}
+
+/// The groups that are not our own: where we already are, there is nothing to join, and often no right to.
+void RunningBox::find_groups() {
+  const std::string theirs = read_proc(pid_, "cgroup", kStatusBytesMax);
+  const std::string ours = read_small_file("/proc/self/cgroup", kStatusBytesMax);
+  const std::string mounts = read_small_file("/proc/self/mountinfo", 1 << 20);
+  std::size_t at = 0;
+  while (at < theirs.size()) {
+    const std::size_t end = std::min(theirs.find('\n', at), theirs.size());
+    const std::string line = theirs.substr(at, end - at);
+    at = end + 1;
+    if (("\n" + ours).find("\n" + line + "\n") != std::string::npos) continue;
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string point = mount_of(mounts, std::string_view(line).substr(first + 1, second - first - 1));
+    if (!point.empty()) groups_.push_back(point + line.substr(second + 1) + "/cgroup.procs");
+  }
+}
+
+void RunningBox::read_environment() {
+  const std::string block = read_proc(pid_, "environ", kEnvironmentBytesMax);
+  std::size_t at = 0;
+  while (at < block.size()) {
+    const std::size_t end = std::min(block.find('\0', at), block.size());
+    // A process may write over this area, as some do to show a title: what is no variable is not taken.
+    const std::string entry = block.substr(at, end - at);
+    if (entry.find('=') != std::string::npos && entry.front() != '=') environment_.push_back(entry);
+    at = end + 1;
+  }
+}
+
+Result<Unit> RunningBox::join() const {
+  for (const std::string& group : groups_) {
+    const int file = open(group.c_str(), O_WRONLY | O_CLOEXEC);
+    const bool joined = file >= 0 && write(file, "0", 1) == 1;
+    const int error = errno;
+    if (file >= 0) close(file);
+    errno = error;
+    if (!joined) return error_of(ErrorCode::kIo, "cannot join the attempt's control group " + group);
+  }
+  if (namespaces_ != 0 && setns(pidfd_, namespaces_) != 0)
+    return error_of(ErrorCode::kIo, "cannot enter the attempt's namespaces");
+  return Unit{};
+}
+
+Result<Unit> RunningBox::become_user() const {
+  copy_limits(pid_);
+  cpu_set_t cores;
+  if (sched_getaffinity(pid_, sizeof cores, &cores) == 0) sched_setaffinity(0, sizeof cores, &cores);
+  const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (score >= 0) {
+    static_cast<void>(!write(score, oom_score_.data(), oom_score_.size()));
+    close(score);
+  }
+  umask(umask_);
+  if (const Result<Unit> became = become_identity(identity_); !became) return became;
+  // To see another user's limits takes a right that even root may lack: asked again as that user.
+  copy_limits(pid_);
+  if (no_new_privileges_ && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return error_of(ErrorCode::kIo, "cannot give up new privileges");
+  return Unit{};
+}
+
+Result<Unit> become_identity(const Credentials& identity) {
+  if (geteuid() != 0 && geteuid() == identity.uid) return Unit{};
+  if (geteuid() != 0) {
+    return Error{.code = ErrorCode::kIo,
+                 .message = "the node's agent does not run as root and cannot become the job's user"};
+  }
+  errno = become(identity);
+  if (errno != 0) return error_of(ErrorCode::kIo, "cannot become the job's user");
+  return Unit{};
+}
+
+}  // namespace gpusched::shim
