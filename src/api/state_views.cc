@@ -181,9 +181,14 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
     if (member != 0)
       return ApiError{ErrorKind::kLogNotFound, "of an ended attempt only the first member's node is known",
                       "member"};
-    // An older attempt may have run elsewhere; only while it holds something the state knows where.
-    place.node = job.node;
-    return place;
+    place.node = job.node_of_attempt(place.attempt);
+    // A job from before nodes were remembered.
+    if (!place.node.valid() && job.past_nodes.empty()) place.node = job.node;
+    if (place.node.valid()) return place;
+    return ApiError{ErrorKind::kLogNotFound,
+                    "it is no longer known where attempt " + std::to_string(place.attempt) +
+                        " ran; the last 16 attempts are remembered",
+                    "attempt"};
   }
   if (member >= held->members.size()) {
     return ApiError{ErrorKind::kLogNotFound,

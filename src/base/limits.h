@@ -39,6 +39,8 @@ inline constexpr Duration kFinishedJobsKept = hours(24 * 7);
 inline constexpr Duration kRequestKeysKept = hours(24);
 inline constexpr int64_t kRequestKeysMax = 1'000'000;  ///< Over all tenants; the oldest goes first.
 
+inline constexpr uint32_t kPastNodesMax = 16;  ///< Of a job's earlier attempts.
+
 // Times and settings, so that no sum of them overflows.
 inline constexpr Time kTimeMax{int64_t{1} << 62};              ///< In the year 2116.
 inline constexpr Duration kSettingMax = hours(24 * 366 * 50);  ///< Of a configured duration.

@@ -26,7 +26,7 @@ bool is_sane(const Configure& command) {
          between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
          between(Duration{}, config.drain_limit, limits::kSettingMax) &&
          between(Duration{}, config.lost_after, limits::kSettingMax) &&
-         between(0, config.auto_drain_percent, 100);
+         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0;
 }
 bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }

@@ -207,6 +207,7 @@ void on(State& state, const OldestRequestForgotten& event) {
 void on(State& state, const AttemptPlaced& event) {
   Job& job = job_at(state, event.job);
   CHECK(event.attempt == job.attempt_count + 1);
+  if (state.config.feature_level >= 1 && job.attempt_count > 0) job.remember_node();
   job.attempt_count = event.attempt;
   job.scheduled_at = event.at;
   job.started_at = {};

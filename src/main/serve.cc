@@ -14,6 +14,7 @@ namespace {
 HostOptions host_options(const Config& config, const std::string& data_dir) {
   HostOptions options;
   options.data_dir = data_dir;
+  options.engine.feature_level = kFeatureLevel;
   options.engine.aging_per_hour = config.scheduler.aging_per_hour;
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;

@@ -40,9 +40,15 @@ struct Job {
   int32_t node_faults = 0;       ///< In a row.
   bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
   Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
+  Blob past_nodes;  ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const { return state == JobState::kPending && !not_before.valid() && !held; }
+
+  /// Where an attempt's first member ran; invalid when that is not known (any more).
+  NodeId node_of_attempt(uint32_t attempt) const;
+  /// The last attempt's node becomes a past one. Before the next attempt is written here.
+  void remember_node();
 
   /// All but the class, which the snapshot stores apart.
   template <typename Self, typename Visit>
@@ -77,6 +83,7 @@ struct Job {
     visit(29, "node_faults", self.node_faults);
     visit(30, "runtime_changed", self.runtime_changed);
     visit(31, "last_detail", self.last_detail);
+    visit(32, "past_nodes", self.past_nodes);
   }
 };
 

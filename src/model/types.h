@@ -225,6 +225,10 @@ struct RetryPolicy {
   }
 };
 
+/// What this version may write into the state beside what older ones did; journaled with the configuration,
+/// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran.
+inline constexpr int64_t kFeatureLevel = 1;
+
 /// What `decide` depends on beside the commands, journaled when it changes.
 struct EngineConfig {
   int64_t aging_per_hour = 10;  ///< Priority points that a waiting job gains in an hour.
@@ -234,6 +238,7 @@ struct EngineConfig {
   Duration drain_limit = seconds(60);
   Duration lost_after = minutes(5);  ///< From unreachable to lost.
   int64_t auto_drain_percent = 0;  ///< At most so many of the nodes are drained without an operator; 0: none.
+  int64_t feature_level = 0;       ///< See kFeatureLevel.
 
   friend bool operator==(const EngineConfig&, const EngineConfig&) = default;
   template <typename Self, typename Visit>
@@ -245,6 +250,7 @@ struct EngineConfig {
     visit(5, "drain_limit", self.drain_limit);
     visit(6, "lost_after", self.lost_after);
     visit(7, "auto_drain_percent", self.auto_drain_percent);
+    visit(8, "feature_level", self.feature_level);
   }
 };
 

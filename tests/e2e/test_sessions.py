@@ -544,6 +544,46 @@ def test_cp_of_a_shrinking_file_fails_in_one_sentence(world, tmp_path):
         assert len(err.decode().splitlines()) == 1
 
 
+def test_older_attempts_on_other_nodes_are_found(new_world):
+    """A job that was retried elsewhere: the first attempt's output and files are still where it ran."""
+    world = new_world()
+    world.scheduler.start()
+    first = world.add_agent("n1", cpus=2)
+    first.start()
+    job = world.api().submit("echo attempt on $(hostname) in $PWD; echo kept > note; "
+                             "while [ ! -e end ]; do sleep 0.05; done; exit 1",
+                             max_retries=1, cpu_cores=2)
+    world.api().wait_for(job, "running")
+    second = world.add_agent("n2", cpus=2)
+    second.start()
+    world.cli("exec", job, "--", "true", expected=0)
+    # The first node has no room when the job comes back: something else took it.
+    filler = world.api().submit("sleep 1000", cpu_cores=2)
+    world.api().wait_for(filler, "running")
+    assert world.api().job(filler)["node"] == "n2"
+    third = world.api().submit("sleep 1000", cpu_cores=2, priority=1_000)
+    world.cli("exec", job, "--", "touch", "end", expected=0)
+    world.api().wait_for(third, "running")
+    world.api().cancel(filler)
+    job_now = wait_until("the second attempt runs", lambda: running_attempt(world, job, 2))
+    assert job_now["node"] == "n2" and world.api().job(third)["node"] == "n1"
+    assert str(first.data_dir) in world.cli("logs", job, "--attempt", "1", expected=0).stdout
+    assert str(second.data_dir) in world.cli("logs", job, expected=0).stdout
+    assert "attempt 1 has ended" in world.cli("exec", job, "--attempt", "1", "--", "true", expected=4).stderr
+    # The scheduler remembers it over a restart.
+    world.scheduler.restart()
+    for agent in world.agents():
+        agent.wait_registered()
+    world.api().wait_node("n1")
+    assert str(first.data_dir) in wait_until(
+        "the output is there again", lambda: world.cli("logs", job, "--attempt", "1").stdout)
+
+
+def running_attempt(world, job, number):
+    found = world.api().job(job)
+    return found if found["state"] == "running" and found["attempts"] == number else None
+
+
 def test_nothing_of_a_session_is_left_in_the_way(world):
     """A command that starts a daemon and ends: the session ends at once, and the daemon with it."""
     job = running_job(world)
