@@ -1,8 +1,11 @@
 // rooms: bench_support
 //
 // What an idle agent costs, and how long a restarted one takes to find its running jobs again.
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "support/cluster.h"
@@ -17,6 +20,33 @@ std::string log_text(const std::string& folder) {
   return text.str();
 }
 
+/// A line of /proc/PID/smaps_rollup, in MB.
+double memory_mb(pid_t pid, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(name + ":", 0) == 0) return std::stod(line.substr(name.size() + 1)) * 1024 / 1e6;
+  }
+  fail("/proc/" + std::to_string(pid) + "/smaps_rollup has no " + name);
+}
+
+std::string memory_text(pid_t pid) {
+  return text_of("%.1f MB resident, %.1f MB proportional (PSS), %.1f MB of its own (anonymous)",
+                 memory_mb(pid, "Rss"), memory_mb(pid, "Pss"), memory_mb(pid, "Anonymous"));
+}
+
+/// The small process that shims are forked from; 0: there is none.
+pid_t shim_server(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    std::string words{std::istreambuf_iterator<char>(file), {}};
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    const bool is_server = words.find("gpu-shim --server") != std::string::npos;
+    if (is_server && words.find(folder) != std::string::npos)
+      return static_cast<pid_t>(std::stol(entry.path().filename()));
+  }
+  return 0;
+}
+
 void measure_idle(const std::string& folder, Scheduler& scheduler, int seconds) {
   const Process agent = start_agent(folder, scheduler, {"--sim-gpus", "8xA100-SXM4-80GB"});
   sleep_ms(3'000);
@@ -24,11 +54,10 @@ void measure_idle(const std::string& folder, Scheduler& scheduler, int seconds) 
   const int64_t begin = now_ns();
   sleep_ms(seconds * 1'000L);
   const double share = (agent.cpu_seconds() - before) / seconds_between(begin, now_ns());
-  print_line(
-      "figure",
-      text_of("idle agent with 8 simulated GPUs: %.2f %% of a core over %d s (target < 0.2 %%), %.1f MB "
-              "resident (target < 15 MB)",
-              share * 100, seconds, static_cast<double>(agent.resident_bytes()) / 1e6));
+  print_line("figure",
+             text_of("idle agent with 8 simulated GPUs: %.2f %% of a core over %d s (target < 0.2 %%), %s "
+                     "(target < 15 MB resident)",
+                     share * 100, seconds, memory_text(agent.pid()).c_str()));
 }
 
 void cancel_all(Scheduler& scheduler, const std::vector<std::string>& ids) {
@@ -48,8 +77,9 @@ void measure_adoption(const std::string& folder, Scheduler& scheduler, int jobs,
   std::vector<std::string> ids;
   for (int i = 0; i < jobs; ++i) ids.push_back(scheduler.post("/api/v1/jobs", body)["job_id"].text());
   wait_until("all jobs to run", 120, [&] { return scheduler.job_count("running") == jobs; });
-  print_line("resident", text_of("%.1f MB with %d running jobs",
-                                 static_cast<double>(agent.resident_bytes()) / 1e6, jobs));
+  print_line("agent", memory_text(agent.pid()) + text_of(" with %d running jobs", jobs));
+  if (const pid_t server = shim_server(folder); server != 0)
+    print_line("its fork server", memory_text(server) + "; it begins with the first job");
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) {
     agent.kill(9);

@@ -2,8 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spdlog/async.h>
-#include <spdlog/sinks/sink.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,9 +10,10 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <deque>
 #include <mutex>
-#include <vector>
+#include <thread>
+#include <utility>
 
 #include "log/line.h"
 
@@ -23,104 +23,119 @@ namespace {
 constexpr size_t kQueueLines = 8'192;
 constexpr size_t kBufferBytes = 64 * 1024;
 constexpr int kAboveEveryLevel = static_cast<int>(LogLevel::kError) + 1;
+constexpr int kNoFile = -1;
 constexpr int kFullPipeWaitMs = 1'000;
-constexpr auto kFlushWait = std::chrono::milliseconds(250);
-constexpr int kFlushAttemptsMax = 20;
+constexpr auto kFlushWait = std::chrono::seconds(5);
 
 Time wall_now() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return {std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count()};
 }
 
-/// Writes lines to a file descriptor, many at a time under load and at once when idle: it writes when the
-/// queue behind it is empty or its buffer is full. The writer thread calls everything but `wait_for_flush`.
-class LineSink final : public spdlog::sinks::sink {
+/// Gives up when the disk is full or the reader is gone: a log never stops the work.
+void write_all(int fd, std::string_view rest) {
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written > 0) {
+      rest.remove_prefix(static_cast<size_t>(written));
+      continue;
+    }
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (::poll(&writable, 1, kFullPipeWaitMs) > 0) continue;
+    }
+    return;
+  }
+}
+
+/// The lines that wait and the thread that writes them, many at a time under load and at once when idle. It
+/// holds memory for the lines that wait and for no others.
+class LineWriter {
  public:
-  LineSink(int fd, spdlog::details::thread_pool& pool)
-      : fd_(fd), pool_(pool), dropped_(pool.overrun_counter()) {
-    buffer_.reserve(kBufferBytes);
+  /// The thread takes no signals: they are for those who wait for them.
+  LineWriter() {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  void log(const spdlog::details::log_msg& message) override {
-    buffer_.append(message.payload.data(), message.payload.size());
-    if (buffer_.size() < kBufferBytes && pool_.queue_size() > 0) return;
-    report_dropped();
-    write_out();
-  }
-
-  void flush() override {
-    report_dropped();
-    write_out();
+  /// Never waits: when the queue is full, the oldest line goes.
+  void add(int fd, std::string line) {
     {
       const std::lock_guard lock(mutex_);
-      ++flushes_;
+      if (waiting_.size() == kQueueLines) {
+        waiting_.pop_front();
+        ++dropped_;
+      }
+      waiting_.push_back({.fd = fd, .text = std::move(line)});
+      ++added_;
+      if (waiting_.size() > 1) return;  // The writer was woken already.
     }
-    flushed_.notify_all();
+    lines_came_.notify_one();
   }
 
-  int descriptor() const { return fd_; }
-
-  uint64_t flushes() {
-    const std::lock_guard lock(mutex_);
-    return flushes_;
-  }
-  /// Whether there were more than `before` flushes before the wait ended.
-  bool wait_for_flush(uint64_t before) {
+  /// Returns when all that was added before is written or dropped, or after a while.
+  void flush() {
     std::unique_lock lock(mutex_);
-    return flushed_.wait_for(lock, kFlushWait, [&] { return flushes_ > before; });
+    lines_left_.wait_for(lock, kFlushWait, [this, all = added_] { return gone_ >= all; });
   }
-
-  // Lines come formatted.
-  void set_pattern(const std::string&) override {}
-  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
 
  private:
-  void report_dropped() {
-    const size_t dropped = pool_.overrun_counter();
-    if (dropped == dropped_) return;
-    buffer_ += format_log_line(wall_now(), LogLevel::kWarning, "log", "log_lines_dropped", {},
-                               {{"count", dropped - dropped_}});
-    dropped_ = dropped;
-  }
+  struct Line {
+    int fd;
+    std::string text;
+  };
 
-  void write_out() {
-    std::string_view rest = buffer_;
-    while (!rest.empty()) {
-      const ssize_t written = ::write(fd_, rest.data(), rest.size());
-      if (written > 0) {
-        rest.remove_prefix(static_cast<size_t>(written));
-        continue;
-      }
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0 && errno == EAGAIN) {
-        pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
-        if (::poll(&writable, 1, kFullPipeWaitMs) > 0) continue;
-      }
-      break;  // The disk is full or the reader is gone: a log never stops the work.
+  [[noreturn]] void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      lines_came_.wait(lock, [this] { return !waiting_.empty(); });
+      std::deque<Line> lines = std::exchange(waiting_, {});
+      const uint64_t dropped = std::exchange(dropped_, 0);
+      const uint64_t taken = added_;
+      lock.unlock();
+      write(std::move(lines), dropped);
+      lock.lock();
+      gone_ = taken;
+      lines_left_.notify_all();
     }
-    buffer_.clear();
   }
 
-  const int fd_;
-  spdlog::details::thread_pool& pool_;
-  size_t dropped_;
-  std::string buffer_;
-  std::mutex mutex_;
-  std::condition_variable flushed_;
-  uint64_t flushes_ = 0;
-};
+  static void write(std::deque<Line> lines, uint64_t dropped) {
+    int fd = lines.front().fd;
+    std::string buffer;
+    if (dropped > 0) {
+      buffer = format_log_line(wall_now(), LogLevel::kWarning, "log", "log_lines_dropped", {},
+                               {{"count", dropped}});
+    }
+    for (const Line& line : lines) {
+      if (line.fd != fd || buffer.size() >= kBufferBytes) {
+        write_all(fd, std::exchange(buffer, {}));
+        fd = line.fd;
+      }
+      buffer += line.text;
+    }
+    write_all(fd, buffer);
+  }
 
-struct LogTarget {
-  std::shared_ptr<LineSink> sink;
-  std::shared_ptr<spdlog::async_logger> logger;
+  std::mutex mutex_;  ///< Guards what follows.
+  std::condition_variable lines_came_;
+  std::condition_variable lines_left_;
+  std::deque<Line> waiting_;
+  uint64_t added_ = 0;    ///< Lines, ever.
+  uint64_t gone_ = 0;     ///< The first so many are written or dropped.
+  uint64_t dropped_ = 0;  ///< Since this was said last.
 };
 
 /// Never destroyed, like the writer thread: a thread that logs while the process exits finds live objects.
 struct LogState {
-  std::mutex mutex;  // Guards set-up, flush and shut-down; a line takes no lock of ours.
-  std::shared_ptr<spdlog::details::thread_pool> pool;
-  std::vector<LogTarget> targets;  // The last is the one in use, if any is.
-  std::atomic<spdlog::async_logger*> current{nullptr};
+  std::mutex mutex;  // Guards set-up, flush and shut-down; a line does not take it.
+  LineWriter* writer = nullptr;
+  std::atomic<int> fd{kNoFile};  // Never closed: a line on its way may still name it.
 };
 
 LogState& state() {
@@ -129,22 +144,13 @@ LogState& state() {
 }
 
 void flush_locked(LogState& log) {
-  if (log.current.load() == nullptr) return;
-  const LogTarget& target = log.targets.back();
-  const uint64_t before = target.sink->flushes();
-  // Under a flood of lines the request itself may be overrun, so it is repeated; first in, first out, it is
-  // answered behind every line before it.
-  for (int attempt = 0; attempt < kFlushAttemptsMax; ++attempt) {
-    log.pool->post_flush(spdlog::details::async_logger_ptr(target.logger),
-                         spdlog::async_overflow_policy::block);
-    if (target.sink->wait_for_flush(before)) return;
-  }
+  if (log.fd.load() != kNoFile) log.writer->flush();
 }
 
 void shut_down_locked(LogState& log) {
   log_internal::g_level_min.store(kAboveEveryLevel, std::memory_order_relaxed);
   flush_locked(log);
-  log.current.store(nullptr);
+  log.fd.store(kNoFile);
 }
 
 Result<int> open_target(const std::string& path) {
@@ -165,10 +171,10 @@ std::atomic<int> g_level_min{kAboveEveryLevel};
 
 void write_line(LogLevel level, std::string_view component, std::string_view event, const LogSubject& subject,
                 std::initializer_list<LogField> details) {
-  spdlog::async_logger* const logger = state().current.load(std::memory_order_acquire);
-  if (logger == nullptr) return;
-  const std::string line = format_log_line(wall_now(), level, component, event, subject, details);
-  logger->log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
+  LogState& log = state();
+  const int fd = log.fd.load(std::memory_order_acquire);
+  if (fd == kNoFile) return;
+  log.writer->add(fd, format_log_line(wall_now(), level, component, event, subject, details));
 }
 
 }  // namespace log_internal
@@ -202,17 +208,12 @@ Result<Unit> log_set_up(const LogOptions& options) {
   if (!fd) return fd.error();
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
-  if (log.pool == nullptr) {
-    log.pool = std::make_shared<spdlog::details::thread_pool>(kQueueLines, 1);
+  if (log.writer == nullptr) {
+    log.writer = new LineWriter;
     std::atexit(log_shut_down);
   }
   shut_down_locked(log);
-
-  auto sink = std::make_shared<LineSink>(*fd, *log.pool);
-  auto logger = std::make_shared<spdlog::async_logger>("log", sink, log.pool,
-                                                       spdlog::async_overflow_policy::overrun_oldest);
-  log.targets.push_back({.sink = std::move(sink), .logger = logger});
-  log.current.store(logger.get(), std::memory_order_release);
+  log.fd.store(*fd, std::memory_order_release);
   log_set_level(options.level);
   return Unit{};
 }
@@ -221,8 +222,8 @@ Result<Unit> log_reopen(const LogOptions& options) {
   LogState& log = state();
   {
     const std::lock_guard lock(log.mutex);
-    const int current = log.current.load() == nullptr ? -1 : log.targets.back().sink->descriptor();
-    const bool file_to_file = current >= 0 && current != STDERR_FILENO && !options.path.empty();
+    const int current = log.fd.load();
+    const bool file_to_file = current != kNoFile && current != STDERR_FILENO && !options.path.empty();
     if (file_to_file) {
       const Result<int> fresh = open_target(options.path);
       if (!fresh) return fresh.error();
