@@ -159,11 +159,22 @@ class TestServer {
         requests_.push_back(request);
       }
       const Reply reply = handler_(request);
-      if (!answer(fd, reply) || reply.close_after) break;
+      if (!answer(fd, reply)) break;
+      if (!reply.close_after) continue;
+      if (!reply.raw.empty()) await_end(fd);
+      break;
     }
     const std::lock_guard lock(mutex_);
     std::erase(open_, fd);
     ::close(fd);
+  }
+
+  /// Takes in what still comes: closing before would take from the client what it has not read yet.
+  static void await_end(int fd) {
+    ::shutdown(fd, SHUT_WR);
+    char piece[4096];
+    while (::read(fd, piece, sizeof piece) > 0) {
+    }
   }
 
   Handler handler_;

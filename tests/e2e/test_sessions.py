@@ -560,13 +560,13 @@ def test_older_attempts_on_other_nodes_are_found(new_world):
     # The first node has no room when the job comes back: something else took it.
     filler = world.api().submit("sleep 1000", cpu_cores=2)
     world.api().wait_for(filler, "running")
-    assert world.api().job(filler)["node"] == "n2"
+    assert world.api().job(filler)["node_name"] == "n2"
     third = world.api().submit("sleep 1000", cpu_cores=2, priority=1_000)
     world.cli("exec", job, "--", "touch", "end", expected=0)
     world.api().wait_for(third, "running")
     world.api().cancel(filler)
     job_now = wait_until("the second attempt runs", lambda: running_attempt(world, job, 2))
-    assert job_now["node"] == "n2" and world.api().job(third)["node"] == "n1"
+    assert job_now["node_name"] == "n2" and world.api().job(third)["node_name"] == "n1"
     assert str(first.data_dir) in world.cli("logs", job, "--attempt", "1", expected=0).stdout
     assert str(second.data_dir) in world.cli("logs", job, expected=0).stdout
     assert "attempt 1 has ended" in world.cli("exec", job, "--attempt", "1", "--", "true", expected=4).stderr
