@@ -552,7 +552,7 @@ def test_older_attempts_on_other_nodes_are_found(new_world):
     first.start()
     job = world.api().submit("echo attempt on $(hostname) in $PWD; echo kept > note; "
                              "while [ ! -e end ]; do sleep 0.05; done; exit 1",
-                             max_retries=1, cpu_cores=2)
+                             retries=1, cpu_cores=2)
     world.api().wait_for(job, "running")
     second = world.add_agent("n2", cpus=2)
     second.start()
