@@ -206,7 +206,7 @@ class RandomPool {
 
 TEST(BackfillProperty, ReservedWorkStartsNoLaterThanPromisedWhileEstimatesHold) {
   for (const uint32_t reservations : {1u, 2u, 5u, UINT32_MAX}) {
-    for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (uint64_t seed = 0; seed < 12; ++seed) {
       RandomPool pool(seed, reservations, seed % 2 == 0, false);
       pool.run();
       for (const RandomPool::Work& work : pool.work()) {
@@ -220,7 +220,7 @@ TEST(BackfillProperty, ReservedWorkStartsNoLaterThanPromisedWhileEstimatesHold) 
 TEST(BackfillProperty, OverrunsPushPromisesButNeverOverfillThePool) {
   for (const uint32_t reservations : {0u, 1u, 3u, UINT32_MAX}) {
     int64_t pushed = 0;
-    for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (uint64_t seed = 0; seed < 12; ++seed) {
       RandomPool pool(seed, reservations, seed % 2 == 0, true);
       pool.run();
       for (const RandomPool::Work& work : pool.work()) {
