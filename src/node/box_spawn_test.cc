@@ -230,7 +230,7 @@ TEST_F(BoxSpawnTest, TheKernelsKillForMemoryIsReportedAsSuch) {
   run(shell("head -c 200m /dev/zero | tail -n 1 > /dev/null", box));
   EXPECT_EQ(listener_.outcome->cause(), v1::Outcome::OUT_OF_MEMORY) << listener_.outcome->detail();
   EXPECT_NE(listener_.outcome->detail().find("32 MB"), std::string::npos);
-  EXPECT_FALSE(exists(groups_.front().path));
+  pump_until([&] { return !exists(groups_.front().path); });
 }
 
 TEST_F(BoxSpawnTest, ALimitOfProcessesHoldsAndIsNamed) {

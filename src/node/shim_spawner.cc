@@ -351,7 +351,9 @@ void ShimSpawner::on_event(const shim::Event& event) {
   const auto found = tracks_.find(event.key);
   if (found == tracks_.end()) {  // Its end was seen another way.
     const bool died_after_its_end = event.kind == shim::EventKind::kLost;
-    if (died_after_its_end && options_.remove_scratch) options_.remove_scratch(event.key);
+    if (!died_after_its_end) return;
+    kill_groups(event.key);
+    if (options_.remove_scratch) options_.remove_scratch(event.key);
     return;
   }
   Track& track = found->second;

@@ -74,11 +74,13 @@ class AttemptShim {
       if (!request_.container) begin_run();
       supervise();
     }
-    leave_cgroups();
+    empty_cgroups();
     outcome_.ended_unix_ns = wall_now().ns;
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
     flush_events();
+    // Nobody waits for these to go.
+    remove_cgroups();
     if (request_.box.own_folders) remove_tree(folder_, kTmpFolder);
   }
 
@@ -403,19 +405,26 @@ class AttemptShim {
   }
 
   /// Nothing of ours is left; what else is in the groups was brought there, such as a session's commands. The
-  /// groups say whether the kernel stepped in, and go.
-  void leave_cgroups() {
-    const std::vector<CgroupFolder>& folders = request_.box.cgroups;
-    const CgroupFolder* const group = killing_cgroup(folders);
+  /// groups say whether the kernel stepped in.
+  void empty_cgroups() {
+    const CgroupFolder* const group = killing_cgroup(request_.box.cgroups);
     if (group == nullptr) return;
-    if (unified_ >= 0) close(unified_);
     kill_pause_ = kKillPauseFirst;
     while (!kill_cgroup(group->path)) pause_for(kill_pause_ = std::min(kill_pause_ * 2, kKillPauseMax));
     explain_end();
+  }
+
+  /// Without processes they bind nobody any more. Who came in meanwhile goes as well.
+  void remove_cgroups() {
+    if (unified_ >= 0) close(unified_);
     Duration pause = kCgroupPauseFirst;
     for (int tries = 0; tries < kCgroupTriesMax; ++tries) {
       bool gone = true;
-      for (const CgroupFolder& folder : folders) gone = remove_cgroup(folder.path) && gone;
+      for (const CgroupFolder& folder : request_.box.cgroups) {
+        const bool removed = remove_cgroup(folder.path);
+        if (!removed) kill_cgroup(folder.path);
+        gone = removed && gone;
+      }
       if (gone) return;  // Else the agent removes them later.
       pause_for(pause);
       pause = std::min(pause * 2, kCgroupPauseMax);

@@ -22,14 +22,47 @@ constexpr std::size_t kListBytesMax = 4 << 20;
 constexpr long kFreezePauseNs = 200'000;
 
 /// 0, or errno.
+int write_value(int file, std::string_view value) {
+  return write(file, value.data(), value.size()) == static_cast<ssize_t>(value.size()) ? 0 : errno;
+}
+
+/// 0, or errno.
 int write_file(const std::string& path, std::string_view text) {
   const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (file < 0) return errno;
-  const ssize_t wrote = write(file, text.data(), text.size());
-  const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : errno;
+  const int error = write_value(file, text);
   close(file);
   return error;
 }
+
+/// Settings of one file stand together, such as the devices that are allowed: it is opened once for them.
+class SettingsWriter {
+ public:
+  explicit SettingsWriter(const std::string& path) : path_(path) {}
+  ~SettingsWriter() { close_file(); }
+  SettingsWriter(const SettingsWriter&) = delete;
+  SettingsWriter& operator=(const SettingsWriter&) = delete;
+
+  /// 0, or errno.
+  int write(const CgroupSetting& setting) {
+    if (file_ < 0 || setting.file != name_) {
+      close_file();
+      name_ = setting.file;
+      file_ = open((path_ + '/' + name_).c_str(), O_WRONLY | O_CLOEXEC);
+    }
+    return file_ < 0 ? errno : write_value(file_, setting.value);
+  }
+
+ private:
+  void close_file() {
+    if (file_ >= 0) close(file_);
+    file_ = -1;
+  }
+
+  const std::string& path_;
+  std::string name_;
+  int file_ = -1;
+};
 
 bool has_file(const std::string& path, const char* name) {
   return access((path + '/' + name).c_str(), F_OK) == 0;
@@ -92,8 +125,9 @@ std::string make_cgroup(const CgroupFolder& folder) {
   if (mkdir(folder.path.c_str(), 0755) != 0 && errno != EEXIST) {
     return "cannot make the cgroup " + folder.path + ": " + strerrordesc_np(errno);
   }
+  SettingsWriter writer(folder.path);
   for (const CgroupSetting& setting : folder.settings) {
-    const int error = write_file(folder.path + '/' + setting.file, setting.value);
+    const int error = writer.write(setting);
     if (error == 0 || !setting.needed) continue;
     return "cannot set " + setting.file + " of the cgroup " + folder.path + " to " + setting.value + ": " +
            strerrordesc_np(error);
@@ -121,9 +155,11 @@ bool kill_cgroup(const std::string& path) {
 }
 
 const CgroupFolder* killing_cgroup(const std::vector<CgroupFolder>& folders) {
-  const CgroupFolder* best = nullptr;
   for (const CgroupFolder& folder : folders) {
     if (folder.unified && has_file(folder.path, "cgroup.kill")) return &folder;
+  }
+  const CgroupFolder* best = nullptr;
+  for (const CgroupFolder& folder : folders) {
     if (best == nullptr || has_file(folder.path, "freezer.state")) best = &folder;
   }
   return best;
