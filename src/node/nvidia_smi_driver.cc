@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -16,6 +15,7 @@
 #include <string_view>
 
 #include "node/gpu_driver.h"
+#include "node/nvidia_smi_text.h"
 
 extern char** environ;
 
@@ -32,34 +32,19 @@ constexpr int kNoDriver = 9;
 constexpr int kNoLibrary = 12;
 constexpr int kNoProgram = 127;
 constexpr std::size_t kOutputBytesMax = 1 << 20;
-constexpr std::size_t kReasonBytesMax = 200;
 /// Readings of all devices within so long come from one run.
 constexpr auto kFresh = std::chrono::milliseconds(500);
-constexpr const char* kGpuQuery =
-    "--query-gpu=uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,"
-    "ecc.errors.uncorrected.volatile.total";
-constexpr const char* kAppsQuery = "--query-compute-apps=gpu_uuid,pid";
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
-enum Column : std::size_t { kUuid, kName, kTotal, kUsed, kUtilization, kTemperature, kPower, kEcc, kColumns };
-
 struct Ran {
   int status = 0;  ///< 0: well.
   bool timed_out = false;
   std::string out;
 };
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r'))
-    text.remove_suffix(1);
-  return text;
-}
-
 /// What a run said, as one line.
 std::string reason_of(const Ran& ran) {
   if (ran.timed_out) return "nvidia-smi did not answer in time; the driver hangs";
-  const std::string line(trimmed(std::string_view(ran.out).substr(0, ran.out.find('\n'))));
-  if (!line.empty()) return line.substr(0, kReasonBytesMax);
+  if (const std::string line = smi::first_line(ran.out); !line.empty()) return line;
   return "nvidia-smi ended with status " + std::to_string(ran.status) + " and said nothing";
 }
 
@@ -135,41 +120,6 @@ Ran run_program(const std::string& program, std::vector<std::string> arguments, 
   return ran;
 }
 
-std::vector<std::vector<std::string>> rows_of(std::string_view text) {
-  std::vector<std::vector<std::string>> rows;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.empty()) continue;
-    std::vector<std::string>& row = rows.emplace_back();
-    while (true) {
-      const std::size_t comma = line.find(',');
-      row.emplace_back(trimmed(line.substr(0, comma)));
-      if (comma == std::string_view::npos) break;
-      line.remove_prefix(comma + 1);
-    }
-  }
-  return rows;
-}
-
-/// A cell's number; nothing for "[N/A]", "[Not Supported]", "ERR!" and the like. A fraction is cut.
-std::optional<int64_t> number_of(const std::string& cell) {
-  double value = 0;
-  const char* const end = cell.data() + cell.size();
-  const auto [stop, error] = std::from_chars(cell.data(), end, value);
-  if (error != std::errc{} || stop != end || value < 0 || value > 1e15) return std::nullopt;
-  return static_cast<int64_t>(value);
-}
-
-/// Whether a cell says that something is wrong, and not only that the device has no such sensor.
-bool is_trouble(const std::string& cell) {
-  for (const char* const word : {"ERR!", "Unknown Error", "lost", "requires reset", "Error"}) {
-    if (cell.find(word) != std::string::npos) return true;
-  }
-  return false;
-}
-
 class SmiDriver final : public GpuDriver {
  public:
   SmiDriver(std::string program, Duration patience) : program_(std::move(program)), patience_(patience) {}
@@ -179,7 +129,7 @@ class SmiDriver final : public GpuDriver {
   bool may_block() const override { return true; }
 
   Result<Unit> take_inventory() {
-    const Ran ran = query(kGpuQuery);
+    const Ran ran = query(smi::kGpuQuery);
     if (ran.status == kNoProgram)
       return Error{.code = ErrorCode::kNotFound, .message = "there is no " + program_};
     if (ran.status == kNoDriver || ran.status == kNoLibrary)
@@ -187,15 +137,9 @@ class SmiDriver final : public GpuDriver {
     const bool none = ran.out.find("No devices were found") != std::string::npos;
     if (none) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi finds no device"};
     if (ran.status != 0) return Error{.code = ErrorCode::kUnavailable, .message = reason_of(ran)};
-    for (const std::vector<std::string>& row : rows_of(ran.out)) {
-      const std::optional<int64_t> total = row.size() == kColumns ? number_of(row[kTotal]) : std::nullopt;
-      if (!total || row[kUuid].empty() || is_trouble(row[kName])) {
-        return Error{.code = ErrorCode::kUnavailable,
-                     .message = "nvidia-smi does not know a device well: " + (row.empty() ? "" : row[kUuid])};
-      }
-      facts_.push_back({.uuid = row[kUuid], .model = row[kName], .memory_mb = *total});
-    }
-    if (facts_.empty()) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi lists no device"};
+    Result<std::vector<DeviceFacts>> facts = smi::devices_of(ran.out);
+    if (!facts) return facts.error();
+    facts_ = std::move(*facts);
     return Unit{};
   }
 
@@ -207,11 +151,10 @@ class SmiDriver final : public GpuDriver {
     if (row != rows_.end()) return reading_of(row->second, uuid);
     if (trouble_.empty()) return missing("nvidia-smi no longer lists it");
     // One lost device may spoil the list of all: this one is asked alone.
-    const Ran alone = query(kGpuQuery, "--id=" + uuid);
+    const Ran alone = query(smi::kGpuQuery, "--id=" + uuid);
     if (alone.status != 0) return missing(reason_of(alone));
-    for (const std::vector<std::string>& cells : rows_of(alone.out)) {
-      if (cells.size() == kColumns && cells[kUuid] == uuid) return reading_of(cells, uuid);
-    }
+    const std::map<std::string, smi::Row> rows = smi::rows_by_uuid(alone.out);
+    if (const auto own = rows.find(uuid); own != rows.end()) return reading_of(own->second, uuid);
     return missing("nvidia-smi no longer lists it");
   }
 
@@ -233,53 +176,30 @@ class SmiDriver final : public GpuDriver {
     asked_.clear();
     trouble_.clear();
     processes_trouble_.clear();
-    const Ran gpus = query(kGpuQuery);
+    const Ran gpus = query(smi::kGpuQuery);
     read_at_ = Clock::now();
     if (gpus.status != 0) {
       trouble_ = reason_of(gpus);
     } else {
-      for (std::vector<std::string>& row : rows_of(gpus.out)) {
-        if (row.size() == kColumns) rows_.insert_or_assign(row[kUuid], std::move(row));
-      }
+      rows_ = smi::rows_by_uuid(gpus.out);
     }
     // A driver that hangs is not asked a second time.
-    const Ran apps = gpus.timed_out ? gpus : query(kAppsQuery);
+    const Ran apps = gpus.timed_out ? gpus : query(smi::kAppsQuery);
     if (apps.status != 0) processes_trouble_ = reason_of(apps);
-    for (const std::vector<std::string>& row : rows_of(apps.status == 0 ? apps.out : "")) {
-      const std::optional<int64_t> pid = row.size() == 2 ? number_of(row[1]) : std::nullopt;
-      if (pid) processes_[row[0]].push_back(*pid);
-    }
+    if (apps.status == 0) processes_ = smi::processes_by_uuid(apps.out);
     read_at_ = Clock::now();
   }
 
-  DeviceReading reading_of(const std::vector<std::string>& row, const std::string& uuid) const {
-    DeviceReading reading;
-    const std::optional<int64_t> used = number_of(row[kUsed]);
-    reading.memory_used_mb = used.value_or(0);
-    reading.utilization_percent = static_cast<int32_t>(number_of(row[kUtilization]).value_or(0));
-    reading.temperature_celsius = static_cast<int32_t>(number_of(row[kTemperature]).value_or(0));
-    reading.power_watts = static_cast<int32_t>(number_of(row[kPower]).value_or(0));
-    if (const auto found = processes_.find(uuid); found != processes_.end())
-      reading.processes = found->second;
-    const auto unhealthy = [&reading](const std::string& why) {
-      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
-      if (reading.detail.empty()) reading.detail = why;
-    };
-    for (const std::string& cell : row) {
-      if (is_trouble(cell)) unhealthy("nvidia-smi says " + cell.substr(0, kReasonBytesMax));
-    }
-    // Without its memory and its processes nobody knows whether it is empty.
-    if (!used) unhealthy("nvidia-smi does not tell its memory: " + row[kUsed]);
-    if (!processes_trouble_.empty()) unhealthy("its processes cannot be read: " + processes_trouble_);
-    if (const std::optional<int64_t> errors = number_of(row[kEcc]); errors && *errors > 0)
-      unhealthy(std::to_string(*errors) + " uncorrected memory errors since the driver was loaded");
-    return reading;
+  DeviceReading reading_of(const smi::Row& row, const std::string& uuid) const {
+    const auto found = processes_.find(uuid);
+    return smi::reading_of(row, found == processes_.end() ? std::vector<int64_t>{} : found->second,
+                           processes_trouble_);
   }
 
   const std::string program_;
   const Duration patience_;
   std::vector<DeviceFacts> facts_;
-  std::map<std::string, std::vector<std::string>> rows_;  ///< By uuid, of the last look.
+  std::map<std::string, smi::Row> rows_;  ///< By uuid, of the last look.
   std::map<std::string, std::vector<int64_t>> processes_;
   std::map<uint32_t, bool> asked_;  ///< Who was told of the last look: nobody gets one twice.
   std::string trouble_;             ///< Why the last look failed.

@@ -95,6 +95,15 @@ TEST_F(NvidiaSmi, AnErrorInACellIsUnhealthy) {
   EXPECT_EQ(driver->read(0).detail, "3 uncorrected memory errors since the driver was loaded");
 }
 
+TEST_F(NvidiaSmi, WhatIsNoNumberIsNoMemory) {
+  const std::unique_ptr<GpuDriver> driver = opened();
+  answer("gpus",
+         "GPU-aaa, NVIDIA A100-SXM4-80GB, 81920, nan, 0, 40, 60.0, 0\n"
+         "GPU-bbb, NVIDIA A100-SXM4-80GB, 81920, 4, 99999999999, 40, 60.0, 0\n");
+  EXPECT_EQ(driver->read(0).detail, "nvidia-smi does not tell its memory: nan");
+  EXPECT_EQ(driver->read(1).utilization_percent, 0);
+}
+
 TEST_F(NvidiaSmi, ALostDeviceDoesNotTakeTheOthersWithIt) {
   const std::unique_ptr<GpuDriver> driver = opened();
   const std::string lost =
