@@ -108,63 +108,6 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
 
 }  // namespace
 
-void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
-  grammar.option("--name", "NAME", &submit.name, "Name for people; else the command's or the script file's");
-  grammar.option("--gpus", "N", &submit.gpus, "GPUs that it needs").range(0, 1'000'000);
-  grammar.option("--gpu-model", "MODEL", &submit.gpu_model,
-                 "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
-  grammar.option("--gpu-memory", "SIZE", &submit.gpu_memory, "Memory of all its GPUs together, such as 80G");
-  grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
-  grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
-  grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");
-  grammar.option("--priority", "N", &submit.priority, "Higher starts earlier; may be negative");
-  grammar.option("--label", "K=V", &submit.labels, "Label; repeatable");
-  grammar.option("--retries", "N", &submit.retries,
-                 "Run it again so often when it exits with a failure; lost nodes are retried in any case");
-  grammar
-      .option("--chdir", "DIR", &submit.working_directory,
-              "Folder on the node to run in; else the attempt's own")
-      .alias("--workdir")
-      .completes(Complete::kFolder);
-  grammar.option("-o,--output", "FILE", &submit.output, "Append its standard output to this file on the node")
-      .completes(Complete::kFile);
-  grammar.option("-e,--error", "FILE", &submit.error, "Append its standard error to this file on the node")
-      .completes(Complete::kFile);
-  grammar.option("--input", "FILE", &submit.input, "Its standard input, a file on the node")
-      .completes(Complete::kFile);
-  grammar.option("--env", "K=V", &submit.environment,
-                 "Environment variable; K alone takes the value that it has here; repeatable");
-  grammar.option("--export", "LIST", &submit.export_list,
-                 "What of this shell's environment goes along: NONE (the default), ALL, or names and K=V, "
-                 "with commas between");
-  grammar.option("--user", "USER", &submit.user,
-                 "The node's user that it runs as (default: your own login name); -: the agent's default");
-  grammar.option("--umask", "MASK", &submit.umask, "Such as 0027");
-  grammar.option("--limit", "NAME=N", &submit.limits,
-                 "Resource limit such as nofile=65536, memlock=unlimited or core=0; repeatable");
-  grammar.option("--image", "IMAGE", &submit.image, "Container image to run in; without a command, its own");
-  grammar.option("--image-digest", "DIGEST", &submit.image_digest, "sha256:...: run exactly this content");
-  grammar.option("--pull", "WHEN", &submit.pull, "When the image is fetched")
-      .of({"if_missing", "always", "never"});
-  grammar.option("--credential", "NAME", &submit.credential,
-                 "Name of the registry's credential on the node, never the secret");
-  grammar.option("--mount", "SOURCE:TARGET[:ro]", &submit.mounts,
-                 "Folder of the node to show in the container, from its allow-list; repeatable");
-  grammar.option("--container-arg", "WORD", &submit.container_arguments,
-                 "Option for the container runtime, from the node's allow-list; repeatable");
-  grammar.flag("--require-feasible", submit.require_feasible,
-               "Refuse it when no registered node could ever run it, instead of letting it wait");
-  grammar.option("-a,--array", "INDEXES", &submit.array,
-                 "Submit a job for each index: 1-100, 0-20:5 or 1,3,7-9; each finds its own in "
-                 "GPU_SCHEDULER_ARRAY_INDEX");
-  grammar.flag("--hold", submit.hold, "Do not start it before gpu-cli release");
-  grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
-  grammar.flag("--logs", submit.logs,
-               "With --wait: copy its output to ours while it runs; the id goes to standard error then");
-  grammar.option("--timeout", "SPAN", &submit.timeout,
-                 "With --wait: give up waiting after so long, with exit code 6; the job goes on");
-}
-
 Action define_submit(Grammar& grammar) {
   const auto submit = std::make_shared<SubmitOptions>();
   declare_submit_options(grammar, *submit);

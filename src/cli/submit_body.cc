@@ -270,7 +270,8 @@ Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most) {
     const auto size = static_cast<uint64_t>(numbers[1] - numbers[0]) / static_cast<uint64_t>(numbers[2]) + 1;
     if (out.size() + size > most)
       return wrong("it has more than " + std::to_string(most) + " jobs; submit it in parts");
-    for (int64_t i = numbers[0]; i <= numbers[1]; i += numbers[2]) out.push_back(i);
+    // By count, since the step behind the last index may pass the largest number.
+    for (uint64_t i = 0; i < size; ++i) out.push_back(numbers[0] + static_cast<int64_t>(i) * numbers[2]);
   }
   std::ranges::sort(out);
   const auto twice = std::ranges::adjacent_find(out);

@@ -61,6 +61,8 @@ TEST(Arrays, NameTheirIndexes) {
   EXPECT_EQ(indexes("3-5"), (std::vector<int64_t>{3, 4, 5}));
   EXPECT_EQ(indexes("0-20:10"), (std::vector<int64_t>{0, 10, 20}));
   EXPECT_EQ(indexes("7,1,3-4"), (std::vector<int64_t>{1, 3, 4, 7}));
+  EXPECT_EQ(indexes("9223372036854775806-9223372036854775807"),
+            (std::vector<int64_t>{INT64_MAX - 1, INT64_MAX}));
 }
 
 TEST(Arrays, RefuseWhatNamesNone) {

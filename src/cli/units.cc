@@ -177,8 +177,12 @@ Time parse_rfc3339(std::string_view text) {
   } else if (zone != "Z" && zone != "z") {
     return {};
   }
+  Time time;
   const int64_t unix_seconds = ::timegm(&utc) - offset_seconds;
-  return {unix_seconds * 1'000'000'000 + fraction_ns};
+  // Nanoseconds reach into the year 2262.
+  if (__builtin_mul_overflow(unix_seconds, int64_t{1'000'000'000}, &time.ns)) return {};
+  if (__builtin_add_overflow(time.ns, fraction_ns, &time.ns)) return {};
+  return time;
 }
 
 std::string format_rfc3339(Time time) {
