@@ -1,0 +1,84 @@
+// rooms: base
+// libs: gpusched_proto
+// source: node/nvidia_smi_text.cc
+// source: node/ports.cc
+// source: shim/box.cc
+// source: shim/protocol.cc
+//
+// What nvidia-smi prints, cut anywhere and in any words: readings that the node can use, and no number that
+// the text does not hold.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "node/nvidia_smi_text.h"
+
+namespace smi = gpusched::smi;
+
+namespace {
+
+void check_reading(const smi::Row& row, const std::string& text) {
+  const gpusched::DeviceReading reading = smi::reading_of(row, {}, {});
+  CHECK(reading.memory_used_mb >= 0);
+  CHECK(reading.utilization_percent >= 0);
+  CHECK(reading.temperature_celsius >= 0);
+  CHECK(reading.power_watts >= 0);
+  CHECK((reading.condition == gpusched::v1::DEVICE_CONDITION_OK) == reading.detail.empty());
+  // Whatever is not known of its processes, such a device is not taken for an empty one.
+  CHECK(smi::reading_of(row, {}, "gone").condition == gpusched::v1::DEVICE_CONDITION_UNHEALTHY);
+  if (text.find_first_of("0123456789") == std::string::npos)
+    CHECK(reading.condition == gpusched::v1::DEVICE_CONDITION_UNHEALTHY);
+}
+
+/// A device whose cells are the input's is read as what they say.
+void try_round_trip(uint16_t memory, uint16_t used, uint8_t temperature) {
+  const std::string text = "GPU-0a1b, NVIDIA H100 80GB HBM3, " + std::to_string(memory) + ", " +
+                           std::to_string(used) + ", 7, " + std::to_string(temperature) + ", 61.25, [N/A]\n";
+  const auto devices = smi::devices_of(text);
+  CHECK(devices.ok());
+  CHECK(devices->size() == 1);
+  CHECK(devices->front().memory_mb == memory);
+  const auto rows = smi::rows_by_uuid(text);
+  const gpusched::DeviceReading reading = smi::reading_of(rows.at("GPU-0a1b"), {12}, {});
+  CHECK(reading.condition == gpusched::v1::DEVICE_CONDITION_OK);
+  CHECK(reading.memory_used_mb == used);
+  CHECK(reading.temperature_celsius == temperature);
+  CHECK(reading.power_watts == 61);
+  CHECK(reading.processes.size() == 1);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  CHECK(smi::first_line(text).find('\n') == std::string::npos);
+  if (const auto devices = smi::devices_of(text)) {
+    CHECK(!devices->empty());
+    for (const gpusched::DeviceFacts& device : *devices) {
+      CHECK(!device.uuid.empty());
+      CHECK(device.memory_mb >= 0);
+      // The scheduler takes no text that is not UTF-8.
+      CHECK(gpusched::clean_text(device.uuid, device.uuid.size()) == device.uuid);
+      CHECK(gpusched::clean_text(device.model, device.model.size()) == device.model);
+    }
+    // What is registered is found again in the next look.
+    const auto rows = smi::rows_by_uuid(text);
+    for (const gpusched::DeviceFacts& device : *devices) CHECK(rows.contains(device.uuid));
+  } else {
+    CHECK(!devices.error().message.empty());
+  }
+  for (const auto& [uuid, row] : smi::rows_by_uuid(text)) {
+    CHECK(row.front() == uuid);
+    check_reading(row, text);
+  }
+  for (const auto& [uuid, pids] : smi::processes_by_uuid(text)) {
+    for (const int64_t pid : pids) CHECK(pid >= 0);
+  }
+  if (size >= 5) {
+    try_round_trip(static_cast<uint16_t>(data[0] << 8 | data[1]),
+                   static_cast<uint16_t>(data[2] << 8 | data[3]), data[4]);
+  }
+  return 0;
+}
