@@ -93,6 +93,18 @@ TEST(Submitting, SendsEveryOption) {
   EXPECT_EQ(body["command"].serialize(), R"(["run","--gpus","8"])");
 }
 
+TEST(Submitting, SendsWhereItIsCalledUnlessToldOrInAContainer) {
+  const World world{.working_directory = "/home/ada"};
+  EXPECT_EQ(
+      submitted_body({"submit", "--", "run"}, world).serialize(),
+      R"({"name":"run","command":["run"],"working_directory":"/home/ada","working_directory_optional":true})");
+  const Json told = submitted_body({"submit", "--chdir", "x", "--", "run"}, world);
+  EXPECT_EQ(told["working_directory"].text(), "/home/ada/x");
+  EXPECT_TRUE(told["working_directory_optional"].is_null());
+  EXPECT_TRUE(submitted_body({"submit", "--chdir", "-", "--", "run"}, world)["working_directory"].is_null());
+  EXPECT_TRUE(submitted_body({"submit", "--image", "i", "--", "run"}, world)["working_directory"].is_null());
+}
+
 TEST(Submitting, TakesACommandThatIsNamedLikeAVerb) {
   EXPECT_EQ(submitted_body({"submit", "--", "list", "--json", "--"})["command"].serialize(),
             R"(["list","--json","--"])");
@@ -226,7 +238,7 @@ TEST(Submitting, MakesAnArrayInOneRequest) {
   const Json job = body["jobs"].items().at(1);
   const std::string array = job["spec"]["labels"]["array"].text();
   EXPECT_EQ(job["spec"]["name"].text(), "sweep-5");
-  EXPECT_EQ(job["spec"]["stdout_path"].text(), "/out/5.txt");
+  EXPECT_EQ(job["spec"]["stdout_path"].text(), "/out/%a.txt");  // The node puts it in.
   EXPECT_EQ(job["spec"]["mounts"].serialize(), R"([{"source":"/a","target":"/b","read_only":true}])");
   EXPECT_EQ(job["spec"]["environment"].serialize(),
             R"({"A":"1","GPU_SCHEDULER_ARRAY_COUNT":"2","GPU_SCHEDULER_ARRAY_INDEX":"5"})");

@@ -146,6 +146,10 @@ Action define_submit(Grammar& grammar) {
       "made "
       "absolute, and mean the node's file system.");
   grammar.details(
+      "In the files of --output, --error and --input the node puts in %j for the job's id, %A for the "
+      "array's name and %a for the index in it, %x for the job's name, %t for the member, %u for the user, "
+      "%N for the node's name, and %% for a percent sign.");
+  grammar.details(
       "SIZE is 512M, 8G or 1.5T, by powers of 1024; a bare number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
       "sum such as 1h30m.");
   grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",

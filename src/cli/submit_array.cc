@@ -17,13 +17,6 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::ranges::find(words, word) != words.end();
 }
 
-/// `text` with every "%a" replaced by the index.
-std::string with_index(std::string text, const std::string& index) {
-  for (size_t at = 0; (at = text.find("%a", at)) != std::string::npos; at += index.size())
-    text.replace(at, 2, index);
-  return text;
-}
-
 /// ["/a:/b:ro"] as the native API has it.
 std::string native_mounts(const Json& mounts) {
   std::string out;
@@ -56,8 +49,6 @@ std::string native_request(const Json& door, const std::string& array, const std
     if (is_one_of(name, {"tenant_id", "environment", "labels"})) continue;
     if (name == "name") {
       spec.add(name, value.text() + "-" + index);
-    } else if (is_one_of(name, {"stdout_path", "stderr_path", "stdin_path"})) {
-      spec.add(name, with_index(value.text(), index));
     } else if (is_one_of(name, {"gpu_count", "gpu_memory_mb", "gpu_model", "memory_mb"})) {
       resources.add_json(name, value.serialize());
     } else if (name == "cpu_cores") {

@@ -117,8 +117,16 @@ Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectW
     const char* field;
     const std::string& value;
   };
+  const std::string none;
+  if (submit.working_directory.empty()) {
+    // Containers have folders of their own, and a folder that is gone here is nobody's wish.
+    const std::string here = submit.image.empty() ? io.working_directory() : "";
+    if (!here.empty()) body.add("working_directory", here);
+    if (!here.empty()) body.add("working_directory_optional", true);
+  }
   for (const Path& path :
-       {Path{"--chdir", "working_directory", submit.working_directory},
+       {Path{"--chdir", "working_directory",
+             submit.working_directory == "-" ? none : submit.working_directory},
         Path{"--output", "stdout_path", submit.output}, Path{"--error", "stderr_path", submit.error},
         Path{"--input", "stdin_path", submit.input}}) {
     if (path.value.empty()) continue;

@@ -17,12 +17,18 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                  "Run it again so often when it exits with a failure; lost nodes are retried in any case");
   grammar
       .option("--chdir", "DIR", &submit.working_directory,
-              "Folder on the node to run in; else the attempt's own")
+              "Folder on the node to run in (default: where you are, if the node has it, else the attempt's "
+              "own); "
+              "-: the attempt's own")
       .alias("--workdir")
       .completes(Complete::kFolder);
-  grammar.option("-o,--output", "FILE", &submit.output, "Append its standard output to this file on the node")
+  grammar
+      .option("-o,--output", "FILE", &submit.output,
+              "Append its standard output to this file on the node; %j and more as below")
       .completes(Complete::kFile);
-  grammar.option("-e,--error", "FILE", &submit.error, "Append its standard error to this file on the node")
+  grammar
+      .option("-e,--error", "FILE", &submit.error,
+              "Append its standard error to this file on the node; %j and more as below")
       .completes(Complete::kFile);
   grammar.option("--input", "FILE", &submit.input, "Its standard input, a file on the node")
       .completes(Complete::kFile);

@@ -235,6 +235,7 @@ Result<Unit> Agent::open_core() {
                    .check_every = options_.hooks.check_every,
                    .clock_skew_max = options_.hooks.clock_skew_max};
   node.launch.containers = containers_;
+  node.launch.node = options_.node_name;
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
                                                .link = *link_,

@@ -201,6 +201,20 @@ TEST_F(BoxSpawnTest, AFolderThatTheUserMayNotEnterFailsToStart) {
   EXPECT_NE(listener_.outcome->detail().find("Permission denied"), std::string::npos);
 }
 
+TEST_F(BoxSpawnTest, AnOptionalFolderThatTheUserMayNotEnterIsLeftForWorkInItsOwn) {
+  NEEDS_ROOT();
+  SpawnRequest request = shell("pwd > where", {.user = shim::Credentials{.uid = kNobody, .gid = kNobody}});
+  request.box.own_folders = true;
+  request.working_directory = folder_.path() + "/spare-none";
+  request.working_directory_optional = true;
+  mkdir(request.working_directory.c_str(), 0700);
+  const v1::Outcome outcome = run(request);
+  EXPECT_EQ(outcome.cause(), v1::Outcome::EXITED) << outcome.detail();
+  const std::string work = folder_.path() + "/attempts/" + to_string(request.key) + "/work";
+  std::ifstream in(work + "/where");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), work + "\n");
+}
+
 TEST_F(BoxSpawnTest, SharedMemoryIsItsOwnAndGoesWithIt) {
   NEEDS_ROOT();
   const std::string name = "/dev/shm/gpusched-test-" + std::to_string(getpid());

@@ -73,13 +73,12 @@ void FileReads::begin(const v1::ReadFile& order, int64_t pid, const std::string&
     const Result<shim::Credentials> identity = identity_of(user);
     if (!identity) return refuse(order, "file_not_found", identity.error().message);
     request.identity = *identity;
-    request.working_directory = spec.working_directory();
-    if (request.working_directory.empty()) {
-      const std::string folder =
-          data_folder_ + "/" + shim::kAttemptsFolder + "/" + to_string(from_wire(order.key()));
-      const std::string own = folder + "/" + shim::kWorkFolder;
-      request.working_directory = access(own.c_str(), F_OK) == 0 ? own : folder;
-    }
+    const std::string folder =
+        data_folder_ + "/" + shim::kAttemptsFolder + "/" + to_string(from_wire(order.key()));
+    const std::string work = folder + "/" + shim::kWorkFolder;
+    const std::string& own = access(work.c_str(), F_OK) == 0 ? work : folder;
+    request.working_directory = spec.working_directory().empty() ? own : spec.working_directory();
+    if (spec.working_directory_optional()) request.other_directory = own;
   }
   Result<KeeperProcess> keeper = KeeperProcess::start(shim_program_, request, {-1, -1, -1});
   if (!keeper) return refuse(order, "unavailable", keeper.error().message);

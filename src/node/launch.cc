@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/file_pattern.h"
 #include "base/limits.h"
 #include "gpusched/v1/types.pb.h"
 #include "shim/protocol.h"
@@ -75,6 +76,22 @@ std::vector<std::string> command_words(const v1::JobSpec& spec) {
   return words;
 }
 
+/// What "%j" and the like stand for in the paths of the job's files.
+FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, const LaunchDefaults& defaults,
+                     const BoxPlan& box) {
+  const auto value = [](const auto& map, const char* name, const std::string& otherwise) {
+    const auto found = map.find(name);
+    return found == map.end() ? otherwise : found->second;
+  };
+  return {.job = order.job_name(),
+          .array = value(spec.labels(), "array", order.job_name()),
+          .array_index = value(spec.environment(), "GPU_SCHEDULER_ARRAY_INDEX", "0"),
+          .member = std::to_string(order.key().member()),
+          .name = spec.name(),
+          .user = value(box.environment, "USER", defaults.user),
+          .node = defaults.node};
+}
+
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
@@ -88,6 +105,9 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     Result<BoxPlan> planned = boxes->plan(order, spec);
     if (!planned) return planned.error();
     box = std::move(*planned);
+    const FileWords words = file_words(order, spec, defaults, box);
+    for (std::string* path : {&box.box.stdin_path, &box.box.stdout_path, &box.box.stderr_path})
+      *path = fill_file_pattern(*path, words);
     box.environment["GPU_SCHEDULER_DEVICE_FENCE"] = box.device_fence;
   } else {
     box.box.limits = {{.resource = RLIMIT_CORE, .soft = 0, .hard = 0}};
@@ -96,6 +116,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                        .arguments = command_words(spec),
                        .environment = build_environment(order, spec, defaults, box),
                        .working_directory = spec.working_directory(),
+                       .working_directory_optional = spec.working_directory_optional(),
                        .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
                        .max_runtime = bounded_ms(order.max_runtime_ms()),
                        .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};

@@ -16,6 +16,7 @@ struct LaunchDefaults {
   std::string home = "/";
   std::string user = "nobody";
   std::string path = "/usr/local/bin:/usr/bin:/bin";
+  std::string node = {};         ///< The node's name.
   Duration grace = seconds(10);  ///< Where the scheduler names none.
   /// Null: this node runs no container.
   std::shared_ptr<const ContainerNode> containers = {};

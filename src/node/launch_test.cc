@@ -84,6 +84,45 @@ TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
   EXPECT_EQ(request->arguments, (std::vector<std::string>{"/bin/sh", "-c", "echo $1", "script", "x"}));
 }
 
+/// A box with the paths as the job has them.
+class PathBoxes final : public BoxMaker {
+ public:
+  Result<BoxPlan> plan(const v1::StartAttempt&, const v1::JobSpec& spec) override {
+    BoxPlan plan{.environment = {{"USER", "bob"}}};
+    plan.box.stdin_path = spec.stdin_path();
+    plan.box.stdout_path = spec.stdout_path();
+    plan.box.stderr_path = spec.stderr_path();
+    return plan;
+  }
+  void keep(const AttemptKey&, const std::vector<uint32_t>&) override {}
+  void release(const AttemptKey&) override {}
+  std::vector<std::string> features() const override { return {}; }
+};
+
+TEST(Launch, FilesAreNamedByWhatTheNodeKnows) {
+  LaunchDefaults defaults = kDefaults;
+  defaults.node = "n1";
+  PathBoxes boxes;
+  v1::JobSpec spec = true_spec();
+  spec.set_name("train");
+  spec.set_stdin_path("/in/%a");
+  spec.set_stdout_path("/out/%u/%x-%j-%N.%%");
+  spec.set_stderr_path("/err/%A_%a.%t");
+  v1::StartAttempt order = order_of(spec);
+  order.set_job_name("job-12");
+  const auto alone = plan_launch(order, {}, defaults, &boxes);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->box.stdout_path, "/out/bob/train-job-12-n1.%");
+  EXPECT_EQ(alone->box.stderr_path, "/err/job-12_0.0");
+  (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_INDEX"] = "7";
+  (*spec.mutable_labels())["array"] = "a1b2";
+  order.set_spec(spec.SerializeAsString());
+  const auto of_array = plan_launch(order, {}, defaults, &boxes);
+  ASSERT_TRUE(of_array.ok());
+  EXPECT_EQ(of_array->box.stdin_path, "/in/7");
+  EXPECT_EQ(of_array->box.stderr_path, "/err/a1b2_7.0");
+}
+
 TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {
   const auto request = plan_launch(grant(order_of(true_spec()), 0, "GPU-z"), {"GPU-a"}, kDefaults);
   ASSERT_FALSE(request.ok());

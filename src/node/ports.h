@@ -45,9 +45,10 @@ struct HeldDevice {
 
 struct SpawnRequest {
   AttemptKey key;
-  std::vector<std::string> arguments;    ///< At least one.
-  std::vector<std::string> environment;  ///< "NAME=value", complete.
-  std::string working_directory = {};    ///< Empty: the attempt's own folder.
+  std::vector<std::string> arguments;       ///< At least one.
+  std::vector<std::string> environment;     ///< "NAME=value", complete.
+  std::string working_directory = {};       ///< Empty: the attempt's own folder.
+  bool working_directory_optional = false;  ///< The attempt's own folder does as well.
   Duration grace;              ///< Between SIGTERM and SIGKILL at the maximum runtime or without contact.
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.

@@ -195,6 +195,7 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .max_runtime = request.max_runtime,
                          .lost_contact = request.lost_contact,
                          .working_directory = request.working_directory,
+                         .working_directory_optional = request.working_directory_optional,
                          .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
                          .log_bytes_max = options_.log_bytes_max,
                          .arguments = request.arguments,

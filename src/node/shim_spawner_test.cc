@@ -164,6 +164,30 @@ TEST_F(ShimSpawnerTest, WorkingDirectoryIsEntered) {
   EXPECT_EQ(output("stdout"), "/usr\n");
 }
 
+TEST_F(ShimSpawnerTest, AnOptionalFolderThatIsNotThereIsToldAndItsOwnServes) {
+  SpawnRequest request = shell("pwd; echo more >&2");
+  request.working_directory = "/no/such";
+  request.working_directory_optional = true;
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 0);
+  EXPECT_EQ(output("stdout"), folder_.path() + "/attempts/7-1-0\n");
+  EXPECT_EQ(
+      output("stderr"),
+      "gpu-scheduler: cannot enter the folder '/no/such' on this node (ENOENT); the job runs in a folder "
+      "of its own instead, --chdir names another\nmore\n");
+}
+
+TEST_F(ShimSpawnerTest, AnOptionalFolderThatIsThereIsEnteredWithoutAWord) {
+  SpawnRequest request = shell("pwd");
+  request.working_directory = "/usr";
+  request.working_directory_optional = true;
+  spawner_->start(request);
+  pump_until_ended();
+  EXPECT_EQ(output("stdout"), "/usr\n");
+  EXPECT_EQ(output("stderr"), "");
+}
+
 TEST_F(ShimSpawnerTest, MissingCommandEndsAsInAShellAndSaysWhy) {
   SpawnRequest request = shell("");
   request.arguments = {"no-such-command"};

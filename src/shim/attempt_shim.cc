@@ -171,6 +171,7 @@ class AttemptShim {
       return false;
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
+    plan.working_directory_optional = request_.working_directory_optional;
     if (!make_box(plan)) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);

@@ -172,6 +172,7 @@ std::string encode(const StartRequest& request) {
   put_c_strings(out, request.environment);
   put_box(out, request.box);
   out.u8(request.container ? 1 : 0);
+  out.u8(request.working_directory_optional ? 1 : 0);
   return packet;
 }
 
@@ -198,6 +199,7 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.environment = get_c_strings(in);
   view.box = get_box(in);
   view.container = in.u8() != 0;
+  view.working_directory_optional = in.u8() != 0;
   if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
   return view;
 }

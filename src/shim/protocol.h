@@ -90,6 +90,8 @@ struct StartRequest {
   std::string working_directory = {};  ///< Empty: the attempt's own folder.
   std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
   int64_t log_bytes_max = 0;           ///< Of stdout and of stderr, the newest bytes are kept; 0: all.
+  /// Where it cannot be entered the attempt's own folder does, and its error output says so.
+  bool working_directory_optional = false;
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
   Box box = {};
@@ -115,6 +117,7 @@ struct StartView {
   const char* working_directory = nullptr;
   const char* spare_folder = nullptr;
   int64_t log_bytes_max = 0;
+  bool working_directory_optional = false;
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
   Box box;

@@ -44,6 +44,7 @@ std::string encode(const SessionRequest& request) {
   put_strings(out, request.environment);
   out.u8(request.terminal ? 1 : 0);
   out.bytes(request.path);
+  out.bytes(request.other_directory);
   return bytes;
 }
 
@@ -66,6 +67,7 @@ std::optional<SessionRequest> decode_session_request(std::string_view bytes) {
   request.environment = get_strings(in);
   request.terminal = in.u8() != 0;
   request.path = in.bytes();
+  request.other_directory = in.bytes();
   if (!in.ok() || !in.at_end()) return std::nullopt;
   return request;
 }

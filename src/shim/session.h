@@ -31,6 +31,7 @@ struct SessionRequest {
   int64_t target = 0;
   Credentials identity = {};
   std::string working_directory = {};
+  std::string other_directory = {};           ///< Where the one above cannot be opened; empty: none.
   std::vector<std::string> arguments = {};    ///< Of a command; empty: the user's login shell.
   std::vector<std::string> environment = {};  ///< "NAME=value", over the attempt's own.
   bool terminal = false;                      ///< Descriptor 0 is a pseudo terminal to lead.

@@ -307,6 +307,8 @@ int keep_file(const SessionRequest& request) {
   if (const Result<Unit> became = become_identity(identity); !became) return fail(became.error());
   if (request.target == 0) {
     folder = open(request.working_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0 && !request.other_directory.empty())
+      folder = open(request.other_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) {
       return fail("file_not_found", "the attempt's working directory " + request.working_directory +
                                         " cannot be opened (any more): " + std::strerror(errno));

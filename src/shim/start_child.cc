@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,6 +122,19 @@ void open_files(ChildPlan& plan) {
   dup2(plan.error_output, STDERR_FILENO);
 }
 
+/// Without allocation: the memory is the parent's.
+void say_not_entered(const ChildPlan& plan, int error) {
+  const char* name = strerrorname_np(error);
+  const auto piece = [](const char* text) {
+    return iovec{.iov_base = const_cast<char*>(text), .iov_len = std::strlen(text)};
+  };
+  const std::array<iovec, 5> line = {
+      piece("gpu-scheduler: cannot enter the folder '"), piece(plan.working_directory),
+      piece("' on this node ("), piece(name == nullptr ? "unknown error" : name),
+      piece("); the job runs in a folder of its own instead, --chdir names another\n")};
+  static_cast<void>(!writev(STDERR_FILENO, line.data(), static_cast<int>(line.size())));
+}
+
 int run_child(void* argument) {
   ChildPlan& plan = *static_cast<ChildPlan*>(argument);
   setpgid(0, 0);
@@ -137,10 +151,13 @@ int run_child(void* argument) {
   if (plan.box->no_new_privileges) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);          // Behind the change of user, which takes it back.
   if (getppid() != plan.parent) _exit(127);  // The shim died before the line above could help.
+  int not_entered = 0;
   if (plan.working_directory != nullptr && chdir(plan.working_directory) != 0) {
-    give_up(plan, StartStep::kDirectory, errno);
+    if (!plan.working_directory_optional) give_up(plan, StartStep::kDirectory, errno);
+    not_entered = errno;
   }
   open_files(plan);
+  if (not_entered != 0) say_not_entered(plan, not_entered);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -34,9 +34,11 @@ struct ChildPlan {
   int error_output = -1;
   int folder = -1;                          ///< The attempt's; with `work/` and `tmp/` if its box has them.
   const char* working_directory = nullptr;  ///< Null: its own, `work/` or `folder`.
-  std::vector<int> cgroup_files = {};       ///< Version 1 groups' `tasks`, open for writing.
-  int unified_cgroup = -1;                  ///< The version 2 group's folder; -1: none.
-  char* const* paths = nullptr;             ///< Of the command, tried in order; ends with null.
+  bool working_directory_optional =
+      false;  ///< Its own, and a line on the error output, where it cannot be entered.
+  std::vector<int> cgroup_files = {};  ///< Version 1 groups' `tasks`, open for writing.
+  int unified_cgroup = -1;             ///< The version 2 group's folder; -1: none.
+  char* const* paths = nullptr;        ///< Of the command, tried in order; ends with null.
   char* const* arguments = nullptr;
   char* const* environment = nullptr;
 

@@ -460,10 +460,10 @@ class World:
     def cli_environment(self):
         return self.environment({"GPU_SCHEDULER_URL": f"http://{self.scheduler.address}:{self.scheduler.ports['http']}"})
 
-    def cli(self, *words, expected=None, text_in=None):
-        """gpu-cli, finished: its CompletedProcess."""
+    def cli(self, *words, expected=None, text_in=None, cwd=None):
+        """gpu-cli, finished: its CompletedProcess. Jobs run where it is called, which is the world's folder."""
         done = subprocess.run([program("gpu-cli"), *words], capture_output=True, text=True, timeout=PATIENCE_S,
-                              input=text_in, env=self.cli_environment(), check=False)
+                              input=text_in, env=self.cli_environment(), check=False, cwd=cwd or self.folder)
         if expected is not None:
             assert done.returncode == expected, (words, done.returncode, done.stdout, done.stderr)
         return done
@@ -471,7 +471,8 @@ class World:
     def cli_start(self, *words):
         """gpu-cli in the background, with pipes."""
         return subprocess.Popen([program("gpu-cli"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env=self.cli_environment(), start_new_session=True)
+                                stderr=subprocess.PIPE, env=self.cli_environment(), start_new_session=True,
+                                cwd=self.folder)
 
     def cli_json(self, *words):
         return json.loads(self.cli("--json", *words, expected=0).stdout)

@@ -181,3 +181,51 @@ def test_without_a_scheduler_it_says_what_to_do(cluster):
     done = cluster.cli("--api-url", "http://127.0.0.1:1", "list", expected=3)
     assert "gpu-scheduler dev" in done.stderr and "--api-url" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_job_runs_where_it_is_submitted(cluster, tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    done = cluster.cli("submit", "--wait", "--logs", "--", "pwd", expected=0, cwd=here)
+    assert os.path.samefile(done.stdout.strip(), here)
+    done = cluster.cli("submit", "--wait", "--logs", "--chdir", "..", "--", "pwd", expected=0, cwd=here)
+    assert os.path.samefile(done.stdout.strip(), tmp_path)
+    done = cluster.cli("submit", "--wait", "--logs", "--chdir", "-", "--", "pwd", expected=0, cwd=here)
+    assert "/attempts/" in done.stdout
+    script = here / "job.sh"
+    script.write_text("pwd\n")
+    done = cluster.cli("submit", "--wait", "--logs", "job.sh", expected=0, cwd=here)
+    assert os.path.samefile(done.stdout.strip(), here)
+
+
+def test_a_folder_that_the_node_does_not_have_is_told_once_and_is_no_failure(cluster, tmp_path):
+    here = tmp_path / "gone"
+    here.mkdir()
+    job = cluster.cli("submit", "--hold", "--", "sh", "-c", "pwd; echo end >&2", expected=0, cwd=here).stdout.strip()
+    asked = cluster.cli("submit", "--hold", "--chdir", ".", "--", "pwd", expected=0, cwd=here).stdout.strip()
+    here.rmdir()
+    cluster.cli("release", job, asked, expected=0)
+    api = cluster.api()
+    assert api.wait_for(job)["exit_code"] == 0
+    assert "/attempts/" in api.output(job)
+    told, end, rest = api.output(job, "stderr").split("\n")
+    assert f"cannot enter the folder '{here}'" in told and "--chdir" in told
+    assert (end, rest) == ("end", "")
+    wait_until("it says why", lambda: f"cannot enter the working directory '{here}'" in api.job(asked)["message"])
+    api.cancel(asked)
+
+
+def test_the_node_names_the_files_of_jobs(cluster, tmp_path):
+    job = cluster.cli("submit", "--name", "a/b", "-o", "%x-%j@%N.%%", "--wait", "--", "echo", "one",
+                      expected=0, cwd=tmp_path).stdout.split()[0]
+    assert (tmp_path / f"a_b-{job}@n1.%").read_text() == "one\n"
+    jobs = cluster.cli("submit", "--array", "3,7", "-o", "%A_%a.out", "-e", "%%a", "--wait", "--",
+                       "sh", "-c", "echo $GPU_SCHEDULER_ARRAY_INDEX", expected=0, cwd=tmp_path).stdout
+    assert "job-" in jobs
+    files = sorted(tmp_path.glob("*_*.out"))
+    assert [path.read_text() for path in files] == ["3\n", "7\n"]
+    assert len({path.name.split("_")[0] for path in files}) == 1
+    assert (tmp_path / "%a").exists()
+    refused = cluster.cli("submit", "-o", "%q.out", "--", "true", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert 'stdout_path has "%q", which stands for nothing' in refused.stderr

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "api/doors/jobs_json.h"
+#include "base/file_pattern.h"
 
 namespace gpusched::api {
 namespace {
@@ -30,6 +31,15 @@ std::optional<ApiError> check_path(std::string_view field, std::string_view path
     }
   }
   return std::nullopt;
+}
+
+/// A path in which the node replaces "%j" and the like.
+std::optional<ApiError> check_file(std::string_view field, std::string_view path) {
+  if (auto problem = check_path(field, path)) return problem;
+  const std::string_view unknown = unknown_file_pattern(path);
+  if (unknown.empty()) return std::nullopt;
+  return invalid(field, "has \"" + std::string(unknown) + "\", which stands for nothing; " +
+                            std::string(kFilePatternHelp) + ", the last for a percent sign");
 }
 
 /// A user's name or number, as `id` would take it.
@@ -120,9 +130,9 @@ std::optional<ApiError> check_container(const BoxFields& box, bool has_image) {
 
 std::optional<ApiError> check_box(const BoxFields& box, bool has_image) {
   if (auto problem = check_user(box.user)) return problem;
-  if (auto problem = check_path("stdout_path", box.stdout_path)) return problem;
-  if (auto problem = check_path("stderr_path", box.stderr_path)) return problem;
-  if (auto problem = check_path("stdin_path", box.stdin_path)) return problem;
+  if (auto problem = check_file("stdout_path", box.stdout_path)) return problem;
+  if (auto problem = check_file("stderr_path", box.stderr_path)) return problem;
+  if (auto problem = check_file("stdin_path", box.stdin_path)) return problem;
   if (box.umask && (*box.umask < 0 || *box.umask > 0777)) {
     return invalid("umask", "must be from 0 to 511 (0777 in octal)");
   }

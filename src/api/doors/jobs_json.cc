@@ -180,18 +180,21 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                     "image"};
   }
 
-  SpecFields spec{.name = std::move(fields.name).value_or(""),
-                  .command = std::move(fields.command).value_or(StringList{}),
-                  .args = std::move(fields.args).value_or(StringList{}),
-                  .script = std::move(fields.script).value_or(""),
-                  .image = std::move(fields.image).value_or(""),
-                  .environment = std::move(fields.environment).value_or(StringMap{}),
-                  .labels = std::move(fields.labels).value_or(StringMap{}),
-                  .working_directory = std::move(fields.working_directory).value_or(""),
-                  .gang_scheduling = fields.gang_scheduling.value_or(false),
-                  .checkpoint_enabled = fields.checkpoint_enabled.value_or(false),
-                  .submitter = std::move(fields.submitter),
-                  .box = std::move(fields.box)};
+  const bool has_directory = fields.working_directory && !fields.working_directory->empty();
+  SpecFields spec{
+      .name = std::move(fields.name).value_or(""),
+      .command = std::move(fields.command).value_or(StringList{}),
+      .args = std::move(fields.args).value_or(StringList{}),
+      .script = std::move(fields.script).value_or(""),
+      .image = std::move(fields.image).value_or(""),
+      .environment = std::move(fields.environment).value_or(StringMap{}),
+      .labels = std::move(fields.labels).value_or(StringMap{}),
+      .working_directory = std::move(fields.working_directory).value_or(""),
+      .working_directory_optional = has_directory && fields.working_directory_optional.value_or(false),
+      .gang_scheduling = fields.gang_scheduling.value_or(false),
+      .checkpoint_enabled = fields.checkpoint_enabled.value_or(false),
+      .submitter = std::move(fields.submitter),
+      .box = std::move(fields.box)};
   JobRequest job{.spec = pack_spec(spec),
                  .name = std::move(spec.name),
                  .gpu_count = static_cast<int32_t>(fields.gpu_count.value_or(0)),
@@ -298,6 +301,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"retries", &job.retries},
       JsonField{"max_runtime_seconds", &job.max_runtime_seconds},
       JsonField{"working_directory", &job.working_directory},
+      JsonField{"working_directory_optional", &job.working_directory_optional},
       JsonField{"require_feasible", &job.require_feasible},
       JsonField{"held", &job.held},
       JsonField{"user", &box.user},

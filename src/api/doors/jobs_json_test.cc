@@ -62,6 +62,8 @@ TEST(SubmitBody, AWrongBoxNamesItsField) {
   expect_field(R"({"script":"true","user":"-x"})", "user");
   expect_field(R"({"script":"true","user":"a b"})", "user");
   expect_field(R"({"script":"true","stdout_path":"out"})", "stdout_path");
+  expect_field(R"({"script":"true","stdout_path":"/out/%q"})", "stdout_path");
+  expect_field(R"({"script":"true","stderr_path":"/out/%"})", "stderr_path");
   expect_field(R"({"script":"true","stdin_path":"/a\nb"})", "stdin_path");
   expect_field(R"({"script":"true","umask":512})", "umask");
   expect_field(R"({"script":"true","umask":-1})", "umask");

@@ -122,7 +122,7 @@ std::optional<std::string> pack_plain(const v1::JobSpec& spec) {
   if (spec.name().size() > limits::kNameBytesMax || has_nul(spec.name()) || has_nul(spec.script()))
     return std::nullopt;
   if (has_nul(spec.command()) || has_nul(spec.args())) return std::nullopt;
-  if (!spec.working_directory().empty()) return std::nullopt;
+  if (!spec.working_directory().empty() || spec.working_directory_optional()) return std::nullopt;
   if (!is_plain(spec.labels(), limits::kLabelCountMax, limits::kLabelBytesMax)) return std::nullopt;
   if (!is_plain(spec.environment(), limits::kEnvironmentCountMax, limits::kSpecBytesMax)) return std::nullopt;
   std::string packed;
@@ -188,6 +188,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .checkpoint_enabled = spec.checkpoint_enabled(),
                    .require_feasible = message.require_feasible(),
                    .held = message.held(),
+                   .working_directory_optional = spec.working_directory_optional(),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");

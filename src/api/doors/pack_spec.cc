@@ -103,6 +103,7 @@ std::string pack_spec(const SpecFields& spec) {
   pack.flag(10, spec.checkpoint_enabled);
   pack.text(11, spec.submitter);
   pack_box(pack, spec.box);
+  pack.flag(24, spec.working_directory_optional);
   return out;
 }
 

@@ -38,6 +38,7 @@ struct SpecFields {
   std::string script, image;
   StringMap environment, labels;  ///< Sorted by key, without a key twice.
   std::string working_directory;
+  bool working_directory_optional = false;
   bool gang_scheduling = false;
   bool checkpoint_enabled = false;
   std::string submitter;
