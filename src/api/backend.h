@@ -264,16 +264,19 @@ struct LogRequest {
   int32_t size_max = 65'536;
   Duration wait = {};  ///< How long to wait for more at the end of a running attempt's output.
   /// Where the first piece begins; of no use for the ones after it, which go on at `LogPiece::next_offset`.
-  int64_t tail_lines = 0;  ///< Positive: at the last so many lines, whatever `offset` is.
-  Time since = {};         ///< Valid: at what was written at or after this time, as well as the node knows.
-  std::string grep;        ///< Only lines that hold this text, chosen on the node; it has no line feed.
+  int64_t tail_lines = 0;   ///< Positive: at the last so many lines, whatever `offset` is.
+  Time since = {};          ///< Valid: at what was written at or after this time, as well as the node knows.
+  std::string grep;         ///< Only lines that hold this text, chosen on the node; it has no line feed.
+  bool timestamps = false;  ///< Whole lines, each behind the time at which it was there at the latest.
 
+  /// Whether pieces hold whole lines, whose bytes are not those from `LogPiece::offset` on.
+  bool of_lines() const { return timestamps || !grep.empty(); }
   /// Asks for what follows `piece`.
   void go_on(const struct LogPiece& piece);
 };
 /// Part of an output. An offset names a byte of the whole output, whatever of it is still kept.
 struct LogPiece {
-  std::string data;         ///< With `grep` whole lines, which need not follow each other.
+  std::string data;         ///< With `of_lines` whole lines, which need not follow each other.
   int64_t offset = 0;       ///< Of `data`.
   int64_t next_offset = 0;  ///< Where to go on. Without data and progress: at the end, for now.
   int64_t skipped = 0;  ///< So many bytes of what was asked for are no longer kept; they came before `data`.

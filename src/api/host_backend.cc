@@ -612,6 +612,7 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
     order.set_tail_lines(request.tail_lines);
     if (request.since.valid()) order.set_since_unix_ns(request.since.ns);
     order.set_grep(request.grep);
+    order.set_timestamps(request.timestamps);
     host_.read_log(place->node, std::move(order), [attempt, done](Result<v1::LogChunk> chunk) {
       if (!chunk) return done(to_api_error(chunk.error()));
       if (!chunk->error().empty()) {

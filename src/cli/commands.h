@@ -13,6 +13,7 @@ struct LogChoice {
   int64_t tail = 0;   ///< Positive: its last so many lines.
   std::string since;  ///< "10m" or a time; empty: from its beginning.
   std::string grep;   ///< Only lines that hold this; empty: all.
+  bool timestamps = false;
   /// Told how many bytes are no longer kept; nothing: passed over in silence.
   std::function<void(int64_t bytes)> skipped = {};
 };

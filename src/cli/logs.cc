@@ -23,6 +23,7 @@ std::string log_path(const std::string& job, const std::string& stream, int64_t 
   if (offset > 0) path += "&offset=" + std::to_string(offset);
   if (follow) path += "&follow=true";
   if (!choice.grep.empty()) path += "&grep=" + url_encoded(choice.grep);
+  if (choice.timestamps) path += "&timestamps=true";
   if (begins && choice.tail > 0) path += "&tail_lines=" + std::to_string(choice.tail);
   if (begins && !choice.since.empty()) path += "&since=" + url_encoded(choice.since);
   return path;
@@ -145,6 +146,7 @@ struct LogsOptions {
   int64_t tail = 0;
   std::string since;
   std::string grep;
+  bool timestamps = false;
 };
 
 /// Prints outputs, of which two may come from two threads.
@@ -159,10 +161,11 @@ class LogPrinter {
       as_error ? session_.io().err(data) : session_.io().out(data);
       return true;
     };
-    const LogChoice choice{
-        .tail = logs_.tail, .since = logs_.since, .grep = logs_.grep, .skipped = [this](int64_t bytes) {
-          say_skipped(bytes);
-        }};
+    const LogChoice choice{.tail = logs_.tail,
+                           .since = logs_.since,
+                           .grep = logs_.grep,
+                           .timestamps = logs_.timestamps,
+                           .skipped = [this](int64_t bytes) { say_skipped(bytes); }};
     if (logs_.follow)
       return follow_logs(session, logs_.job, stream, logs_.attempt, logs_.attempt > 0, write, choice);
     LogPieces pieces(write, choice.skipped);
@@ -212,6 +215,8 @@ Action define_logs(Grammar& grammar) {
   grammar.option("--since", "TIME", &logs->since,
                  "Begin at what was written in the last 10m, 2h or 1d, or since 2026-01-31T09:00:00Z");
   grammar.option("--grep", "TEXT", &logs->grep, "Only lines that hold TEXT, chosen on the job's node");
+  grammar.flag("-t,--timestamps", logs->timestamps,
+               "Put before each line the time at which it was there, to about two seconds");
   grammar.option("--attempt", "N", &logs->attempt, "Of this attempt alone, 1 for the first; else the latest")
       .range(1, 1'000'000'000);
   return [logs](Session& session) { return show_logs(session, *logs); };

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,19 +41,45 @@ LogTrouble elsewhere(int folder, const char* name) {
                      " on its node, and the agent keeps no copy; read it there"};
 }
 
-/// The lines of `lines`, which begin at `base`, that hold `text`.
+/// When lines were there, by their offsets, which are asked for in their order.
+class LineTimes {
+ public:
+  /// `otherwise`: for what is behind the last record.
+  LineTimes(std::vector<shim::LogTime> times, bool of_stderr, int64_t otherwise)
+      : times_(std::move(times)), stream_(of_stderr ? 1 : 0), otherwise_(otherwise) {}
+
+  /// "2026-01-31T09:00:00Z " for the line that begins at the offset.
+  std::string prefix(int64_t offset) {
+    while (next_ < times_.size() && times_[next_].sizes[stream_] <= offset) ++next_;
+    const int64_t unix_ns = next_ < times_.size() ? times_[next_].unix_ns : otherwise_;
+    const time_t seconds = unix_ns / 1'000'000'000;
+    tm parts{};
+    gmtime_r(&seconds, &parts);
+    std::array<char, 40> text{};
+    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ ", &parts)};
+  }
+
+ private:
+  std::vector<shim::LogTime> times_;
+  std::size_t stream_;
+  int64_t otherwise_;
+  std::size_t next_ = 0;
+};
+
+/// The lines of `lines`, which begin at `base`, that hold `text`. `times` may be null.
 void take_lines(std::string_view lines, int64_t base, std::string_view text, std::size_t size_max,
-                LogLines& found) {
+                LineTimes* times, LogLines& found) {
   std::size_t at = 0;
   while (at < lines.size()) {
     const void* const hit = memmem(lines.data() + at, lines.size() - at, text.data(), text.size());
     if (hit == nullptr) break;
     const auto where = static_cast<std::size_t>(static_cast<const char*>(hit) - lines.data());
-    const std::size_t before = lines.rfind('\n', where);
+    const std::size_t before = text.empty() ? std::string_view::npos : lines.rfind('\n', where);
     const std::size_t from = std::max(before == std::string_view::npos ? 0 : before + 1, at);
     const std::size_t after = lines.find('\n', where);
     const std::size_t to = after == std::string_view::npos ? lines.size() : after + 1;
     if (found.data.empty()) found.first = base + static_cast<int64_t>(from);
+    if (times != nullptr) found.data += times->prefix(base + static_cast<int64_t>(from));
     found.data += lines.substr(from, to - from);
     at = to;
     if (found.data.size() < size_max) continue;
@@ -160,21 +188,25 @@ int64_t LogFile::tail(int64_t lines) const {
 
 int64_t LogFile::since(int64_t unix_ns) const {
   if (modified_unix_ns_ < unix_ns) return size_;
-  const int file =
-      ::open((folder_ + "/" + shim::kLogTimesFile).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return 0;
-  std::vector<shim::LogTime> times(shim::LogBound::kTimesMax);
-  const ssize_t got = pread(file, times.data(), times.size() * sizeof(shim::LogTime), 0);
-  close(file);
-  times.resize(got <= 0 ? 0 : static_cast<std::size_t>(got) / sizeof(shim::LogTime));
   int64_t offset = 0;
   int64_t before = 0;
-  for (const shim::LogTime& time : times) {
+  for (const shim::LogTime& time : times()) {
     if (time.unix_ns < before) return 0;  // A clock that stepped back, or a job that wrote there: all of it.
     before = time.unix_ns;
     if (time.unix_ns <= unix_ns) offset = time.sizes[of_stderr_ ? 1 : 0];
   }
   return line_begin(std::clamp<int64_t>(offset, 0, size_));
+}
+
+std::vector<shim::LogTime> LogFile::times() const {
+  const int file =
+      ::open((folder_ + "/" + shim::kLogTimesFile).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return {};
+  std::vector<shim::LogTime> times(shim::LogBound::kTimesMax);
+  const ssize_t got = pread(file, times.data(), times.size() * sizeof(shim::LogTime), 0);
+  close(file);
+  times.resize(got <= 0 ? 0 : static_cast<std::size_t>(got) / sizeof(shim::LogTime));
+  return times;
 }
 
 int64_t LogFile::line_begin(int64_t offset) const {
@@ -185,7 +217,10 @@ int64_t LogFile::line_begin(int64_t offset) const {
   return feed == std::string::npos ? offset : from + static_cast<int64_t>(feed) + 1;
 }
 
-LogLines LogFile::grep(int64_t offset, std::string_view text, std::size_t size_max, bool partial) const {
+LogLines LogFile::grep(int64_t offset, std::string_view text, std::size_t size_max, bool partial,
+                       bool timestamps) const {
+  std::optional<LineTimes> times;
+  if (timestamps) times.emplace(this->times(), of_stderr_, modified_unix_ns_);
   LogLines found{.first = offset, .next = offset};
   while (found.next < size_) {
     if (found.next - offset >= kGrepBytesAtOnce) {
@@ -199,7 +234,8 @@ LogLines LogFile::grep(int64_t offset, std::string_view text, std::size_t size_m
     std::size_t end = feed == std::string::npos ? 0 : feed + 1;
     if ((end == 0 && full) || (!full && partial)) end = block.size();
     if (end == 0) break;
-    take_lines(std::string_view(block).substr(0, end), found.next, text, size_max, found);
+    take_lines(std::string_view(block).substr(0, end), found.next, text, size_max, times ? &*times : nullptr,
+               found);
     if (found.more) break;
   }
   if (found.data.empty()) found.first = offset;

@@ -5,6 +5,9 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
+
+#include "shim/log_bound.h"
 
 namespace gpusched {
 
@@ -47,14 +50,18 @@ class LogFile {
   /// Where begins what was written at or after the time, as well as `log-times` in the folder knows: rather
   /// too much than too little, and whole lines.
   int64_t since(int64_t unix_ns) const;
-  /// The lines from `offset` on that hold `text`, about `size_max` bytes of them. A line is cut after 1 MiB.
-  /// Gives up after 64 MiB without enough of them. `partial`: what follows the last line feed is a line, too.
-  LogLines grep(int64_t offset, std::string_view text, std::size_t size_max, bool partial) const;
+  /// The lines from `offset` on that hold `text` (empty: all), each with the time at which it was there at
+  /// the latest before it when `timestamps`, about `size_max` bytes of them. A line is cut after 1 MiB. Gives
+  /// up after 64 MiB without enough of them. `partial`: what follows the last line feed is a line, too.
+  LogLines grep(int64_t offset, std::string_view text, std::size_t size_max, bool partial,
+                bool timestamps = false) const;
 
  private:
   LogFile(std::string folder, bool of_stderr, int file)
       : folder_(std::move(folder)), of_stderr_(of_stderr), file_(file) {}
   int64_t line_begin(int64_t offset) const;
+  /// What `log-times` says.
+  std::vector<shim::LogTime> times() const;
 
   std::string folder_;
   bool of_stderr_ = false;

@@ -128,6 +128,27 @@ TEST_F(LogFileTest, GrepTakesWholeLinesAndSaysWhereToGoOn) {
   EXPECT_EQ(rest.first, 20);
 }
 
+TEST_F(LogFileTest, TimestampsAreThoseOfTheFirstNoteThatHasTheLine) {
+  write_output("a\n\nbb\nlast");
+  constexpr int64_t kNoon = 1'769'860'800'000'000'000;  // 2026-01-31T12:00:00Z
+  const shim::LogTime times[] = {{.unix_ns = kNoon, .sizes = {3, 0}},
+                                 {.unix_ns = kNoon + 61'000'000'000, .sizes = {6, 0}}};
+  std::ofstream(path("log-times"), std::ios::binary)
+      .write(reinterpret_cast<const char*>(times), sizeof times);
+  const timespec written[2] = {{.tv_sec = 1'769'864'400, .tv_nsec = 0},
+                               {.tv_sec = 1'769'864'400, .tv_nsec = 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path("stdout").c_str(), written, 0), 0);
+  const LogLines all = file().grep(0, "", 4'096, true, true);
+  EXPECT_EQ(
+      all.data,
+      "2026-01-31T12:00:00Z a\n2026-01-31T12:00:00Z \n2026-01-31T12:01:01Z bb\n2026-01-31T13:00:00Z last");
+  EXPECT_EQ(all.next, 10);
+  const LogLines whole = file().grep(2, "", 4'096, false, true);
+  EXPECT_EQ(whole.data, "2026-01-31T12:00:00Z \n2026-01-31T12:01:01Z bb\n");
+  EXPECT_EQ(whole.next, 6);
+  EXPECT_EQ(file().grep(0, "b", 4'096, true, true).data, "2026-01-31T12:01:01Z bb\n");
+}
+
 TEST_F(LogFileTest, GrepStopsWhenItHasEnough) {
   for (int i = 0; i < 1'000; ++i) write_output("hit " + std::to_string(i) + "\n");
   const LogLines found = file().grep(0, "hit", 100, false);

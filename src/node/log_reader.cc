@@ -247,12 +247,12 @@ v1::LogChunk LogReader::take_piece(const LogFile& file, const Read& read, bool p
   const auto size_max = static_cast<std::size_t>(size_max_of(read.order));
   v1::LogChunk chunk;
   chunk.set_offset(offset);
-  if (read.order.grep().empty()) {
+  if (read.order.grep().empty() && !read.order.timestamps()) {
     chunk.set_data(file.read(offset, size_max));
     chunk.set_next_offset(offset + static_cast<int64_t>(chunk.data().size()));
     return chunk;
   }
-  LogLines lines = file.grep(offset, read.order.grep(), size_max, partial);
+  LogLines lines = file.grep(offset, read.order.grep(), size_max, partial, read.order.timestamps());
   more = lines.more;
   chunk.set_offset(lines.first);
   chunk.set_next_offset(lines.next);

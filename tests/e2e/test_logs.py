@@ -119,6 +119,27 @@ def test_tail_since_and_grep_choose_on_the_node(cluster, api):
     assert "10m" in refused.stderr
 
 
+def test_each_line_may_begin_with_its_time(cluster, api):
+    begin = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    gate = cluster.folder / "timestamps-gate"
+    job_id = api.submit(f"echo first; echo; while [ ! -e {gate} ]; do sleep 0.05; done; echo second; printf last")
+    api.wait_for(job_id, "running")
+    times = folder_of(cluster.agents()[0], job_id) / "log-times"
+    wait_until("its shim has noted the time", lambda: times.exists() and times.stat().st_size > 0)
+    noted = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    next_second = noted + datetime.timedelta(seconds=1)
+    wait_until("another second begins", lambda: datetime.datetime.now(datetime.timezone.utc) >= next_second)
+    gate.touch()
+    api.wait_for(job_id)
+    end = datetime.datetime.now(datetime.timezone.utc)
+    shown = [line.split(" ", 1) for line in raw(api, job_id, timestamps="true").decode().split("\n")]
+    assert [text for _, text in shown] == ["first", "", "second", "last"]
+    first, empty, second, last = [datetime.datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z") for time, _ in shown]
+    assert begin <= first <= noted and first == empty
+    assert noted < second <= last <= end
+    assert cluster.cli("logs", "-f", "--timestamps", "--grep", "sec", job_id, expected=0).stdout == f"{shown[2][0]} second\n"
+
+
 def test_a_followed_search_shows_lines_as_they_come(cluster, api):
     gate = cluster.folder / "gate-grep"
     job_id = api.submit(f"echo step; echo loss 1; while [ ! -e {gate} ]; do sleep 0.05; done; echo step; echo loss 2")

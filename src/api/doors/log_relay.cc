@@ -67,7 +67,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   /// Empty when there is nothing to tell.
   std::string json_line(LogPiece& piece) {
     if (piece.data.empty() && piece.skipped == 0) return {};
-    return log_piece_json(piece, request_.from_stderr, !request_.grep.empty());
+    return log_piece_json(piece, request_.from_stderr, request_.of_lines());
   }
 
   void begin_stream() {
@@ -176,6 +176,7 @@ LogQuery read_log_query(JobId job, RestQuery& query) {
   }
   request.grep = query.text("grep").value_or("");
   if (const auto problem = check_log_request(request)) query.fail(*problem);
+  request.timestamps = query.flag("timestamps");
   wanted.follow = query.flag("follow");
   if (const auto format = query.text("format")) {
     if (*format != "bytes" && *format != "json") query.fail("format", "must be bytes or json");

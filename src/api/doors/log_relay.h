@@ -17,7 +17,7 @@ std::optional<ApiError> check_log_request(const LogRequest& request);
 bool is_end(const LogPiece& piece, bool follow);
 
 /// Reads what of an output is wanted: `stream`, `attempt`, `offset`, `tail_lines`, `since` (a time, or how
-/// long ago), `grep`, `follow`, `format`. What is wrong is the query's problem then.
+/// long ago), `grep`, `timestamps`, `follow`, `format`. What is wrong is the query's problem then.
 struct LogQuery {
   LogRequest request;
   bool follow = false;

@@ -283,7 +283,8 @@ class NativeService final : public AsyncService {
                       .offset = request.offset(),
                       .tail_lines = request.tail_lines(),
                       .since = Time{request.since().seconds() * 1'000'000'000 + request.since().nanos()},
-                      .grep = request.grep()};
+                      .grep = request.grep(),
+                      .timestamps = request.timestamps()};
     if (const auto problem = check_log_request(wanted)) return writer->fail(*problem);
     std::make_shared<LogStream>(backend_, writer, std::move(wanted), request.follow())->begin();
   }

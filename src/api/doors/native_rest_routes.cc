@@ -53,6 +53,7 @@ std::vector<NativeParameter> log_parameters() {
       {Type::kCount, "tail_lines", "Begin at the last so many lines."},
       {Type::kText, "since", "Begin at what was written since this time, or since so long ago, such as 10m."},
       {Type::kText, "grep", "Only lines that hold this text, chosen on the node."},
+      {Type::kFlag, "timestamps", "Each line begins with the time at which it was there at the latest."},
       {Type::kFlag, "follow", "Wait for the start and for more, until the attempt has ended."},
       {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets."}};
 }
