@@ -22,6 +22,7 @@
 #include "node/agent_file.h"
 #include "node/doctor.h"
 #include "node/trust.h"
+#include "node/user_directory.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
 
@@ -41,6 +42,8 @@ struct JoinOptions {
   std::string config = "/etc/gpu-scheduler/agent.yaml";
   std::string data_dir = "/var/lib/gpu-agent";
   std::string sim_gpus;
+  std::string default_user;
+  bool allow_root_jobs = false;
   bool replace = false;
   bool no_start = false;
 };
@@ -66,6 +69,10 @@ void declare(CLI::App& app, JoinOptions& options) {
   app.add_option("--config", options.config, "the configuration to write")->capture_default_str();
   app.add_option("--data-dir", options.data_dir, "the agent's folder, for ever")->capture_default_str();
   app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB");
+  app.add_option("--default-user", options.default_user,
+                 "the user of jobs that name none, where the agent is root");
+  app.add_flag("--allow-root-jobs", options.allow_root_jobs,
+               "also run jobs as root, where the agent is root");
   app.add_flag("--replace", options.replace, "write the configuration even if there is another one");
   app.add_flag("--no-start", options.no_start, "only write the configuration");
 }
@@ -119,6 +126,8 @@ std::string config_text(const JoinOptions& options, bool with_token) {
       "\ndata_dir: " + yaml_quoted(options.data_dir) + "\n";
   if (with_token) text += "token_file: " + yaml_quoted(token_path(options)) + "\n";
   if (!options.sim_gpus.empty()) text += "sim_gpus: " + yaml_quoted(options.sim_gpus) + "\n";
+  if (!options.default_user.empty()) text += "default_user: " + yaml_quoted(options.default_user) + "\n";
+  if (options.allow_root_jobs) text += "allow_root_jobs: true\n";
   return text;
 }
 
@@ -228,6 +237,19 @@ bool probe(const JoinOptions& options, const std::string& token, const char* ver
   return well;
 }
 
+/// So that the first job is not who finds a slip of the hand.
+Result<Unit> check_default_user(const JoinOptions& options) {
+  if (options.default_user.empty()) return Unit{};
+  const Result<UserFacts> user = UserDirectory::look_up_user(options.default_user);
+  if (!user) {
+    return invalid("--default-user: this machine knows no user '" + options.default_user +
+                   "'; make it, or name one of those that `getent passwd` shows");
+  }
+  if (user->credentials.uid == 0 && !options.allow_root_jobs)
+    return invalid("--default-user: " + options.default_user + " is root, which needs --allow-root-jobs");
+  return Unit{};
+}
+
 Result<Unit> check_arguments(const JoinOptions& options, const std::string& token) {
   const Result<Address> address = parse_address(options.scheduler);
   if (!address) return address.error();
@@ -235,6 +257,7 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
     return invalid("--node: a name has 1 to 253 bytes");
   if (!options.config.starts_with('/') || !options.data_dir.starts_with('/'))
     return invalid("--config and --data-dir must be absolute paths, since the agent may start anywhere");
+  if (const Result<Unit> known = check_default_user(options); !known) return known;
   if (const Result<Unit> checked = check_given_token(token); !checked) return checked;
   return check_trust(*address, !token.empty(), ::geteuid(),
                      is_loopback(address->host) ? listening_users(address->port) : std::vector<uid_t>{});

@@ -274,7 +274,8 @@ def test_join_and_run(new_world):
     world = new_world()
     world.scheduler.start()
     token = world.scheduler.data_dir / "token"
-    done = join(world, "--token-file", token, *places(world))
+    root_jobs = ["--allow-root-jobs"] if harness.IS_ROOT else []
+    done = join(world, "--token-file", token, *places(world), *root_jobs)
     assert done.returncode == 0, done.stdout + done.stderr
     config = world.folder / "etc/agent.yaml"
     assert f"gpu-agent --config {config}" in done.stdout
@@ -285,15 +286,30 @@ def test_join_and_run(new_world):
     assert secret not in done.stdout + done.stderr + config.read_text()
     # Again: the same.
     text = config.read_text()
-    assert join(world, "--token-file", "-", *places(world), text_in=secret + "\n").returncode == 0
+    assert join(world, "--token-file", "-", *places(world), *root_jobs, text_in=secret + "\n").returncode == 0
     assert config.read_text() == text
-    if harness.IS_ROOT:
-        config.write_text(text + "allow_root_jobs: true\n")
     agent = JoinedAgent(world, "n1")
     world.daemons.append(agent)
     agent.start()
     api = world.api()
     assert api.wait_for(api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1))["exit_code"] == 0
+
+
+@pytest.mark.skipif(not harness.IS_ROOT, reason="only an agent of root runs jobs as others")
+def test_join_names_the_user_of_jobs_that_name_none(new_world):
+    world = new_world()
+    world.scheduler.start()
+    done = join(world, "--token-file", world.scheduler.data_dir / "token", *places(world), "--default-user", "nobody")
+    assert done.returncode == 0, done.stdout + done.stderr
+    agent = JoinedAgent(world, "n1")
+    world.daemons.append(agent)
+    agent.start()
+    api = world.api()
+    job = api.submit("id -un")
+    assert api.wait_for(job)["exit_code"] == 0
+    assert api.output(job) == "nobody\n"
+    refused = api.submit("true", user="root")
+    wait_until("it says why", lambda: "runs no jobs as 'root'" in api.job(refused)["message"])
 
 
 def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
@@ -308,6 +324,8 @@ def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
         (join(world, "--token-file", token, *places(world), address="127.0.0.1:port"), 2, "port"),
         (join(world, "--token-file", "/nowhere", *places(world)), 2, "/nowhere"),
         (join(world, "--token-file", token, "--config", "agent.yaml"), 2, "absolute"),
+        (join(world, "--token-file", token, *places(world), "--default-user", "no-such-user"), 2, "getent passwd"),
+        (join(world, "--token-file", token, *places(world), "--default-user", "root"), 2, "--allow-root-jobs"),
         (join(world, "--token-file", token, *places(world), address=f"127.0.0.1:{world.scheduler.ports['http']}"), 1, "gRPC port"),
     ]
     for done, status, sentence in cases:
