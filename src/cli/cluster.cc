@@ -59,7 +59,9 @@ Action define_node_condition(Grammar& grammar) {
   const auto node = std::make_shared<ConditionOptions>();
   grammar.argument("NODE", &node->name, "The node's name").completes(Complete::kNode);
   grammar.argument("GPU", &node->index, "The GPU's index");
-  grammar.argument("CONDITION", &node->condition, "ok, which also ends a quarantine, or unhealthy")
+  grammar
+      .argument("CONDITION", &node->condition,
+                "ok, which also has a quarantined GPU looked at again, or unhealthy")
       .of({"ok", "unhealthy"});
   grammar.option("--detail", "TEXT", &node->detail, "Why, for those who look later");
   return [node](Session& session) { return set_gpu_condition(session, *node); };

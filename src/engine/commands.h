@@ -216,8 +216,9 @@ struct ConfirmNodeDead {
 };
 
 /// What the driver, or an operator, says of a device. An operator's word is `lasting`: it bars the device
-/// until an operator's kOk, whatever the driver says; that kOk also ends a quarantine. (Words that are not
-/// lasting are of old journals; there the driver's next word overrides them.)
+/// until an operator's kOk, whatever the driver says; that kOk also ends a quarantine, once the node sees the
+/// device empty. (Words that are not lasting are of old journals; there the driver's next word overrides
+/// them.)
 struct SetDeviceCondition {
   NodeId node;
   uint32_t device = 0;

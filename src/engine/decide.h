@@ -27,7 +27,8 @@ Applied register_node(const State& state, const RegisterNode& command, Stamp sta
 Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events);
 Applied node_lease_back(const State& state, const NodeLeaseBack& command, Stamp stamp, Events& events);
 Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, Stamp stamp, Events& events);
-Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events);
+Applied set_device_condition(const State& state, const SetDeviceCondition& command, Stamp stamp,
+                             Events& events);
 Applied set_node_availability(const State& state, const SetNodeAvailability& command, Stamp stamp,
                               Events& events);
 Applied node_validated(const State& state, const NodeValidated& command, Stamp stamp, Events& events);

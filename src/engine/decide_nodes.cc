@@ -152,8 +152,20 @@ Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, St
   return accept();
 }
 
+namespace {
+
+/// Nobody's word makes a device empty: it drains again, and its node is asked how it is.
+void lift_quarantine(const State& state, const SetDeviceCondition& command, Time at, Events& events) {
+  if (state.config.feature_level >= 2) {
+    events.push_back(DeviceOccupied{.node = command.node, .device = command.device, .at = at});
+  } else {
+    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
+  }
+}
+
 // An operator's word beside the driver's.
-Applied bar_device(const SetDeviceCondition& command, const Device& device, Events& events) {
+Applied bar_device(const State& state, const SetDeviceCondition& command, const Device& device, Time at,
+                   Events& events) {
   const bool bar = command.condition != DeviceCondition::kOk;
   if (bar != device.barred || (bar && command.detail != device.barred_detail)) {
     events.push_back(DeviceBarred{.node = command.node,
@@ -161,20 +173,21 @@ Applied bar_device(const SetDeviceCondition& command, const Device& device, Even
                                   .barred = bar,
                                   .detail = bar ? command.detail : std::string()});
   }
-  if (!bar && device.state == DeviceState::kQuarantined) {
-    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
-  }
+  if (!bar && device.state == DeviceState::kQuarantined) lift_quarantine(state, command, at, events);
   return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
 }
 
-Applied set_device_condition(const State& state, const SetDeviceCondition& command, Events& events) {
+}  // namespace
+
+Applied set_device_condition(const State& state, const SetDeviceCondition& command, Stamp stamp,
+                             Events& events) {
   const Node* node = state.find_node(command.node);
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
   if (command.generation_plus_one != 0 && command.generation_plus_one != device.generation + 1)
     return reject(RejectionCode::kStale);
-  if (command.lasting) return bar_device(command, device, events);
+  if (command.lasting) return bar_device(state, command, device, stamp.at, events);
   const bool new_detail = device.state != DeviceState::kQuarantined && device.detail != command.detail;
   if (device.condition != command.condition || new_detail) {
     events.push_back(DeviceConditionChanged{.node = command.node,
@@ -183,9 +196,7 @@ Applied set_device_condition(const State& state, const SetDeviceCondition& comma
                                             .detail = command.detail});
   }
   const bool lift = command.by_operator && command.condition == DeviceCondition::kOk;
-  if (lift && device.state == DeviceState::kQuarantined) {
-    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
-  }
+  if (lift && device.state == DeviceState::kQuarantined) lift_quarantine(state, command, stamp.at, events);
   return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
 }
 

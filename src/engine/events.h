@@ -285,7 +285,8 @@ struct DeviceFreed {
   }
 };
 
-/// A device that an unknown attempt occupies leaves the pool until it is seen empty.
+/// A device that an unknown attempt occupies leaves the pool until it is seen empty; a quarantined one that
+/// an operator calls well is looked at again.
 struct DeviceOccupied {
   NodeId node;
   uint32_t device = 0;

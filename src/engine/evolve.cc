@@ -355,7 +355,8 @@ void on(State& state, const DeviceFreed& event) {
 void on(State& state, const DeviceOccupied& event) {
   Node& node = node_at(state, event.node);
   Device& device = device_at(node, event.device);
-  CHECK(device.state == DeviceState::kFree);
+  CHECK(device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined);
+  if (device.state == DeviceState::kQuarantined) device.detail.clear();
   device.state = DeviceState::kDraining;
   device.draining_since = event.at;
   State::refresh_free_mask(node);

@@ -506,6 +506,37 @@ TEST(Device, OnlyAnOperatorLiftsAQuarantineByWord) {
   EXPECT_EQ(engine.device(id, 0).state, DeviceState::kFree);
 }
 
+TEST(Device, AfterAnOperatorsWordAQuarantinedOneStillHasToBeSeenEmpty) {
+  for (const bool lasting : {false, true}) {
+    TestEngine engine;
+    EngineConfig config = engine.state().config;
+    config.feature_level = 2;
+    engine.apply(Configure{.config = config});
+    const NodeId id = engine.add_node("n1", {.gpus = 1});
+    engine.ended(engine.run({.gpus = 1}));
+    engine.advance(config.drain_limit);
+    engine.apply(DeviceStillBusy{.node = id, .evidence = "busy"});
+    const SetDeviceCondition well{
+        .node = id, .condition = DeviceCondition::kOk, .by_operator = true, .lasting = lasting};
+    engine.apply(well);
+    EXPECT_EQ(engine.device(id, 0).state, DeviceState::kDraining);
+    EXPECT_EQ(engine.device(id, 0).detail, "");
+    EXPECT_EQ(engine.node(id).free_mask, 0u);
+    // Its time begins anew, and what is still on it is told again.
+    engine.advance(config.drain_limit - milliseconds(1));
+    engine.apply(DeviceStillBusy{.node = id, .evidence = "busy still"});
+    EXPECT_EQ(engine.device(id, 0).state, DeviceState::kDraining);
+    engine.advance(milliseconds(1));
+    engine.apply(DeviceStillBusy{.node = id, .evidence = "busy still"});
+    EXPECT_EQ(engine.device(id, 0).state, DeviceState::kQuarantined);
+    EXPECT_EQ(engine.device(id, 0).detail, "busy still");
+    engine.apply(well);
+    engine.released(id, 0);
+    EXPECT_EQ(engine.device(id, 0).state, DeviceState::kFree);
+    EXPECT_EQ(engine.node(id).free_mask, 1u);
+  }
+}
+
 TEST(Device, AnUnhealthyOneIsOutOfThePoolUntilItIsOk) {
   TestEngine engine;
   const NodeId id = engine.add_node("n1", {.gpus = 2});

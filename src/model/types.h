@@ -226,8 +226,10 @@ struct RetryPolicy {
 };
 
 /// What this version may write into the state beside what older ones did; journaled with the configuration,
-/// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran.
-inline constexpr int64_t kFeatureLevel = 1;
+/// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an
+/// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
+/// their image's name meant at first.
+inline constexpr int64_t kFeatureLevel = 2;
 
 /// What `decide` depends on beside the commands, journaled when it changes.
 struct EngineConfig {
