@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from harness import IS_ROOT, is_alive, wait_until
+from harness import IS_ROOT, ROOT, is_alive, wait_until
 
 
 @pytest.fixture(name="world")
@@ -308,3 +308,48 @@ def test_an_agents_full_disk_delays_outcomes_and_loses_none(disk):
         job = api.wait_for(job_id)
         assert (job["exit_code"], job["attempts"]) == (code, 1)
     assert api.wait_for(api.submit("exit 3"))["exit_code"] == 3
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a small disk")
+def test_an_agent_that_is_started_on_a_full_disk_again_and_again_harms_no_job(disk):
+    unit = (ROOT / "deploy/systemd/gpu-agent.service.in").read_text().splitlines()
+    assert {"Restart=always", "StartLimitIntervalSec=0", "KillMode=process"} <= set(unit)  # What is done below.
+    world = disk("n1", 16)
+    world.scheduler.start()
+    agent = world.add_agent("n1")
+    agent.start()
+    api = world.api()
+    gate = world.folder / "gate"
+    job_id = api.submit(f"echo $$; while [ ! -e {gate} ]; do sleep 0.05; done; exit 23", gpu_count=1)
+    api.wait_for(job_id, "running")
+    pid = int(wait_until("its pid is printed", lambda: api.output(job_id).strip()))
+    filler = fill(agent.data_dir)
+    agent.kill()
+    for _ in range(3):
+        agent.launch()
+        wait_until("it has ended", lambda: not agent.alive())
+        assert agent.process.returncode not in (0, None)
+        assert "is full: make room" in agent.log_since_start()
+        assert is_alive(pid)
+    filler.unlink()
+    agent.start()
+    assert api.job(job_id)["state"] == "running"
+    gate.touch()
+    job = api.wait_for(job_id)
+    assert (job["exit_code"], job["attempts"]) == (23, 1)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a small disk")
+def test_a_scheduler_that_is_started_on_a_full_disk_says_so_and_starts_once_there_is_room(disk):
+    unit = (ROOT / "deploy/systemd/gpu-scheduler.service.in").read_text().splitlines()
+    assert {"Restart=always", "StartLimitIntervalSec=0"} <= set(unit)
+    world = disk("scheduler", 96, JOURNAL_SEGMENT_MB=16)
+    filler = fill(world.scheduler.data_dir)
+    for _ in range(2):
+        world.scheduler.launch()
+        wait_until("it has ended", lambda: not world.scheduler.alive())
+        assert world.scheduler.process.returncode not in (0, None)
+        assert "No space left" in world.scheduler.log_since_start() or "full" in world.scheduler.log_since_start()
+    filler.unlink()
+    world.scheduler.start()
+    assert world.api().submit(["true"])
