@@ -334,7 +334,8 @@ struct AttemptStarted {
   uint32_t attempt = 0;
   uint32_t member = 0;
   NodeId node;
-  Time placed_at;  ///< Given: only if the attempt was placed then.
+  Time placed_at;            ///< Given: only if the attempt was placed then.
+  std::string image_digest;  ///< "sha256:...": what its image's name meant there; empty: nothing to keep.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -343,6 +344,7 @@ struct AttemptStarted {
     visit(3, "member", self.member);
     visit(4, "node", self.node);
     visit(5, "placed_at", self.placed_at);
+    visit(6, "image_digest", self.image_digest);
   }
 };
 

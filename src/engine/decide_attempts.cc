@@ -93,8 +93,13 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
   const Member& member = attempt->members[command.member];
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
   if (member.state != MemberState::kPlaced) return accept();  // Said again.
-  events.push_back(MemberStarted{
-      .job = command.job, .attempt = command.attempt, .member = command.member, .at = stamp.at});
+  MemberStarted started{
+      .job = command.job, .attempt = command.attempt, .member = command.member, .at = stamp.at};
+  const Job* job = state.jobs.find(command.job);
+  const bool keep =
+      state.config.feature_level >= 2 && !attempt->abandoned && job != nullptr && job->image_digest.empty();
+  if (keep) started.image_digest = command.image_digest;
+  events.push_back(std::move(started));
   return accept();
 }
 

@@ -158,6 +158,7 @@ struct MemberStarted {
   uint32_t attempt = 0;
   uint32_t member = 0;
   Time at;
+  std::string image_digest;  ///< Given: its job's images are this one from now on.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -165,6 +166,7 @@ struct MemberStarted {
     visit(2, "attempt", self.attempt);
     visit(3, "member", self.member);
     visit(4, "at", self.at);
+    visit(5, "image_digest", self.image_digest);
   }
 };
 

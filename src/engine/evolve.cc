@@ -238,6 +238,7 @@ void on(State& state, const MemberStarted& event) {
   CHECK(attempt != nullptr);
   CHECK(event.member < attempt->members.size());
   attempt->members[event.member].state = MemberState::kRunning;
+  if (!event.image_digest.empty()) job_at(state, event.job).image_digest = Blob(event.image_digest);
   const bool all = std::all_of(attempt->members.begin(), attempt->members.end(),
                                [](const Member& member) { return member.state != MemberState::kPlaced; });
   if (!all) return;

@@ -9,6 +9,16 @@
 namespace gpusched {
 namespace {
 
+/// What an agent says of an image, if it can be one: it is kept for as long as its job.
+std::string image_digest_of(const v1::Started& started) {
+  constexpr std::string_view kPrefix = "sha256:";
+  constexpr std::size_t kDigits = 64;
+  const std::string& digest = started.image_digest();
+  const bool good = digest.starts_with(kPrefix) && digest.size() == kPrefix.size() + kDigits &&
+                    digest.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string::npos;
+  return good ? digest : std::string();
+}
+
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
@@ -368,7 +378,8 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
                             .attempt = report.started().key().attempt(),
                             .member = report.started().key().member(),
                             .node = session.node,
-                            .placed_at = Time{report.started().placed_at_ns()}};
+                            .placed_at = Time{report.started().placed_at_ns()},
+                            .image_digest = image_digest_of(report.started())};
     case v1::Report::kEnded:
       return AttemptEnded{.job = JobId{report.ended().key().job()},
                           .attempt = report.ended().key().attempt(),
@@ -531,6 +542,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   start.set_job_name("job-" + std::to_string(attempt.job.value));
   start.set_cpu_milli(attempt.members[member].cpu_milli);
   start.set_memory_mb(attempt.members[member].memory_mb);
+  start.set_image_digest(std::string(job->image_digest.view()));
   if (const Tenant* const tenant = state.find_tenant(job->tenant)) start.set_tenant(tenant->name);
   session.peer->send(message);
 }

@@ -40,6 +40,8 @@ struct Job {
   int32_t node_faults = 0;       ///< In a row.
   bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
   Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
+  /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
+  Blob image_digest;
   Blob past_nodes;  ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
@@ -84,6 +86,7 @@ struct Job {
     visit(30, "runtime_changed", self.runtime_changed);
     visit(31, "last_detail", self.last_detail);
     visit(32, "past_nodes", self.past_nodes);
+    visit(33, "image_digest", self.image_digest);
   }
 };
 

@@ -145,6 +145,7 @@ class ContainerPlanner {
       if (const Result<Unit> good = check_mount(node_.options.mounts, plan_.image, true); !good) return good;
     }
     plan_.digest = spec_.image_digest();
+    if (order_.image_digest().starts_with("sha256:")) plan_.earlier_digest = order_.image_digest();
     switch (spec_.pull()) {
       case v1::PULL_POLICY_ALWAYS:
         plan_.pull = shim::PullMode::kAlways;

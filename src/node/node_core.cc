@@ -423,6 +423,7 @@ void NodeCore::report_started(const AttemptKey& key, Attempt& attempt) {
   report.mutable_started()->set_started_unix_ns(attempt.started_unix_ns);
   report.mutable_started()->set_pid(attempt.pid);
   report.mutable_started()->set_placed_at_ns(attempt.placed_at_ns);
+  report.mutable_started()->set_image_digest(ports_.spawner.image_digest(key));
   attempt.started_report = outbox_.add(std::move(report));
 }
 

@@ -106,6 +106,9 @@ class Spawner {
   /// From now on the attempt may run so long from its start; zero: without limit. Of an attempt that is over,
   /// it does nothing.
   virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
+  /// What the name of a running attempt's image means everywhere: "sha256:...". Empty: it has none, or one
+  /// that other nodes could not have.
+  virtual std::string image_digest(const AttemptKey&) { return {}; }
   /// Attempts that prepare: pulling an image. Those that say nothing are not among them.
   virtual std::vector<Preparation> preparing() { return {}; }
 };

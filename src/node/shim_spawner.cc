@@ -493,6 +493,13 @@ std::string ShimSpawner::file_of(const AttemptKey& key, const char* name) const 
   return options_.data_folder + "/attempts/" + shim::key_text(key) + '/' + name;
 }
 
+std::string ShimSpawner::image_digest(const AttemptKey& key) {
+  const auto found = tracks_.find(key);
+  if (found == tracks_.end() || !found->second.container) return {};
+  std::string digest = shim::read_small_file(file_of(key, shim::kImageFile).c_str(), kProgressBytesMax);
+  return digest.substr(0, digest.find('\n'));
+}
+
 bool ShimSpawner::is_preparing(const AttemptKey& key) const {
   return access(file_of(key, shim::kProgressFile).c_str(), F_OK) == 0;
 }

@@ -204,6 +204,10 @@ Result<ResolvedImage> ImageFinder::find() {
       if (const auto present = inspect(pinned[1])) return *present;
       if (pinned[2].starts_with("sha256:")) reference = pinned_reference(plan_.image, pinned[2]);
       mode = PullMode::kIfMissing;
+    } else if (!plan_.earlier_digest.empty()) {
+      // It ran this on another node.
+      reference = pinned_reference(plan_.image, plan_.earlier_digest);
+      if (mode == PullMode::kAlways) mode = PullMode::kIfMissing;
     }
   }
   std::optional<ResolvedImage> found;

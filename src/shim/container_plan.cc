@@ -70,6 +70,7 @@ bool take_field(ContainerPlan& plan, std::string_view name, const std::string& v
                {"images_stamp", &plan.images_stamp},
                {"image", &plan.image},
                {"digest", &plan.digest},
+               {"earlier_digest", &plan.earlier_digest},
                {"auth_file", &plan.auth_file},
                {"cgroup_parent", &plan.cgroup_parent},
                {"stdin", &plan.stdin_path},
@@ -142,6 +143,7 @@ std::vector<std::string> plan_words(const ContainerPlan& plan) {
   text("images_stamp", plan.images_stamp);
   text("image", plan.image);
   text("digest", plan.digest);
+  text("earlier_digest", plan.earlier_digest);
   text("pull", kPullWords.at(static_cast<std::size_t>(plan.pull)));
   text("auth_file", plan.auth_file);
   text("pull_patience_ms", std::to_string(plan.pull_patience_ms));

@@ -36,6 +36,8 @@ struct ContainerPlan {
 
   std::string image = {};
   std::string digest = {};  ///< "sha256:..."; empty: whatever the name means at the job's first attempt.
+  std::string earlier_digest =
+      {};  ///< What it meant on the node of the job's first attempt; empty: not known.
   PullMode pull = PullMode::kIfMissing;
   std::string auth_file = {};    ///< Credentials of the registry, in a file; empty: none.
   int64_t pull_patience_ms = 0;  ///< For how long a failing pull is tried again.

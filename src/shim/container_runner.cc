@@ -144,7 +144,10 @@ class ContainerRunner {
     Result<ResolvedImage> image = finder.find();
     if (!image) return refuse(image.error());
     image_ = std::move(*image);
-    write_file(plan_.folder + "/image", image_.id + '\n' + image_.digest + '\n');
+    // What was built on this node, or may not be pulled, has a digest that no other node could find.
+    const bool everywhere = plan_.pull != PullMode::kNever && !plan_.image.starts_with("localhost/") &&
+                            image_.digest.starts_with("sha256:");
+    if (everywhere) write_file(plan_.folder + '/' + kImageFile, image_.digest + '\n');
     say("starting a container of " + plan_.image);
     return write_environment();
   }

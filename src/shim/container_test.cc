@@ -351,6 +351,19 @@ TEST_F(FakeRuntime, AMissingImageIsPulledAndThenKnownWithoutAsking) {
   EXPECT_EQ(calls("pull"), 1);
 }
 
+TEST_F(FakeRuntime, WhatTheJobRanOnAnotherNodeIsPulledByItsDigest) {
+  plan_.earlier_digest = "sha256:ab";
+  plan_.pull = PullMode::kAlways;
+  const auto first = find();
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->id, "id-team_train_sha256_ab");
+  EXPECT_EQ(calls("pull"), 1);
+  plan_.key = "12-3-0";  // Its next attempt here: pinned by what ran here.
+  plan_.earlier_digest = "sha256:cd";
+  EXPECT_EQ(*find(), *first);
+  EXPECT_EQ(calls("pull"), 1);
+}
+
 TEST_F(FakeRuntime, AChangeOfTheRuntimesImagesIsNoticed) {
   ASSERT_TRUE(find().ok());
   plan_.key = "13-1-0";

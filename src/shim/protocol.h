@@ -70,6 +70,8 @@ inline constexpr const char* kTmpFolder = "tmp";
 inline constexpr const char* kContainerFile = "container";
 inline constexpr const char* kProgressFile = "progress";
 inline constexpr const char* kVerdictFile = "verdict";
+/// What the name of its image means everywhere, "sha256:..."; absent where only this node could say.
+inline constexpr const char* kImageFile = "image";
 
 /// The environment variable that marks every process of an attempt: "12-1-0@<instance>".
 inline constexpr std::string_view kMarkerVariable = "GPU_SCHEDULER_ATTEMPT";
@@ -88,10 +90,10 @@ struct StartRequest {
   Duration max_runtime = {};           ///< Zero: no limit.
   Duration lost_contact = {};          ///< Zero: never killed for silence.
   std::string working_directory = {};  ///< Empty: the attempt's own folder.
-  std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
-  int64_t log_bytes_max = 0;           ///< Of stdout and of stderr, the newest bytes are kept; 0: all.
   /// Where it cannot be entered the attempt's own folder does, and its error output says so.
   bool working_directory_optional = false;
+  std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
+  int64_t log_bytes_max = 0;           ///< Of stdout and of stderr, the newest bytes are kept; 0: all.
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
   Box box = {};
@@ -115,9 +117,9 @@ struct StartView {
   Duration max_runtime;
   Duration lost_contact;
   const char* working_directory = nullptr;
+  bool working_directory_optional = false;
   const char* spare_folder = nullptr;
   int64_t log_bytes_max = 0;
-  bool working_directory_optional = false;
   std::vector<char*> arguments;    ///< Ends with a null pointer.
   std::vector<char*> environment;  ///< Ends with a null pointer.
   Box box;

@@ -323,6 +323,22 @@ def test_a_retry_runs_what_the_first_attempt_pulled(box, library):
     assert set((box.data / "ran").read_text().splitlines()) == {"first"}
 
 
+def test_a_retry_on_another_node_runs_what_the_first_attempt_pulled(box, library, podman):
+    api = box.api()
+    job = api.submit("cat /which >> /data/ran || echo first >> /data/ran; [ -e /data/go ]",
+                     image=library.reference, mounts=[f"{box.data}:/data"], pull="always", retries=50)
+    wait_until("the first attempt ran", lambda: (box.data / "ran").exists())
+    box.cli("node", "drain", "n1", "--reason", "its disk is slow", expected=0)
+    library.add("team/train", "1", registry.Image([registry.shell_layer(containers.BUSYBOX, {"which": b"second\n"})]))
+    box.scheduler.restart()  # What the first attempt ran is kept with the job.
+    add_agent(box, podman, "n2", more=["--container-mount", str(box.data)]).start()
+    wait_until("it ran there", lambda: api.job(job)["node_name"] == "n2" and api.job(job)["state"] != "scheduled")
+    (box.data / "go").touch()
+    assert api.wait_for(job)["state"] == "completed"
+    assert api.job(job)["node_name"] == "n2"
+    assert set((box.data / "ran").read_text().splitlines()) == {"first"}
+
+
 def test_never_pull_waits_for_nothing(box, library):
     found, _, err = finished(box, box.api().submit("echo ran", image=library.reference, pull="never"))
     assert (found["state"], found["exit_code"]) == ("failed", 125)
