@@ -26,6 +26,22 @@ void append_text(std::string& out, std::string_view text) {
   out += boost::json::serialize(boost::json::string_view(text.data(), text.size()));
 }
 
+/// Boost.JSON reads 0e999, which is 0, as 0 * infinity. Only a number whose mantissa ends in 0 can be one.
+bool may_hold_nan(std::string_view text) {
+  return text.find("0e") != std::string_view::npos || text.find("0E") != std::string_view::npos;
+}
+
+/// As deep as the parser goes, which is 32 levels.
+void clear_nan(boost::json::value& value) {
+  if (double* const number = value.if_double(); number != nullptr && std::isnan(*number)) *number = 0;
+  if (boost::json::array* const items = value.if_array()) {
+    for (boost::json::value& item : *items) clear_nan(item);
+  }
+  if (boost::json::object* const members = value.if_object()) {
+    for (auto& member : *members) clear_nan(member.value());
+  }
+}
+
 }  // namespace
 
 Result<Json> Json::parse(std::string_view text) {
@@ -38,6 +54,7 @@ Result<Json> Json::parse(std::string_view text) {
   if (failure) {
     return Error{.code = ErrorCode::kInvalidArgument, .message = "not valid JSON: " + failure.message()};
   }
+  if (may_hold_nan(text)) clear_nan(value);
   auto whole = std::make_shared<const boost::json::value>(std::move(value));
   const void* const node = whole.get();
   return Json(std::move(whole), node);

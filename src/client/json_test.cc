@@ -39,6 +39,7 @@ TEST(JsonValue, StaysWithinSixtyFourBits) {
   EXPECT_EQ(parsed("1e300").integer(), std::numeric_limits<int64_t>::max());
   EXPECT_EQ(parsed("-1e300").integer(), std::numeric_limits<int64_t>::min());
   EXPECT_EQ(parsed("2.9").integer(), 2);
+  EXPECT_EQ(parsed("[0e28736, -0.0E99999]").serialize(), "[0E0,0E0]");
 }
 
 TEST(JsonValue, KeepsItsWholeAlive) {
