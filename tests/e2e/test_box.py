@@ -1,10 +1,28 @@
 """The box of a job: whom it runs as, what it may use, what it sees, and what is left of it.
 
-Each rule has a test that fails without it. What this machine or this user cannot do is skipped by name.
+Each rule of docs/reference/box.md has a test that fails when the rule is taken out of the code:
+
+    user, groups, HOME and the like     as_its_user, supplementary_groups
+    who is refused                      root_unknown_and_missing, without_a_default_user, plain_agent
+    memory, swap                        eats_memory (by the kernel, watched), swap_is_no_way
+    processes and threads               fork_bomb (by the kernel, watched)
+    CPU                                 its_own_cores, near_the_gpu, share_the_cores, weight_and_the_most
+    devices                             only_granted, operator_allows, without_a_fence
+    /dev/shm, /tmp, TMPDIR              shared_memory (own, as large, the machines), tmp_is, temporary_folder
+    working directory                   working_directory, may_not_enter
+    files                               output_files
+    umask, limits, core, memlock        umask_and_limits, limit_above, by_itself
+    --oom-score, --no-new-privileges    end_jobs_first, no_new_privileges
+    environment                         variables_of_the_node, agents_environment, other_devices
+    time to end                         grace_is, spend_the_grace, daemon_without_environment
+    cgroups                             no_group_is_left, without_cgroups_where_configured
+
+What this machine or this user cannot do is skipped by name.
 """
 
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import stat
@@ -66,6 +84,25 @@ def run(api, script, **fields):
     return api.output(job_id)
 
 
+def setting_of(world, *files):
+    """What the first of these files says, as words, in the group of the one attempt that runs."""
+    for group in harness.cgroups_of(world.folder):
+        for file in files:
+            path = pathlib.Path(group) / file
+            if not group.endswith(world.agents()[0].instance()) and path.exists():
+                return [file, *path.read_text().split()]
+    return []
+
+
+def allowed_cores(api, job_id):
+    """The cores of a running job that printed them."""
+    wait_until("it printed its cores", lambda: api.output(job_id).endswith("\n"))
+    return api.output(job_id).strip()
+
+
+LOOK_AT_CORES = "grep ^Cpus_allowed_list: /proc/self/status | cut -f 2"
+
+
 def is_refused(world, text, script="true", **fields):
     """Refused by the node, in a sentence with this text, and tried again by policy: then cancelled."""
     job_id = world.api().submit(script, **fields)
@@ -123,6 +160,26 @@ def test_a_job_that_eats_memory_is_ended_by_the_kernel_and_says_so(boxed):
     assert run(api, "echo fine", memory_mb=64) == "fine\n"
 
 
+@NEEDS_CGROUPS
+def test_swap_is_no_way_around_the_memory_limit(boxed):
+    world = boxed()
+    job_id = world.api().submit("exec sleep 600", memory_mb=64)
+    world.api().wait_for(job_id, "running")
+    limit = setting_of(world, "memory.swap.max", "memory.memsw.limit_in_bytes")
+    world.api().cancel(job_id)
+    if not limit:
+        pytest.skip("this kernel counts no swap")
+    assert limit in (["memory.swap.max", "0"], ["memory.memsw.limit_in_bytes", str(64 << 20)])
+
+
+@NEEDS_ROOT
+def test_without_cgroups_where_configured_limits_are_watched(boxed):
+    world = boxed("--no-cgroups")
+    assert "gpusched-" not in run(world.api(), "cat /proc/self/cgroup")
+    job = world.api().wait_for(world.api().submit(EAT, memory_mb=64))
+    assert (job["state"], job["cause"]) == ("failed", "out_of_memory"), job
+
+
 def test_without_cgroups_a_job_that_eats_memory_is_ended_and_says_so(boxed, plain_programs):
     world = boxed(plain=True)
     job = world.api().wait_for(world.api().submit(f"{EAT} & sleep 600 & ({EAT}; sleep 600) | tail -n 1; wait", memory_mb=64))
@@ -171,6 +228,20 @@ def test_only_granted_device_nodes_can_be_opened(boxed, tmp_path):
     assert api.output(first) == f"gpu{mine}\nfence cgroup\n"
 
 
+@NEEDS_CGROUPS
+def test_a_device_that_the_operator_allows_can_be_opened_by_all(boxed, tmp_path):
+    node = tmp_path / "device"
+    try:
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 11))
+        node.open("rb").close()
+    except OSError as error:
+        pytest.skip(f"cannot make and open device nodes: {error}")
+    look = f"(: < {node}) 2> /dev/null && echo open; echo fence $GPU_SCHEDULER_DEVICE_FENCE"
+    assert run(boxed().api(), look) == "fence cgroup\n"
+    assert run(boxed("--device-allow", "c 1:11 r").api(), look) == "open\nfence cgroup\n"
+    assert run(boxed("--device-allow", str(node)).api(), look) == "open\nfence cgroup\n"
+
+
 @NEEDS_ROOT
 def test_without_a_fence_the_job_is_told_so(boxed):
     assert run(boxed("--no-device-fence").api(), "echo $GPU_SCHEDULER_DEVICE_FENCE") == "advisory\n"
@@ -212,11 +283,35 @@ def test_shared_memory_is_the_jobs_own(boxed):
 
 
 @NEEDS_ROOT
+def test_shared_memory_is_as_large_as_configured(boxed):
+    assert run(boxed("--shm-mb", "8").api(), "df -k --output=size /dev/shm").split()[-1] == str(8 << 10)
+
+
+@NEEDS_ROOT
+def test_shared_memory_is_the_machines_where_configured(boxed):
+    path = pathlib.Path(f"/dev/shm/gpusched-box-{os.getpid()}")
+    try:
+        run(boxed("--shared-shm").api(), f"touch {path}")
+        assert path.exists()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@NEEDS_ROOT
 def test_tmp_is_the_jobs_own_where_configured(boxed):
     name = f"/tmp/gpusched-box-{os.getpid()}"
-    assert run(boxed("--private-tmp").api(), f"touch {name}; ls /tmp; echo $TMPDIR", user="nobody").split() == [
-        os.path.basename(name), "/tmp"]
+    look = f"touch {name}; ls /tmp; ls /var/tmp; echo $TMPDIR"
+    assert run(boxed("--private-tmp").api(), look, user="nobody").split() == [
+        os.path.basename(name), os.path.basename(name), "/tmp"]
     assert not os.path.exists(name)
+
+
+def test_the_working_directory_is_the_jobs_own_unless_it_names_one(boxed):
+    world = boxed()
+    user = {"user": "nobody"} if IS_ROOT else {}
+    own = pathlib.Path(run(world.api(), "touch here && pwd", **user).strip())
+    assert own.name == "work" and str(own).startswith(str(world.folder))
+    assert run(world.api(), "pwd", working_directory="/usr/share", **user) == "/usr/share\n"
 
 
 def test_umask_and_limits_are_as_asked(boxed):
@@ -225,8 +320,39 @@ def test_umask_and_limits_are_as_asked(boxed):
     assert run(api, "ulimit -n; ulimit -Hn").split() == ["900", "900"]
 
 
+@pytest.fixture(name="soft_limits")
+def soft_limits_fixture():
+    """Gives what is started meanwhile other soft limits."""
+    before = {}
+
+    def set_soft(kind, soft):
+        before.setdefault(kind, resource.getrlimit(kind))
+        resource.setrlimit(kind, (soft, before[kind][1]))
+
+    yield set_soft
+    for kind, limits in before.items():
+        resource.setrlimit(kind, limits)
+
+
+def test_by_itself_a_job_has_no_core_dumps_and_all_the_locked_memory_that_there_is(boxed, soft_limits):
+    hard_core, hard_memory = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK))
+    if hard_core == 0 or hard_memory in range(0, 65537):
+        pytest.skip("the hard limits of core dumps or locked memory leave nothing to see")
+    soft_limits(resource.RLIMIT_CORE, hard_core)
+    soft_limits(resource.RLIMIT_MEMLOCK, 65536)
+    core, memory, memory_most = run(boxed().api(), "ulimit -Sc; ulimit -Sl; ulimit -Hl").split()
+    assert core == "0"
+    assert memory == memory_most != "64"
+
+
 def test_a_limit_above_the_nodes_is_refused(boxed):
     is_refused(boxed("--limit", "nofile=900"), "gives at most 900", limits={"nofile": 1000})
+
+
+def test_the_kernel_is_told_to_end_jobs_first(boxed):
+    look = "cat /proc/self/oom_score_adj"
+    assert run(boxed().api(), look) == "300\n"
+    assert run(boxed("--oom-score", "700").api(), look) == "700\n"
 
 
 @NEEDS_ROOT
@@ -265,18 +391,68 @@ def test_variables_of_the_node_come_before_the_jobs_own(boxed, tmp_path):
     assert run(api, "echo $NCCL_IB_HCA $UCX_TLS $NCCL_SOCKET_IFNAME", environment={"UCX_TLS": "tcp"}) == "mlx5_0 tcp eth0\n"
 
 
+def test_nothing_of_the_agents_environment_reaches_a_job(boxed, monkeypatch):
+    monkeypatch.setenv("GPUSCHED_BOX_SECRET", "hidden")
+    api = boxed().api()
+    assert run(api, "echo ${GPUSCHED_BOX_SECRET-none}") == "none\n"
+    assert run(api, "echo $GPUSCHED_BOX_SECRET", environment={"GPUSCHED_BOX_SECRET": "mine"}) == "mine\n"
+
+
+def test_a_job_cannot_name_itself_other_devices(boxed):
+    assert run(boxed().api(), "echo end$CUDA_VISIBLE_DEVICES", environment={"CUDA_VISIBLE_DEVICES": "0,1"}) == "end\n"
+
+
+@NEEDS_CGROUPS
+@pytest.mark.parametrize("flags", [[], ["--cpu-quota"]])
+def test_cores_are_a_weight_and_where_configured_the_most(boxed, flags):
+    world = boxed(*flags)
+    job_id = world.api().submit("exec sleep 600", cpu_cores=0.5)
+    world.api().wait_for(job_id, "running")
+    weight = setting_of(world, "cpu.weight", "cpu.shares")
+    most = setting_of(world, "cpu.max", "cpu.cfs_quota_us")
+    world.api().cancel(job_id)
+    assert weight in (["cpu.weight", "20"], ["cpu.shares", "512"])
+    if flags:
+        assert most in (["cpu.max", "50000", "100000"], ["cpu.cfs_quota_us", "50000"])
+    else:
+        assert most in (["cpu.max", "max", "100000"], ["cpu.cfs_quota_us", "-1"])
+
+
+def test_jobs_share_the_cores_where_configured(boxed):
+    own = run(boxed("--share-cores", cpus=os.cpu_count()).api(), LOOK_AT_CORES, cpu_cores=1).strip()
+    assert f"Cpus_allowed_list:\t{own}\n" in read_bytes("/proc/self/status").decode()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_cores_are_those_near_the_gpu(boxed):
+    # Simulated GPUs share the cores in equal parts, in their order.
+    cores = sorted(os.sched_getaffinity(0))
+    near = [cores[:len(cores) // 2], cores[len(cores) // 2:]]
+    api = boxed(cpus=len(cores), sim_gpus="2xA100-SXM4-80GB").api()
+    holder = None
+    for _ in near:  # Each GPU in turn is the only free one, and all cores are free.
+        other = api.submit("exec sleep 600", gpu_count=1, cpu_cores=0)
+        taken = api.wait_for(other, "running")["allocated_gpus"][0]
+        if holder is not None:
+            api.cancel(holder)
+            api.wait_for(holder, "cancelled")
+        holder = other
+        core = run(api, LOOK_AT_CORES, gpu_count=1, cpu_cores=1).strip()
+        assert int(core) in near[1 - int(taken.rpartition("-")[2])]
+    api.cancel(holder)
+
+
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 def test_each_job_has_its_own_cores_also_after_a_restart_of_the_agent(boxed):
     world = boxed(cpus=os.cpu_count())
     api, agent = world.api(), world.agents()[0]
-    look = "grep ^Cpus_allowed_list: /proc/self/status | cut -f 2"
-    first = api.submit(f"{look}; exec sleep 600", cpu_cores=1)
+    first = api.submit(f"{LOOK_AT_CORES}; exec sleep 600", cpu_cores=1)
     api.wait_for(first, "running")
-    wait_until("it printed", lambda: api.output(first).endswith("\n"))
+    mine = allowed_cores(api, first)
     agent.restart()
     for _ in range(2):
-        second = run(api, look, cpu_cores=1).strip()
-        assert second.isdigit() and second != api.output(first).strip()
+        second = run(api, LOOK_AT_CORES, cpu_cores=1).strip()
+        assert second.isdigit() and second != mine
     api.cancel(first)
 
 
