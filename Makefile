@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build man-pages install uninstall test check format bench chaos dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build man-pages install uninstall test check format bench quality chaos dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -45,6 +45,10 @@ format: deps ## rewrite the C++ files in the project's format
 bench: deps ## run every benchmark (one: make bench NAME=journal)
 	@tools/build release all-programs all-benches
 	@tools/bench $(NAME)
+
+quality: deps ## what scheduling is worth on public traces: published, ours, met or not (one: make quality NAME=kth)
+	@tools/build release all-quality
+	@tools/bench quality $(NAME)
 
 chaos: build ## end-to-end kill rounds, 200 (another number: make chaos ROUNDS=20)
 	@GPUSCHED_KILL_ROUNDS=$(or $(ROUNDS),200) GPUSCHED_TEST_TIMEOUT_FACTOR=10 tools/run-tests --path tests/e2e/test_chaos.py

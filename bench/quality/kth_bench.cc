@@ -1,0 +1,262 @@
+// rooms: replay predict engine base
+//
+// KTH-SP2 (28,481 jobs of a year on 100 processors): what backfilling and prediction are worth. First five
+// averages that were published (Gaussier et al., SC'15), to the digit, by the engine's own backfilling under
+// the published rules of events; then the predictor that learns, each job predicted from what had ended when
+// it was submitted, against the published predictor, both as the median of runs in which every arrival is
+// shaken by up to a minute.
+//
+//   tools/bench quality kth [RUNS]     RUNS shaken runs, 20 unless said
+//
+// Exit status 0 when all is met, 1 when not, 0 with a line "skipped" when the trace is not there.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "predict/baselines.h"
+#include "predict/learned.h"
+#include "predict/quality.h"
+#include "replay/estimators.h"
+#include "replay/pool_replay.h"
+#include "replay/swf.h"
+#include "replay/traces_folder.h"
+
+namespace gpusched {
+namespace {
+
+using policy::Correction;
+using replay::PoolOutcome;
+using replay::PoolRules;
+using replay::PredictedRuns;
+using replay::TraceJob;
+
+constexpr Duration kBound = seconds(10);
+constexpr Duration kShakenBy = minutes(1);
+constexpr uint64_t kSeedFirst = 1;
+
+/// Rules of EASY++ with the shortest first; the estimates make the difference.
+constexpr PoolRules kEasyPlusPlus = {
+    .capacity = 100, .shortest_first = true, .pass_at_every_submission = true};
+
+/// Frozen: chosen on this trace, and used unchanged on every other one.
+constexpr PredictedRuns::Use kLearnedUse = {.order_per_mille = 500,
+                                            .hold_per_mille = 500,
+                                            .running_per_mille = 900,
+                                            .correction = Correction::kLimit,
+                                            .least = seconds(1)};
+
+struct Run {
+  double slowdown = 0;
+  double wait_max_h = 0;
+  uint64_t overfull_starts = 0;
+};
+
+Run run_of(const std::vector<TraceJob>& jobs, const PoolOutcome& outcome) {
+  Run run{.slowdown = replay::bounded_slowdown(jobs, outcome.started, kBound),
+          .overfull_starts = outcome.overfull_starts};
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Duration wait = outcome.started[i] - jobs[i].submitted;
+    run.wait_max_h =
+        std::max(run.wait_max_h, static_cast<double>(wait.ns) / static_cast<double>(hours(1).ns));
+  }
+  return run;
+}
+
+Run run_with(const std::vector<TraceJob>& jobs, const PoolRules& rules, predict::Predictor& predictor,
+             const PredictedRuns::Use& use) {
+  PredictedRuns estimates(predictor, use);
+  return run_of(jobs, replay::replay_pool(jobs, rules, estimates));
+}
+
+Run requested(const std::vector<TraceJob>& jobs, const PoolRules& rules) {
+  predict::Requested predictor;
+  return run_with(jobs, rules, predictor, {});
+}
+
+Run last_two(const std::vector<TraceJob>& jobs, Correction correction) {
+  predict::LastTwo predictor(1000);
+  return run_with(jobs, kEasyPlusPlus, predictor, {.correction = correction});
+}
+
+Run clairvoyant(const std::vector<TraceJob>& jobs) {
+  predict::Clairvoyant predictor;
+  for (uint32_t i = 0; i < jobs.size(); ++i) {
+    predictor.reveal(replay::facts_of(i, jobs[i]).job, jobs[i].run.ms());
+  }
+  return run_with(jobs, kEasyPlusPlus, predictor, {});
+}
+
+Run learned(const std::vector<TraceJob>& jobs) {
+  predict::Learned predictor;
+  return run_with(jobs, kEasyPlusPlus, predictor, kLearnedUse);
+}
+
+/// Each arrival moved by up to a minute either way, and the jobs in the order of their new arrivals.
+std::vector<TraceJob> shaken(std::vector<TraceJob> jobs, uint64_t seed) {
+  Prng prng(seed);
+  for (TraceJob& job : jobs) {
+    const Duration moved = job.submitted + Duration{prng.between(-60, 60) * seconds(1).ns};
+    job.submitted = std::max(moved, Duration{});
+  }
+  static_assert(kShakenBy == seconds(60));
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [](const TraceJob& a, const TraceJob& b) { return a.submitted < b.submitted; });
+  return jobs;
+}
+
+struct Spread {
+  double low = 0;
+  double median = 0;
+  double high = 0;
+  double wait_max_h = 0;  ///< The median of the runs' longest waits.
+};
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+Spread spread_of(const std::vector<std::vector<TraceJob>>& traces,
+                 const std::function<Run(const std::vector<TraceJob>&)>& experiment) {
+  std::vector<double> slowdowns;
+  std::vector<double> waits;
+  for (const std::vector<TraceJob>& jobs : traces) {
+    const Run run = experiment(jobs);
+    slowdowns.push_back(run.slowdown);
+    waits.push_back(run.wait_max_h);
+  }
+  const auto [low, high] = std::minmax_element(slowdowns.begin(), slowdowns.end());
+  return {.low = *low, .median = median_of(slowdowns), .high = *high, .wait_max_h = median_of(waits)};
+}
+
+bool print_exact(const char* name, double published, double ours) {
+  const bool met = std::abs(published - ours) < 5e-7;
+  std::printf("%-46s %12.6f %12.6f   %s\n", name, published, ours, met ? "met" : "NOT MET");
+  return met;
+}
+
+void print_spread(const char* name, const Spread& spread) {
+  std::printf("%-46s %10.3f   %7.2f .. %7.2f   longest wait %5.1f h\n", name, spread.median, spread.low,
+              spread.high, spread.wait_max_h);
+}
+
+/// Coverage of the p50 and the p90 of run times, as said at submission, in the order of the trace.
+class Coverage final : public PredictedRuns {
+ public:
+  using PredictedRuns::PredictedRuns;
+
+  void print() const {
+    std::printf(
+        "run times predicted at submission: p50 covers %.1f %%, p90 %.1f %% as learned and %.1f %% "
+        "calibrated; "
+        "pinball loss p50 %.0f s, p90 %.0f s\n",
+        p50_.covered_per_mille() / 10.0, p90_.covered_per_mille() / 10.0,
+        calibrated_.covered_per_mille() / 10.0, static_cast<double>(p50_.pinball_ms()) / 1000,
+        static_cast<double>(p90_.pinball_ms()) / 1000);
+  }
+
+  void finished(uint32_t job, const TraceJob& what, Duration now) override {
+    const Said& said = said_[job];
+    const int64_t run_ms = what.run.ms();
+    p50_.add(said.p50_ms, run_ms);
+    p90_.add(said.p90_ms, run_ms);
+    calibrated_.add(said.calibrated_ms, run_ms);
+    calibration_.add(run_ms <= said.calibrated_ms);
+    PredictedRuns::finished(job, what, now);
+  }
+
+ protected:
+  void predicted(uint32_t job, const predict::RunTimes& times) override {
+    if (job >= said_.size()) said_.resize(job + 1);
+    said_[job] = {.p50_ms = times.quantile_ms(500),
+                  .p90_ms = times.quantile_ms(900),
+                  .calibrated_ms = times.quantile_ms(calibration_.level_per_mille())};
+  }
+
+ private:
+  struct Said {
+    int64_t p50_ms = 0;
+    int64_t p90_ms = 0;
+    int64_t calibrated_ms = 0;
+  };
+  std::vector<Said> said_;
+  predict::QuantileScore p50_{500};
+  predict::QuantileScore p90_{900};
+  predict::QuantileScore calibrated_{900};
+  predict::Calibration calibration_{900};
+};
+
+bool print_published(const std::vector<TraceJob>& jobs) {
+  std::printf("%-46s %12s %12s\n", "average bounded slowdown", "published", "ours");
+  bool met = print_exact("EASY", 92.576540, requested(jobs, {.capacity = 100}).slowdown);
+  met &= print_exact("EASY-SJBF", 69.405401,
+                     requested(jobs, {.capacity = 100, .shortest_first = true}).slowdown);
+  met &= print_exact("EASY++ (last-2, Tsafrir's correction)", 63.500677,
+                     last_two(jobs, Correction::kTsafrir).slowdown);
+  met &= print_exact("last-2, corrected to the requested time", 62.856883,
+                     last_two(jobs, Correction::kLimit).slowdown);
+  met &= print_exact("EASY++ clairvoyant", 49.847719, clairvoyant(jobs).slowdown);
+  const Run ours = learned(jobs);
+  std::printf("%-46s %12s %12.6f   %llu overfull starts\n", "learned, out of sample", "-", ours.slowdown,
+              static_cast<unsigned long long>(ours.overfull_starts));
+  return met;
+}
+
+int run(int shaken_runs) {
+  const std::string path = replay::traces_folder() + "/kth/KTH-SP2.swf.gz";
+  const Result<replay::Trace> trace = replay::read_swf(path);
+  if (!trace.ok()) {
+    if (trace.error().code != ErrorCode::kNotFound) {
+      std::fprintf(stderr, "%s\n", trace.error().message.c_str());
+      return 1;
+    }
+    std::printf("skipped: no %s; GPUSCHED_TRACES names the folder of traces\n", path.c_str());
+    return 0;
+  }
+  std::printf("KTH-SP2: %zu jobs, 100 processors\n", trace->jobs.size());
+  bool met = print_published(trace->jobs);
+
+  std::vector<std::vector<TraceJob>> traces;
+  for (int i = 0; i < shaken_runs; ++i)
+    traces.push_back(shaken(trace->jobs, kSeedFirst + static_cast<uint64_t>(i)));
+  std::printf("\narrivals shaken by up to a minute, %d runs: median, least .. most\n", shaken_runs);
+  const Spread easy =
+      spread_of(traces, [](const auto& jobs) { return last_two(jobs, Correction::kTsafrir); });
+  print_spread("EASY++ (last-2, Tsafrir's correction)", easy);
+  print_spread("last-2, corrected to the requested time",
+               spread_of(traces, [](const auto& jobs) { return last_two(jobs, Correction::kLimit); }));
+  const Spread ours = spread_of(traces, learned);
+  print_spread("learned, out of sample", ours);
+  const Spread oracle = spread_of(traces, clairvoyant);
+  print_spread("EASY++ clairvoyant", oracle);
+  const bool better = ours.median < easy.median;
+  met &= better;
+  std::printf("must: learned below EASY++ with last-2: %.3f against %.3f: %s\n", ours.median, easy.median,
+              better ? "met" : "NOT MET");
+  std::printf("aim: clairvoyant: %.3f against %.3f: %s\n\n", ours.median, oracle.median,
+              ours.median <= oracle.median ? "reached" : "not reached");
+
+  predict::Learned predictor;
+  Coverage coverage(predictor, kLearnedUse);
+  replay::replay_pool(trace->jobs, kEasyPlusPlus, coverage);
+  coverage.print();
+  return met ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpusched
+
+int main(int argc, char** argv) {
+  const int runs = argc > 1 ? std::atoi(argv[1]) : 20;
+  if (runs < 1 || runs > 1000) {
+    std::fprintf(stderr, "usage: tools/bench quality kth [RUNS]: 1 to 1000 shaken runs\n");
+    return 2;
+  }
+  return gpusched::run(runs);
+}
