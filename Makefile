@@ -58,7 +58,7 @@ asan: deps ## the pure rooms' tests under address and undefined-behaviour saniti
 	@tools/run-tests --build build/asan --kinds gtest line
 
 tsan: deps ## the threaded rooms' tests under the thread sanitizer
-	@tools/build tsan
+	@tools/build tsan all-tests
 	@tools/run-tests --build build/tsan --kinds gtest line
 
 fuzz: deps-extra ## every fuzzer for 60 s each (make fuzz FUZZ=-runs=1000000)

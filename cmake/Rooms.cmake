@@ -81,7 +81,7 @@ function(gpusched_room)
   endif()
   set_property(GLOBAL APPEND PROPERTY GPUSCHED_BUILT_ROOMS
     "{\"name\": \"${ROOM_NAME}\", \"floor\": ${own}, \"pure\": ${pure}, \"deps\": [${deps}], \"library\": ${library}}")
-  if(tests AND GPUSCHED_TESTING)
+  if(tests AND GPUSCHED_TESTING AND (NOT GPUSCHED_TESTS_OF OR ROOM_NAME IN_LIST GPUSCHED_TESTS_OF))
     gpusched_test(NAME ${ROOM_NAME}_test SOURCES ${tests} ROOMS ${ROOM_NAME})
   endif()
 endfunction()
