@@ -104,7 +104,7 @@ class Bench {
     double commit_ms = 0;
     while (placed < kPlacements) {
       int64_t begin = now_ns();
-      const Planner::Slice slice = planner_.plan(state_);
+      const Planner::Slice slice = planner_.plan(state_, state_.last.at);
       slices.push_back(ms_since(begin));
       CHECK(!slice.plan.groups.empty());
       placed += slice.plan.groups.size();
@@ -127,13 +127,13 @@ class Bench {
   void measure_idle_cycles() {
     // Fill the cluster, so that every class waits with its reason.
     while (planner_.wants_cycle()) {
-      const Planner::Slice slice = planner_.plan(state_);
+      const Planner::Slice slice = planner_.plan(state_, state_.last.at);
       if (!slice.plan.groups.empty()) run(slice.plan);
       planner_.plan_applied(state_);
     }
     const int64_t begin = now_ns();
     for (int i = 0; i < kIdleCycles; ++i) {
-      const Planner::Slice slice = planner_.plan(state_);
+      const Planner::Slice slice = planner_.plan(state_, state_.last.at);
       CHECK(slice.plan.groups.empty());
       planner_.plan_applied(state_);
     }

@@ -58,7 +58,7 @@ class Bench {
       Planner::Slice slice;
       {
         const Lap lap(plan_);
-        slice = planner_.plan(state_);
+        slice = planner_.plan(state_, state_.last.at);
       }
       more = slice.more;
       if (slice.plan.groups.empty()) break;

@@ -59,7 +59,7 @@ TEST_F(NodeServiceTest, ADrainingNodeTakesNoNewWorkAndWhatRunsGoesOn) {
 TEST_F(NodeServiceTest, APlanOntoANodeThatDrainsMeanwhileIsStale) {
   const NodeId node = engine.add_node("n1", {});
   const JobId job = engine.submit({.cpu_milli = 1000});
-  const Planner::Slice slice = engine.planner().plan(engine.state());
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   ASSERT_EQ(slice.plan.groups.size(), 1u);
   drain(node);
   engine.apply(slice.plan);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 #include "base/time.h"
 #include "engine/commands.h"
 #include "engine/events.h"
+#include "engine/policy/backfill/release_timeline.h"
 #include "engine/policy/policy.h"
 #include "model/free_index.h"
 #include "model/state.h"
@@ -30,6 +32,7 @@ enum class WaitCode : uint8_t {
   kQuota,      ///< The tenant's limit, with what it uses now.
   kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
   kNodesHeld,  ///< Nodes that could run it are draining or validating.
+  kReserved,   ///< What is free is kept for a job that stands before it and starts soon.
 };
 std::string_view to_string(WaitCode code);
 
@@ -43,6 +46,9 @@ struct WaitReason {
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
+  JobId reserved_for;   ///< kReserved: the job that stands before it,
+  Time reserved_start;  ///< and when that can start.
+  Time start;           ///< When the class's first job can start, as was promised to it; none: it was not.
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
@@ -68,7 +74,11 @@ class Planner {
   /// Learns an event that `state` already has.
   void observe(const State& state, const Event& event);
   /// True when `plan` might place something.
-  bool wants_cycle() const { return !ready_.empty() || pending_unblock(); }
+  bool wants_cycle() const { return !queue_.empty() || pending_unblock() || look_; }
+  /// When a start that was promised to a blocked job has come: `plan` is wanted then, whatever else happens,
+  /// and `look_at_promises` makes it look. kNever: none was.
+  Time next_look() const;
+  void look_at_promises(Time now);
 
   struct Slice {
     CommitPlan plan;    ///< No groups: nothing to commit.
@@ -76,7 +86,8 @@ class Planner {
   };
   /// One slice of a cycle: at most limits::kPlacementsPerSlice placements and about
   /// limits::kNodeVisitsPerSlice looks at nodes.
-  Slice plan(const State& state);
+  /// `now` is the time that commands would have now; it does not go back.
+  Slice plan(const State& state, Time now);
   /// The last plan was decided: what was stale is looked at again.
   void plan_applied(const State& state);
 
@@ -89,8 +100,8 @@ class Planner {
   enum class ClassState : uint8_t { kIdle = 0, kReady, kBlocked };
   struct ClassInfo {
     ClassState state = ClassState::kIdle;
-    OrderKey head;                         ///< The key under which it stands in `ready_`.
-    uint32_t planned = 0;                  ///< Jobs from its front on that the plan in flight places.
+    TenantId tenant;
+    OrderKey head;  ///< Its first job that the slice has not placed; as such it stands in its tenant's line.
     uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
     std::size_t device_classes_known = 0;  ///< How many there were when that was found.
     Bitmap refused;                        ///< Nodes that cannot take it in this cycle.
@@ -106,7 +117,18 @@ class Planner {
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
+    bool reserved = false;                                   ///< A reservation is on it.
+    uint64_t refreshed = 0;                                  ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
+    // With reservations only: what it has, and when what it runs is expected to give back what.
+    policy::PoolAmounts capacity;
+    policy::ReleaseTimeline releases;
+    Time first_release = kNever;  ///< From then on `releases` is to be made anew.
+  };
+  /// The ready classes of one tenant.
+  struct Line {
+    std::set<std::pair<OrderKey, uint32_t>> ready;
+    std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`.
   };
   struct Choice {
     uint32_t node = Bitmap::kNone;
@@ -114,7 +136,24 @@ class Planner {
     uint32_t device_class = FreeIndex::kNoDevices;
     policy::Score score;
   };
-
+  /// The earliest start of a blocked class's first job, on the node that comes to have room for it.
+  struct Reservation {
+    uint32_t job_class = 0;
+    JobId job;
+    policy::QueueKey key;
+    uint32_t node = 0;
+    uint32_t device_class = FreeIndex::kNoDevices;
+    Time start;
+    policy::PoolAmounts wanted;
+    policy::PoolAmounts extra;  ///< What is left beside it at its start.
+  };
+  /// The first job of a class, as it stands against reservations.
+  struct Candidate {
+    uint32_t job_class = 0;
+    policy::QueueKey key;
+    Time end;                                    ///< If it started now.
+    std::optional<Reservation> refused_by = {};  ///< One that kept it from a node.
+  };
   struct Planned {
     JobId job;
     uint32_t attempt = 0;
@@ -123,32 +162,68 @@ class Planner {
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
   ClassInfo& info(uint32_t job_class);
+  const Job& head_of(const State& state, uint32_t job_class);
   void mark_dirty(uint32_t slot);
   void node_gained(const State& state, NodeId node);
   void node_changed(const State& state, NodeId node);
-  void make_ready(const State& state, uint32_t job_class);
-  void take_from_ready(uint32_t job_class);
-  void block(uint32_t job_class, const WaitReason& reason);
-  void set_reason(uint32_t job_class, const WaitReason& reason);
+  void touch_class(const State& state, uint32_t job_class);
+  void touch_job(const State& state, JobId job);
   void tenant_gained(const State& state, TenantId tenant);
+  void unblock(const State& state);
+  bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
+  void place(const State& state, const Job& job, const Candidate& candidate, const Choice& choice,
+             CommitPlan& plan);
+
+  // Who is next (planner_lines.cc).
+  void make_ready(const State& state, uint32_t job_class);
+  void put_ready(const State& state, uint32_t job_class, const Job& head);
+  void take_from_ready(const State& state, uint32_t job_class);
+  void requeue_line(const State& state, TenantId tenant);
+  void requeue_drifted(const State& state);
+  policy::QueueKey key_of(const State& state, TenantId tenant, const Job& head) const;
+  Amount planned_usage_of(TenantId tenant) const;
+  void block(const State& state, uint32_t job_class, const WaitReason& reason);
+  void set_reason(uint32_t job_class, const WaitReason& reason);
+
+  // Where it fits (planner_nodes.cc).
+  void index_node(uint32_t slot);
   void refresh_node(const State& state, uint32_t slot);
   void refresh_device_classes(const State& state, ClassInfo& info, const Part& part);
-  void unblock(const State& state);
+  bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
   bool fits_node(const State& state, uint32_t job_class, uint32_t slot);
-  Choice choose(const State& state, uint32_t job_class);
-  uint32_t scan_bucket(const State& state, uint32_t job_class, uint32_t index_class, uint32_t free,
+  Choice choose(const State& state, Candidate& candidate);
+  uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
                        Choice& best);
   policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class) const;
-  bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
-  void touch_class(const State& state, JobId job);
-  void reserve(const State& state, const Job& job, const Part& part, const Choice& choice, CommitPlan& plan);
+
+  // What is kept free (planner_reserve.cc).
+  Candidate candidate_of(const State& state, const Job& job) const;
+  const Reservation* delayed_by(const Candidate& candidate, uint32_t slot, const Part& part,
+                                uint32_t device_class) const;
+  void take_extra(const Candidate& candidate, uint32_t slot, const policy::PoolAmounts& held);
+  policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
+  void refresh_releases(const State& state, uint32_t slot);
+  void release_of(const State& state, const AttemptKey& key, uint32_t slot);
+  std::optional<Reservation> start_on(const State& state, uint32_t job_class, uint32_t slot);
+  std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
+  void promise(const State& state, const Candidate& candidate);
+  Reservation* reservation_of(uint32_t job_class);
+  void drop_reservation(uint32_t job_class);
+  void refresh_reservations(const State& state);
+  bool refresh_reservation(const State& state, Reservation& held);
+  void fill_reservations(const State& state);
+  void set_start(uint32_t job_class, Time start);
+  void update_reserved(uint32_t slot);
+  bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
+
+  // Why it waits (planner_explain.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
   WaitReason explain_refusal(const State& state, uint32_t job_class);
-  void index_node(uint32_t slot);
 
   policy::PolicySet policies_;
   std::vector<ClassInfo> classes_;
-  std::set<std::pair<OrderKey, uint32_t>> ready_;
+  boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
+  std::set<std::pair<policy::QueueKey, TenantId>> queue_;
   std::set<uint32_t> blocked_;
   std::vector<NodeInfo> nodes_;
   FreeIndex index_;
@@ -156,7 +231,12 @@ class Planner {
   std::vector<uint32_t> freed_nodes_;  ///< Gained something since the last cycle.
   std::set<TenantId> freed_tenants_;   ///< Use less than at the last cycle, or may use more.
   bool unblock_all_ = false;
+  std::vector<Reservation> reservations_;
+  bool look_ = false;                  ///< A promised start has come.
+  Time looked_at_;                     ///< When one last had.
+  bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.
   std::vector<uint32_t> changed_reasons_;
+  Time now_;
   uint64_t cycle_ = 0;
   uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
   std::vector<Planned> planned_;  ///< In the plan in flight.

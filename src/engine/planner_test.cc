@@ -355,7 +355,7 @@ TEST(PlanApplied, WhatWasDroppedAsStaleIsPlannedAgain) {
   TestEngine engine;
   const NodeId node = engine.add_node("n1", {.gpus = 1});
   const JobId job = engine.submit_gpus(1);
-  Planner::Slice slice = engine.planner().plan(engine.state());
+  Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   ASSERT_EQ(slice.plan.groups.size(), 1u);
   engine.apply(SetDeviceCondition{.node = node, .condition = DeviceCondition::kUnhealthy});
   engine.apply(slice.plan);
@@ -371,7 +371,7 @@ TEST(PlanApplied, APlanThatWasNeverDecidedIsPlannedAgain) {
   TestEngine engine;
   engine.add_node("n1", {.gpus = 1});
   const JobId job = engine.submit_gpus(1);
-  ASSERT_EQ(engine.planner().plan(engine.state()).plan.groups.size(), 1u);
+  ASSERT_EQ(engine.planner().plan(engine.state(), engine.now()).plan.groups.size(), 1u);
   engine.planner().plan_applied(engine.state());
   EXPECT_EQ(engine.cycle().at(0).job, job);
 }
@@ -381,7 +381,7 @@ TEST(PlanApplied, DevicesOfADroppedPlacementServeTheClassThatTheyBlocked) {
   engine.add_node("n1", {.gpus = 1});
   const JobId first = engine.submit({.gpus = 1, .priority = 1});
   const JobId second = engine.submit({.gpus = 1, .cpu_milli = 1});
-  const Planner::Slice slice = engine.planner().plan(engine.state());
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   ASSERT_EQ(slice.plan.groups.size(), 1u);
   ASSERT_EQ(engine.wait_code(second), WaitCode::kGpusBusy);
   engine.apply(CancelJob{.job = first});
@@ -399,7 +399,7 @@ TEST(PlanApplied, QuotaOfADroppedPlacementServesTheClassThatItBlocked) {
   const TenantId tenant = engine.add_tenant("t", {}, limits);
   const JobId first = engine.submit({.gpus = 1, .priority = 1, .tenant = tenant});
   const JobId second = engine.submit({.gpus = 1, .cpu_milli = 1, .tenant = tenant});
-  const Planner::Slice slice = engine.planner().plan(engine.state());
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   ASSERT_EQ(slice.plan.groups.size(), 1u);
   ASSERT_EQ(engine.wait_code(second), WaitCode::kQuota);
   engine.apply(CancelJob{.job = first});
@@ -413,7 +413,7 @@ TEST(PlanApplied, AJobSubmittedMeanwhileIsNotLost) {
   TestEngine engine;
   engine.add_node("n1", {.gpus = 2});
   engine.submit_gpus(1);
-  const Planner::Slice slice = engine.planner().plan(engine.state());
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   const JobId later = engine.submit({.gpus = 1, .priority = 5});
   engine.apply(slice.plan);
   engine.planner().plan_applied(engine.state());
@@ -424,13 +424,13 @@ TEST(Slices, OneHoldsABoundedNumberOfPlacementsAndSaysThereIsMore) {
   TestEngine engine;
   engine.add_node("n1", {});
   for (uint32_t i = 0; i < limits::kPlacementsPerSlice + 1; ++i) engine.submit({});
-  const Planner::Slice slice = engine.planner().plan(engine.state());
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
   EXPECT_EQ(slice.plan.groups.size(), limits::kPlacementsPerSlice);
   EXPECT_TRUE(slice.more);
   EXPECT_EQ(slice.plan.based_on, engine.state().last.sequence);
   engine.apply(slice.plan);
   engine.planner().plan_applied(engine.state());
-  const Planner::Slice rest = engine.planner().plan(engine.state());
+  const Planner::Slice rest = engine.planner().plan(engine.state(), engine.now());
   EXPECT_EQ(rest.plan.groups.size(), 1u);
   EXPECT_FALSE(rest.more);
 }
@@ -458,12 +458,12 @@ TEST(Reset, ForgetsWhatThePlannerKnewOfAnotherState) {
   for (int i = 0; i < 5; ++i) engine.submit({.gpus = 2, .cpu_milli = i});
   engine.cycle();
   engine.submit_gpus(1);
-  ASSERT_EQ(engine.planner().plan(engine.state()).plan.groups.size(), 1u);
+  ASSERT_EQ(engine.planner().plan(engine.state(), engine.now()).plan.groups.size(), 1u);
   const State other;
   engine.planner().reset(other);
   EXPECT_TRUE(engine.planner().take_changed_reasons().empty());
   EXPECT_FALSE(engine.planner().wants_cycle());
-  EXPECT_TRUE(engine.planner().plan(other).plan.groups.empty());
+  EXPECT_TRUE(engine.planner().plan(other, engine.now()).plan.groups.empty());
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ std::string_view to_string(WaitCode code) {
       return "no_feature";
     case WaitCode::kNodesHeld:
       return "nodes_held";
+    case WaitCode::kReserved:
+      return "reserved";
   }
   UNREACHABLE();
 }
@@ -97,6 +99,11 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNodesHeld:
       return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
              "why";
+    case WaitCode::kReserved:
+      return "what is free is kept for job-" + std::to_string(reason.reserved_for.value) +
+             ", which stands before it and would start later if this one ran; a shorter time limit may let "
+             "it "
+             "run at once";
   }
   UNREACHABLE();
 }
@@ -124,6 +131,8 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"NodeAdded"};
     case WaitCode::kNodesHeld:
       return {"NodeResumed", "NodeAdded"};
+    case WaitCode::kReserved:
+      return {"JobStarted", "JobEnded", "NodeAdded"};
   }
   UNREACHABLE();
 }

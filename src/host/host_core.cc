@@ -135,9 +135,12 @@ void HostCore::advance_time() {
 }
 
 void HostCore::plan() {
-  if (plan_in_flight_ || starting_ || storage_full_ || closed_ || !planner_.wants_cycle()) return;
+  if (plan_in_flight_ || starting_ || storage_full_ || closed_) return;
+  const Time now = stamps_.now();
+  if (planner_.next_look() <= now) planner_.look_at_promises(now);
+  if (!planner_.wants_cycle()) return;
   ++stats_.cycles;
-  Planner::Slice slice = planner_.plan(state_);
+  Planner::Slice slice = planner_.plan(state_, now);
   if (slice.plan.groups.empty()) {
     planner_.plan_applied(state_);
     std::vector<uint32_t> changed = planner_.take_changed_reasons();
@@ -273,7 +276,7 @@ Time HostCore::next_wakeup() const {
   Time next = nodes_.next_check();
   if (retry_at_ != kNever) next = std::min(next, retry_at_);
   if (storage_full_) next = std::min(next, clock_.monotonic() + kFullRetry);
-  const Time due = state_.next_due();
+  const Time due = std::min(state_.next_due(), planner_.next_look());
   if (due == kNever || time_in_flight_ || starting_) return next;
   // The journal's clock runs within a twentieth of the monotonic one: being early only means looking again.
   const Duration wait = std::max(due - stamps_.last(), milliseconds(1));

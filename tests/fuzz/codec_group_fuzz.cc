@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     if (applied.rejection) CHECK(!describe(*applied.rejection).empty());
     for (const Event& event : events) planner.observe(state, event);
   }
-  const Planner::Slice slice = planner.plan(state);
+  const Planner::Slice slice = planner.plan(state, state.last.at);
   Events events;
   apply(state, slice.plan, {.sequence = state.last.sequence + 1, .at = at}, events);
   std::string bytes;

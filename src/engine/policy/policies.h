@@ -8,7 +8,15 @@ namespace gpusched::policy {
 class PriorityAging final : public QueueOrder {
  public:
   std::string_view name() const override { return "priority_aging"; }
-  OrderKey key(const ClassView& job_class) const override;
+  QueueKey key(const LineView& line) const override;
+};
+
+/// A job runs as long as it may; one without a limit as long as `kUnlimitedRunTime`.
+class LimitRunTimes final : public RunTimes {
+ public:
+  static constexpr Duration kUnlimitedRunTime = hours(1);
+  std::string_view name() const override { return "limits"; }
+  Duration expected(const State& state, const Job& job) const override;
 };
 
 /// Whole GPUs of one class, CPU, memory, and the number of attempts on a node.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -8,19 +9,40 @@
 #include "base/check.h"
 #include "model/state.h"
 
-/// Orders, filters and scores of this release; choosing a domain for a gang and victims for a preemption have
-/// no policy yet, because the engine has neither yet.
+/// Orders, filters, scores and run times of this release; choosing a domain for a gang and victims for a
+/// preemption have no policy yet, because the engine has neither yet.
 ///
 /// The decisions of a scheduling cycle that may change every week: each is a small class, named in
 /// `registry.cc` and chosen in the configuration. Policies run on the leader only; what they chose is
 /// journaled, so no journal depends on them. They are pure: integers, no clock, no chance.
 namespace gpusched::policy {
 
-/// A class of jobs whose head wants to be placed, as a policy sees it.
-struct ClassView {
+/// A tenant with jobs that could be placed, as a queue order sees it.
+struct LineView {
   const State& state;
-  const JobClass& job_class;
-  const Job& head;
+  const Tenant& tenant;
+  const Job& head;        ///< The first of its jobs that are looked at.
+  const Amount& planned;  ///< What this slice has placed of it and its children; not in its usage yet.
+  Time now;
+};
+
+/// Where a tenant's line stands among the lines of all tenants. Less means earlier.
+struct QueueKey {
+  /// What it is compared by on one level of the tree of tenants; equal values are told apart by the tenant,
+  /// so that siblings stay together.
+  struct Rank {
+    int64_t value = 0;
+    TenantId tenant;
+    friend auto operator<=>(const Rank&, const Rank&) = default;
+  };
+  std::vector<Rank> ranks;  ///< From the root down; none: only the head counts.
+  OrderKey head;
+
+  friend std::strong_ordering operator<=>(const QueueKey& a, const QueueKey& b) {
+    const std::strong_ordering by_rank = a.ranks <=> b.ranks;
+    return by_rank != std::strong_ordering::equal ? by_rank : a.head <=> b.head;
+  }
+  friend bool operator==(const QueueKey&, const QueueKey&) = default;
 };
 
 /// What a node has left at this point of the cycle, this cycle's own placements taken off.
@@ -49,13 +71,24 @@ struct Score {
 /// Why a filter refuses a node. The cycle counts these to explain a wait.
 enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature };
 
-/// Which class's head is placed next, among those that are not blocked: orders tenants and pools.
+/// Which tenant's first job is placed next.
 class QueueOrder {
  public:
   virtual ~QueueOrder() = default;
   virtual std::string_view name() const = 0;
-  /// Where the class's head stands among the heads of all classes. Constant until the head changes.
-  virtual OrderKey key(const ClassView& job_class) const = 0;
+  /// Constant until the head, the tenant's use or the tenant changes, unless the order drifts.
+  virtual QueueKey key(const LineView& line) const = 0;
+  /// True when keys change with time alone: they are made anew at each slice.
+  virtual bool drifts() const { return false; }
+};
+
+/// How long jobs are expected to run. A guess of the leader's that is never journaled.
+class RunTimes {
+ public:
+  virtual ~RunTimes() = default;
+  virtual std::string_view name() const = 0;
+  /// The job's whole next run, from its start; positive.
+  virtual Duration expected(const State& state, const Job& job) const = 0;
 };
 
 /// Says whether a node may take one member of a part.
@@ -79,13 +112,18 @@ struct PolicySet {
   std::unique_ptr<QueueOrder> queue_order;
   std::vector<std::unique_ptr<Filter>> filters;
   std::vector<std::unique_ptr<ScorePolicy>> scores;  ///< Added up; each counts the same.
+  std::unique_ptr<RunTimes> run_times;
+  /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
+  /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
+  uint32_t reservations = 1;
 };
 
 /// The policies by name; null or an empty set's member for an unknown name.
 std::unique_ptr<QueueOrder> make_queue_order(std::string_view name);
 std::unique_ptr<Filter> make_filter(std::string_view name);
 std::unique_ptr<ScorePolicy> make_score(std::string_view name);
-/// priority_aging; capacity; best_fit.
+std::unique_ptr<RunTimes> make_run_times(std::string_view name);
+/// priority_aging; capacity; best_fit; limits; one reservation.
 PolicySet default_policies();
 
 }  // namespace gpusched::policy

@@ -18,11 +18,17 @@ std::unique_ptr<ScorePolicy> make_score(std::string_view name) {
   return nullptr;
 }
 
+std::unique_ptr<RunTimes> make_run_times(std::string_view name) {
+  if (name == "limits") return std::make_unique<LimitRunTimes>();
+  return nullptr;
+}
+
 PolicySet default_policies() {
   PolicySet set;
   set.queue_order = make_queue_order("priority_aging");
   set.filters.push_back(make_filter("capacity"));
   set.scores.push_back(make_score("best_fit"));
+  set.run_times = make_run_times("limits");
   return set;
 }
 

@@ -75,7 +75,10 @@ inline Outcome exited(int32_t code) { return {.cause = EndCause::kExited, .exit_
 
 class TestEngine {
  public:
-  TestEngine() : planner_(policy::default_policies()) { planner_.reset(state_); }
+  explicit TestEngine(policy::PolicySet policies = policy::default_policies())
+      : planner_(std::move(policies)) {
+    planner_.reset(state_);
+  }
 
   const State& state() const { return state_; }
   Planner& planner() { return planner_; }
@@ -129,7 +132,7 @@ class TestEngine {
   std::vector<PlanGroup> cycle() {
     std::vector<PlanGroup> groups;
     for (int slice = 0; slice < 10'000; ++slice) {
-      Planner::Slice planned = planner_.plan(state_);
+      Planner::Slice planned = planner_.plan(state_, now_);
       if (!planned.plan.groups.empty()) {
         apply(planned.plan);
         planner_.plan_applied(state_);

@@ -1,0 +1,109 @@
+#include <utility>
+
+#include "base/check.h"
+#include "engine/planner.h"
+
+namespace gpusched {
+
+Amount Planner::planned_usage_of(TenantId tenant) const {
+  for (const auto& [id, planned] : planned_usage_) {
+    if (id == tenant) return planned;
+  }
+  return {};
+}
+
+policy::QueueKey Planner::key_of(const State& state, TenantId tenant, const Job& head) const {
+  const Tenant* owner = state.find_tenant(tenant);
+  CHECK(owner != nullptr);
+  const Amount planned = planned_usage_of(tenant);
+  return policies_.queue_order->key(
+      {.state = state, .tenant = *owner, .head = head, .planned = planned, .now = now_});
+}
+
+// The tenant's line stands in the queue under what its first ready class's head and its use say now.
+void Planner::requeue_line(const State& state, TenantId tenant) {
+  Line& line = lines_[tenant.value];
+  std::optional<policy::QueueKey> key;
+  if (!line.ready.empty()) {
+    const Job* head = state.jobs.find(line.ready.begin()->first.job);
+    if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
+    key = key_of(state, tenant, *head);
+  }
+  if (key == line.key) return;
+  if (line.key.has_value()) queue_.erase({*line.key, tenant});
+  if (key.has_value()) queue_.insert({*key, tenant});
+  line.key = std::move(key);
+}
+
+void Planner::requeue_drifted(const State& state) {
+  if (!policies_.queue_order->drifts()) return;
+  std::vector<TenantId> waiting;
+  waiting.reserve(queue_.size());
+  for (const auto& [key, tenant] : queue_) waiting.push_back(tenant);
+  for (const TenantId tenant : waiting) requeue_line(state, tenant);
+}
+
+const Job& Planner::head_of(const State& state, uint32_t job_class) {
+  const Job* head = state.jobs.find(info(job_class).head.job);
+  CHECK(head != nullptr);
+  return *head;
+}
+
+void Planner::put_ready(const State& state, uint32_t job_class, const Job& head) {
+  ClassInfo& entry = info(job_class);
+  entry.head = head.order();
+  lines_[entry.tenant.value].ready.insert({entry.head, job_class});
+  requeue_line(state, entry.tenant);
+}
+
+void Planner::take_from_ready(const State& state, uint32_t job_class) {
+  const ClassInfo& entry = info(job_class);
+  lines_[entry.tenant.value].ready.erase({entry.head, job_class});
+  requeue_line(state, entry.tenant);
+}
+
+void Planner::make_ready(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
+  if (entry.state == ClassState::kBlocked) blocked_.erase(job_class);
+  if (entry.state == ClassState::kIdle) {
+    // The slot may have had another class before.
+    entry.tenant = state.classes[job_class].tenant;
+    entry.device_classes_known = 0;
+    set_reason(job_class, WaitReason{});
+  }
+  const OrderedJobs& waiting = state.classes[job_class].waiting;
+  CHECK(!waiting.empty());
+  const Job* head = state.jobs.find(waiting.front().job);
+  CHECK(head != nullptr);
+  entry.state = ClassState::kReady;
+  put_ready(state, job_class, *head);
+}
+
+void Planner::set_reason(uint32_t job_class, const WaitReason& reason) {
+  ClassInfo& entry = info(job_class);
+  if (entry.reason == reason) return;
+  entry.reason = reason;
+  if (entry.reason_changed) return;
+  entry.reason_changed = true;
+  changed_reasons_.push_back(job_class);
+}
+
+void Planner::block(const State& state, uint32_t job_class, const WaitReason& reason) {
+  take_from_ready(state, job_class);
+  info(job_class).state = ClassState::kBlocked;
+  blocked_.insert(job_class);
+  set_reason(job_class, reason);
+}
+
+const WaitReason& Planner::reason(uint32_t job_class) const {
+  static const WaitReason kUnknown;
+  return job_class < classes_.size() ? classes_[job_class].reason : kUnknown;
+}
+
+std::vector<uint32_t> Planner::take_changed_reasons() {
+  for (const uint32_t job_class : changed_reasons_) classes_[job_class].reason_changed = false;
+  return std::exchange(changed_reasons_, {});
+}
+
+}  // namespace gpusched

@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/planner.h"
+
+namespace gpusched {
+namespace {
+
+using policy::NodeView;
+using policy::Refusal;
+
+uint64_t lowest_bits(uint64_t mask, int count) {
+  uint64_t chosen = 0;
+  for (; count > 0; --count) {
+    CHECK(mask != 0);
+    const uint64_t bit = mask & (~mask + 1);
+    chosen |= bit;
+    mask ^= bit;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void Planner::index_node(uint32_t slot) {
+  const NodeInfo& node = nodes_[slot];
+  for (const auto& [device_class, mask] : node.class_masks) {
+    if (node.ready) {
+      index_.put(slot, device_class, static_cast<uint32_t>(std::popcount(mask & node.free_mask)));
+    } else {
+      index_.remove(slot, device_class);
+    }
+  }
+  if (node.ready) {
+    index_.put(slot, FreeIndex::kNoDevices, static_cast<uint32_t>(std::popcount(node.free_mask)));
+  } else {
+    index_.remove(slot, FreeIndex::kNoDevices);
+  }
+}
+
+void Planner::refresh_node(const State& state, uint32_t slot) {
+  const Node& node = state.nodes[slot];
+  NodeInfo& copy = nodes_[slot];
+  copy.dirty = false;
+  copy.refreshed = cycle_;
+  copy.cpu_milli_free = node.cpu_milli - node.cpu_milli_used;
+  copy.memory_mb_free = node.memory_mb - node.memory_mb_used;
+  copy.free_mask = node.free_mask;
+  copy.attempt_count = static_cast<uint32_t>(node.attempts.size());
+  copy.ready = node.in_service() && copy.present;
+  for (const auto& [device_class, mask] : copy.class_masks) index_.remove(slot, device_class);
+  copy.class_masks.clear();
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    const uint32_t device_class = node.devices[i].device_class;
+    auto it = std::find_if(copy.class_masks.begin(), copy.class_masks.end(),
+                           [&](const auto& entry) { return entry.first == device_class; });
+    if (it == copy.class_masks.end()) it = copy.class_masks.insert(it, {device_class, 0});
+    it->second |= uint64_t{1} << i;
+  }
+  index_node(slot);
+  if (policies_.reservations > 0) refresh_releases(state, slot);
+}
+
+void Planner::refresh_device_classes(const State& state, ClassInfo& entry, const Part& part) {
+  for (; entry.device_classes_known < state.device_classes.size(); ++entry.device_classes_known) {
+    if (entry.device_classes_known == 0) entry.device_classes = 0;
+    const DeviceClass& kind = state.device_classes[entry.device_classes_known];
+    const bool fits = kind.memory_mb >= part.gpu_memory_mb && gpu_model_matches(kind.model, part.gpu_model);
+    if (fits) entry.device_classes |= uint64_t{1} << entry.device_classes_known;
+  }
+}
+
+NodeView Planner::view_of(const State& state, uint32_t slot, uint32_t device_class) const {
+  const NodeInfo& node = nodes_[slot];
+  NodeView view{.node = state.nodes[slot],
+                .cpu_milli_free = node.cpu_milli_free,
+                .memory_mb_free = node.memory_mb_free,
+                .free_mask = node.free_mask,
+                .usable_mask = 0,
+                .attempt_count = node.attempt_count};
+  for (const auto& [kind, mask] : node.class_masks) {
+    if (kind == device_class) view.usable_mask = mask & node.free_mask;
+  }
+  return view;
+}
+
+bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const {
+  const NodeView view = view_of(state, slot, device_class);
+  return std::all_of(policies_.filters.begin(), policies_.filters.end(),
+                     [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
+}
+
+bool Planner::fits_node(const State& state, uint32_t job_class, uint32_t slot) {
+  if (!nodes_[slot].ready) return false;
+  const Part& part = state.classes[job_class].parts.front();
+  ClassInfo& entry = info(job_class);
+  refresh_device_classes(state, entry, part);
+  const auto has_room = [&](uint32_t device_class) {
+    if (!passes(state, slot, device_class, part)) return false;
+    if (!is_reserved(slot)) return true;
+    const Candidate candidate = candidate_of(state, head_of(state, job_class));
+    return delayed_by(candidate, slot, part, device_class) == nullptr;
+  };
+  if (part.gpu_count == 0) return has_room(FreeIndex::kNoDevices);
+  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+    if (((entry.device_classes >> kind) & 1) != 0 && has_room(kind)) return true;
+  }
+  return false;
+}
+
+// Looks through one bucket for better nodes than `best`; how many were rated.
+uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
+                              Choice& best) {
+  ClassInfo& entry = info(candidate.job_class);
+  const Part& part = state.classes[candidate.job_class].parts.front();
+  const Bitmap& bucket = index_.bucket(index_class, free);
+  uint32_t rated = 0;
+  for (uint32_t slot = bucket.next_not_in(entry.refused, 0); slot != Bitmap::kNone;
+       slot = bucket.next_not_in(entry.refused, slot + 1)) {
+    ++visits_;
+    const NodeView view = view_of(state, slot, index_class);
+    const bool fits =
+        std::all_of(policies_.filters.begin(), policies_.filters.end(),
+                    [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
+    if (!fits) {
+      // Within a slice a node only loses. A node of two fitting kinds may still serve with the other.
+      if (nodes_[slot].class_masks.size() <= 1 || part.gpu_count == 0) entry.refused.set(slot);
+      continue;
+    }
+    if (is_reserved(slot)) {
+      const Reservation* delayed = delayed_by(candidate, slot, part, index_class);
+      if (delayed != nullptr) {
+        candidate.refused_by = *delayed;
+        continue;
+      }
+    }
+    int32_t total = 0;
+    for (const auto& score : policies_.scores) total += score->score(part, view).value;
+    if (best.node == Bitmap::kNone || total > best.score.value) {
+      best = Choice{.node = slot,
+                    .device_mask = lowest_bits(view.usable_mask, part.gpu_count),
+                    .device_class = index_class,
+                    .score = {total}};
+    }
+    if (++rated >= limits::kCandidatesMax) break;
+  }
+  return rated;
+}
+
+// Best fit: the tightest bucket that holds a node which passes, the best score within it.
+Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
+  ClassInfo& entry = info(candidate.job_class);
+  if (entry.refused_cycle != cycle_) {
+    entry.refused.clear_all();
+    entry.refused_cycle = cycle_;
+  }
+  const Part& part = state.classes[candidate.job_class].parts.front();
+  refresh_device_classes(state, entry, part);
+  Choice best;
+  if (part.gpu_count == 0) {
+    for (uint32_t free = 0; free <= index_.free_max(FreeIndex::kNoDevices); ++free) {
+      if (scan_bucket(state, candidate, FreeIndex::kNoDevices, free, best) > 0) return best;
+    }
+    return best;
+  }
+  if (part.gpu_count > static_cast<int32_t>(limits::kDevicesPerNodeMax)) return best;
+  uint32_t free_max = 0;
+  for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
+    free_max = std::max(free_max, index_.free_max(static_cast<uint32_t>(std::countr_zero(rest))));
+  }
+  for (auto free = static_cast<uint32_t>(part.gpu_count); free <= free_max; ++free) {
+    uint32_t rated = 0;
+    for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
+      rated += scan_bucket(state, candidate, static_cast<uint32_t>(std::countr_zero(rest)), free, best);
+    }
+    if (rated > 0) return best;
+  }
+  return best;
+}
+
+}  // namespace gpusched

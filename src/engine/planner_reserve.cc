@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/planner.h"
+#include "engine/policy/backfill/overrun.h"
+
+// Backfilling on real nodes: a job has to fit on one, so each node is a pool of its own, and a blocked job's
+// start is the earliest shadow time over the nodes that could run it.
+namespace gpusched {
+namespace {
+
+using policy::PoolAmounts;
+
+// A node's resources as indexes into PoolAmounts; then one for each of its device classes.
+constexpr std::size_t kCpu = 0;
+constexpr std::size_t kMemory = 1;
+constexpr std::size_t kFirstDevices = 2;
+/// A device whose attempt ended is expected to be seen empty after so long, and an attempt to end so long
+/// after it was told to.
+constexpr Duration kDrainExpected = seconds(5);
+constexpr Duration kStopExpected = seconds(30);
+/// How often an overdue promise is looked at again.
+constexpr Duration kLookAgain = seconds(1);
+/// Blocked classes that are tried when a reservation is to be given anew.
+constexpr std::size_t kTriesMax = 64;
+
+Duration expected_run(const policy::RunTimes& run_times, const State& state, const Job& job,
+                      Duration elapsed) {
+  const Duration first = std::max(run_times.expected(state, job), milliseconds(1));
+  if (elapsed < first) return first;
+  policy::Overrun overrun{
+      .first_estimate = first, .elapsed = elapsed, .corrections = 0, .limit = job.max_runtime};
+  return policy::corrected_estimate(policy::Correction::kTsafrir, overrun);
+}
+
+}  // namespace
+
+Time Planner::next_look() const {
+  Time next = kNever;
+  for (const Reservation& held : reservations_) next = std::min(next, held.start);
+  return next == kNever ? kNever : std::max(next, looked_at_ + kLookAgain);
+}
+
+void Planner::look_at_promises(Time now) {
+  looked_at_ = now;
+  look_ = true;
+}
+
+Planner::Candidate Planner::candidate_of(const State& state, const Job& job) const {
+  Candidate candidate{.job_class = job.job_class, .key = {}, .end = {}};
+  if (policies_.reservations == 0) return candidate;
+  candidate.key = key_of(state, job.tenant, job);
+  candidate.end = now_ + expected_run(*policies_.run_times, state, job, Duration{});
+  return candidate;
+}
+
+PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const {
+  PoolAmounts amounts;
+  amounts.value[kCpu] = part.cpu_milli;
+  amounts.value[kMemory] = part.memory_mb;
+  const auto& masks = nodes_[slot].class_masks;
+  for (std::size_t i = 0; i < masks.size() && kFirstDevices + i < amounts.value.size(); ++i) {
+    if (masks[i].first == device_class) amounts.value[kFirstDevices + i] = part.gpu_count;
+  }
+  return amounts;
+}
+
+// The reservation on the node that the candidate would delay: one of a job that stands before it, when the
+// candidate would still run at its start and holds what is not left over then.
+const Planner::Reservation* Planner::delayed_by(const Candidate& candidate, uint32_t slot, const Part& part,
+                                                uint32_t device_class) const {
+  for (const Reservation& held : reservations_) {
+    if (held.node != slot || held.job_class == candidate.job_class) continue;
+    if (candidate.key < held.key || candidate.end <= held.start) continue;
+    if (!amounts_on(slot, part, device_class).fits(held.extra)) return &held;
+  }
+  return nullptr;
+}
+
+void Planner::take_extra(const Candidate& candidate, uint32_t slot, const PoolAmounts& amounts) {
+  for (Reservation& held : reservations_) {
+    if (held.node != slot || held.job_class == candidate.job_class) continue;
+    if (candidate.key < held.key || candidate.end <= held.start) continue;
+    held.extra -= amounts;
+  }
+}
+
+void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slot) {
+  NodeInfo& node = nodes_[slot];
+  const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+  CHECK(attempt != nullptr);
+  const Member& member = attempt->members[key.member];
+  PoolAmounts held;
+  held.value[kCpu] = member.cpu_milli;
+  held.value[kMemory] = member.memory_mb;
+  for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < held.value.size(); ++i) {
+    held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & member.device_mask);
+  }
+  const Time begin = attempt->started_at.valid() ? attempt->started_at : attempt->placed_at;
+  const Duration elapsed = std::max(now_ - begin, Duration{});
+  const Job* job = state.jobs.find(key.job);
+  Time end = now_ + kStopExpected;
+  if (job != nullptr && attempt->stop == StopReason::kNone && !attempt->abandoned) {
+    end = begin + expected_run(*policies_.run_times, state, *job, elapsed);
+  }
+  node.releases.add({.end = end, .id = key.job.value, .amounts = held});
+  node.first_release = std::min(node.first_release, end);
+}
+
+// What the node has for work, and when it is expected to come back from what runs there.
+void Planner::refresh_releases(const State& state, uint32_t slot) {
+  NodeInfo& node = nodes_[slot];
+  const Node& from = state.nodes[slot];
+  node.releases = {};
+  node.capacity = {};
+  node.first_release = kNever;
+  if (!node.ready) return;
+  node.capacity.value[kCpu] = from.cpu_milli;
+  node.capacity.value[kMemory] = from.memory_mb;
+  for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < node.capacity.value.size();
+       ++i) {
+    PoolAmounts one;
+    one.value[kFirstDevices + i] = 1;
+    for (uint64_t rest = node.class_masks[i].second; rest != 0; rest &= rest - 1) {
+      const auto index = static_cast<std::size_t>(std::countr_zero(rest));
+      const Device& device = from.devices[index];
+      const bool lasting = device.state == DeviceState::kQuarantined || !device.fit();
+      // What is held or drains comes back; what is unfit is of use to nobody, but its holder gives it back
+      // too.
+      if (!lasting || device.state == DeviceState::kHeld) node.capacity += one;
+      if (lasting && device.state == DeviceState::kHeld) node.capacity -= one;
+      if (lasting || device.state != DeviceState::kDraining) continue;
+      const Time end = now_ + kDrainExpected;
+      node.releases.add({.end = end, .id = UINT64_MAX - index, .amounts = one});
+      node.first_release = std::min(node.first_release, end);
+    }
+  }
+  for (const AttemptKey& key : from.attempts) release_of(state, key, slot);
+}
+
+// The earliest start of the class's first job on this node, if it could ever have one there.
+std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32_t job_class, uint32_t slot) {
+  NodeInfo& node = nodes_[slot];
+  if (!node.ready) return std::nullopt;
+  const Reservation* own = reservation_of(job_class);
+  if (is_reserved(slot) && (own == nullptr || own->node != slot)) return std::nullopt;
+  if (node.first_release <= now_) refresh_releases(state, slot);
+  const Part& part = state.classes[job_class].parts.front();
+  ClassInfo& entry = info(job_class);
+  refresh_device_classes(state, entry, part);
+  std::optional<Reservation> best;
+  const auto look = [&](uint32_t device_class, uint64_t mask) {
+    policy::NodeView empty = view_of(state, slot, device_class);
+    empty.cpu_milli_free = state.nodes[slot].cpu_milli;
+    empty.memory_mb_free = state.nodes[slot].memory_mb;
+    empty.free_mask = empty.usable_mask = mask;
+    empty.attempt_count = 0;
+    const bool possible =
+        std::all_of(policies_.filters.begin(), policies_.filters.end(),
+                    [&](const auto& filter) { return filter->check(part, empty) == policy::Refusal::kNone; });
+    if (!possible) return;
+    const PoolAmounts wanted = amounts_on(slot, part, device_class);
+    const policy::Shadow shadow = node.releases.shadow(node.capacity, wanted, now_);
+    if (shadow.at == kNever || (best.has_value() && best->start <= shadow.at)) return;
+    best = Reservation{.job_class = job_class,
+                       .job = {},
+                       .key = {},
+                       .node = slot,
+                       .device_class = device_class,
+                       .start = shadow.at,
+                       .wanted = wanted,
+                       .extra = shadow.free - wanted};
+  };
+  if (part.gpu_count == 0) look(FreeIndex::kNoDevices, 0);
+  for (const auto& [kind, mask] : node.class_masks) {
+    if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) look(kind, mask);
+  }
+  return best;
+}
+
+std::optional<Planner::Reservation> Planner::earliest_start(const State& state, uint32_t job_class) {
+  std::optional<Reservation> best;
+  visits_ += nodes_.size();
+  for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
+    std::optional<Reservation> found = start_on(state, job_class, slot);
+    if (found.has_value() && (!best.has_value() || found->start < best->start)) best = found;
+  }
+  return best;
+}
+
+Planner::Reservation* Planner::reservation_of(uint32_t job_class) {
+  for (Reservation& held : reservations_) {
+    if (held.job_class == job_class) return &held;
+  }
+  return nullptr;
+}
+
+void Planner::update_reserved(uint32_t slot) {
+  const bool reserved = std::any_of(reservations_.begin(), reservations_.end(),
+                                    [&](const Reservation& held) { return held.node == slot; });
+  // Whoever was kept from it may have it now.
+  if (nodes_[slot].reserved && !reserved) freed_nodes_.push_back(slot);
+  nodes_[slot].reserved = reserved;
+}
+
+void Planner::drop_reservation(uint32_t job_class) {
+  const auto at = std::find_if(reservations_.begin(), reservations_.end(),
+                               [&](const Reservation& held) { return held.job_class == job_class; });
+  if (at == reservations_.end()) return;
+  const uint32_t slot = at->node;
+  reservations_.erase(at);
+  reservations_missing_ = true;
+  set_start(job_class, {});
+  update_reserved(slot);
+}
+
+// The candidate was blocked: it is promised a start if there is a reservation left to give and nobody blocked
+// stands before it without one, or if it stands before somebody who has one.
+void Planner::promise(const State& state, const Candidate& candidate) {
+  if (const Reservation* held = reservation_of(candidate.job_class))
+    return set_start(candidate.job_class, held->start);
+  if (reservations_.size() >= policies_.reservations) {
+    const auto last = std::max_element(reservations_.begin(), reservations_.end(),
+                                       [](const auto& a, const auto& b) { return a.key < b.key; });
+    if (last->key < candidate.key) return;
+    drop_reservation(last->job_class);
+  }
+  fill_reservations(state);
+}
+
+void Planner::set_start(uint32_t job_class, Time start) {
+  const ClassInfo& entry = info(job_class);
+  if (entry.state != ClassState::kBlocked) return;
+  WaitReason reason = entry.reason;
+  reason.start = start;
+  set_reason(job_class, reason);
+}
+
+// Keeps a reservation true to what is known now; false when it is over.
+bool Planner::refresh_reservation(const State& state, Reservation& held) {
+  const ClassInfo& entry = info(held.job_class);
+  if (entry.state == ClassState::kIdle || entry.reason.code == WaitCode::kQuota) return false;
+  const Job& head = head_of(state, held.job_class);
+  held.job = head.id;
+  held.key = key_of(state, head.tenant, head);
+  std::optional<Reservation> best = held;
+  if (!nodes_[held.node].ready || nodes_[held.node].refreshed == cycle_ || held.start <= now_) {
+    const Time promised = held.start;
+    best = start_on(state, held.job_class, held.node);
+    if (!best.has_value() || best->start > promised) best = earliest_start(state, held.job_class);
+  }
+  if (!best.has_value()) return false;
+  for (std::size_t i = 0; i < freed_nodes_.size() && i < kTriesMax; ++i) {
+    const std::optional<Reservation> other = start_on(state, held.job_class, freed_nodes_[i]);
+    if (other.has_value() && other->start < best->start) best = other;
+  }
+  const uint32_t before = held.node;
+  const bool moved = best->start != held.start;
+  held.node = best->node;
+  held.device_class = best->device_class;
+  held.start = best->start;
+  held.wanted = best->wanted;
+  held.extra = best->extra;
+  if (held.node != before) {
+    update_reserved(before);
+    update_reserved(held.node);
+  }
+  if (moved) set_start(held.job_class, held.start);
+  return true;
+}
+
+void Planner::refresh_reservations(const State& state) {
+  look_ = false;
+  std::vector<uint32_t> over;
+  for (Reservation& held : reservations_) {
+    if (!refresh_reservation(state, held)) over.push_back(held.job_class);
+  }
+  for (const uint32_t job_class : over) drop_reservation(job_class);
+}
+
+// Gives what reservations are left to the blocked classes that stand first.
+void Planner::fill_reservations(const State& state) {
+  reservations_missing_ = false;
+  if (reservations_.size() >= policies_.reservations) return;
+  std::vector<Candidate> waiting;
+  for (const uint32_t job_class : blocked_) {
+    if (info(job_class).reason.code == WaitCode::kQuota || reservation_of(job_class) != nullptr) continue;
+    waiting.push_back(candidate_of(state, head_of(state, job_class)));
+  }
+  std::sort(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  if (waiting.size() > kTriesMax) waiting.resize(kTriesMax);
+  for (const Candidate& candidate : waiting) {
+    if (reservations_.size() >= policies_.reservations) return;
+    std::optional<Reservation> found = earliest_start(state, candidate.job_class);
+    if (!found.has_value()) continue;
+    found->job = candidate.key.head.job;
+    found->key = candidate.key;
+    reservations_.push_back(*found);
+    update_reserved(found->node);
+    set_start(candidate.job_class, found->start);
+  }
+}
+
+}  // namespace gpusched
