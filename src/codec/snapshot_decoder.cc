@@ -251,7 +251,7 @@ class SnapshotDecoder {
     held_devices_ += std::popcount(member.device_mask);
     const Attempt& added = state_.add_attempt(std::move(attempt));
     state_.hold_member(added, 0);
-    if (!added.abandoned) state_.charge(job->tenant, total_of(state_.class_of(*job).parts));
+    if (!added.abandoned) state_.charge(job->tenant, total_of(state_.class_of(*job).parts), Time{});
     return Unit{};
   }
   Result<Unit> add_request(std::string_view bytes) {

@@ -24,6 +24,9 @@ struct Config {
     double thermal_threshold = 85;
     int64_t default_priority = 100;
     int64_t aging_per_hour = 10;
+    std::string queue_order = "priority_aging";
+    int64_t use_half_life_hours = 24 * 7;
+    int64_t reservations = 1;
     int64_t finished_jobs_max = limits::kFinishedJobsDefault;
     int64_t finished_jobs_days = 7;
     int64_t node_lease_ms = 15'000;

@@ -22,7 +22,8 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
     CHECK(attempt != nullptr);
     const Job* job = state.jobs.find(key.job);
     if (attempt->abandoned || job == nullptr || !job->retry.overlap_allowed) continue;
-    events.push_back(AttemptAbandoned{.job = key.job, .attempt = key.attempt});
+    const Time at = state.config.feature_level >= 2 ? timer.due : Time{};
+    events.push_back(AttemptAbandoned{.job = key.job, .attempt = key.attempt, .at = at});
     conclude(state, *job, attempt->stop, lost, timer.due, events);
   }
 }

@@ -210,11 +210,13 @@ struct MemberEnded {
 struct AttemptAbandoned {
   JobId job;
   uint32_t attempt = 0;
+  Time at;  ///< Since feature level 2.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "job", self.job);
     visit(2, "attempt", self.attempt);
+    visit(3, "at", self.at);
   }
 };
 

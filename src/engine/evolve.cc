@@ -214,7 +214,7 @@ void on(State& state, const AttemptPlaced& event) {
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
-  state.charge(job.tenant, total_of(state.class_of(job).parts));
+  state.charge(job.tenant, total_of(state.class_of(job).parts), event.at);
   const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
                                                      .number = event.attempt,
                                                      .placed_at = event.at,
@@ -287,7 +287,7 @@ void on(State& state, const MemberEnded& event) {
   if (!attempt->abandoned) {
     Job& job = job_at(state, event.job);
     const Amount amount = total_of(state.class_of(job).parts);
-    state.discharge(job.tenant, amount);
+    state.discharge(job.tenant, amount, event.at);
     state.find_tenant(job.tenant)->gpu_ms += amount.gpus * (event.at - attempt->placed_at).ms();
     if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
       state.timers.erase(Timer{.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack,
@@ -306,7 +306,7 @@ void on(State& state, const AttemptAbandoned& event) {
   attempt->abandoned = true;
   attempt->stop = StopReason::kAbandoned;
   const Job& job = job_at(state, event.job);
-  state.discharge(job.tenant, total_of(state.class_of(job).parts));
+  state.discharge(job.tenant, total_of(state.class_of(job).parts), event.at);
 }
 
 void take_outcome(Job& job, const Outcome& outcome) {

@@ -23,7 +23,21 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(policies_.run_times != nullptr);
 }
 
+// Plans by what the configuration chooses from now on; everything is looked at again.
+void Planner::adopt_policy(const State& state) {
+  chosen_ = state.config.policy;
+  policies_ = policy::policies_for(chosen_);
+  std::vector<bool> present;
+  for (const NodeInfo& node : nodes_) present.push_back(node.present);
+  reset(state);
+  for (uint32_t slot = 0; slot < present.size(); ++slot) nodes_[slot].present = present[slot];
+}
+
 void Planner::reset(const State& state, bool nodes_present) {
+  if (state.config.policy != chosen_) {
+    chosen_ = state.config.policy;
+    policies_ = policy::policies_for(chosen_);
+  }
   classes_.clear();
   lines_.clear();
   queue_.clear();
@@ -38,6 +52,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   reservations_missing_ = false;
   look_ = false;
   looked_at_ = {};
+  capacity_ = {};
   now_ = state.last.at;
   changed_reasons_.clear();
   planned_.clear();
@@ -113,6 +128,10 @@ void Planner::touch_job(const State& state, JobId job) {
 }
 
 void Planner::observe(const State& state, const Event& event) {
+  if (std::holds_alternative<Configured>(event)) {
+    if (state.config.policy != chosen_) adopt_policy(state);
+    return;
+  }
   if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return touch_job(state, submitted->job);
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     for (const Member& member : placed->members) mark_dirty(state.find_node(member.node)->slot);
@@ -261,11 +280,12 @@ Planner::Slice Planner::plan(const State& state, Time now) {
     take_from_ready(state, job_class);
     if (at->second.at_end()) {
       info(job_class).state = ClassState::kIdle;
-      continue;
+    } else {
+      const Job* head = state.jobs.find((*at->second).job);
+      CHECK(head != nullptr);
+      put_ready(state, job_class, *head);
     }
-    const Job* head = state.jobs.find((*at->second).job);
-    CHECK(head != nullptr);
-    put_ready(state, job_class, *head);
+    requeue_relatives(state, info(job_class).tenant);
   }
   if (!slice.more && reservations_missing_) fill_reservations(state);
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);

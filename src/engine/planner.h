@@ -66,6 +66,7 @@ std::vector<std::string> lifted_by(const WaitReason& reason);
 /// `observe` (and `plan_applied` been called) before the next call of `plan`.
 class Planner {
  public:
+  /// Plans by `policies` until the state's configuration chooses others.
   explicit Planner(policy::PolicySet policies);
 
   /// Learns a whole state, at start. Without `nodes_present` a node takes work only when it has registered
@@ -118,10 +119,11 @@ class Planner {
     bool ready = false;
     bool dirty = false;
     bool reserved = false;                                   ///< A reservation is on it.
+    Amount capacity_counted;                                 ///< What of it is in the planner\'s `capacity_`.
     uint64_t refreshed = 0;                                  ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
     // With reservations only: what it has, and when what it runs is expected to give back what.
-    policy::PoolAmounts capacity;
+    policy::PoolAmounts room;
     policy::ReleaseTimeline releases;
     Time first_release = kNever;  ///< From then on `releases` is to be made anew.
   };
@@ -161,6 +163,7 @@ class Planner {
   };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
+  void adopt_policy(const State& state);
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);
   void mark_dirty(uint32_t slot);
@@ -180,6 +183,7 @@ class Planner {
   void take_from_ready(const State& state, uint32_t job_class);
   void requeue_line(const State& state, TenantId tenant);
   void requeue_drifted(const State& state);
+  void requeue_relatives(const State& state, TenantId tenant);
   policy::QueueKey key_of(const State& state, TenantId tenant, const Job& head) const;
   Amount planned_usage_of(TenantId tenant) const;
   void block(const State& state, uint32_t job_class, const WaitReason& reason);
@@ -188,6 +192,7 @@ class Planner {
   // Where it fits (planner_nodes.cc).
   void index_node(uint32_t slot);
   void refresh_node(const State& state, uint32_t slot);
+  void count_capacity(const Node& node, NodeInfo& copy);
   void refresh_device_classes(const State& state, ClassInfo& info, const Part& part);
   bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
   bool fits_node(const State& state, uint32_t job_class, uint32_t slot);
@@ -221,6 +226,7 @@ class Planner {
   WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   policy::PolicySet policies_;
+  SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
   std::vector<ClassInfo> classes_;
   boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
@@ -236,6 +242,7 @@ class Planner {
   Time looked_at_;                     ///< When one last had.
   bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.
   std::vector<uint32_t> changed_reasons_;
+  Amount capacity_;  ///< Of the nodes in service.
   Time now_;
   uint64_t cycle_ = 0;
   uint64_t visits_ = 0;           ///< Nodes looked at in this slice.

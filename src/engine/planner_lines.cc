@@ -15,9 +15,12 @@ Amount Planner::planned_usage_of(TenantId tenant) const {
 policy::QueueKey Planner::key_of(const State& state, TenantId tenant, const Job& head) const {
   const Tenant* owner = state.find_tenant(tenant);
   CHECK(owner != nullptr);
-  const Amount planned = planned_usage_of(tenant);
-  return policies_.queue_order->key(
-      {.state = state, .tenant = *owner, .head = head, .planned = planned, .now = now_});
+  return policies_.queue_order->key({.state = state,
+                                     .tenant = *owner,
+                                     .head = head,
+                                     .capacity = capacity_,
+                                     .planned = planned_usage_,
+                                     .now = now_});
 }
 
 // The tenant's line stands in the queue under what its first ready class's head and its use say now.
@@ -35,6 +38,7 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
   line.key = std::move(key);
 }
 
+// With time, and with what a tenant was given, the places of all lines that are ranked by use change.
 void Planner::requeue_drifted(const State& state) {
   if (!policies_.queue_order->drifts()) return;
   std::vector<TenantId> waiting;
@@ -47,6 +51,17 @@ const Job& Planner::head_of(const State& state, uint32_t job_class) {
   const Job* head = state.jobs.find(info(job_class).head.job);
   CHECK(head != nullptr);
   return *head;
+}
+
+// Something of the tenant was placed: its relatives are ranked by that too.
+void Planner::requeue_relatives(const State& state, TenantId tenant) {
+  if (!policies_.queue_order->drifts() || queue_.size() < 2) return;
+  const TenantId root = state.root_of(tenant);
+  std::vector<TenantId> relatives;
+  for (const auto& [key, other] : queue_) {
+    if (other != tenant && state.root_of(other) == root) relatives.push_back(other);
+  }
+  for (const TenantId relative : relatives) requeue_line(state, relative);
 }
 
 void Planner::put_ready(const State& state, uint32_t job_class, const Job& head) {

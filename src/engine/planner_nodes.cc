@@ -40,6 +40,19 @@ void Planner::index_node(uint32_t slot) {
   }
 }
 
+void Planner::count_capacity(const Node& node, NodeInfo& copy) {
+  Amount now;
+  if (copy.ready) {
+    now = {.gpus = static_cast<int64_t>(node.devices.size()),
+           .cpu_milli = node.cpu_milli,
+           .memory_mb = node.memory_mb};
+    for (const Device& device : node.devices) now.gpu_memory_mb += device.memory_mb;
+  }
+  capacity_.subtract(copy.capacity_counted);
+  capacity_.add(now);
+  copy.capacity_counted = now;
+}
+
 void Planner::refresh_node(const State& state, uint32_t slot) {
   const Node& node = state.nodes[slot];
   NodeInfo& copy = nodes_[slot];
@@ -60,6 +73,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
     it->second |= uint64_t{1} << i;
   }
   index_node(slot);
+  count_capacity(node, copy);
   if (policies_.reservations > 0) refresh_releases(state, slot);
 }
 

@@ -114,13 +114,12 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   const Node& from = state.nodes[slot];
   node.releases = {};
-  node.capacity = {};
+  node.room = {};
   node.first_release = kNever;
   if (!node.ready) return;
-  node.capacity.value[kCpu] = from.cpu_milli;
-  node.capacity.value[kMemory] = from.memory_mb;
-  for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < node.capacity.value.size();
-       ++i) {
+  node.room.value[kCpu] = from.cpu_milli;
+  node.room.value[kMemory] = from.memory_mb;
+  for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < node.room.value.size(); ++i) {
     PoolAmounts one;
     one.value[kFirstDevices + i] = 1;
     for (uint64_t rest = node.class_masks[i].second; rest != 0; rest &= rest - 1) {
@@ -129,8 +128,8 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
       const bool lasting = device.state == DeviceState::kQuarantined || !device.fit();
       // What is held or drains comes back; what is unfit is of use to nobody, but its holder gives it back
       // too.
-      if (!lasting || device.state == DeviceState::kHeld) node.capacity += one;
-      if (lasting && device.state == DeviceState::kHeld) node.capacity -= one;
+      if (!lasting || device.state == DeviceState::kHeld) node.room += one;
+      if (lasting && device.state == DeviceState::kHeld) node.room -= one;
       if (lasting || device.state != DeviceState::kDraining) continue;
       const Time end = now_ + kDrainExpected;
       node.releases.add({.end = end, .id = UINT64_MAX - index, .amounts = one});
@@ -162,7 +161,7 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
                     [&](const auto& filter) { return filter->check(part, empty) == policy::Refusal::kNone; });
     if (!possible) return;
     const PoolAmounts wanted = amounts_on(slot, part, device_class);
-    const policy::Shadow shadow = node.releases.shadow(node.capacity, wanted, now_);
+    const policy::Shadow shadow = node.releases.shadow(node.room, wanted, now_);
     if (shadow.at == kNever || (best.has_value() && best->start <= shadow.at)) return;
     best = Reservation{.job_class = job_class,
                        .job = {},

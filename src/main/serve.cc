@@ -11,11 +11,18 @@
 namespace gpusched {
 namespace {
 
+SchedulingPolicy policy_of(const Config& config) {
+  return {.queue_order = config.scheduler.queue_order,
+          .reservations_plus_one = config.scheduler.reservations + 1};
+}
+
 HostOptions host_options(const Config& config, const std::string& data_dir) {
   HostOptions options;
   options.data_dir = data_dir;
   options.engine.feature_level = kFeatureLevel;
   options.engine.aging_per_hour = config.scheduler.aging_per_hour;
+  options.engine.policy = policy_of(config);
+  options.engine.use_half_life = hours(config.scheduler.use_half_life_hours);
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;
   options.engine.finished_jobs_kept = hours(24 * config.scheduler.finished_jobs_days);

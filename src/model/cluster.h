@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "model/decay.h"
 #include "model/types.h"
 
 namespace gpusched {
@@ -149,6 +150,7 @@ struct Tenant {
   int64_t jobs_total = 0;
   int64_t jobs_successful = 0;
   int64_t jobs_failed = 0;
+  DecayedUse use;  ///< Of its own and its children's placed jobs.
 
   // Derived.
   Amount usage;                               ///< Of its own and its children's placed jobs.
@@ -175,6 +177,7 @@ struct Tenant {
     visit(15, "jobs_total", self.jobs_total);
     visit(16, "jobs_successful", self.jobs_successful);
     visit(17, "jobs_failed", self.jobs_failed);
+    visit(20, "use", self.use);
   }
 };
 

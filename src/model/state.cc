@@ -303,13 +303,28 @@ Attempt& State::add_attempt(Attempt attempt) {
   return it->second;
 }
 
-void State::charge(TenantId tenant, const Amount& amount) {
-  for (Tenant* at = find_tenant(tenant); at != nullptr; at = find_tenant(at->parent)) at->usage.add(amount);
+TenantId State::root_of(TenantId id) const {
+  TenantId root = id;
+  for (const Tenant* at = find_tenant(id); at != nullptr; at = find_tenant(at->parent)) root = at->id;
+  return root;
 }
 
-void State::discharge(TenantId tenant, const Amount& amount) {
-  for (Tenant* at = find_tenant(tenant); at != nullptr; at = find_tenant(at->parent))
-    at->usage.subtract(amount);
+void State::settle_use(Tenant& tenant, Time at) const {
+  if (config.feature_level >= 2 && at.valid()) tenant.use.settle(tenant.usage, config.half_life(), at);
+}
+
+void State::charge(TenantId tenant, const Amount& amount, Time at) {
+  for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
+    settle_use(*each, at);
+    each->usage.add(amount);
+  }
+}
+
+void State::discharge(TenantId tenant, const Amount& amount, Time at) {
+  for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
+    settle_use(*each, at);
+    each->usage.subtract(amount);
+  }
 }
 
 void State::hold_member(const Attempt& attempt, uint32_t member) {

@@ -68,6 +68,8 @@ struct State {
   const Tenant* find_tenant(TenantId id) const;
   Tenant* find_tenant(TenantId id);
   const Tenant* find_tenant_named(std::string_view name) const;
+  /// The tenant at the top of the tenant's tree; itself if it has no parent.
+  TenantId root_of(TenantId id) const;
   const Node* find_node(NodeId id) const;
   Node* find_node(NodeId id);
   const Node* find_node_named(std::string_view name) const;
@@ -109,8 +111,9 @@ struct State {
   void reorder(Job& job, int64_t order_key);
   Attempt& add_attempt(Attempt attempt);
   /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
-  void charge(TenantId tenant, const Amount& amount);
-  void discharge(TenantId tenant, const Amount& amount);
+  /// Use counts until or from `at` on, which may be none where use is not counted.
+  void charge(TenantId tenant, const Amount& amount, Time at);
+  void discharge(TenantId tenant, const Amount& amount, Time at);
   void hold_member(const Attempt& attempt, uint32_t member);
   /// CPU and memory come back at once; devices are the caller's.
   void unhold_member(const Attempt& attempt, uint32_t member);
@@ -123,6 +126,7 @@ struct State {
   /// Puts a pending job where it waits, or takes it away from there, by what it says now.
   void enter_line(const Job& job);
   void leave_line(const Job& job);
+  void settle_use(Tenant& tenant, Time at) const;
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;

@@ -228,8 +228,22 @@ struct RetryPolicy {
 /// What this version may write into the state beside what older ones did; journaled with the configuration,
 /// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
-/// their image's name meant at first.
+/// their image's name meant at first; tenants' use is counted, older use less.
 inline constexpr int64_t kFeatureLevel = 2;
+
+/// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
+/// is in the plans.
+struct SchedulingPolicy {
+  std::string queue_order;            ///< By name; empty: priority_aging.
+  int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
+
+  friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "queue_order", self.queue_order);
+    visit(2, "reservations_plus_one", self.reservations_plus_one);
+  }
+};
 
 /// What `decide` depends on beside the commands, journaled when it changes.
 struct EngineConfig {
@@ -241,6 +255,11 @@ struct EngineConfig {
   Duration lost_after = minutes(5);  ///< From unreachable to lost.
   int64_t auto_drain_percent = 0;  ///< At most so many of the nodes are drained without an operator; 0: none.
   int64_t feature_level = 0;       ///< See kFeatureLevel.
+  Duration use_half_life;          ///< After so long a tenant's use counts half; 0: kUseHalfLife.
+  SchedulingPolicy policy;
+
+  static constexpr Duration kUseHalfLife = hours(24 * 7);
+  Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }
 
   friend bool operator==(const EngineConfig&, const EngineConfig&) = default;
   template <typename Self, typename Visit>
@@ -253,6 +272,8 @@ struct EngineConfig {
     visit(6, "lost_after", self.lost_after);
     visit(7, "auto_drain_percent", self.auto_drain_percent);
     visit(8, "feature_level", self.feature_level);
+    visit(9, "use_half_life", self.use_half_life);
+    visit(10, "policy", self.policy);
   }
 };
 

@@ -174,6 +174,7 @@ class Scenario {
   std::string tenant(const Line& line) {
     CreateTenant command{.name = line.name, .limits = limits_of(line)};
     command.priority_tier = static_cast<int32_t>(line.number("tier", command.priority_tier));
+    command.weight_milli = line.number("weight", 1) * 1000;
     if (line.has("parent")) command.parent = tenant_id(line.text("parent"));
     return answer(engine_.apply(command));
   }
@@ -300,6 +301,11 @@ class Scenario {
     config.queue_size_max = line.number("queue_size", config.queue_size_max);
     config.finished_jobs_max = line.number("finished_jobs", config.finished_jobs_max);
     config.aging_per_hour = line.number("aging", config.aging_per_hour);
+    config.feature_level = kFeatureLevel;
+    config.use_half_life = line.has("half_life") ? duration_of(line.text("half_life")) : config.use_half_life;
+    config.policy.queue_order = line.text("order", config.policy.queue_order);
+    config.policy.reservations_plus_one =
+        line.number("reservations", config.policy.reservations_plus_one - 1) + 1;
     return answer(engine_.apply(Configure{.config = config}));
   }
 

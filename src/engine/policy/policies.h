@@ -11,6 +11,42 @@ class PriorityAging final : public QueueOrder {
   QueueKey key(const LineView& line) const override;
 };
 
+/// The oldest job of all tenants' first ones, whatever its priority.
+class Fifo final : public QueueOrder {
+ public:
+  std::string_view name() const override { return "fifo"; }
+  QueueKey key(const LineView& line) const override;
+};
+
+/// The tenant's tier alone; within a tier priority and aging, then submission.
+class StrictPriority final : public QueueOrder {
+ public:
+  std::string_view name() const override { return "strict_priority"; }
+  QueueKey key(const LineView& line) const override;
+};
+
+/// The tenant that has used least for its weight, at each level of the tree of tenants: the decayed use of
+/// its dominant resource (Ghodsi et al. 2011, "Dominant resource fairness"), with what it holds now counted
+/// as held for `kLookAhead` longer, divided by its weight. Siblings are compared with one another only, from
+/// the root down (Slurm's fair tree).
+class FairShare final : public QueueOrder {
+ public:
+  static constexpr Duration kLookAhead = hours(1);
+  std::string_view name() const override { return "fair_share"; }
+  QueueKey key(const LineView& line) const override;
+  bool drifts() const override { return true; }
+};
+
+/// `weight / (recent use + cost) + gamma * wait`, the highest first: cheap jobs of tenants that used little,
+/// and whoever waits long. Use in GPU hours, decayed; cost in GPUs of the job, at least one; gamma 0.01 for
+/// each minute.
+class CostAware final : public QueueOrder {
+ public:
+  std::string_view name() const override { return "cost_aware"; }
+  QueueKey key(const LineView& line) const override;
+  bool drifts() const override { return true; }
+};
+
 /// A job runs as long as it may; one without a limit as long as `kUnlimitedRunTime`.
 class LimitRunTimes final : public RunTimes {
  public:

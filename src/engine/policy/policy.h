@@ -3,7 +3,10 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -21,21 +24,17 @@ namespace gpusched::policy {
 struct LineView {
   const State& state;
   const Tenant& tenant;
-  const Job& head;        ///< The first of its jobs that are looked at.
-  const Amount& planned;  ///< What this slice has placed of it and its children; not in its usage yet.
+  const Job& head;         ///< The first of its jobs that are looked at.
+  const Amount& capacity;  ///< Of all nodes in service.
+  /// What this slice has placed and the tenants' usage does not have yet, by tenant, ancestors included.
+  std::span<const std::pair<TenantId, Amount>> planned;
   Time now;
 };
 
-/// Where a tenant's line stands among the lines of all tenants. Less means earlier.
+/// Where a tenant's line stands among the lines of all tenants. Less means earlier: by the ranks from the
+/// root of the tree of tenants down, the smaller first, a tenant before its children; then by the head.
 struct QueueKey {
-  /// What it is compared by on one level of the tree of tenants; equal values are told apart by the tenant,
-  /// so that siblings stay together.
-  struct Rank {
-    int64_t value = 0;
-    TenantId tenant;
-    friend auto operator<=>(const Rank&, const Rank&) = default;
-  };
-  std::vector<Rank> ranks;  ///< From the root down; none: only the head counts.
+  std::vector<int64_t> ranks;  ///< None: only the head counts.
   OrderKey head;
 
   friend std::strong_ordering operator<=>(const QueueKey& a, const QueueKey& b) {
@@ -117,6 +116,12 @@ struct PolicySet {
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;
 };
+
+/// What `chosen` names, beside the defaults; by its default what is not known by that name (see
+/// `problem_of`).
+PolicySet policies_for(const SchedulingPolicy& chosen);
+/// One sentence that says what is wrong with it; empty when nothing is.
+std::string problem_of(const SchedulingPolicy& chosen);
 
 /// The policies by name; null or an empty set's member for an unknown name.
 std::unique_ptr<QueueOrder> make_queue_order(std::string_view name);

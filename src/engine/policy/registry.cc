@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "base/limits.h"
 #include "engine/policy/policies.h"
 
 // A new policy is one file beside these, its test, and one line here.
@@ -5,6 +8,10 @@ namespace gpusched::policy {
 
 std::unique_ptr<QueueOrder> make_queue_order(std::string_view name) {
   if (name == "priority_aging") return std::make_unique<PriorityAging>();
+  if (name == "fair_share") return std::make_unique<FairShare>();
+  if (name == "fifo") return std::make_unique<Fifo>();
+  if (name == "strict_priority") return std::make_unique<StrictPriority>();
+  if (name == "cost_aware") return std::make_unique<CostAware>();
   return nullptr;
 }
 
@@ -30,6 +37,23 @@ PolicySet default_policies() {
   set.scores.push_back(make_score("best_fit"));
   set.run_times = make_run_times("limits");
   return set;
+}
+
+PolicySet policies_for(const SchedulingPolicy& chosen) {
+  PolicySet set = default_policies();
+  if (std::unique_ptr<QueueOrder> order = make_queue_order(chosen.queue_order))
+    set.queue_order = std::move(order);
+  if (chosen.reservations_plus_one > 0)
+    set.reservations =
+        static_cast<uint32_t>(std::min<int64_t>(chosen.reservations_plus_one - 1, limits::kReservationsMax));
+  return set;
+}
+
+std::string problem_of(const SchedulingPolicy& chosen) {
+  if (!chosen.queue_order.empty() && make_queue_order(chosen.queue_order) == nullptr)
+    return "there is no queue order '" + chosen.queue_order +
+           "'; choose priority_aging, fair_share, fifo, strict_priority or cost_aware";
+  return {};
 }
 
 }  // namespace gpusched::policy

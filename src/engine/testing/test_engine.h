@@ -108,6 +108,7 @@ class TestEngine {
   void advance(Duration by) {
     now_ = now_ + by;
     while (state_.next_due() <= now_) apply(AdvanceTime{});
+    if (planner_.next_look() <= now_) planner_.look_at_promises(now_);
   }
 
   NodeId add_node(std::string_view name, const Shape& shape) {

@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "engine/policy/policies.h"
+
+namespace gpusched::policy {
+namespace {
+
+__extension__ using Wide = __int128;
+
+int64_t clamp(Wide value) {
+  return static_cast<int64_t>(std::clamp(value, Wide{INT64_MIN}, Wide{INT64_MAX}));
+}
+
+/// What the tenant holds, what this slice placed included.
+Amount held_by(const LineView& line, const Tenant& tenant) {
+  Amount held = tenant.usage;
+  for (const auto& [id, planned] : line.planned) {
+    if (id == tenant.id) held.add(planned);
+  }
+  return held;
+}
+
+DecayedUse use_now(const LineView& line, const Tenant& tenant) {
+  DecayedUse use = tenant.use;
+  use.settle(tenant.usage, line.state.config.half_life(), line.now);
+  return use;
+}
+
+/// The largest of the tenant's shares of a resource, in milliseconds of the whole cluster, for a weight of 1.
+int64_t dominant(const LineView& line, const Tenant& tenant) {
+  const DecayedUse use = use_now(line, tenant);
+  const Amount held = held_by(line, tenant);
+  int64_t largest = 0;
+  const auto look = [&](int64_t used, int64_t held_now, int64_t capacity) {
+    if (capacity <= 0) return;
+    const Wide total = Wide{used} + Wide{held_now} * FairShare::kLookAhead.ms();
+    largest = std::max(largest, clamp(total * 1000 / capacity / std::max<int64_t>(tenant.weight_milli, 1)));
+  };
+  look(use.gpus, held.gpus, line.capacity.gpus);
+  look(use.gpu_memory_mb, held.gpu_memory_mb, line.capacity.gpu_memory_mb);
+  look(use.cpu_milli, held.cpu_milli, line.capacity.cpu_milli);
+  look(use.memory_mb, held.memory_mb, line.capacity.memory_mb);
+  return largest;
+}
+
+}  // namespace
+
+QueueKey Fifo::key(const LineView& line) const {
+  return {.ranks = {}, .head = {.key = 0, .job = line.head.id}};
+}
+
+QueueKey StrictPriority::key(const LineView& line) const {
+  return {.ranks = {-int64_t{line.tenant.priority_tier}}, .head = line.head.order()};
+}
+
+QueueKey FairShare::key(const LineView& line) const {
+  QueueKey key{.ranks = {}, .head = line.head.order()};
+  for (const Tenant* at = &line.tenant; at != nullptr; at = line.state.find_tenant(at->parent)) {
+    key.ranks.push_back(dominant(line, *at));
+  }
+  std::reverse(key.ranks.begin(), key.ranks.end());
+  return key;
+}
+
+QueueKey CostAware::key(const LineView& line) const {
+  constexpr int64_t kScale = 1'000'000;
+  constexpr int64_t kMsPerHour = 3'600'000;
+  const Amount cost = total_of(line.state.class_of(line.head).parts);
+  const Wide used_milli = Wide{use_now(line, line.tenant).gpus} * 1000 / kMsPerHour;
+  const Wide spent_milli = used_milli + 1000 * Wide{std::max<int64_t>(cost.gpus, 1)};
+  const int64_t waited_ms = std::max<int64_t>((line.now - line.head.submitted_at).ms(), 0);
+  const Wide score =
+      Wide{line.tenant.weight_milli} * kScale / spent_milli + Wide{waited_ms} * (kScale / 100) / 60'000;
+  return {.ranks = {clamp(-score)}, .head = line.head.order()};
+}
+
+}  // namespace gpusched::policy

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/fields.h"
+#include "base/time.h"
+#include "model/types.h"
+
+namespace gpusched {
+
+/// Exponential forgetting, in whole numbers so that every replica gets the same digits.
+
+/// 2^-(elapsed / half_life) as a fraction of `kDecayOne`, to within 2^-36. `half_life` is positive.
+inline constexpr int64_t kDecayOne = int64_t{1} << 40;
+int64_t decay_factor(Duration elapsed, Duration half_life);
+
+/// What a tenant has used of each resource, older use counting less: the integral over the past of
+/// `usage(t) * 2^-(age / half_life)`, in units times milliseconds. Slurm's "decayed usage"; unlike it, never
+/// settled by a timer but exactly, at each change.
+struct DecayedUse {
+  int64_t gpus = 0;
+  int64_t gpu_memory_mb = 0;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  Time at;  ///< Until when it counts; none: nothing was counted yet.
+
+  /// Counts `usage`, which was held since `at`, until `now`. Saturates instead of overflowing.
+  void settle(const Amount& usage, Duration half_life, Time now);
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "gpus", self.gpus);
+    visit(2, "gpu_memory_mb", self.gpu_memory_mb);
+    visit(3, "cpu_milli", self.cpu_milli);
+    visit(4, "memory_mb", self.memory_mb);
+    visit(5, "at", self.at);
+  }
+};
+
+}  // namespace gpusched
