@@ -36,9 +36,8 @@ constexpr ConfigKey kKeys[] = {
     {.section = "scheduler",
      .name = "queue_order",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.queue_order; },
-     .meaning =
-         "Whose job is next: `priority_aging`, `fair_share`, `fifo`, `strict_priority` or `cost_aware`; see "
-         "[policies](../policies.md).",
+     .meaning = "Whose job is next; see [policies](../policies.md).",
+     .one_of = "priority_aging fair_share fifo strict_priority cost_aware",
      .live = true},
     {.section = "scheduler",
      .name = "use_half_life_hours",

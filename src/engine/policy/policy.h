@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -117,11 +116,8 @@ struct PolicySet {
   uint32_t reservations = 1;
 };
 
-/// What `chosen` names, beside the defaults; by its default what is not known by that name (see
-/// `problem_of`).
+/// What `chosen` names, beside the defaults; what it names and is not known is the default too.
 PolicySet policies_for(const SchedulingPolicy& chosen);
-/// One sentence that says what is wrong with it; empty when nothing is.
-std::string problem_of(const SchedulingPolicy& chosen);
 
 /// The policies by name; null or an empty set's member for an unknown name.
 std::unique_ptr<QueueOrder> make_queue_order(std::string_view name);

@@ -49,11 +49,4 @@ PolicySet policies_for(const SchedulingPolicy& chosen) {
   return set;
 }
 
-std::string problem_of(const SchedulingPolicy& chosen) {
-  if (!chosen.queue_order.empty() && make_queue_order(chosen.queue_order) == nullptr)
-    return "there is no queue order '" + chosen.queue_order +
-           "'; choose priority_aging, fair_share, fifo, strict_priority or cost_aware";
-  return {};
-}
-
 }  // namespace gpusched::policy
