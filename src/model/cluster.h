@@ -177,7 +177,11 @@ struct Tenant {
     visit(15, "jobs_total", self.jobs_total);
     visit(16, "jobs_successful", self.jobs_successful);
     visit(17, "jobs_failed", self.jobs_failed);
-    visit(20, "use", self.use);
+    visit(20, "use_gpus", self.use.gpus);
+    visit(21, "use_gpu_memory_mb", self.use.gpu_memory_mb);
+    visit(22, "use_cpu_milli", self.use.cpu_milli);
+    visit(23, "use_memory_mb", self.use.memory_mb);
+    visit(24, "use_at", self.use.at);
   }
 };
 

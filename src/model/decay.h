@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "base/fields.h"
 #include "base/time.h"
 #include "model/types.h"
 
@@ -26,15 +25,6 @@ struct DecayedUse {
 
   /// Counts `usage`, which was held since `at`, until `now`. Saturates instead of overflowing.
   void settle(const Amount& usage, Duration half_life, Time now);
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "gpus", self.gpus);
-    visit(2, "gpu_memory_mb", self.gpu_memory_mb);
-    visit(3, "cpu_milli", self.cpu_milli);
-    visit(4, "memory_mb", self.memory_mb);
-    visit(5, "at", self.at);
-  }
 };
 
 }  // namespace gpusched

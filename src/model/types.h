@@ -238,11 +238,6 @@ struct SchedulingPolicy {
   int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
 
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "queue_order", self.queue_order);
-    visit(2, "reservations_plus_one", self.reservations_plus_one);
-  }
 };
 
 /// What `decide` depends on beside the commands, journaled when it changes.
@@ -273,7 +268,8 @@ struct EngineConfig {
     visit(7, "auto_drain_percent", self.auto_drain_percent);
     visit(8, "feature_level", self.feature_level);
     visit(9, "use_half_life", self.use_half_life);
-    visit(10, "policy", self.policy);
+    visit(10, "queue_order", self.policy.queue_order);
+    visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
   }
 };
 
