@@ -54,6 +54,12 @@ TEST(RunTimes, TypicalIsTheMeanOfLogarithms) {
   EXPECT_EQ(times.typical_ms(1), 8191);
 }
 
+TEST(RunTimes, LongRunsDominateTheMean) {
+  const RunTimes times = RunTimes::of({{.run_ms = 10, .weight = 3}, {.run_ms = 1010, .weight = 1}});
+  EXPECT_EQ(times.mean_ms(), 260);
+  EXPECT_EQ(RunTimes().mean_ms(), 0);
+}
+
 TEST(RunTimes, QuantilesNeverFallAsTheShareRises) {
   Prng prng(2);
   for (int round = 0; round < 200; ++round) {

@@ -70,6 +70,14 @@ int64_t RunTimes::typical_ms(int64_t floor_ms) const {
   return std::max<int64_t>(typical - floor_ms, 0);
 }
 
+int64_t RunTimes::mean_ms() const {
+  if (total_ == 0) return 0;
+  Wide sum = 0;
+  for (const Sample& sample : samples_)
+    sum += static_cast<Wide>(sample.weight) * static_cast<uint64_t>(sample.run_ms);
+  return static_cast<int64_t>(sum / total_);
+}
+
 int32_t RunTimes::per_mille_longer_than(int64_t run_ms) const {
   if (total_ == 0) return 0;
   uint64_t longer = 0;

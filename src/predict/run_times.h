@@ -35,6 +35,8 @@ class RunTimes {
   /// The mean of the logarithms: what is typical when run times spread over orders of magnitude. Runs count
   /// as `floor_ms` longer than they are, so that a second more or less does not matter.
   int64_t typical_ms(int64_t floor_ms) const;
+  /// The mean, which long runs dominate; 0 when nothing is known.
+  int64_t mean_ms() const;
   /// The share of the weight whose runs are longer than `run_ms`.
   int32_t per_mille_longer_than(int64_t run_ms) const;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/check.h"
+
 namespace gpusched::replay {
 namespace {
 
@@ -19,17 +21,30 @@ predict::JobFacts facts_of(uint32_t job, const TraceJob& what) {
           .limit_ms = what.requested.ms()};
 }
 
+int64_t PredictedRuns::order_ms(const predict::RunTimes& times) const {
+  constexpr int64_t kTypicalFloorMs = 10'000;
+  switch (use_.order_by) {
+    case OrderBy::kQuantile:
+      return times.quantile_ms(use_.order_per_mille);
+    case OrderBy::kMean:
+      return times.mean_ms();
+    case OrderBy::kTypical:
+      return times.typical_ms(kTypicalFloorMs);
+  }
+  UNREACHABLE();
+}
+
 RunEstimate PredictedRuns::submitted(uint32_t job, const TraceJob& what, Duration now) {
   if (job >= known_.size()) known_.resize(job + 1);
   Known& known = known_[job];
   known.times = predictor_.predict(facts_of(job, what), now.ms());
   predicted(job, known.times);
   const auto bounded = [&](Duration estimate) { return std::max(estimate, use_.least); };
-  constexpr int64_t kTypicalFloorMs = 10'000;
   RunEstimate estimate;
-  estimate.order = use_.order_per_mille == 0 ? whole_seconds(known.times.typical_ms(kTypicalFloorMs))
-                                             : whole_seconds(known.times.quantile_ms(use_.order_per_mille));
-  estimate.hold = bounded(whole_seconds(known.times.quantile_ms(use_.hold_per_mille)));
+  estimate.order = whole_seconds(order_ms(known.times));
+  const bool is_short = what.requested.ns > 0 && what.requested <= use_.short_limit;
+  const int32_t hold_per_mille = is_short ? use_.short_hold_per_mille : use_.hold_per_mille;
+  estimate.hold = bounded(whole_seconds(known.times.quantile_ms(hold_per_mille)));
   if (use_.running_per_mille > 0) {
     estimate.running = bounded(whole_seconds(known.times.quantile_ms(use_.running_per_mille)));
   }
@@ -39,8 +54,8 @@ RunEstimate PredictedRuns::submitted(uint32_t job, const TraceJob& what, Duratio
 
 Duration PredictedRuns::ran_out(uint32_t job, const TraceJob& what, Duration /*estimate*/, Duration elapsed) {
   Known& known = known_[job];
-  if (use_.again_per_mille > 0 && known.again < use_.again_max) {
-    ++known.again;
+  if (use_.again_per_mille > 0 && !known.asked_again) {
+    known.asked_again = true;
     const std::optional<int64_t> longer =
         known.times.quantile_after_ms(elapsed.ms() + 999, use_.again_per_mille);
     if (longer) {
