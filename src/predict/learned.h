@@ -30,7 +30,7 @@ class Learned final : public Predictor {
  public:
   /// Shares are in thousandths. The defaults were chosen on one trace (docs/policies.md).
   struct Options {
-    uint32_t lines_max = 16'384;           ///< Users, and as many names; the longest unused goes first.
+    uint32_t lines_max = 8'192;            ///< Users, and as many names; the longest unused goes first.
     uint32_t window = 48;                  ///< Runs remembered of each.
     uint32_t running_max = 64;             ///< Running jobs looked at of a user.
     uint32_t crowd_window = 64;            ///< Runs of everybody remembered for each half octave of limits.

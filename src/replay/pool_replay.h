@@ -44,8 +44,8 @@ struct PoolOutcome {
   std::vector<Duration> started;  ///< By job, since the trace's start.
   uint64_t passes = 0;
   uint64_t corrections = 0;  ///< Estimates that ran out.
-  /// Starts that found more in use than there is, for that instant alone: the published rules count a job as gone at
-  /// its estimated end also when its end comes later in the same second.
+  /// Starts that found more in use than there is, for that instant alone: the published rules count a job as
+  /// gone at its estimated end also when its end comes later in the same second.
   uint64_t overfull_starts = 0;
 };
 
