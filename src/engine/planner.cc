@@ -198,7 +198,7 @@ void Planner::unblock(const State& state) {
   freed_tenants_.clear();
 }
 
-void Planner::place(const State& state, const Job& job, const Candidate& candidate, const Choice& choice,
+void Planner::place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
                     CommitPlan& plan) {
   const Part& part = part_of(state, candidate.job_class);
   NodeInfo& node = nodes_[choice.node];
@@ -207,12 +207,14 @@ void Planner::place(const State& state, const Job& job, const Candidate& candida
   node.free_mask &= ~choice.device_mask;
   ++node.attempt_count;
   index_node(choice.node);
+  policy::PoolAmounts amounts;
   if (policies_.reservations > 0) {
-    const policy::PoolAmounts held = amounts_on(choice.node, part, choice.device_class);
-    node.releases.add({.end = candidate.end, .id = job.id.value, .amounts = held});
-    take_extra(candidate, choice.node, held);
+    amounts = amounts_on(choice.node, part, choice.device_class);
+    take_extra(state, candidate, choice.node, amounts);
+    node.first_release = {};
   }
-  planned_.push_back({.job = job.id, .attempt = job.attempt_count + 1, .node = choice.node});
+  planned_.push_back(
+      {.job = job.id, .attempt = job.attempt_count + 1, .node = choice.node, .amounts = amounts});
   MemberPlacement member{
       .node = state.nodes[choice.node].id, .part = 0, .device_mask = choice.device_mask, .generations = {}};
   for (uint64_t rest = choice.device_mask; rest != 0; rest &= rest - 1) {
@@ -235,7 +237,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const std::optional<WaitReason> over = quota_block(state, job_class);
   if (over) return block(state, job_class, *over), false;
   const Job& job = head_of(state, job_class);
-  Candidate candidate = candidate_of(state, job);
+  Candidate candidate{.job = job.id, .job_class = job_class};
   const Choice choice = choose(state, candidate);
   if (choice.node != Bitmap::kNone) {
     place(state, job, candidate, choice, plan);
@@ -249,7 +251,10 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     reason.reserved_start = candidate.refused_by->start;
   }
   block(state, job_class, reason);
-  if (policies_.reservations > 0) promise(state, candidate);
+  if (policies_.reservations > 0) {
+    complete(state, candidate);
+    promise(state, candidate);
+  }
   return false;
 }
 

@@ -125,7 +125,7 @@ class Planner {
     // With reservations only: what it has, and when what it runs is expected to give back what.
     policy::PoolAmounts room;
     policy::ReleaseTimeline releases;
-    Time first_release = kNever;  ///< From then on `releases` is to be made anew.
+    Time first_release;  ///< From then on, and before it was ever looked at, `releases` is to be made anew.
   };
   /// The ready classes of one tenant.
   struct Line {
@@ -151,7 +151,9 @@ class Planner {
   };
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
+    JobId job;
     uint32_t job_class = 0;
+    bool known = false;  ///< `key` and `end` are.
     policy::QueueKey key;
     Time end;                                    ///< If it started now.
     std::optional<Reservation> refused_by = {};  ///< One that kept it from a node.
@@ -160,6 +162,7 @@ class Planner {
     JobId job;
     uint32_t attempt = 0;
     uint32_t node = 0;
+    policy::PoolAmounts amounts;
   };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
@@ -174,7 +177,7 @@ class Planner {
   void tenant_gained(const State& state, TenantId tenant);
   void unblock(const State& state);
   bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
-  void place(const State& state, const Job& job, const Candidate& candidate, const Choice& choice,
+  void place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
              CommitPlan& plan);
 
   // Who is next (planner_lines.cc).
@@ -202,10 +205,11 @@ class Planner {
   policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class) const;
 
   // What is kept free (planner_reserve.cc).
-  Candidate candidate_of(const State& state, const Job& job) const;
-  const Reservation* delayed_by(const Candidate& candidate, uint32_t slot, const Part& part,
+  void complete(const State& state, Candidate& candidate) const;
+  const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
-  void take_extra(const Candidate& candidate, uint32_t slot, const policy::PoolAmounts& held);
+  void take_extra(const State& state, Candidate& candidate, uint32_t slot,
+                  const policy::PoolAmounts& amounts);
   policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
   void refresh_releases(const State& state, uint32_t slot);
   void release_of(const State& state, const AttemptKey& key, uint32_t slot);

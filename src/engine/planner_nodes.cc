@@ -74,7 +74,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   }
   index_node(slot);
   count_capacity(node, copy);
-  if (policies_.reservations > 0) refresh_releases(state, slot);
+  copy.first_release = {};
 }
 
 void Planner::refresh_device_classes(const State& state, ClassInfo& entry, const Part& part) {
@@ -114,8 +114,8 @@ bool Planner::fits_node(const State& state, uint32_t job_class, uint32_t slot) {
   const auto has_room = [&](uint32_t device_class) {
     if (!passes(state, slot, device_class, part)) return false;
     if (!is_reserved(slot)) return true;
-    const Candidate candidate = candidate_of(state, head_of(state, job_class));
-    return delayed_by(candidate, slot, part, device_class) == nullptr;
+    Candidate candidate{.job = entry.head.job, .job_class = job_class};
+    return delayed_by(state, candidate, slot, part, device_class) == nullptr;
   };
   if (part.gpu_count == 0) return has_room(FreeIndex::kNoDevices);
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
@@ -144,7 +144,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
       continue;
     }
     if (is_reserved(slot)) {
-      const Reservation* delayed = delayed_by(candidate, slot, part, index_class);
+      const Reservation* delayed = delayed_by(state, candidate, slot, part, index_class);
       if (delayed != nullptr) {
         candidate.refused_by = *delayed;
         continue;

@@ -48,12 +48,14 @@ void Planner::look_at_promises(Time now) {
   look_ = true;
 }
 
-Planner::Candidate Planner::candidate_of(const State& state, const Job& job) const {
-  Candidate candidate{.job_class = job.job_class, .key = {}, .end = {}};
-  if (policies_.reservations == 0) return candidate;
-  candidate.key = key_of(state, job.tenant, job);
-  candidate.end = now_ + expected_run(*policies_.run_times, state, job, Duration{});
-  return candidate;
+// Only where there is a reservation to be compared with: it costs a prediction.
+void Planner::complete(const State& state, Candidate& candidate) const {
+  if (candidate.known) return;
+  const Job* job = state.jobs.find(candidate.job);
+  CHECK(job != nullptr);
+  candidate.key = key_of(state, job->tenant, *job);
+  candidate.end = now_ + expected_run(*policies_.run_times, state, *job, Duration{});
+  candidate.known = true;
 }
 
 PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const {
@@ -69,8 +71,9 @@ PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device
 
 // The reservation on the node that the candidate would delay: one of a job that stands before it, when the
 // candidate would still run at its start and holds what is not left over then.
-const Planner::Reservation* Planner::delayed_by(const Candidate& candidate, uint32_t slot, const Part& part,
-                                                uint32_t device_class) const {
+const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
+                                                const Part& part, uint32_t device_class) const {
+  complete(state, candidate);
   for (const Reservation& held : reservations_) {
     if (held.node != slot || held.job_class == candidate.job_class) continue;
     if (candidate.key < held.key || candidate.end <= held.start) continue;
@@ -79,7 +82,10 @@ const Planner::Reservation* Planner::delayed_by(const Candidate& candidate, uint
   return nullptr;
 }
 
-void Planner::take_extra(const Candidate& candidate, uint32_t slot, const PoolAmounts& amounts) {
+void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot,
+                         const PoolAmounts& amounts) {
+  if (!is_reserved(slot)) return;
+  complete(state, candidate);
   for (Reservation& held : reservations_) {
     if (held.node != slot || held.job_class == candidate.job_class) continue;
     if (candidate.key < held.key || candidate.end <= held.start) continue;
@@ -137,6 +143,13 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
     }
   }
   for (const AttemptKey& key : from.attempts) release_of(state, key, slot);
+  for (const Planned& planned : planned_) {
+    const Job* job = planned.node == slot ? state.jobs.find(planned.job) : nullptr;
+    if (job == nullptr) continue;
+    const Time end = now_ + expected_run(*policies_.run_times, state, *job, Duration{});
+    node.releases.add({.end = end, .id = planned.job.value, .amounts = planned.amounts});
+    node.first_release = std::min(node.first_release, end);
+  }
 }
 
 // The earliest start of the class's first job on this node, if it could ever have one there.
@@ -286,7 +299,8 @@ void Planner::fill_reservations(const State& state) {
   std::vector<Candidate> waiting;
   for (const uint32_t job_class : blocked_) {
     if (info(job_class).reason.code == WaitCode::kQuota || reservation_of(job_class) != nullptr) continue;
-    waiting.push_back(candidate_of(state, head_of(state, job_class)));
+    waiting.push_back({.job = info(job_class).head.job, .job_class = job_class});
+    complete(state, waiting.back());
   }
   std::sort(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   if (waiting.size() > kTriesMax) waiting.resize(kTriesMax);
