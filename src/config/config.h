@@ -27,6 +27,7 @@ struct Config {
     std::string queue_order = "priority_aging";
     int64_t use_half_life_hours = 24 * 7;
     int64_t reservations = 1;
+    std::string run_times = "learned";
     int64_t finished_jobs_max = limits::kFinishedJobsDefault;
     int64_t finished_jobs_days = 7;
     int64_t node_lease_ms = 15'000;

@@ -55,6 +55,13 @@ constexpr ConfigKey kKeys[] = {
      .max = static_cast<double>(limits::kReservationsMax),
      .live = true},
     {.section = "scheduler",
+     .name = "run_times",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.run_times; },
+     .meaning =
+         "How long jobs are expected to run: as finished ones like them did, or always as long as they may.",
+     .one_of = "learned limits",
+     .live = true},
+    {.section = "scheduler",
      .name = "finished_jobs_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_max; },
      .meaning = "Finished jobs that stay readable; the oldest is forgotten first.",

@@ -23,10 +23,17 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(policies_.run_times != nullptr);
 }
 
+// Where run times come from is the owner's to say, and stays.
+void Planner::choose_policies() {
+  std::unique_ptr<policy::RunTimes> run_times = std::move(policies_.run_times);
+  policies_ = policy::policies_for(chosen_);
+  policies_.run_times = std::move(run_times);
+}
+
 // Plans by what the configuration chooses from now on; everything is looked at again.
 void Planner::adopt_policy(const State& state) {
   chosen_ = state.config.policy;
-  policies_ = policy::policies_for(chosen_);
+  choose_policies();
   std::vector<bool> present;
   for (const NodeInfo& node : nodes_) present.push_back(node.present);
   reset(state);
@@ -36,7 +43,7 @@ void Planner::adopt_policy(const State& state) {
 void Planner::reset(const State& state, bool nodes_present) {
   if (state.config.policy != chosen_) {
     chosen_ = state.config.policy;
-    policies_ = policy::policies_for(chosen_);
+    choose_policies();
   }
   classes_.clear();
   lines_.clear();

@@ -66,7 +66,7 @@ std::vector<std::string> lifted_by(const WaitReason& reason);
 /// `observe` (and `plan_applied` been called) before the next call of `plan`.
 class Planner {
  public:
-  /// Plans by `policies` until the state's configuration chooses others.
+  /// Plans by `policies` until the state's configuration chooses others; its run times stay.
   explicit Planner(policy::PolicySet policies);
 
   /// Learns a whole state, at start. Without `nodes_present` a node takes work only when it has registered
@@ -166,6 +166,7 @@ class Planner {
   };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
+  void choose_policies();
   void adopt_policy(const State& state);
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);

@@ -26,13 +26,20 @@ constexpr Duration kLookAgain = seconds(1);
 /// Blocked classes that are tried when a reservation is to be given anew.
 constexpr std::size_t kTriesMax = 64;
 
-Duration expected_run(const policy::RunTimes& run_times, const State& state, const Job& job,
-                      Duration elapsed) {
-  const Duration first = std::max(run_times.expected(state, job), milliseconds(1));
+/// What the job would hold its devices for if it started now.
+Duration run_to_pass(const policy::RunTimes& run_times, const State& state, const Job& job, Time now) {
+  return std::max(run_times.to_pass(state, job, now), milliseconds(1));
+}
+
+/// The whole run of a job that has run for `elapsed`, always longer than that: work that should be over goes
+/// on until its limit, or ever longer where it has none.
+Duration run_of_running(const policy::RunTimes& run_times, const State& state, const Job& job,
+                        Duration elapsed, Time now) {
+  const Duration first = std::max(run_times.of_running(state, job, elapsed, now), milliseconds(1));
   if (elapsed < first) return first;
   policy::Overrun overrun{
       .first_estimate = first, .elapsed = elapsed, .corrections = 0, .limit = job.max_runtime};
-  return policy::corrected_estimate(policy::Correction::kTsafrir, overrun);
+  return policy::corrected_estimate(policy::Correction::kLimit, overrun);
 }
 
 }  // namespace
@@ -54,7 +61,7 @@ void Planner::complete(const State& state, Candidate& candidate) const {
   const Job* job = state.jobs.find(candidate.job);
   CHECK(job != nullptr);
   candidate.key = key_of(state, job->tenant, *job);
-  candidate.end = now_ + expected_run(*policies_.run_times, state, *job, Duration{});
+  candidate.end = now_ + run_to_pass(*policies_.run_times, state, *job, now_);
   candidate.known = true;
 }
 
@@ -109,7 +116,7 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
   const Job* job = state.jobs.find(key.job);
   Time end = now_ + kStopExpected;
   if (job != nullptr && attempt->stop == StopReason::kNone && !attempt->abandoned) {
-    end = begin + expected_run(*policies_.run_times, state, *job, elapsed);
+    end = begin + run_of_running(*policies_.run_times, state, *job, elapsed, now_);
   }
   node.releases.add({.end = end, .id = key.job.value, .amounts = held});
   node.first_release = std::min(node.first_release, end);
@@ -146,7 +153,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
   for (const Planned& planned : planned_) {
     const Job* job = planned.node == slot ? state.jobs.find(planned.job) : nullptr;
     if (job == nullptr) continue;
-    const Time end = now_ + expected_run(*policies_.run_times, state, *job, Duration{});
+    const Time end = now_ + run_of_running(*policies_.run_times, state, *job, Duration{}, now_);
     node.releases.add({.end = end, .id = planned.job.value, .amounts = planned.amounts});
     node.first_release = std::min(node.first_release, end);
   }

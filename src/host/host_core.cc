@@ -11,6 +11,14 @@ namespace {
 /// How long to wait before ends and releases are tried again on a disk that is full to the reserve's end.
 constexpr Duration kFullRetry = milliseconds(500);
 
+policy::PolicySet learning_policies(LearnedRunTimes*& run_times) {
+  policy::PolicySet policies = policy::default_policies();
+  auto learned = std::make_unique<LearnedRunTimes>();
+  run_times = learned.get();
+  policies.run_times = std::move(learned);
+  return policies;
+}
+
 }  // namespace
 
 HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
@@ -23,13 +31,14 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
       sink_(sink),
       fatal_(std::move(fatal)),
       stamps_(clock, state_.last.at),
-      planner_(policy::default_policies()),
+      planner_(learning_policies(run_times_)),
       nodes_({.propose = [this](Command command,
                                 Decision decision) { propose(std::move(command), std::move(decision)); },
               .state = [this]() -> const State& { return state_; },
               .now = [this] { return stamps_.now(); },
               .monotonic = [this] { return clock_.monotonic(); }},
              tuning.node_lease, tuning.heartbeat, tuning.grace) {
+  run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();
   starting_ = start_matters();
@@ -247,6 +256,7 @@ void HostCore::apply_group() {
 void HostCore::observe(std::size_t begin) {
   uint64_t placed = 0;
   for (std::size_t i = begin; i < events_.size(); ++i) {
+    run_times_->observe(state_, events_[i]);
     planner_.observe(state_, events_[i]);
     nodes_.on_event(events_[i]);
     if (std::holds_alternative<AttemptPlaced>(events_[i])) ++placed;

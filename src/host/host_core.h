@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/planner.h"
 #include "host/interfaces.h"
+#include "host/learned_run_times.h"
 #include "host/node_hub.h"
 #include "host/stamp_clock.h"
 #include "host/start_rate.h"
@@ -94,6 +95,7 @@ class HostCore {
   ChangeSink& sink_;
   std::function<void(const Error&)> fatal_;
   StampClock stamps_;
+  LearnedRunTimes* run_times_ = nullptr;  ///< The planner's.
   Planner planner_;
   NodeHub nodes_;
   StartRate start_rate_;

@@ -13,7 +13,8 @@ namespace {
 
 SchedulingPolicy policy_of(const Config& config) {
   return {.queue_order = config.scheduler.queue_order,
-          .reservations_plus_one = config.scheduler.reservations + 1};
+          .reservations_plus_one = config.scheduler.reservations + 1,
+          .run_times = config.scheduler.run_times};
 }
 
 HostOptions host_options(const Config& config, const std::string& data_dir) {

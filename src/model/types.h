@@ -236,6 +236,7 @@ inline constexpr int64_t kFeatureLevel = 2;
 struct SchedulingPolicy {
   std::string queue_order;            ///< By name; empty: priority_aging.
   int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
+  std::string run_times;              ///< "limits" or, also when empty, "learned".
 
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
 };
@@ -270,6 +271,7 @@ struct EngineConfig {
     visit(9, "use_half_life", self.use_half_life);
     visit(10, "queue_order", self.policy.queue_order);
     visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
+    visit(12, "run_times", self.policy.run_times);
   }
 };
 

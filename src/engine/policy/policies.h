@@ -52,7 +52,8 @@ class LimitRunTimes final : public RunTimes {
  public:
   static constexpr Duration kUnlimitedRunTime = hours(1);
   std::string_view name() const override { return "limits"; }
-  Duration expected(const State& state, const Job& job) const override;
+  Duration to_pass(const State& state, const Job& job, Time now) const override;
+  Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const override;
 };
 
 /// Whole GPUs of one class, CPU, memory, and the number of attempts on a node.

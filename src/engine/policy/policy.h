@@ -85,8 +85,10 @@ class RunTimes {
  public:
   virtual ~RunTimes() = default;
   virtual std::string_view name() const = 0;
-  /// The job's whole next run, from its start; positive.
-  virtual Duration expected(const State& state, const Job& job) const = 0;
+  /// Of a job that would run now in place of one that waits before it: its whole run, positive.
+  virtual Duration to_pass(const State& state, const Job& job, Time now) const = 0;
+  /// Of a job that has run for `elapsed`: its whole run. Not longer than `elapsed` when it should be over.
+  virtual Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const = 0;
 };
 
 /// Says whether a node may take one member of a part.

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <memory>
+
+#include "engine/events.h"
+#include "engine/policy/policy.h"
+#include "predict/learned.h"
+#include "predict/quality.h"
+
+namespace gpusched {
+
+/// What the predictor knows a job by: its user, name, command, size and limit. Names and commands without
+/// what counts up in them, so that `train-1` and `train-2` are alike.
+predict::JobFacts facts_of(const State& state, const Job& job);
+
+/// Run times as finished jobs teach them, for the planner; its owner tells it what happens. Where nothing is
+/// known, and when the configuration says `limits`, a job's own limit counts. Not thread-safe.
+class LearnedRunTimes final : public policy::RunTimes {
+ public:
+  /// How good the predictions were that were made when jobs started.
+  struct Quality {
+    predict::QuantileScore p50{500};
+    predict::QuantileScore p90{900};
+  };
+
+  std::string_view name() const override { return "learned"; }
+  Duration to_pass(const State& state, const Job& job, Time now) const override;
+  Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const override;
+
+  /// Learns from the newest finished jobs of a state, and of what runs in it.
+  void begin(const State& state);
+  /// Learns an event that `state` already has.
+  void observe(const State& state, const Event& event);
+  const Quality& quality() const { return quality_; }
+
+ private:
+  struct Said {
+    predict::JobFacts facts;
+    int64_t p50_ms = 0;
+    int64_t p90_ms = 0;
+  };
+
+  void started(const State& state, const Job& job);
+  void ended(uint64_t job, Time started_at, Time at, bool by_itself);
+
+  predict::Learned predictor_;
+  boost::unordered_flat_map<uint64_t, Said> running_;  ///< By job.
+  Quality quality_;
+};
+
+}  // namespace gpusched
