@@ -178,6 +178,7 @@ struct ExplainView {
   std::string reason, message;
   std::vector<std::string> lifted_by;
   int64_t queue_position = 0;
+  Time estimated_start;  ///< Of a blocked job for which it is kept free; none for others.
 };
 
 struct DeviceView {

@@ -280,7 +280,10 @@ ExplainView explain(const Observer::View& view, const Job& job) {
                   .message = shown.message,
                   .queue_position = shown.queue_position};
   if (job.waits_in_line()) {
-    out.lifted_by = lifted_by(view.reason_of(job));
+    const WaitReason& reason = view.reason_of(job);
+    out.lifted_by = lifted_by(reason);
+    // The first of the jobs that want the same is who it was promised to.
+    if (view.state.class_of(job).waiting.front().job == job.id) out.estimated_start = reason.start;
   } else if (job.held) {
     out.lifted_by = {"JobReleased"};
   } else if (job.state == JobState::kPending) {

@@ -399,6 +399,7 @@ void write_explanation(const ExplainView& explain, v1::Explanation& out) {
   out.set_message(explain.message);
   for (const std::string& event : explain.lifted_by) out.add_lifted_by(event);
   out.set_queue_position(explain.queue_position);
+  if (explain.estimated_start.valid()) write_time(explain.estimated_start, *out.mutable_estimated_start());
 }
 
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,

@@ -167,7 +167,9 @@ std::string explain_json(const ExplainView& explain) {
   json.begin_object().field("job_id", job_name(explain.id)).field("state", to_string(explain.state));
   json.field("reason", explain.reason).field("message", explain.message);
   words(json, "lifted_by", explain.lifted_by);
-  json.field("queue_position", explain.queue_position).end_object();
+  json.field("queue_position", explain.queue_position);
+  if (explain.estimated_start.valid()) json.field("estimated_start", explain.estimated_start);
+  json.end_object();
   return out;
 }
 
