@@ -164,8 +164,8 @@ int explain_job(Session& session, const std::string& job) {
   record.add("Why", reply.json["message"].text());
   record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
   record.add("In line", count_text(reply.json["queue_position"]));
-  const std::string start = reply.json["estimated_start"].text();
-  if (!start.empty()) record.add("Starts", "about " + start + ", if what runs ends as expected");
+  const std::string start = time_text(reply.json["estimated_start"], session.io().wall_now());
+  if (!start.empty()) record.add("Starts", start + ", if what runs ends as expected");
   session.io().out(record.render());
   return kExitOk;
 }
