@@ -13,6 +13,8 @@
 #include "base/blob.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "engine/commands.h"
+#include "model/job.h"
 #include "model/types.h"
 
 /// What every door needs from the scheduler, in words that no wire format knows. `HostBackend` gives it over
@@ -43,6 +45,9 @@ struct JobRequest {
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
   bool held = false;             ///< Waits until it is released.
+  uint32_t retry_causes = 0;     ///< See RetryPolicy::causes.
+  std::string retry_exit_codes;  ///< See RetryPolicy::exit_codes.
+  std::vector<JobFlow> flow;     ///< None or one; see the engine's.
 };
 
 struct SubmitRequest {
@@ -52,10 +57,23 @@ struct SubmitRequest {
 };
 
 struct Submitted {
-  JobId first_job;  ///< The batch's ids follow each other.
+  JobId first_job;  ///< The batch's ids follow each other, except behind arrays.
   uint32_t job_count = 0;
-  int64_t queue_position = 0;  ///< Of the first job, at that moment; an estimate.
+  std::vector<uint32_t> numbers;  ///< How many each job took; empty: one each.
+  int64_t queue_position = 0;     ///< Of the first job, at that moment; an estimate.
   Duration estimated_wait = {};
+
+  /// The jobs' ids, in the order of the request.
+  std::vector<JobId> jobs() const {
+    std::vector<JobId> out;
+    out.reserve(job_count);
+    uint64_t next = first_job.value;
+    for (uint32_t i = 0; i < job_count; ++i) {
+      out.push_back(JobId{next});
+      next += numbers.empty() ? 1 : numbers[i];
+    }
+    return out;
+  }
 };
 
 /// Resource limits of a tenant; nothing means no limit.
@@ -97,6 +115,16 @@ struct TenantView {
   Time created_at, updated_at;
 };
 
+/// How far an array is.
+struct ArrayView {
+  std::string indexes;     ///< "0-999%50"
+  std::string unexpanded;  ///< Those that are no jobs yet: "51-999".
+  int64_t count = 0;
+  int64_t waiting = 0;  ///< Those that are no jobs yet among them.
+  int64_t running = 0;
+  int64_t completed = 0, failed = 0, cancelled = 0;
+};
+
 struct JobView {
   JobId id;
   TenantId tenant;
@@ -117,6 +145,14 @@ struct JobView {
   bool overlap_allowed = false;
   Duration kill_after_lost_contact = {};
   bool held = false;  ///< Waits until it is released.
+  uint32_t retry_causes = 0;
+  std::string retry_exit_codes;
+  Time begin_at;  ///< While it waits for it.
+  Time deadline;
+  std::vector<JobDependency> dependencies;
+  JobId array;                          ///< Of an element.
+  std::optional<int64_t> array_index;   ///< Of an element.
+  std::optional<ArrayView> array_view;  ///< Of an array.
   Time submitted_at, scheduled_at, started_at, completed_at;
   std::optional<int32_t> exit_code;
   int32_t signal = 0;
@@ -133,6 +169,16 @@ struct JobUpdate {
   std::optional<int32_t> priority;      ///< Only while it waits.
   std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
   std::optional<std::string> name;
+  bool moves_begin = false, moves_deadline = false;
+  Time begin_at, deadline;
+  Duration begin_after = {}, deadline_after = {};  ///< Neither time nor span: now, or none any more.
+  std::optional<int32_t> gpu_count;                ///< What it needs: only while it waits.
+  std::optional<int64_t> gpu_memory_mb;
+  std::optional<std::string> gpu_model;
+  std::optional<int32_t> cpu_milli;
+  std::optional<int64_t> memory_mb;
+
+  bool changes_parts() const { return gpu_count || gpu_memory_mb || gpu_model || cpu_milli || memory_mb; }
 };
 
 /// What of a job is shown beyond its record: long lists leave out what is not asked for.

@@ -33,12 +33,32 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .retry = {.exit_code_retries = job.exit_code_retries,
                                      .system_retries = job.system_retries,
                                      .overlap_allowed = job.overlap_allowed,
-                                     .kill_after_lost_contact = job.kill_after_lost_contact},
+                                     .kill_after_lost_contact = job.kill_after_lost_contact,
+                                     .causes = job.retry_causes,
+                                     .exit_codes = Blob(job.retry_exit_codes)},
                            .require_feasible = job.require_feasible,
                            .spec = Blob(job.spec),
-                           .held = job.held};
+                           .held = job.held,
+                           .flow = std::move(job.flow)};
   out.parts.push_back(std::move(part));
   return out;
+}
+
+/// What a job needs, with what an update gives instead.
+std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
+  Part& part = parts.front();
+  if (update.gpu_count) part.gpu_count = *update.gpu_count;
+  if (update.gpu_model) part.gpu_model = *update.gpu_model;
+  if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
+  if (update.memory_mb) part.memory_mb = *update.memory_mb;
+  // Of each device as much as before, unless more or less is asked for of all together.
+  if (part.gpu_count == 0) {
+    part.gpu_memory_mb = 0;
+    part.gpu_model.clear();
+  } else if (update.gpu_memory_mb) {
+    part.gpu_memory_mb = (*update.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count;
+  }
+  return parts;
 }
 
 Limits to_engine(const TenantLimits& limits) {
@@ -151,10 +171,15 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
   for (JobRequest& job : request.jobs)
     command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
   const std::size_t batch_size = command.jobs.size();
-  const auto decide = [batch_size](const Done<Submitted>& answer, const Result<Decided>& decided) {
+  std::vector<uint32_t> numbers;
+  const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),
+                                  [](const gpusched::JobRequest& job) { return job.is_array(); });
+  for (std::size_t i = 0; arrays && i < batch_size; ++i) numbers.push_back(command.jobs[i].sequence_count());
+  const auto decide = [batch_size, numbers](const Done<Submitted>& answer, const Result<Decided>& decided) {
     if (auto refused = refusal(decided, batch_size)) return answer(std::move(*refused));
     answer(Submitted{.first_job = JobId{decided->applied.first_id},
                      .job_count = decided->applied.id_count,
+                     .numbers = numbers,
                      .queue_position = decided->queue_position,
                      .estimated_wait = decided->estimated_wait});
   };
@@ -175,7 +200,20 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
       done);
 }
 
+void HostBackend::with_element(JobId job, const std::string& tenant, std::function<void(JobId)> use,
+                               std::function<void(ApiError)> refuse) {
+  read([job, tenant, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return refuse(found.error());
+    use((*found)->id);
+  });
+}
+
 void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) {
+  if (is_element_name(job)) {
+    return with_element(
+        job, tenant, [this, tenant, done](JobId element) { cancel(element, tenant, done); }, done);
+  }
   const auto propose = [this, job, done](TenantId id) {
     this->propose(CancelJob{.job = job, .tenant = id}, [done, job](Result<Decided> decided) {
       if (auto refused = refusal(decided)) {
@@ -279,6 +317,7 @@ void HostBackend::propose_for_job(Command command, JobId job, Done<JobView> done
 
 void HostBackend::change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
                              Done<JobView> done) {
+  CHECK(!is_element_name(job));
   if (tenant.empty()) return propose_for_job(make(TenantId{}), job, std::move(done));
   with_tenant(
       tenant,
@@ -286,7 +325,22 @@ void HostBackend::change_job(JobId job, const std::string& tenant, std::function
 }
 
 void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) {
+  if (is_element_name(job)) {
+    return with_element(
+        job, tenant,
+        [this, tenant, update, done](JobId element) { update_job(element, tenant, update, done); }, done);
+  }
   UpdateJob command{.job = job};
+  if (update.moves_begin) {
+    command.given |= kJobBegin;
+    command.begin_at = update.begin_at;
+    command.begin_after = update.begin_after;
+  }
+  if (update.moves_deadline) {
+    command.given |= kJobDeadline;
+    command.deadline = update.deadline;
+    command.deadline_after = update.deadline_after;
+  }
   if (update.priority) {
     command.given |= kJobPriority;
     command.priority = *update.priority;
@@ -295,7 +349,7 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
     command.given |= kJobMaxRuntime;
     command.max_runtime = *update.max_runtime;
   }
-  if (!update.name) {
+  if (!update.name && !update.changes_parts()) {
     return change_job(
         job, tenant,
         [command](TenantId id) mutable {
@@ -304,18 +358,29 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
         },
         std::move(done));
   }
-  // The name stands in the specification, which is replaced whole.
-  read([this, job, tenant, command, name = *update.name, done](const Observer::View& view) mutable {
+  // The name stands in the specification, which is replaced whole, as what it needs is.
+  read([this, job, tenant, command, update, done](const Observer::View& view) mutable {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
-    command.given |= kJobSpec;
-    command.spec = Blob(renamed((*found)->spec, name));
+    if (update.name) {
+      command.given |= kJobSpec;
+      command.spec = Blob(renamed((*found)->spec, *update.name));
+    }
+    if (update.changes_parts()) {
+      command.given |= kJobParts;
+      command.parts = changed_parts(view.state.class_of(**found).parts, update);
+    }
     command.tenant = (*found)->tenant;
     propose_for_job(std::move(command), job, done);
   });
 }
 
 void HostBackend::hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) {
+  if (is_element_name(job)) {
+    return with_element(
+        job, tenant, [this, tenant, held, done](JobId element) { hold_job(element, tenant, held, done); },
+        done);
+  }
   change_job(
       job, tenant,
       [job, held](TenantId id) { return Command(HoldJob{.job = job, .tenant = id, .held = held}); },
@@ -323,6 +388,10 @@ void HostBackend::hold_job(JobId job, const std::string& tenant, bool held, Done
 }
 
 void HostBackend::requeue_job(JobId job, const std::string& tenant, Done<JobView> done) {
+  if (is_element_name(job)) {
+    return with_element(
+        job, tenant, [this, tenant, done](JobId element) { requeue_job(element, tenant, done); }, done);
+  }
   change_job(
       job, tenant, [job](TenantId id) { return Command(RequeueJob{.job = job, .tenant = id}); },
       std::move(done));
@@ -436,6 +505,18 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
   void follow() {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
+    if (is_element_name(job_)) {  // Its own id is looked up first.
+      backend_.read([self = shared_from_this()](const Observer::View& view) {
+        const auto found = find_job(view.state, self->job_, self->tenant_);
+        if (!found) return self->changed_(found.error());
+        {
+          const std::lock_guard inner(self->mutex_);
+          self->job_ = (*found)->id;
+        }
+        self->follow();
+      });
+      return;
+    }
     token_ =
         backend_.host_.observer().on_change(job_, [self = shared_from_this()](const Observer::View& view) {
           if (self->look(view)) self->follow();
@@ -470,7 +551,7 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
   }
 
   HostBackend& backend_;
-  const JobId job_;
+  JobId job_;  ///< On the observer's thread, once it is followed.
   const std::string tenant_;
   const Done<JobView> changed_;
   std::optional<uint64_t> version_;  ///< Of what was last said. The observer's thread.
@@ -506,10 +587,10 @@ void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPag
     if (tenant == nullptr && !filter.tenant.empty()) return done(no_tenant(filter.tenant));
     JobPage page;
     for (const JobId id : ids) {
-      const Job* job = view.state.jobs.find(id);
-      if (job == nullptr || (tenant != nullptr && job->tenant != tenant->id)) continue;
-      if ((filter.state && job->state != *filter.state) || !matches(*job, filter)) continue;
-      page.jobs.push_back(view_of(view, *job, filter.details));
+      const std::optional<FoundJob> job = look_up(view.state, id);
+      if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
+      if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
+      page.jobs.push_back(view_of(view, **job, filter.details));
       JobView& shown = page.jobs.back();
       if (filter.details.place) shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
     }
@@ -603,7 +684,7 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
     if (!place) return done(place.error());
     const uint32_t attempt = place->attempt;
     v1::ReadLog order;
-    order.mutable_key()->set_job(request.job.value);
+    order.mutable_key()->set_job((*found)->id.value);
     order.mutable_key()->set_attempt(attempt);
     order.set_stderr(request.from_stderr);
     order.set_offset(request.offset);

@@ -64,6 +64,9 @@ class HostBackend final : public Backend {
   class Watch;
   /// Calls `use` with the tenant's id: at once when `name` is one, else from the observer's thread. An
   /// unknown name goes to `refuse`.
+  /// Looks up the own id of an element that is named by its array.
+  void with_element(JobId job, const std::string& tenant, std::function<void(JobId)> use,
+                    std::function<void(ApiError)> refuse);
   void with_tenant(const std::string& name, std::function<void(TenantId)> use,
                    std::function<void(ApiError)> refuse);
   void with_node(const std::string& name, std::function<void(NodeId)> use,

@@ -14,7 +14,9 @@ void JobCounts::count_latency(Duration latency) {
 
 void JobCounts::observe(const Observer::View& view, const Changes& changes) {
   for (const Event& event : changes.events) {
-    if (std::holds_alternative<JobSubmitted>(event)) {
+    if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
+      if (!submitted->request.is_array()) count(JobState::kPending);  // Its elements are what is counted.
+    } else if (std::holds_alternative<ElementAdded>(event)) {
       count(JobState::kPending);
     } else if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
       count(JobState::kScheduled);
@@ -25,7 +27,8 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
       // A member's start is the job's: parts of several members come later.
       if (started->member == 0) count(JobState::kRunning);
     } else if (const auto* finished = std::get_if<JobFinished>(&event)) {
-      count(finished->state);
+      const Job* job = view.state.jobs.find(finished->job);
+      if (job == nullptr || !job->is_array()) count(finished->state);
     } else if (std::holds_alternative<JobRequeued>(event)) {
       count(JobState::kPending);
     }

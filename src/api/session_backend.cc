@@ -152,9 +152,10 @@ v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
 std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
                                                          std::shared_ptr<SessionPeer> peer) {
   auto session = std::make_shared<HostSession>(host_, std::move(peer));
-  read([session, request = std::move(request)](const Observer::View& view) {
+  read([session, request = std::move(request)](const Observer::View& view) mutable {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return session->fail(found.error());
+    request.job = (*found)->id;
     if (request.session != 0) return session->attach(request.job, request.session);
     const auto place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return session->fail(place.error());
@@ -173,9 +174,10 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
 }
 
 void HostBackend::read_file(FileRequest request, Done<FilePiece> done) {
-  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) mutable {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return done(found.error());
+    request.job = (*found)->id;
     const auto place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return done(place.error());
     v1::ReadFile order;

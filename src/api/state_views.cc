@@ -78,6 +78,12 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kJobNotPlaced;
     case RejectionCode::kLabelLimit:
       return ErrorKind::kNodeLimit;
+    case RejectionCode::kDependencyNotFound:
+      return ErrorKind::kDependencyNotFound;
+    case RejectionCode::kDependencyInvalid:
+      return ErrorKind::kDependencyInvalid;
+    case RejectionCode::kDeadlinePassed:
+      return ErrorKind::kDeadlinePassed;
   }
   UNREACHABLE();
 }
@@ -130,8 +136,9 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (job.held)
         return "is held; let it go with: gpu-cli release " + job_name(job.id) +
                (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
+      if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
       if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
-      return describe(view.reason_of(job));
+      return describe(view.reason_of(job)) + deadline_warning(view.state, job);
     case JobState::kScheduled:
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
@@ -139,8 +146,14 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
     case JobState::kCompleted:
       return "completed";
     case JobState::kFailed:
+      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
       return ending_of(job);
     case JobState::kCancelled:
+      if (job.reason == JobReason::kDependency)
+        return "was cancelled because a job that it waited for ended otherwise: " +
+               std::string(job.last_detail.view());
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
       return "was cancelled";
     case JobState::kPreempted:
       return "was preempted and waits to be placed again";
@@ -154,7 +167,8 @@ uint64_t version_of(const Job& job) {
        {static_cast<uint64_t>(job.state), static_cast<uint64_t>(job.reason), uint64_t{job.attempt_count},
         uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
         static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns), uint64_t{job.held},
-        static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns)}) {
+        static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns), uint64_t{job.unmet},
+        static_cast<uint64_t>(job.deadline.ns)}) {
     digest.mix(word);
   }
   return digest.value();
@@ -200,16 +214,16 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
   return place;
 }
 
-Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant) {
-  const Job* job = state.jobs.find(id);
+Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant) {
+  const std::optional<FoundJob> job = look_up(state, id);
   ApiError missing{ErrorKind::kJobNotFound,
                    "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
-  if (job == nullptr) return missing;
+  if (!job) return missing;
   if (!tenant.empty()) {
     const Tenant* wanted = find_tenant(state, tenant);
-    if (wanted == nullptr || wanted->id != job->tenant) return missing;
+    if (wanted == nullptr || wanted->id != (*job)->tenant) return missing;
   }
-  return job;
+  return *job;
 }
 
 std::optional<TenantId> parse_tenant_id(std::string_view text) {
@@ -265,7 +279,8 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
       out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
     }
   }
-  if (job.waits_in_line()) {
+  add_flow(state, job, out);
+  if (job.waits_in_line() && job.reason != JobReason::kArray) {
     out.wait_code = to_string(view.reason_of(job).code);
     if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
   }
@@ -279,13 +294,15 @@ ExplainView explain(const Observer::View& view, const Job& job) {
                   .reason = shown.wait_code.empty() ? std::string(to_string(job.reason)) : shown.wait_code,
                   .message = shown.message,
                   .queue_position = shown.queue_position};
-  if (job.waits_in_line()) {
+  if (job.held) {
+    out.lifted_by = {"JobReleased"};
+  } else if (job.state == JobState::kPending && !flow_message(view.state, job).empty()) {
+    out.lifted_by = flow_lifted_by(view.state, job);
+  } else if (job.waits_in_line()) {
     const WaitReason& reason = view.reason_of(job);
     out.lifted_by = lifted_by(reason);
     // The first of the jobs that want the same is who it was promised to.
     if (view.state.class_of(job).waiting.front().job == job.id) out.estimated_start = reason.start;
-  } else if (job.held) {
-    out.lifted_by = {"JobReleased"};
   } else if (job.state == JobState::kPending) {
     out.lifted_by = {"BackoffOver"};
   }
@@ -436,13 +453,16 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   return out;
 }
 
-bool matches(const Job& job, const JobFilter& filter) {
+bool matches(const State& state, const Job& job, const JobFilter& filter) {
   if (filter.since.valid() && job.submitted_at < filter.since) return false;
   if (filter.name.empty() && filter.user.empty() && filter.labels.empty()) return true;
   const std::string_view spec = job.spec.view();
   if (!filter.name.empty() || !filter.user.empty()) {
     const SpecPeek peek = peek_spec(spec);
-    if (!filter.name.empty() && !glob_matches(filter.name, peek.name)) return false;
+    std::string name(peek.name);
+    const JobArray* array = job.is_element() ? state.find_array(job.array) : nullptr;
+    if (array != nullptr) name += "-" + std::to_string(array->index_at(array->position_of(job.id)));
+    if (!filter.name.empty() && !glob_matches(filter.name, name)) return false;
     if (!filter.user.empty() && peek.user != filter.user && peek.submitter != filter.user) return false;
   }
   return std::all_of(filter.labels.begin(), filter.labels.end(),
@@ -471,7 +491,7 @@ class PageWalk {
     looked_ += 1;
     if (tenant_ != nullptr && job.tenant != tenant_->id) return true;
     if (filter_.state && job.state != *filter_.state) return true;
-    if (filter_.looks_inside() && !matches(job, filter_)) return true;
+    if (filter_.looks_inside() && !matches(view_.state, job, filter_)) return true;
     seen_ += 1;
     if (skip_ > 0) {
       skip_ -= 1;
@@ -535,8 +555,13 @@ ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
   if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
   if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
   if (rejection.code == RejectionCode::kQueueFull) error.retry_after = seconds(5);
+  const bool of_dependency = rejection.code == RejectionCode::kDependencyNotFound ||
+                             rejection.code == RejectionCode::kDependencyInvalid;
+  if (of_dependency) error.field = "dependencies";
+  if (rejection.code == RejectionCode::kDeadlinePassed) error.field = "deadline";
   if (batch_size > 1 &&
-      (rejection.code == RejectionCode::kQuotaExceeded || rejection.code == RejectionCode::kInfeasible ||
+      (of_dependency || rejection.code == RejectionCode::kDeadlinePassed ||
+       rejection.code == RejectionCode::kQuotaExceeded || rejection.code == RejectionCode::kInfeasible ||
        rejection.code == RejectionCode::kPartsUnsupported)) {
     error.field =
         "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "api/backend.h"
+#include "api/flow_views.h"
 #include "engine/rejection.h"
 #include "host/host.h"
 
@@ -10,7 +11,7 @@
 namespace gpusched::api {
 
 /// `tenant` empty: any. An error when there is no such job of that tenant.
-Answer<const Job*> find_job(const State& state, JobId id, const std::string& tenant);
+Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant);
 /// By id or name. Null when there is none, or it is deleted.
 const Tenant* find_tenant(const State& state, std::string_view tenant);
 /// "tenant-<digits>" or "default", without looking whether it exists.
@@ -36,7 +37,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
 /// Whether the filter's words fit; its tenant, state and limits are the caller's.
-bool matches(const Job& job, const JobFilter& filter);
+bool matches(const State& state, const Job& job, const JobFilter& filter);
 JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant);
 
 /// The engine's "no" as the client gets it.

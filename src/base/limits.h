@@ -23,6 +23,13 @@ inline constexpr int64_t kMegabytesMax = int64_t{1} << 40;  ///< Of memory, in o
 inline constexpr int32_t kCpuCoresMax = 1'000'000;
 inline constexpr Duration kRuntimeMax = hours(24 * 366);
 inline constexpr int32_t kRetriesMax = 1'000;
+inline constexpr uint32_t kDependenciesMax = 64;         ///< Of one job.
+inline constexpr int64_t kArrayElementsMax = 1'000'000;  ///< Of the arrays of one submission together.
+inline constexpr int64_t kArrayIndexMax = 4'000'000;
+inline constexpr uint32_t kArrayRangesMax = 1'024;  ///< "1,3,7-9" has three.
+inline constexpr int64_t kArrayAhead = 256;         ///< So many elements of an array wait in line at most.
+inline constexpr Duration kBeginMax =
+    hours(24 * 366);  ///< How far ahead a job may begin or have its deadline.
 
 // State.
 inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.

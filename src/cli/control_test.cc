@@ -22,7 +22,12 @@ TEST(JobControl, AsksTheNativeApi) {
   run_against(ok, {"update", "job-3", "--time", "none"}, &seen);
   EXPECT_EQ(seen.at(0).body, R"({"max_runtime_ms":0})");
   EXPECT_EQ(run({"update", "job-3"}).err,
-            "gpu-cli: nothing to change; give --priority, --time or --name (usage)\n");
+            "gpu-cli: nothing to change; give --priority, --time, --name or what else is to be different "
+            "(usage)\n");
+  run_against(ok, {"update", "job-3", "--begin", "none", "--deadline", "+1m", "--gpus", "2", "--mem", "8G"},
+              &seen);
+  EXPECT_EQ(seen.at(0).body,
+            R"({"begin_after_ms":0,"deadline_after_ms":60000,"gpu_count":2,"memory_mb":8192})");
 }
 
 /// A node that drains, reboots and comes back as its commands say, a step for each look at it.

@@ -1,7 +1,10 @@
+#include <cmath>
 #include <memory>
+#include <tuple>
 
 #include "cli/commands.h"
 #include "cli/job_columns.h"
+#include "cli/submit.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
@@ -42,7 +45,46 @@ struct UpdateOptions {
   std::optional<int64_t> priority;
   std::string time_limit;
   std::string name;
+  std::string begin, deadline;
+  std::optional<int64_t> gpus;
+  std::string gpu_model, gpu_memory, memory;
+  std::optional<double> cpus;
 };
+
+/// "none" ends it, else it moves.
+Result<Unit> add_moment(const std::string& option, const std::string& text, const std::string& at,
+                        const std::string& after, JsonObjectWriter& body) {
+  if (text.empty()) return Unit{};
+  if (text == "none") {
+    body.add(after, int64_t{0});
+    return Unit{};
+  }
+  const Result<Moment> moment = parse_moment(option, text);
+  if (!moment) return moment.error();
+  if (moment->at.empty()) {
+    body.add(after, moment->after_seconds * 1'000);
+  } else {
+    body.add(at, moment->at);
+  }
+  return Unit{};
+}
+
+/// What the job needs.
+Result<Unit> add_needs(const UpdateOptions& update, JsonObjectWriter& body) {
+  if (update.gpus) body.add("gpu_count", *update.gpus);
+  if (!update.gpu_model.empty()) body.add("gpu_model", update.gpu_model);
+  if (update.cpus) body.add("cpu_milli", static_cast<int64_t>(std::llround(*update.cpus * 1'000)));
+  for (const auto& [option, text, field] : {std::tuple("--gpu-memory", update.gpu_memory, "gpu_memory_mb"),
+                                            std::tuple("--mem", update.memory, "memory_mb")}) {
+    if (text.empty()) continue;
+    const Result<int64_t> size = parse_size_mb(text);
+    if (!size)
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = std::string(option) + ": " + size.error().message};
+    body.add(field, *size);
+  }
+  return Unit{};
+}
 
 int update_jobs(Session& session, const UpdateOptions& update) {
   JsonObjectWriter body;
@@ -55,8 +97,14 @@ int update_jobs(Session& session, const UpdateOptions& update) {
     body.add("max_runtime_ms", *limit * 1'000);
   }
   if (!update.name.empty()) body.add("name", update.name);
+  Result<Unit> added = add_moment("--begin", update.begin, "begin_at", "begin_after_ms", body);
+  if (added) added = add_moment("--deadline", update.deadline, "deadline", "deadline_after_ms", body);
+  if (added) added = add_needs(update, body);
+  if (!added) return session.fail(kExitUsage, added.error().message, "usage");
   if (body.empty()) {
-    return session.fail(kExitUsage, "nothing to change; give --priority, --time or --name", "usage");
+    return session.fail(kExitUsage,
+                        "nothing to change; give --priority, --time, --name or what else is to be different",
+                        "usage");
   }
   return for_each_job(session, update.jobs, "updated",
                       [&](const std::string& path) { return session.send("PATCH", path, body.text()); });
@@ -71,8 +119,19 @@ Action define_update(Grammar& grammar) {
   grammar.option("-t,--time", "SPAN", &update->time_limit,
                  "The time limit, counted from the start; none lifts it");
   grammar.option("--name", "NAME", &update->name, "The name");
+  grammar.option("--begin", "WHEN", &update->begin,
+                 "Not before +2h or 2025-01-31T09:00:00Z; none: now; of jobs that do not run yet");
+  grammar.option("--deadline", "WHEN", &update->deadline, "Given up when it still waits then; none lifts it");
+  grammar
+      .option("--gpus", "N", &update->gpus, "GPUs that it needs; of jobs that do not run yet, as all below")
+      .range(0, 1'000'000);
+  grammar.option("--gpu-model", "MODEL", &update->gpu_model, "Only this model");
+  grammar.option("--gpu-memory", "SIZE", &update->gpu_memory, "Memory of all its GPUs together");
+  grammar.option("--cpus", "N", &update->cpus, "CPU cores");
+  grammar.option("--mem", "SIZE", &update->memory, "Memory");
   grammar.details(
-      "What is not given stays as it is. Refusals do not stop it; the exit code tells of the last.");
+      "What is not given stays as it is. What a job needs is checked as for a new one. Refusals do not stop "
+      "it; the exit code tells of the last.");
   return [update](Session& session) { return update_jobs(session, *update); };
 }
 

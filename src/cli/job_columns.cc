@@ -80,12 +80,21 @@ JobColumn time_column(std::string_view key, Column column, std::string_view fiel
           .descends = true};
 }
 
+/// "job-12[3]" of an element; "job-12[51-999]" of an array: what of it is no job of its own yet.
+std::string shown_id(const Json& job) {
+  const std::string array = job["array_id"].text();
+  if (!array.empty()) return array + "[" + std::to_string(job["array_index"].integer()) + "]";
+  const std::string rest = job["array"]["unexpanded"].text();
+  return job_id_of(job) + (rest.empty() ? "" : "[" + rest + "]");
+}
+
 std::vector<JobColumn> made_columns() {
   std::vector<JobColumn> out;
   out.push_back({.key = "id",
                  .column = {.title = "ID"},
-                 .cell = [](const Json& job, Time) { return Cell(job_id_of(job)); },
+                 .cell = [](const Json& job, Time) { return Cell(shown_id(job)); },
                  .order = [](const Json& job, Time) { return job_number(job_id_of(job)); },
+                 .fields = "array_id,array_index,array",
                  .descends = true});
   out.push_back(text_column("name", {.title = "NAME", .may_shrink = true}, "name", "spec.name"));
   out.push_back({.key = "state",

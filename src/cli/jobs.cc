@@ -58,6 +58,19 @@ Cell state_cell(const Json& job) {
           style_of_state(job["state"].text())};
 }
 
+/// "949 wait, 50 run, 1 completed"
+std::string array_text(const Json& array) {
+  if (array["count"].integer() == 0) return "";
+  std::string out;
+  for (const auto& [field, word] :
+       {std::pair("waiting", "wait"), std::pair("running", "run"), std::pair("completed", "completed"),
+        std::pair("failed", "failed"), std::pair("cancelled", "were cancelled")}) {
+    if (array[field].integer() == 0) continue;
+    out += (out.empty() ? "" : ", ") + std::to_string(array[field].integer()) + " " + word;
+  }
+  return out;
+}
+
 std::string record_text(const Json& job, Time now, bool color) {
   const auto field = [&](std::string_view name) { return job_field(job, name); };
   Record record;
@@ -84,6 +97,15 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Labels", pairs_text(field("labels")));
   record.add("Time limit", find_job_column("limit")->cell(job, now).text);
   record.add("Retries", count_text(job["retries"]));
+  record.add("Retries on", joined(job["retry_on"], ", "));
+  record.add("Begins", time_text(job["begin_at"], now));
+  record.add("Deadline", time_text(job["deadline"], now));
+  record.add("After", joined(job["dependencies"], ", "));
+  record.add("Waits for", joined(job["unmet_dependencies"], ", "));
+  record.add("Element of", job["array_id"].text());
+  record.add("Index", number_text(job["array_index"]));
+  record.add("Array", job["array"]["indexes"].text());
+  record.add("Elements", array_text(job["array"]));
   record.add("Node", job["node_name"].text());
   record.add("On", joined(job["allocated_gpus"], ", "));
   record.add("Attempts", count_text(job["attempts"]));

@@ -224,29 +224,36 @@ TEST(Submitting, SendsWhatTheBoxIsAskedFor) {
 TEST(Submitting, MakesAnArrayInOneRequest) {
   std::vector<Request> seen;
   const Ran ran = run_against(
-      [](const Request&) { return Reply{.status = 201, .body = R"({"job_ids":["job-7","job-8"]})"}; },
-      {"submit",   "--array", "3,5",    "--name",      "sweep",     "--gpus", "1",
-       "--cpus",   "0.5",     "--time", "1m",          "--retries", "2",      "--hold",
-       "--tenant", "vision",  "-o",     "/out/%a.txt", "--image",   "i",      "--mount",
-       "/a:/b:ro", "--label", "x=y",    "--env",       "A=1",       "--",     "./run"},
-      &seen);
-  EXPECT_EQ(ran.out, "job-7\njob-8\n");
+      [](const Request&) { return Reply{.status = 201, .body = R"({"job_id":"job-7"})"}; },
+      {"submit", "--array", "3,5-9%2", "--name", "sweep", "-o", "/out/%a.txt", "--", "./run"}, &seen);
+  EXPECT_EQ(ran.out, "job-7\n");
   ASSERT_EQ(seen.size(), 1u);
-  EXPECT_EQ(seen[0].target, "/v1/jobs");
   const Json body = *Json::parse(seen[0].body);
-  EXPECT_EQ(body["tenant_id"].text(), "vision");
-  const Json job = body["jobs"].items().at(1);
-  const std::string array = job["spec"]["labels"]["array"].text();
-  EXPECT_EQ(job["spec"]["name"].text(), "sweep-5");
-  EXPECT_EQ(job["spec"]["stdout_path"].text(), "/out/%a.txt");  // The node puts it in.
-  EXPECT_EQ(job["spec"]["mounts"].serialize(), R"([{"source":"/a","target":"/b","read_only":true}])");
-  EXPECT_EQ(job["spec"]["environment"].serialize(),
-            R"({"A":"1","GPU_SCHEDULER_ARRAY_COUNT":"2","GPU_SCHEDULER_ARRAY_INDEX":"5"})");
-  EXPECT_EQ(job["spec"]["labels"].serialize(), R"({"array":")" + array + R"(","array_index":"5","x":"y"})");
-  EXPECT_EQ(job["resources"].serialize(), R"({"gpu_count":1,"cpu_milli":500})");
-  EXPECT_EQ(job["max_runtime_ms"].integer(), 60'000);
-  EXPECT_EQ(job["retry"]["exit_code_retries"].integer(), 2);
-  EXPECT_TRUE(job["held"].boolean());
+  EXPECT_EQ(body["array"].text(), "3,5-9%2");
+  EXPECT_EQ(body["stdout_path"].text(), "/out/%a.txt");
+}
+
+TEST(Submitting, SaysWhenAndAfterWhat) {
+  std::vector<Request> seen;
+  run_against([](const Request&) { return Reply{.status = 201, .body = R"({"job_id":"job-7"})"}; },
+              {"submit", "--begin", "+1h30m", "--deadline", "2025-01-31T09:00:00Z", "--after", "job-1",
+               "--after", "any:job-2,job-3[4]", "--after", "start:job-5", "--on-parent-failure", "wait",
+               "--retries", "2", "--retry-on", "exit_code:75,signal", "--", "./run"},
+              &seen);
+  ASSERT_EQ(seen.size(), 1u);
+  const Json body = *Json::parse(seen[0].body);
+  EXPECT_EQ(body["begin_after_seconds"].integer(), 5'400);
+  EXPECT_EQ(body["deadline"].text(), "2025-01-31T09:00:00Z");
+  EXPECT_EQ(body["dependencies"].serialize(),
+            R"(["after_ok:job-1","after_any:job-2","after_any:job-3[4]","after_start:job-5"])");
+  EXPECT_EQ(body["on_parent_failure"].text(), "wait");
+  EXPECT_EQ(body["retry_on"].serialize(), R"(["exit_code:75","signal"])");
+}
+
+TEST(Submitting, RefusesMomentsThatAreNone) {
+  EXPECT_TRUE(run({"submit", "--begin", "tomorrow", "--", "x"}).err.starts_with("gpu-cli: --begin: "));
+  EXPECT_TRUE(run({"submit", "--after", "done:job-1", "--", "x"}).err.starts_with("gpu-cli: --after: "));
+  EXPECT_TRUE(run({"submit", "--retry-on", "signal", "--", "x"}).err.starts_with("gpu-cli: --retry-on: "));
 }
 
 TEST(Submitting, ExportsOnlyWhatIsNamed) {
@@ -540,7 +547,8 @@ TEST(Contexts, AreSetUsedListedAndDeleted) {
   EXPECT_EQ(run({"list"}, world).exit_code, kExitOk);
   EXPECT_EQ(server.requests().at(0).target,
             "/v1/"
-            "jobs?page_size=50&fields=job_id,state,spec.name,state,held,resources.gpu_count,priority,tenant_"
+            "jobs?page_size=50&fields=job_id,state,array_id,array_index,array,spec.name,state,held,resources."
+            "gpu_count,priority,tenant_"
             "id,submitted_at,started_at,completed_at&tenant_id=vision");
   EXPECT_NE(run({"list", "--context", "home"}, world).err.find("/data/t"), std::string::npos);
   EXPECT_EQ(run({"context", "use", "hom"}, world).err,
@@ -584,7 +592,8 @@ TEST(Listing, FitsTheTerminal) {
             "The newest 2 of 9; --all or --limit N shows more.\n");
   EXPECT_EQ(seen.at(0).target,
             "/v1/"
-            "jobs?page_size=2&fields=job_id,state,spec.name,state,held,resources.gpu_count,priority,tenant_"
+            "jobs?page_size=2&fields=job_id,state,array_id,array_index,array,spec.name,state,held,resources."
+            "gpu_count,priority,tenant_"
             "id,submitted_at,started_at,completed_at&state=running&tenant_id=a%20b");
 }
 

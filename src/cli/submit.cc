@@ -62,24 +62,10 @@ Result<std::string> prepared(const Session& session, SubmitOptions& submit, cons
   return job_body(session.options(), submit, script, session.io());
 }
 
-/// An array: its ids, and its ends when they are waited for.
-int submit_jobs(Session& session, const SubmitOptions& submit, const std::string& body) {
-  std::vector<std::string> jobs;
-  const Reply reply = submit_array(session, body, submit.array, jobs);
-  if (!reply) return session.fail(*reply.trouble);
-  JsonObjectWriter ids;
-  ids.add("job_ids", jobs);
-  std::string text;
-  for (const std::string& job : jobs) text += job + "\n";
-  session.io().out(session.options().json ? ids.text() + "\n" : text);
-  return submit.wait ? wait_for_jobs(session, jobs, submit.timeout, false) : kExitOk;
-}
-
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
   const Result<std::string> body = prepared(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
-  if (!submit.array.empty()) return submit_jobs(session, submit, *body);
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
   const std::string job = submitted.json["job_id"].text();
@@ -154,7 +140,14 @@ Action define_submit(Grammar& grammar) {
       "sum such as 1h30m.");
   grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
                   "run something, see its output, end as it ends");
-  grammar.example("gpu-cli submit --array 1-50 --gpus 1 --name sweep -- ./sweep.sh", "fifty jobs");
+  grammar.details(
+      "An array is one job that stands for all of its elements. They are jobs of their own, called job-12[3] "
+      "by "
+      "their index, and come into being shortly before they run. `%a` in the paths of --output, --error and "
+      "--input is the index, `%A` the array's number.");
+  grammar.example("gpu-cli submit --array 1-500%50 --gpus 1 --name sweep -- ./sweep.sh",
+                  "five hundred jobs, fifty at a time");
+  grammar.example("gpu-cli submit --after ok:job-12 -- ./evaluate.sh", "once job-12 has completed");
   grammar.example("gpu-cli submit --gpus 2 --time 2h train.sh --epochs 3", "a script with its arguments");
   grammar.example("gpu-cli submit --stream jobs.ndjson", "many jobs, each in a line of JSON");
   return [submit, &grammar](Session& session) {

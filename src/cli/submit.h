@@ -35,7 +35,11 @@ struct SubmitOptions {
   std::string image, image_digest, pull, credential;
   std::vector<std::string> mounts;  ///< "SOURCE:TARGET[:ro]"
   std::vector<std::string> container_arguments;
-  std::string array;  ///< "1-100", "0,4,8-12:2"
+  std::string array;               ///< "1-100", "0,4,8-12:2", "0-999%50"
+  std::string begin, deadline;     ///< "+1h30m" or an instant.
+  std::vector<std::string> after;  ///< "ok:job-12", "any:job-12,job-13"; without a kind: ok.
+  std::string on_parent_failure;
+  std::vector<std::string> retry_on;
   bool hold = false;
   bool require_feasible = false;
   bool wait = false;
@@ -70,14 +74,12 @@ Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
 /// Words of a line as a shell would part them: blanks, quotes, backslashes, and a comment behind " #".
 Result<std::vector<std::string>> shell_words(std::string_view line);
 
-/// The indexes that `text` names, ascending: "1-100", "0-20:5", "1,3,7-9". kInvalidArgument for anything
-/// else, or more than `most` of them.
-Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most);
-
-/// Submits one job for each index, from the body of a single one. What was accepted is in `jobs` even when a
-/// later batch is refused.
-Reply submit_array(Session& session, const std::string& body, const std::string& indexes,
-                   std::vector<std::string>& jobs);
+/// A moment as --begin and --deadline take it: a span from now on, or an instant.
+struct Moment {
+  int64_t after_seconds = 0;
+  std::string at;  ///< RFC 3339; empty: `after_seconds` holds.
+};
+Result<Moment> parse_moment(const std::string& option, const std::string& text);
 
 /// The body of POST /api/v1/jobs, for one job.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,

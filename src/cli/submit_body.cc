@@ -205,6 +205,55 @@ void add_work(const SubmitOptions& submit, const std::optional<Script>& script, 
   if (!submit.script_arguments.empty()) body.add("args", submit.script_arguments);
 }
 
+/// "any:job-12,job-13" as "after_any:job-12" and "after_any:job-13".
+Result<std::vector<std::string>> dependencies_of(const std::vector<std::string>& after) {
+  std::vector<std::string> out;
+  for (const std::string& text : after) {
+    const size_t colon = text.find(':');
+    const std::string kind = colon == std::string::npos ? "ok" : text.substr(0, colon);
+    for (const std::string& job : parted(colon == std::string::npos ? text : text.substr(colon + 1), ',')) {
+      if ((kind != "ok" && kind != "any" && kind != "start") || !job.starts_with("job-"))
+        return bad_option("--after",
+                          "\"" + text + "\" is not ok:JOB, any:JOB or start:JOB, such as ok:job-12");
+      out.push_back("after_" + kind + ":" + job);
+    }
+  }
+  return out;
+}
+
+Result<Unit> add_flow(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (!submit.begin.empty()) {
+    const Result<Moment> begin = parse_moment("--begin", submit.begin);
+    if (!begin) return begin.error();
+    if (begin->at.empty()) {
+      body.add("begin_after_seconds", begin->after_seconds);
+    } else {
+      body.add("begin_at", begin->at);
+    }
+  }
+  if (!submit.deadline.empty()) {
+    const Result<Moment> deadline = parse_moment("--deadline", submit.deadline);
+    if (!deadline) return deadline.error();
+    if (deadline->at.empty()) {
+      body.add("deadline_after_seconds", deadline->after_seconds);
+    } else {
+      body.add("deadline", deadline->at);
+    }
+  }
+  const Result<std::vector<std::string>> dependencies = dependencies_of(submit.after);
+  if (!dependencies) return dependencies.error();
+  if (!dependencies->empty()) body.add("dependencies", *dependencies);
+  if (!submit.on_parent_failure.empty()) body.add("on_parent_failure", submit.on_parent_failure);
+  if (!submit.array.empty()) body.add("array", submit.array);
+  std::vector<std::string> retry_on;
+  for (const std::string& text : submit.retry_on) {
+    for (const std::string& cause : parted(text, ',')) retry_on.push_back(cause);
+  }
+  if (!retry_on.empty() && !submit.retries) return bad_option("--retry-on", "goes with --retries");
+  if (!retry_on.empty()) body.add("retry_on", retry_on);
+  return Unit{};
+}
+
 Result<Unit> check_whole(const SubmitOptions& submit) {
   if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
   if (submit.logs && !submit.array.empty())
@@ -248,43 +297,25 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   if (const Result<Unit> added = add_box(submit, body); !added) return added.error();
   if (submit.require_feasible) body.add("require_feasible", true);
   if (submit.hold) body.add("held", true);
+  if (const Result<Unit> added = add_flow(submit, body); !added) return added.error();
   return body.text();
 }
 
-Result<std::vector<int64_t>> parse_array(const std::string& text, size_t most) {
-  const auto wrong = [&](const std::string& why) { return bad_option("--array", why); };
-  if (text.find('%') != std::string::npos) {
-    return wrong("%N is not understood: limit what runs at a time with gpu-cli tenant update --max-jobs");
+Result<Moment> parse_moment(const std::string& option, const std::string& text) {
+  Moment moment;
+  if (text.starts_with('+')) {
+    const Result<int64_t> span = parse_duration_seconds(text.substr(1));
+    if (!span) return bad_option(option, span.error().message);
+    moment.after_seconds = *span;
+    return moment;
   }
-  std::vector<int64_t> out;
-  for (const std::string& part : parted(text, ',')) {
-    int64_t numbers[3] = {0, 0, 1};
-    const char* at = part.data();
-    const char* const end = at + part.size();
-    size_t count = 0;
-    for (; count < 3; ++count) {
-      const auto [stop, failure] = std::from_chars(at, end, numbers[count]);
-      if (failure != std::errc{} || numbers[count] < 0) {
-        return wrong("\"" + text + "\" names no indexes; write 1-100, 0-20:5 or 1,3,7-9");
-      }
-      at = stop;
-      if (at == end || *at != (count == 0 ? '-' : ':')) break;
-      ++at;
-    }
-    if (at != end || (count == 2 && numbers[2] == 0))
-      return wrong("\"" + text + "\" names no indexes; write 1-100, 0-20:5 or 1,3,7-9");
-    if (count == 0) numbers[1] = numbers[0];
-    if (numbers[1] < numbers[0]) return wrong(part + " runs backwards");
-    const auto size = static_cast<uint64_t>(numbers[1] - numbers[0]) / static_cast<uint64_t>(numbers[2]) + 1;
-    if (out.size() + size > most)
-      return wrong("it has more than " + std::to_string(most) + " jobs; submit it in parts");
-    // By count, since the step behind the last index may pass the largest number.
-    for (uint64_t i = 0; i < size; ++i) out.push_back(numbers[0] + static_cast<int64_t>(i) * numbers[2]);
+  if (!parse_rfc3339(text).valid()) {
+    return bad_option(option, "\"" + text +
+                                  "\" is no moment; write a span from now on, such as +2h, or an "
+                                  "instant with its zone, such as 2025-01-31T09:00:00+01:00");
   }
-  std::ranges::sort(out);
-  const auto twice = std::ranges::adjacent_find(out);
-  if (twice != out.end()) return wrong("index " + std::to_string(*twice) + " is there twice");
-  return out;
+  moment.at = text;
+  return moment;
 }
 
 }  // namespace gpusched::cli

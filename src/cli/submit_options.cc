@@ -54,9 +54,27 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                  "Option for the container runtime, from the node's allow-list; repeatable");
   grammar.flag("--require-feasible", submit.require_feasible,
                "Refuse it when no registered node could ever run it, instead of letting it wait");
-  grammar.option("-a,--array", "INDEXES", &submit.array,
-                 "Submit a job for each index: 1-100, 0-20:5 or 1,3,7-9; each finds its own in "
-                 "GPU_SCHEDULER_ARRAY_INDEX");
+  grammar.option(
+      "-a,--array", "INDEXES", &submit.array,
+      "Many of it, one for each index: 1-100, 0-20:5 or 1,3,7-9, and %50 behind them for at most fifty "
+      "at a time; each finds its own in GPU_SCHEDULER_ARRAY_INDEX");
+  grammar.option("--begin", "WHEN", &submit.begin, "Do not start it before: +2h, or 2025-01-31T09:00:00Z");
+  grammar.option("--deadline", "WHEN", &submit.deadline,
+                 "Give it up when it still waits then; WHEN as --begin");
+  grammar
+      .option(
+          "--after", "KIND:JOB", &submit.after,
+          "Start it once JOB completed (ok, also without KIND), ended (any) or runs (start); several with "
+          "commas; repeatable, all must hold")
+      .completes(Complete::kJob);
+  grammar
+      .option("--on-parent-failure", "WHAT", &submit.on_parent_failure,
+              "When a job of --after can no longer do that: cancel this one (the default), or let it wait")
+      .of({"cancel", "wait"});
+  grammar.option(
+      "--retry-on", "CAUSE", &submit.retry_on,
+      "What --retries is for: exit_code, exit_code:75, signal, out_of_memory, over_limit (these by "
+      "default), timeout; several with commas; repeatable");
   grammar.flag("--hold", submit.hold, "Do not start it before gpu-cli release");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
   grammar.flag("--logs", submit.logs,

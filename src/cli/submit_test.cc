@@ -53,24 +53,13 @@ TEST(ShellWords, ArePartedAsAShellWould) {
   EXPECT_EQ(*words, (std::vector<std::string>{"a", "b c", "d \" e", "f g", "h#i"}));
 }
 
-TEST(Arrays, NameTheirIndexes) {
-  const auto indexes = [](const std::string& text) {
-    const auto parsed = parse_array(text, 1000);
-    return parsed ? *parsed : std::vector<int64_t>{};
-  };
-  EXPECT_EQ(indexes("3-5"), (std::vector<int64_t>{3, 4, 5}));
-  EXPECT_EQ(indexes("0-20:10"), (std::vector<int64_t>{0, 10, 20}));
-  EXPECT_EQ(indexes("7,1,3-4"), (std::vector<int64_t>{1, 3, 4, 7}));
-  EXPECT_EQ(indexes("9223372036854775806-9223372036854775807"),
-            (std::vector<int64_t>{INT64_MAX - 1, INT64_MAX}));
-}
-
-TEST(Arrays, RefuseWhatNamesNone) {
-  for (const char* const text : {"", "a", "1-", "5-3", "1-3:0", "1,1", "-1", "1-2000", "1:2", "1-3:1:1",
-                                 "1-9%2", "0-9223372036854775807"}) {
-    const auto parsed = parse_array(text, 1000);
+TEST(Moments, AreSpansOrInstants) {
+  EXPECT_EQ(parse_moment("--begin", "+1h30m")->after_seconds, 5'400);
+  EXPECT_EQ(parse_moment("--begin", "2025-01-31T09:00:00Z")->at, "2025-01-31T09:00:00Z");
+  for (const char* const text : {"", "1h", "+", "+3", "2025-01-31", "tomorrow"}) {
+    const auto parsed = parse_moment("--begin", text);
     ASSERT_FALSE(parsed.ok()) << text;
-    EXPECT_TRUE(parsed.error().message.starts_with("--array: ")) << parsed.error().message;
+    EXPECT_TRUE(parsed.error().message.starts_with("--begin: ")) << parsed.error().message;
   }
 }
 

@@ -56,6 +56,18 @@ void expect_same_indexes(const State& a, const State& b) {
   EXPECT_EQ(line_of(a.line), line_of(b.line));
   EXPECT_EQ(a.timers, b.timers);
   EXPECT_EQ(a.pending_backoff, b.pending_backoff);
+  EXPECT_EQ(a.dependents, b.dependents);
+  EXPECT_EQ(a.settling, b.settling);
+  EXPECT_EQ(a.due_arrays, b.due_arrays);
+  EXPECT_EQ(a.array_waiting, b.array_waiting);
+  ASSERT_EQ(a.arrays.size(), b.arrays.size());
+  for (const auto& [id, array] : a.arrays) {
+    const JobArray& other = b.arrays.at(id);
+    EXPECT_EQ(array.live, other.live);
+    EXPECT_EQ(array.waiting, other.waiting);
+    EXPECT_EQ(array.records, other.records);
+    EXPECT_EQ(array.unexpanded(), other.unexpanded());
+  }
   EXPECT_EQ(a.next_due(), b.next_due());
   for (std::size_t i = 0; i < kJobStateCount; ++i) EXPECT_EQ(a.state_counts[i], b.state_counts[i]);
   a.jobs.for_each([&](const Job& job) {

@@ -83,6 +83,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
     out.add(Section::kTimer,
             StoredTimer{.due = timer.due, .kind = timer.kind, .id = timer.id, .extra = timer.extra});
   }
+  for (const auto& [id, array] : state.arrays) out.add(Section::kArray, array);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

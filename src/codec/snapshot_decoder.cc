@@ -39,12 +39,43 @@ bool possible(const Device& device) {
          known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
          between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since);
 }
+bool possible_flow(const Job& job) {
+  if (job.on_parent_failure > OnParentFailure::kWait) return false;
+  const std::vector<JobDependency> list = job.dependency_list();
+  if (list.size() * 9 != job.dependencies.view().size() || list.size() > limits::kDependenciesMax)
+    return false;
+  const bool good = std::all_of(list.begin(), list.end(), [&](const JobDependency& one) {
+    const auto same = std::count_if(list.begin(), list.end(),
+                                    [&](const JobDependency& other) { return other.parent == one.parent; });
+    return same == 1 && one.parent.valid() && one.parent < job.id &&
+           known(DependencyKind::kAfterOk, one.kind, kDependencyKindLast) &&
+           one.verdict <= JobDependency::Verdict::kImpossible;
+  });
+  const auto unmet = std::count_if(list.begin(), list.end(), [](const JobDependency& one) {
+    return one.verdict != JobDependency::Verdict::kMet;
+  });
+  return good && unmet == job.unmet && (unmet == 0 || job.state == JobState::kPending || is_final(job.state));
+}
 bool possible(const Job& job) {
-  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= JobReason::kNodeFault &&
+  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= kJobReasonLast &&
          job.last_cause <= kEndCauseLast && possible(job.submitted_at) && possible(job.scheduled_at) &&
          possible(job.started_at) && possible(job.ended_at) && possible(job.not_before) &&
          possible(job.max_runtime) && possible(job.retry.kill_after_lost_contact) &&
-         (job.state == JobState::kPending || (!job.not_before.valid() && !job.held));
+         (job.state == JobState::kPending || (!job.not_before.valid() && !job.held)) &&
+         (job.retry.causes & ~kRetryKnown) == 0 && possible(job.deadline) && possible_flow(job);
+}
+bool possible(const JobArray& array) {
+  if (!array.id.valid() || array.ranges.empty() || !well_formed(array.ranges)) return false;
+  if (array.count != count_of(array.ranges) || array.at_once < 0 || array.closed > kJobReasonLast)
+    return false;
+  if (!between(0, array.next, array.count) || array.completed < 0 || array.failed < 0 || array.cancelled < 0)
+    return false;
+  int64_t last = array.next;
+  for (const int64_t position : array.early) {
+    if (position <= last || position >= array.count) return false;
+    last = position;
+  }
+  return true;
 }
 bool possible(const Tenant& tenant) {
   const Amount& limit = tenant.limits.plus_one;
@@ -76,6 +107,7 @@ class SnapshotDecoder {
     if (!reader_.ok() || section_ != Section::kEnd) return corrupt("it ends too early");
     if (!reader_.at_end()) return corrupt("something stands behind its end");
     for (const uint32_t ours : classes_) state_.release_class(ours);
+    for (const JobId id : dependents_) state_.index_dependencies(*state_.jobs.find(id));
     if (!whole()) return corrupt("its parts contradict each other");
     return std::move(state_);
   }
@@ -87,9 +119,10 @@ class SnapshotDecoder {
       section_ = section;
       return section == Section::kHeader;
     }
-    if (section == Section::kHeader || section > Section::kEnd) return false;
+    if (section == Section::kHeader || section > Section::kArray) return false;
     const bool back = section == Section::kJobClass && section_ == Section::kJob;
-    if (section < section_ && !back) return false;
+    const auto place = [](Section one) { return one == Section::kEnd ? 255 : static_cast<int>(one); };
+    if (place(section) < place(section_) && !back) return false;
     section_ = section;
     return true;
   }
@@ -116,6 +149,8 @@ class SnapshotDecoder {
         return add_finished(bytes);
       case Section::kTimer:
         return add_timer(bytes);
+      case Section::kArray:
+        return add_array(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -217,6 +252,16 @@ class SnapshotDecoder {
     newest_job_ = job.id;
     state_.retain_class(job.job_class);
     if (job.state == JobState::kPending && job.not_before.valid()) ++backing_off_;
+    if (job.state == JobState::kPending && job.deadline.valid() && !job.is_array()) ++with_deadline_;
+    if (job.state == JobState::kPending && job.unmet > 0) dependents_.push_back(job.id);
+    if (job.is_array() && job.state != JobState::kPending && !is_final(job.state)) return corrupt("an array");
+    if (job.is_array()) ++array_jobs_;
+    if (job.is_element()) {
+      JobArray& tally = elements_[job.array];
+      tally.records += 1;
+      if (!is_final(job.state)) tally.live.insert(job.id);
+      if (job.state == JobState::kPending) tally.waiting += 1;
+    }
     state_.add_job(std::move(job));
     return Unit{};
   }
@@ -270,6 +315,40 @@ class SnapshotDecoder {
     }
     return Unit{};
   }
+  Result<Unit> add_array(std::string_view bytes) {
+    JobArray array;
+    if (!read(bytes, array) || !possible(array)) return corrupt("an array");
+    if (array.id <= newest_array_ || !was(array.id.value + static_cast<uint64_t>(array.count)))
+      return corrupt("an array's id");
+    newest_array_ = array.element(array.count - 1);  // Its numbers are its own.
+    const auto tally = elements_.find(array.id);
+    if (tally != elements_.end()) {
+      const auto& [id, counted] = *tally;
+      array.records = counted.records;
+      array.waiting = counted.waiting;
+      array.live = counted.live;
+      elements_.erase(tally);
+    }
+    const Job* job = state_.jobs.find(array.id);
+    if (job != nullptr && !job->is_array()) return corrupt("an array's job");
+    if (job == nullptr && array.records == 0) return corrupt("an array without a job");
+    const bool over = array.unexpanded() == 0 && array.live.empty();
+    if ((job == nullptr || is_final(job->state)) && !over) return corrupt("an array that is over");
+    if (job != nullptr) --array_jobs_;
+    state_.restore_array(std::move(array));
+    return Unit{};
+  }
+  /// Each element is one of its array, and no job before its turn.
+  bool elements_fit() const {
+    bool fit = true;
+    state_.jobs.for_each([&](const Job& job) {
+      if (!job.is_element()) return true;
+      const JobArray* array = state_.array_of_element(job.id);
+      fit = array != nullptr && array->id == job.array && array->is_expanded(array->position_of(job.id));
+      return fit;
+    });
+    return fit;
+  }
   Result<Unit> add_timer(std::string_view bytes) {
     StoredTimer timer;
     if (!read(bytes, timer) || timer.due < Time{}) return corrupt("a timer");
@@ -282,6 +361,13 @@ class SnapshotDecoder {
           return corrupt("a back-off's timer");
         }
         ++backoff_timers_;
+        break;
+      case TimerKind::kDeadline:
+        if (job == nullptr || is_final(job->state) || !job->deadline.valid() || job->deadline != timer.due ||
+            timer.extra != 0) {
+          return corrupt("a deadline's timer");
+        }
+        if (job->state == JobState::kPending && !job->is_array()) ++deadline_timers_;
         break;
       case TimerKind::kNodeLost:
         if (node == nullptr) return corrupt("a node's timer");
@@ -302,7 +388,8 @@ class SnapshotDecoder {
     const State& state = state_;
     const int64_t placed = state.count(JobState::kScheduled) + state.count(JobState::kRunning);
     if (placed != current_attempts_) return false;
-    if (backing_off_ != backoff_timers_) return false;
+    if (backing_off_ != backoff_timers_ || with_deadline_ != deadline_timers_) return false;
+    if (array_jobs_ != 0 || !elements_.empty() || (!state.arrays.empty() && !elements_fit())) return false;
     int64_t held = 0;
     for (const Node& node : state.nodes) {
       held += std::count_if(node.devices.begin(), node.devices.end(),
@@ -327,6 +414,12 @@ class SnapshotDecoder {
   int64_t held_devices_ = 0;
   int64_t backing_off_ = 0;
   int64_t backoff_timers_ = 0;
+  std::vector<JobId> dependents_;       ///< Jobs with open dependencies.
+  std::map<JobId, JobArray> elements_;  ///< What was counted of arrays that are still to come.
+  JobId newest_array_;                  ///< The last number of the newest array.
+  int64_t array_jobs_ = 0;              ///< Arrays' own jobs whose arrays are still to come.
+  int64_t with_deadline_ = 0;           ///< Pending.
+  int64_t deadline_timers_ = 0;
 };
 
 }  // namespace

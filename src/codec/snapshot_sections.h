@@ -23,6 +23,7 @@ enum class Section : uint8_t {
   kFinished,  ///< Ids in order of their end.
   kTimer,
   kEnd,
+  kArray,  ///< Before kEnd, although its number is higher.
 };
 
 struct Header {

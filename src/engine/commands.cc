@@ -47,8 +47,30 @@ bool is_sane(const RegisterNode& command) {
          between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
          between(0, command.memory_mb, limits::kMegabytesMax);
 }
+bool is_sane(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
+bool is_sane(const Part& part) { return (part.features & ~kFeaturesKnown) == 0; }
+bool is_sane(const JobFlow& flow) {
+  const bool dependencies =
+      std::all_of(flow.dependencies.begin(), flow.dependencies.end(), [](const Dependency& one) {
+        return one.kind >= DependencyKind::kAfterOk && one.kind <= kDependencyKindLast && !one.met &&
+               one.parent.valid() == (one.index_plus_one == 0);
+      });
+  return dependencies && flow.array_at_once >= 0 && flow.dependencies.size() <= limits::kDependenciesMax &&
+         flow.on_parent_failure <= OnParentFailure::kWait && is_sane(flow.begin_at) &&
+         is_sane(flow.deadline) && between(Duration{}, flow.begin_after, limits::kBeginMax) &&
+         between(Duration{}, flow.deadline_after, limits::kBeginMax);
+}
+bool is_sane(const RetryPolicy& retry) {
+  return between(Duration{}, retry.kill_after_lost_contact, limits::kRuntimeMax) &&
+         (retry.causes & ~kRetryKnown) == 0 && retry.exit_codes.view().size() <= 256;
+}
 bool is_sane(const UpdateJob& command) {
-  return between(Duration{}, command.max_runtime, limits::kRuntimeMax) &&
+  return is_sane(command.begin_at) && is_sane(command.deadline) &&
+         between(Duration{}, command.begin_after, limits::kBeginMax) &&
+         between(Duration{}, command.deadline_after, limits::kBeginMax) &&
+         std::all_of(command.parts.begin(), command.parts.end(),
+                     [](const Part& part) { return is_sane(part); }) &&
+         between(Duration{}, command.max_runtime, limits::kRuntimeMax) &&
          between(-limits::kPriorityMax, command.priority, limits::kPriorityMax);
 }
 bool is_sane(const SetNodeAvailability& command) {
@@ -57,12 +79,19 @@ bool is_sane(const SetNodeAvailability& command) {
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax) return false;
+  int64_t elements = 0;
+  for (const JobRequest& job : command.jobs) {
+    if (job.flow.size() > 1) return false;
+    if (job.flow.empty()) continue;
+    if (!well_formed(job.flow.front().array)) return false;
+    elements += count_of(job.flow.front().array);
+  }
+  if (elements > limits::kArrayElementsMax) return false;
   return std::all_of(command.jobs.begin(), command.jobs.end(), [](const JobRequest& job) {
-    const bool known_features = std::all_of(job.parts.begin(), job.parts.end(), [](const Part& part) {
-      return (part.features & ~kFeaturesKnown) == 0;
-    });
+    const bool known_features =
+        std::all_of(job.parts.begin(), job.parts.end(), [](const Part& part) { return is_sane(part); });
     return known_features && between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
-           between(Duration{}, job.retry.kill_after_lost_contact, limits::kRuntimeMax) &&
+           is_sane(job.retry) && (job.flow.empty() || is_sane(job.flow.front())) &&
            between(-limits::kPriorityMax, job.priority, limits::kPriorityMax);
   });
 }
@@ -76,7 +105,9 @@ bool well_formed(const Command& command) {
 uint32_t sequence_count(const Command& command) {
   const auto* submit = std::get_if<SubmitJobs>(&command);
   if (submit == nullptr || submit->jobs.empty()) return 1;
-  return static_cast<uint32_t>(submit->jobs.size());
+  uint32_t count = 0;
+  for (const JobRequest& job : submit->jobs) count += job.sequence_count();
+  return count;
 }
 
 std::string_view name_of(const Command& command) {

@@ -240,6 +240,46 @@ struct SetDeviceCondition {
   }
 };
 
+/// What a job asks to wait for: a job that exists, or an earlier one of the same submission.
+struct Dependency {
+  JobId parent;
+  uint32_t index_plus_one = 0;  ///< Given instead of `parent`: the job's place in its submission, plus one.
+  DependencyKind kind = DependencyKind::kAfterOk;
+  bool met = false;  ///< In JobSubmitted alone: the parent had done it already.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "parent", self.parent);
+    visit(2, "index_plus_one", self.index_plus_one);
+    visit(3, "kind", self.kind);
+    visit(4, "met", self.met);
+  }
+};
+
+/// When a job may run, and after what. A time or a span from now on, not both.
+struct JobFlow {
+  Time begin_at;
+  Duration begin_after;
+  Time deadline;
+  Duration deadline_after;
+  std::vector<Dependency> dependencies;
+  OnParentFailure on_parent_failure = OnParentFailure::kCancel;
+  std::vector<IndexRange> array;  ///< Given: it is an array with these indexes.
+  int64_t array_at_once = 0;      ///< So many of its elements run at a time; 0: no limit.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "begin_at", self.begin_at);
+    visit(2, "begin_after", self.begin_after);
+    visit(3, "deadline", self.deadline);
+    visit(4, "deadline_after", self.deadline_after);
+    visit(5, "dependencies", self.dependencies);
+    visit(6, "on_parent_failure", self.on_parent_failure);
+    visit(7, "array", self.array);
+    visit(8, "array_at_once", self.array_at_once);
+  }
+};
+
 struct JobRequest {
   int32_t priority = 0;
   std::vector<Part> parts;
@@ -248,6 +288,13 @@ struct JobRequest {
   bool require_feasible = false;
   Blob spec;
   bool held = false;
+  std::vector<JobFlow> flow;  ///< None or one: most jobs have nothing of it.
+
+  bool is_array() const { return !flow.empty() && !flow.front().array.empty(); }
+  /// Its own number, and those of its elements.
+  uint32_t sequence_count() const {
+    return is_array() ? static_cast<uint32_t>(1 + count_of(flow.front().array)) : 1;
+  }
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -258,10 +305,12 @@ struct JobRequest {
     visit(5, "require_feasible", self.require_feasible);
     visit(6, "spec", self.spec);
     visit(7, "held", self.held);
+    visit(8, "flow", self.flow);
   }
 };
 
-/// One job or a batch: all are accepted or none. Takes one sequence number a job; they are the jobs' ids.
+/// One job or a batch: all are accepted or none. Takes one sequence number a job, which is its id; an array
+/// takes as many more as it has elements.
 struct SubmitJobs {
   TenantId tenant;
   std::string request_key;
@@ -402,10 +451,13 @@ enum JobField : uint32_t {
   kJobPriority = 1u << 0,
   kJobMaxRuntime = 1u << 1,
   kJobSpec = 1u << 2,
+  kJobBegin = 1u << 3,
+  kJobDeadline = 1u << 4,
+  kJobParts = 1u << 5,
 };
 
-/// Changes what `given` names. A priority only of a job that waits; a specification only in what a running
-/// job does not see, such as its name: that is the door's to keep.
+/// Changes what `given` names. A priority, a begin and parts only of a job that waits; a specification only
+/// in what a running job does not see, such as its name: that is the door's to keep.
 struct UpdateJob {
   JobId job;
   TenantId tenant;     ///< Given: only if the job is this tenant's.
@@ -413,6 +465,11 @@ struct UpdateJob {
   int32_t priority = 0;
   Duration max_runtime;  ///< From its start; zero: no limit.
   Blob spec;
+  Time begin_at;            ///< Or
+  Duration begin_after;     ///< so long from now on; neither: now.
+  Time deadline;            ///< Or
+  Duration deadline_after;  ///< so long from now on; neither: none any more.
+  std::vector<Part> parts;  ///< Checked as those of a new job.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -422,6 +479,11 @@ struct UpdateJob {
     visit(4, "priority", self.priority);
     visit(5, "max_runtime", self.max_runtime);
     visit(6, "spec", self.spec);
+    visit(7, "begin_at", self.begin_at);
+    visit(8, "begin_after", self.begin_after);
+    visit(9, "deadline", self.deadline);
+    visit(10, "deadline_after", self.deadline_after);
+    visit(11, "parts", self.parts);
   }
 };
 

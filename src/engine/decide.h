@@ -19,8 +19,8 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
 
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
-Applied update_job(const State& state, const UpdateJob& command, Events& events);
-Applied hold_job(const State& state, const HoldJob& command, Events& events);
+Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events);
+Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events& events);
 Applied requeue_job(const State& state, const RequeueJob& command, Events& events);
 
 Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events);
@@ -42,6 +42,8 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
 Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events);
 Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp stamp, Events& events);
 
+/// The job runs now: those that wait for its start learn it.
+void settle_start(const State& state, JobId job, Events& events);
 /// The next thing that is due at `now`: its events, or false when nothing is.
 bool next_due(const State& state, Time now, Events& events);
 

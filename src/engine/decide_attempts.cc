@@ -100,6 +100,12 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
       state.config.feature_level >= 2 && !attempt->abandoned && job != nullptr && job->image_digest.empty();
   if (keep) started.image_digest = command.image_digest;
   events.push_back(std::move(started));
+  const auto waiting = std::count_if(attempt->members.begin(), attempt->members.end(),
+                                     [](const Member& one) { return one.state == MemberState::kPlaced; });
+  if (waiting == 1 && !attempt->abandoned) {
+    settle_start(state, command.job, events);
+    if (job != nullptr && job->is_element()) settle_start(state, job->array, events);
+  }
   return accept();
 }
 

@@ -34,6 +34,67 @@ bool supported(const std::vector<Part>& parts) {
          part.memory_mb >= 0 && part.memory_mb <= limits::kMegabytesMax;
 }
 
+/// The job of the array of which this is an element that is no job yet; null when it is none.
+const Job* array_of_waiting(const State& state, JobId element) {
+  const JobArray* array = state.array_of_element(element);
+  if (array == nullptr || array->is_expanded(array->position_of(element))) return nullptr;
+  return state.jobs.find(array->id);
+}
+
+/// Whether a new dependency on `parent` is met already; one that never can be is not, and is settled later.
+bool is_met(const State& state, const Job& parent, DependencyKind kind) {
+  switch (kind) {
+    case DependencyKind::kAfterOk:
+      return parent.state == JobState::kCompleted;
+    case DependencyKind::kAfterAny:
+      return is_final(parent.state);
+    case DependencyKind::kAfterStart:
+      if (parent.is_array()) return state.find_array(parent.id)->started;
+      return parent.state == JobState::kRunning || parent.started_at.valid();
+  }
+  UNREACHABLE();
+}
+
+/// Names the parents of job `index` of the submission by their ids, and looks each up.
+std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJobs& command,
+                                              std::size_t index, Stamp stamp, JobFlow& flow) {
+  for (Dependency& one : flow.dependencies) {
+    if (one.index_plus_one > 0) {
+      if (one.index_plus_one > index) return Rejection{.code = RejectionCode::kDependencyInvalid};
+      uint64_t before = 0;
+      for (uint32_t other = 0; other + 1 < one.index_plus_one; ++other)
+        before += command.jobs[other].sequence_count();
+      one.parent = JobId{stamp.sequence + before};
+      one.index_plus_one = 0;
+    } else {
+      const Job* parent = state.jobs.find(one.parent);
+      const Job* waiting = parent == nullptr ? array_of_waiting(state, one.parent) : nullptr;
+      if (waiting != nullptr && waiting->tenant == command.tenant) continue;
+      if (parent == nullptr || parent->tenant != command.tenant) {
+        return Rejection{.code = RejectionCode::kDependencyNotFound,
+                         .requested = static_cast<int64_t>(one.parent.value)};
+      }
+      one.met = is_met(state, *parent, one.kind);
+    }
+    const auto same = std::count_if(flow.dependencies.begin(), flow.dependencies.end(),
+                                    [&](const Dependency& other) { return other.parent == one.parent; });
+    if (same > 1) return Rejection{.code = RejectionCode::kDependencyInvalid};
+  }
+  return std::nullopt;
+}
+
+/// Times instead of spans; none for a begin that is over.
+std::optional<Rejection> resolve_times(JobFlow& flow, Time now) {
+  if (flow.begin_after.ns > 0) flow.begin_at = now + flow.begin_after;
+  if (flow.deadline_after.ns > 0) flow.deadline = now + flow.deadline_after;
+  flow.begin_after = {};
+  flow.deadline_after = {};
+  if (flow.begin_at <= now) flow.begin_at = {};
+  if (flow.deadline.valid() && flow.deadline <= std::max(now, flow.begin_at))
+    return Rejection{.code = RejectionCode::kDeadlinePassed};
+  return std::nullopt;
+}
+
 uint64_t body_digest(const SubmitJobs& command) {
   Digest body;
   body.mix(command.tenant.value);
@@ -45,6 +106,23 @@ Duration backoff(int32_t failures) {
   Duration wait = limits::kBackoffFirst;
   for (int32_t i = 1; i < failures && wait < limits::kBackoffMax; ++i) wait = wait * 2;
   return std::min(wait, limits::kBackoffMax);
+}
+
+/// The bit of RetryPolicy::causes for an end that is the job's own doing; memory and other limits are, as its
+/// exit code is. Zero for what the cluster did.
+uint32_t own_cause_of(EndCause cause) {
+  switch (cause) {
+    case EndCause::kExited:
+      return kRetryExit;
+    case EndCause::kSignaled:
+      return kRetrySignal;
+    case EndCause::kOutOfMemory:
+      return kRetryOutOfMemory;
+    case EndCause::kOverLimit:
+      return kRetryOverLimit;
+    default:
+      return 0;
+  }
 }
 
 JobReason failure_reason(EndCause cause) {
@@ -88,6 +166,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
+  std::vector<JobFlow> flows;  // Of the jobs that have one, in their order.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     std::optional<Rejection> problem;
@@ -99,25 +178,38 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     if (!problem && request.require_feasible && !feasible(state, request.parts.front())) {
       problem = Rejection{.code = RejectionCode::kInfeasible};
     }
+    if (!problem && !request.flow.empty()) {
+      JobFlow& flow = flows.emplace_back(request.flow.front());
+      problem = resolve_dependencies(state, command, i, stamp, flow);
+      if (!problem) problem = resolve_times(flow, stamp.at);
+    }
     if (!problem) continue;
     problem->index = static_cast<uint32_t>(i);
     return reject(*problem);
   }
   const auto count = static_cast<int64_t>(command.jobs.size());
-  if (state.waiting_count() + count > state.config.queue_size_max) {
+  int64_t waiting = 0;  // Of an array its elements are what waits.
+  for (const JobRequest& job : command.jobs)
+    waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
+  if (state.waiting_count() + waiting > state.config.queue_size_max) {
     return reject(Rejection{.code = RejectionCode::kQueueFull,
-                            .requested = count,
+                            .requested = waiting,
                             .limit = state.config.queue_size_max,
                             .current = state.waiting_count()});
   }
+  auto flow = flows.begin();
+  uint64_t next_id = stamp.sequence;
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     const int64_t effective = int64_t{request.priority} + tenant->priority_tier;
-    events.push_back(JobSubmitted{.job = JobId{stamp.sequence + i},
+    events.push_back(JobSubmitted{.job = JobId{next_id},
                                   .tenant = command.tenant,
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
+    next_id += request.sequence_count();
+    if (request.flow.empty()) continue;
+    std::get<JobSubmitted>(events.back()).request.flow.front() = std::move(*flow++);
   }
   if (keyed) {
     events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = command.tenant,
@@ -130,60 +222,146 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   return {.rejection = {}, .first_id = stamp.sequence, .id_count = static_cast<uint32_t>(count)};
 }
 
+namespace {
+
+/// The job that a command is about. An element that is no job yet becomes one by it: `subject` is its array
+/// then, and `added` says so first.
+struct Subject {
+  const Job* job = nullptr;
+  std::optional<ElementAdded> added;
+  std::optional<RejectionCode> refusal;
+};
+Subject subject_of(const State& state, JobId id, TenantId tenant, Time at) {
+  Subject subject{.job = state.jobs.find(id)};
+  if (subject.job == nullptr) {
+    subject.job = array_of_waiting(state, id);
+    if (subject.job == nullptr) return {.refusal = RejectionCode::kJobNotFound};
+    if (state.find_array(subject.job->id)->closed != JobReason::kNone)
+      subject.refusal = RejectionCode::kJobFinished;
+    subject.added = ElementAdded{.job = id, .array = subject.job->id, .at = at};
+  } else if (is_final(subject.job->state)) {
+    subject.refusal = RejectionCode::kJobFinished;
+  }
+  if (tenant.valid() && tenant != subject.job->tenant) subject.refusal = RejectionCode::kJobNotFound;
+  return subject;
+}
+
+Applied accepted_about(JobId job) { return {.rejection = {}, .first_id = job.value, .id_count = 1}; }
+
+void cancel(const Job& job, Time at, Events& events) {
+  if (job.state == JobState::kPending) {
+    events.push_back(JobFinished{.job = job.id,
+                                 .state = JobState::kCancelled,
+                                 .reason = JobReason::kCancelled,
+                                 .outcome = {},
+                                 .at = at});
+  } else if (!job.cancel_requested) {  // Else its end is under way.
+    events.push_back(
+        StopRequested{.job = job.id, .attempt = job.attempt_count, .reason = StopReason::kCancel});
+  }
+}
+
+/// Calls `visit(const Job&)` for each element of the array that is a job and has not ended.
+template <typename Visit>
+void for_each_live(const State& state, const Job& array_job, Visit&& visit) {
+  for (const JobId id : state.find_array(array_job.id)->live) visit(*state.jobs.find(id));
+}
+
+}  // namespace
+
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events) {
-  const Job* job = state.jobs.find(command.job);
-  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
-  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
-  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
-  const Applied accepted{.rejection = {}, .first_id = job->id.value, .id_count = 1};
-  if (job->state == JobState::kPending) {
-    events.push_back(JobFinished{.job = job->id,
+  const Subject subject = subject_of(state, command.job, command.tenant, stamp.at);
+  if (subject.refusal) return reject(*subject.refusal);
+  if (subject.added) {
+    events.push_back(*subject.added);
+    events.push_back(JobFinished{.job = command.job,
                                  .state = JobState::kCancelled,
                                  .reason = JobReason::kCancelled,
                                  .outcome = {},
                                  .at = stamp.at});
-    return accepted;
+  } else if (!subject.job->is_array()) {
+    cancel(*subject.job, stamp.at, events);
+  } else if (!subject.job->cancel_requested) {
+    events.push_back(ArrayClosed{.job = command.job, .reason = JobReason::kCancelled, .at = stamp.at});
+    for_each_live(state, *subject.job, [&](const Job& job) { cancel(job, stamp.at, events); });
   }
-  if (job->cancel_requested) return accepted;  // Its end is under way.
-  events.push_back(
-      StopRequested{.job = job->id, .attempt = job->attempt_count, .reason = StopReason::kCancel});
-  return accepted;
+  return accepted_about(command.job);
 }
 
-Applied update_job(const State& state, const UpdateJob& command, Events& events) {
-  const Job* job = state.jobs.find(command.job);
-  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
-  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
-  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
+Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events) {
+  const Subject subject = subject_of(state, command.job, command.tenant, stamp.at);
+  if (subject.refusal) return reject(*subject.refusal);
+  const Job* job = subject.job;
   const bool reorders = (command.given & kJobPriority) != 0;
-  if (reorders && job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  const bool waits_only = (command.given & (kJobPriority | kJobBegin | kJobParts)) != 0;
+  if (waits_only && job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  if ((command.given & kJobParts) != 0) {
+    // The same checks as for a new job.
+    if (!supported(command.parts)) return reject(RejectionCode::kPartsUnsupported);
+    if (const auto over = over_quota(state, job->tenant, total_of(command.parts), false))
+      return reject(*over);
+  }
   JobUpdated updated{.change = command};
+  JobFlow times{.begin_at = command.begin_at,
+                .begin_after = command.begin_after,
+                .deadline = command.deadline,
+                .deadline_after = command.deadline_after};
+  if ((command.given & kJobBegin) == 0) times.begin_at = job->not_before, times.begin_after = {};
+  if ((command.given & (kJobBegin | kJobDeadline)) != 0) {
+    if ((command.given & kJobDeadline) == 0) times.deadline = job->deadline, times.deadline_after = {};
+    if (const auto problem = resolve_times(times, stamp.at)) return reject(*problem);
+    updated.change->begin_at = times.begin_at;
+    updated.change->deadline = times.deadline;
+    updated.change->begin_after = {};
+    updated.change->deadline_after = {};
+  }
   if (reorders) {
     const Tenant* tenant = state.find_tenant(job->tenant);
     CHECK(tenant != nullptr);
     const int64_t effective = int64_t{command.priority} + tenant->priority_tier;
     updated.order_key = order_key_of(effective, state.config.aging_per_hour, job->submitted_at);
   }
-  events.push_back(std::move(updated));
-  return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
+  if (subject.added) events.push_back(*subject.added);
+  events.push_back(updated);
+  if (job->is_array() && !subject.added) {
+    for_each_live(state, *job, [&](const Job& element) {
+      JobUpdated of_element = updated;
+      of_element.change->job = element.id;
+      of_element.change->given &= ~uint32_t{kJobBegin};
+      if (element.state != JobState::kPending)
+        of_element.change->given &= ~uint32_t{kJobPriority | kJobParts};
+      if (of_element.change->given != 0) events.push_back(std::move(of_element));
+    });
+  }
+  return accepted_about(command.job);
 }
 
-Applied hold_job(const State& state, const HoldJob& command, Events& events) {
-  const Job* job = state.jobs.find(command.job);
-  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
-  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
-  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
-  if (job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
-  if (job->held != command.held) events.push_back(JobHoldChanged{.job = job->id, .held = command.held});
-  return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
+Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events& events) {
+  const Subject subject = subject_of(state, command.job, command.tenant, stamp.at);
+  if (subject.refusal) return reject(*subject.refusal);
+  const Job& job = *subject.job;
+  if (subject.added) {
+    if (!command.held) return accepted_about(command.job);
+    events.push_back(*subject.added);
+    events.push_back(JobHoldChanged{.job = command.job, .held = true});
+    return accepted_about(command.job);
+  }
+  if (job.state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  if (job.held != command.held) events.push_back(JobHoldChanged{.job = job.id, .held = command.held});
+  if (job.is_array()) {
+    for_each_live(state, job, [&](const Job& element) {
+      if (element.state == JobState::kPending && element.held != command.held)
+        events.push_back(JobHoldChanged{.job = element.id, .held = command.held});
+    });
+  }
+  return accepted_about(command.job);
 }
 
 Applied requeue_job(const State& state, const RequeueJob& command, Events& events) {
-  const Job* job = state.jobs.find(command.job);
-  if (job == nullptr) return reject(RejectionCode::kJobNotFound);
-  if (command.tenant.valid() && command.tenant != job->tenant) return reject(RejectionCode::kJobNotFound);
-  if (is_final(job->state)) return reject(RejectionCode::kJobFinished);
-  if (job->state == JobState::kPending) return reject(RejectionCode::kJobNotPlaced);
+  const Subject subject = subject_of(state, command.job, command.tenant, Time{});
+  if (subject.refusal) return reject(*subject.refusal);
+  const Job* job = subject.job;
+  if (subject.added || job->state == JobState::kPending) return reject(RejectionCode::kJobNotPlaced);
   const Attempt* attempt = state.find_attempt(job->id, job->attempt_count);
   CHECK(attempt != nullptr);
   if (attempt->stop != StopReason::kNone && attempt->stop != StopReason::kRequeue)
@@ -200,15 +378,24 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
   const auto finish = [&](JobState to, JobReason reason) {
     events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
   };
-  // Memory and other limits are the job's own doing, as its exit code is.
-  const bool by_itself = outcome.cause == EndCause::kExited || outcome.cause == EndCause::kSignaled ||
-                         outcome.cause == EndCause::kOutOfMemory || outcome.cause == EndCause::kOverLimit;
+  const uint32_t own_cause = own_cause_of(outcome.cause);
   if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
     return finish(JobState::kCompleted, JobReason::kSucceeded);
   }
   if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
+  const bool too_late = job.deadline.valid() && at >= job.deadline;
   if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
-    return finish(JobState::kFailed, JobReason::kTimeout);
+    if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
+      return finish(JobState::kFailed, JobReason::kTimeout);
+    events.push_back(JobRequeued{.job = job.id,
+                                 .outcome = outcome,
+                                 .not_before = at + backoff(job.exit_failures + 1),
+                                 .by_exit_code = true});
+    return;
+  }
+  if (too_late) {
+    const bool asked = stop == StopReason::kRequeue || own_cause == 0;
+    return finish(JobState::kFailed, asked ? JobReason::kDeadline : failure_reason(outcome.cause));
   }
   if (stop == StopReason::kRequeue) {
     events.push_back(JobRequeued{
@@ -224,8 +411,9 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
                                  .hold = faults >= limits::kNodeFaultsMax});
     return;
   }
+  const bool by_itself = own_cause != 0;
   const int32_t failures = (by_itself ? job.exit_failures : job.system_failures) + 1;
-  int32_t retries = job.retry.exit_code_retries;
+  int32_t retries = job.retry.covers(own_cause, outcome.exit_code) ? job.retry.exit_code_retries : 0;
   if (!by_itself) {
     retries =
         job.retry.system_retries == 0 ? limits::kSystemRetriesMax : std::max(job.retry.system_retries, 0);

@@ -10,6 +10,63 @@ TimerDropped dropped(const Timer& timer) {
   return {.due = timer.due, .kind = static_cast<uint32_t>(timer.kind), .id = timer.id, .extra = timer.extra};
 }
 
+/// A parent ended: what that means for one of those that wait for it.
+void settle(const State& state, const Dependent& dependent, Time now, Events& events) {
+  const Job* parent = state.jobs.find(dependent.parent);
+  const Job* child = state.jobs.find(dependent.child);
+  CHECK(child != nullptr);
+  const std::vector<JobDependency> list = child->dependency_list();
+  const auto one = std::find_if(list.begin(), list.end(),
+                                [&](const JobDependency& entry) { return entry.parent == dependent.parent; });
+  CHECK(one != list.end());
+  const bool met =
+      one->kind == DependencyKind::kAfterAny ||
+      (one->kind == DependencyKind::kAfterOk && parent != nullptr && parent->state == JobState::kCompleted);
+  if (met || child->on_parent_failure == OnParentFailure::kWait) {
+    events.push_back(DependencySettled{.job = child->id, .parent = dependent.parent, .met = met});
+    return;
+  }
+  if (child->is_array()) {
+    events.push_back(DependencySettled{.job = child->id, .parent = dependent.parent, .met = false});
+    events.push_back(ArrayClosed{.job = child->id, .reason = JobReason::kDependency, .at = now});
+    return;
+  }
+  const std::string_view how = parent == nullptr ? "ended" : to_string(parent->state);
+  const std::string detail = "job-" + std::to_string(dependent.parent.value) + " " + std::string(how) +
+                             (one->kind == DependencyKind::kAfterStart ? " before it started" : "");
+  events.push_back(JobFinished{.job = child->id,
+                               .state = JobState::kCancelled,
+                               .reason = JobReason::kDependency,
+                               .outcome = {.detail = detail, .keep_detail = true},
+                               .at = now});
+}
+
+/// Makes its next element a job, or ends it behind the last one.
+void go_on_with_array(const JobArray& array, Time now, Events& events) {
+  if (array.unexpanded() > 0) {
+    events.push_back(ElementAdded{.job = array.element(array.next), .array = array.id, .at = now});
+    return;
+  }
+  JobFinished over{
+      .job = array.id, .state = JobState::kCompleted, .reason = JobReason::kSucceeded, .at = now};
+  const auto end = [&](JobState state, JobReason reason, int64_t count, const char* how) {
+    over.state = state;
+    over.reason = reason;
+    over.outcome.detail =
+        std::to_string(count) + " of its " + std::to_string(array.count) + " elements " + how;
+    over.outcome.keep_detail = true;
+  };
+  if (array.closed == JobReason::kCancelled || array.closed == JobReason::kDependency) {
+    end(JobState::kCancelled, array.closed, array.cancelled, "were cancelled");
+  } else if (array.failed > 0) {
+    end(JobState::kFailed, array.closed == JobReason::kDeadline ? array.closed : JobReason::kElements,
+        array.failed, "failed");
+  } else if (array.cancelled > 0) {
+    end(JobState::kCancelled, JobReason::kElements, array.cancelled, "were cancelled");
+  }
+  events.push_back(std::move(over));
+}
+
 void node_lost(const State& state, const Timer& timer, Events& events) {
   const Node* node = state.find_node(NodeId{timer.id});
   CHECK(node != nullptr);
@@ -57,13 +114,49 @@ void runtime_over(const State& state, const Timer& timer, Events& events) {
 
 }  // namespace
 
+void settle_start(const State& state, JobId job, Events& events) {
+  for (auto at = state.dependents.lower_bound({.parent = job, .child = {}});
+       at != state.dependents.end() && at->parent == job; ++at) {
+    const Job* child = state.jobs.find(at->child);
+    CHECK(child != nullptr);
+    const std::vector<JobDependency> list = child->dependency_list();
+    const bool waits = std::any_of(list.begin(), list.end(), [&](const JobDependency& one) {
+      return one.parent == job && one.kind == DependencyKind::kAfterStart;
+    });
+    if (waits) events.push_back(DependencySettled{.job = at->child, .parent = job, .met = true});
+  }
+}
+
 bool next_due(const State& state, Time now, Events& events) {
+  if (const Dependent* dependent = state.next_settling()) {
+    settle(state, *dependent, now, events);
+    return true;
+  }
+  if (!state.due_arrays.empty()) {
+    go_on_with_array(*state.find_array(*state.due_arrays.begin()), now, events);
+    return true;
+  }
   if (!state.timers.empty() && state.timers.begin()->due <= now) {
     const Timer& timer = *state.timers.begin();
     switch (timer.kind) {
       case TimerKind::kBackoffOver:
         events.push_back(BackoffEnded{.job = JobId{timer.id}});
         return true;
+      case TimerKind::kDeadline: {
+        const Job* job = state.jobs.find(JobId{timer.id});
+        CHECK(job != nullptr);
+        if (job->state != JobState::kPending) break;  // It runs; another attempt will not begin.
+        if (job->is_array()) {
+          events.push_back(ArrayClosed{.job = job->id, .reason = JobReason::kDeadline, .at = timer.due});
+          break;
+        }
+        events.push_back(JobFinished{.job = job->id,
+                                     .state = JobState::kFailed,
+                                     .reason = JobReason::kDeadline,
+                                     .outcome = {.detail = {}},
+                                     .at = timer.due});
+        return true;
+      }
       case TimerKind::kNodeLost:
         node_lost(state, timer, events);
         break;

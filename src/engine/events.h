@@ -334,8 +334,8 @@ struct TimerDropped {
 };
 
 struct JobUpdated {
-  Boxed<UpdateJob> change;
-  int64_t order_key = 0;  ///< When a priority is given.
+  Boxed<UpdateJob> change;  ///< Its begin and deadline as times.
+  int64_t order_key = 0;    ///< When a priority is given.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -424,6 +424,49 @@ struct TimeSkipped {
   }
 };
 
+/// A job that waits learns what became of one of its parents: did it what the job waits for, or can it never
+/// do so any more?
+struct DependencySettled {
+  JobId job;
+  JobId parent;
+  bool met = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "parent", self.parent);
+    visit(3, "met", self.met);
+  }
+};
+
+/// An element of an array becomes a job.
+struct ElementAdded {
+  JobId job;
+  JobId array;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "array", self.array);
+    visit(3, "at", self.at);
+  }
+};
+
+/// What of an array is not expanded yet never will be.
+struct ArrayClosed {
+  JobId job;  ///< The array.
+  JobReason reason = JobReason::kNone;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "reason", self.reason);
+    visit(3, "at", self.at);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
 using Event =
     std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
@@ -431,7 +474,7 @@ using Event =
                  AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
                  JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                 NodeFailureNoted, TimeSkipped, DeviceBarred>;
+                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

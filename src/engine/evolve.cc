@@ -180,6 +180,25 @@ void on(State& state, const DeviceConditionChanged& event) {
   State::refresh_free_mask(node);
 }
 
+void add_with_flow(State& state, Job job, const JobFlow& flow) {
+  std::vector<JobDependency> list;
+  for (const Dependency& one : flow.dependencies) {
+    list.push_back({.parent = one.parent,
+                    .kind = one.kind,
+                    .verdict = one.met ? JobDependency::Verdict::kMet : JobDependency::Verdict::kOpen});
+  }
+  job.set_dependencies(list);
+  job.on_parent_failure = flow.on_parent_failure;
+  if (!flow.array.empty()) job.array = job.id;
+  Job& added = state.add_job(std::move(job));
+  state.index_dependencies(added);
+  state.set_begin(added, flow.begin_at);
+  state.set_deadline(added, flow.deadline);
+  if (flow.array.empty()) return;
+  state.add_array(JobArray{
+      .id = added.id, .ranges = flow.array, .count = count_of(flow.array), .at_once = flow.array_at_once});
+}
+
 void on(State& state, const JobSubmitted& event) {
   const JobRequest& request = event.request;
   Job job;
@@ -194,8 +213,13 @@ void on(State& state, const JobSubmitted& event) {
   job.priority = request.priority;
   job.held = request.held;
   if (job.held) job.reason = JobReason::kHeld;
-  state.add_job(std::move(job)).tenant = event.tenant;
-  state.find_tenant(event.tenant)->jobs_total += 1;
+  if (request.flow.empty()) {
+    state.add_job(std::move(job));
+  } else {
+    add_with_flow(state, std::move(job), request.flow.front());
+  }
+  state.find_tenant(event.tenant)->jobs_total +=
+      request.is_array() ? count_of(request.flow.front().array) : 1;
 }
 
 void on(State& state, const RequestRemembered& event) { state.remember(*event.request); }
@@ -321,6 +345,7 @@ void on(State& state, const JobFinished& event) {
   take_outcome(job, event.outcome);
   job.ended_at = event.at;
   state.move_job(job, event.state, event.reason);
+  if (job.is_array()) return;  // Its elements are what is counted.
   Tenant* tenant = state.find_tenant(job.tenant);
   if (event.state == JobState::kCompleted) tenant->jobs_successful += 1;
   if (event.state == JobState::kFailed) tenant->jobs_failed += 1;
@@ -380,6 +405,9 @@ void on(State& state, const JobUpdated& event) {
     state.reorder(job, event.order_key);
   }
   if ((change.given & kJobSpec) != 0) job.spec = change.spec;
+  if ((change.given & kJobBegin) != 0) state.set_begin(job, change.begin_at);
+  if ((change.given & kJobDeadline) != 0) state.set_deadline(job, change.deadline);
+  if ((change.given & kJobParts) != 0) state.set_parts(job, change.parts);
   if ((change.given & kJobMaxRuntime) == 0) return;
   job.runtime_changed = true;
   const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
@@ -394,6 +422,14 @@ void on(State& state, const JobUpdated& event) {
   timer.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack;
   state.timers.insert(timer);
 }
+
+void on(State& state, const DependencySettled& event) {
+  state.settle_dependency(job_at(state, event.job), event.parent, event.met);
+}
+
+void on(State& state, const ElementAdded& event) { state.add_element(event.job); }
+
+void on(State& state, const ArrayClosed& event) { state.close_array(event.job, event.reason); }
 
 void on(State& state, const JobHoldChanged& event) { state.set_held(job_at(state, event.job), event.held); }
 
@@ -449,7 +485,8 @@ void on(State& state, const DeviceBarred& event) {
 void skip_timers(State& state, Duration span) {
   std::set<Timer> moved;
   for (Timer timer : state.timers) {
-    if (timer.kind != TimerKind::kBackoffOver) timer.due = timer.due + span;
+    if (timer.kind != TimerKind::kBackoffOver && timer.kind != TimerKind::kDeadline)
+      timer.due = timer.due + span;
     moved.insert(timer);
   }
   state.timers = std::move(moved);

@@ -157,7 +157,17 @@ void Planner::observe(const State& state, const Event& event) {
     return;
   }
   if (const auto* over = std::get_if<BackoffEnded>(&event)) return touch_job(state, over->job);
-  if (const auto* updated = std::get_if<JobUpdated>(&event)) return touch_job(state, updated->change->job);
+  if (const auto* updated = std::get_if<JobUpdated>(&event)) {
+    touch_job(state, updated->change->job);
+    if ((updated->change->given & kJobParts) == 0) return;
+    // It may have left another class, whose number only older states know.
+    for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
+      if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
+    }
+    return;
+  }
+  if (const auto* added = std::get_if<ElementAdded>(&event)) return touch_job(state, added->job);
+  if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
   if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
   if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event))
     return node_changed(state, available->node);

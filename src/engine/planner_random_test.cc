@@ -122,7 +122,7 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
     const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
     ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
   }
-  EXPECT_GT(placed, 50u);
+  EXPECT_GT(placed, 40u);
 }
 
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {

@@ -50,6 +50,12 @@ std::string_view to_string(RejectionCode code) {
       return "job_not_placed";
     case RejectionCode::kLabelLimit:
       return "label_limit";
+    case RejectionCode::kDependencyNotFound:
+      return "dependency_not_found";
+    case RejectionCode::kDependencyInvalid:
+      return "dependency_invalid";
+    case RejectionCode::kDeadlinePassed:
+      return "deadline_passed";
   }
   UNREACHABLE();
 }
@@ -125,6 +131,15 @@ std::string describe(const Rejection& rejection) {
       return "only a job that is scheduled or running can be requeued; this one waits already";
     case RejectionCode::kLabelLimit:
       return "a node has at most 64 labels; remove some first";
+    case RejectionCode::kDependencyNotFound:
+      return "it is to wait for job-" + std::to_string(rejection.requested) +
+             ", which does not exist, is another tenant's or is no longer known; name an existing job";
+    case RejectionCode::kDependencyInvalid:
+      return "a job can wait once for each other job, and within one submission only for earlier ones, so "
+             "that "
+             "no circle arises; reorder the submission or drop the dependency";
+    case RejectionCode::kDeadlinePassed:
+      return "the deadline is over before the job may begin; give a later one";
   }
   UNREACHABLE();
 }

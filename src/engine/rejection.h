@@ -28,11 +28,14 @@ enum class RejectionCode : uint8_t {
   kNodeAlive,      ///< It reports: it cannot be confirmed dead.
   kNodeLimit,      ///< Too many nodes, devices on one, or kinds of device.
   kDeviceNotFound,
-  kAttemptNotFound,  ///< It is over, or never was: nothing to do.
-  kStale,            ///< The world has moved on: another generation, state or boot.
-  kJobNotWaiting,    ///< Only possible for a job that waits.
-  kJobNotPlaced,     ///< Only possible for a job that is scheduled or running.
-  kLabelLimit,       ///< Too many labels on a node.
+  kAttemptNotFound,     ///< It is over, or never was: nothing to do.
+  kStale,               ///< The world has moved on: another generation, state or boot.
+  kJobNotWaiting,       ///< Only possible for a job that waits.
+  kJobNotPlaced,        ///< Only possible for a job that is scheduled or running.
+  kLabelLimit,          ///< Too many labels on a node.
+  kDependencyNotFound,  ///< No such job, or none of this tenant's, or no longer known.
+  kDependencyInvalid,  ///< It would wait for itself or for a later one of its submission, or names one twice.
+  kDeadlinePassed,     ///< The deadline is not in the future, or not after the job may begin.
 };
 
 std::string_view to_string(RejectionCode code);

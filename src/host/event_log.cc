@@ -33,6 +33,11 @@ void log_job_event(const State& state, const Event& event) {
               {{"tenant", submitted->tenant.value}, {"gpus", submitted->request.parts.front().gpu_count}});
     return;
   }
+  if (const auto* closed = std::get_if<ArrayClosed>(&event)) {
+    log_event(LogLevel::kInfo, kComponent, "array_closed", {.id = closed->job},
+              {{"reason", to_string(closed->reason)}});
+    return;
+  }
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     log_event(LogLevel::kInfo, kComponent, "task_scheduled", {.id = placed->job},
               {{"attempt", placed->attempt}, {"node", node_name(state, placed->members.front().node)}});
@@ -87,7 +92,7 @@ void log_node_event(const State& state, const Event& event) {
 bool is_job_event(const Event& event) {
   return std::holds_alternative<JobSubmitted>(event) || std::holds_alternative<AttemptPlaced>(event) ||
          std::holds_alternative<MemberStarted>(event) || std::holds_alternative<JobRequeued>(event) ||
-         std::holds_alternative<JobFinished>(event);
+         std::holds_alternative<JobFinished>(event) || std::holds_alternative<ArrayClosed>(event);
 }
 
 }  // namespace

@@ -42,6 +42,22 @@ Outcome from_wire(const v1::Outcome& wire) {
   return outcome;
 }
 
+/// What an element runs: its array's specification, with its index in the environment.
+std::string element_spec(const State& state, const Job& job) {
+  const JobArray* array = state.find_array(job.array);
+  CHECK(array != nullptr);
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size())))
+    return std::string(job.spec.view());
+  const std::string index = std::to_string(array->index_at(array->position_of(job.id)));
+  auto& environment = *spec.mutable_environment();
+  environment["GPU_SCHEDULER_ARRAY_ID"] = "job-" + std::to_string(array->id.value);
+  environment["GPU_SCHEDULER_ARRAY_INDEX"] = index;
+  environment["GPU_SCHEDULER_ARRAY_COUNT"] = std::to_string(array->count);
+  if (!spec.name().empty()) spec.set_name(spec.name() + "-" + index);
+  return spec.SerializeAsString();
+}
+
 DeviceCondition from_wire(v1::DeviceCondition wire) {
   switch (wire) {
     case v1::DEVICE_CONDITION_UNHEALTHY:
@@ -525,7 +541,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   v1::SchedulerMessage message;
   v1::StartAttempt& start = *message.mutable_start();
   *start.mutable_key() = to_wire(attempt.key(member));
-  start.set_spec(std::string(job->spec.view()));
+  start.set_spec(job->is_element() ? element_spec(state, *job) : std::string(job->spec.view()));
   for (uint64_t rest = attempt.members[member].device_mask; rest != 0; rest &= rest - 1) {
     const auto slot = static_cast<uint32_t>(std::countr_zero(rest));
     const std::optional<uint32_t> index = agent_index(session, slot);

@@ -12,7 +12,35 @@ namespace {
 constexpr std::size_t kEntryBytes = 8;
 constexpr std::size_t kBytesMax = limits::kPastNodesMax * kEntryBytes;
 
+constexpr std::size_t kDependencyBytes = 9;
+
 }  // namespace
+
+// Each is the parent in eight bytes, and in one its kind and, from the fifth bit on, the verdict.
+std::vector<JobDependency> Job::dependency_list() const {
+  std::vector<JobDependency> list;
+  ByteReader packed(dependencies.view());
+  while (packed.remaining() >= kDependencyBytes) {
+    JobDependency& one = list.emplace_back();
+    one.parent = JobId{packed.fixed64()};
+    const uint8_t rest = packed.u8();
+    one.kind = static_cast<DependencyKind>(rest & 0x0F);
+    one.verdict = static_cast<JobDependency::Verdict>(rest >> 4);
+  }
+  return list;
+}
+
+void Job::set_dependencies(const std::vector<JobDependency>& list) {
+  std::string packed;
+  ByteWriter writer(packed);
+  unmet = 0;
+  for (const JobDependency& one : list) {
+    writer.fixed64(one.parent.value);
+    writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(one.kind) | static_cast<uint8_t>(one.verdict) << 4));
+    if (one.verdict != JobDependency::Verdict::kMet) ++unmet;
+  }
+  dependencies = Blob(packed);
+}
 
 NodeId Job::node_of_attempt(uint32_t attempt) const {
   if (attempt == 0 || attempt > attempt_count) return NodeId{};

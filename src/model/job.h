@@ -10,6 +10,16 @@
 
 namespace gpusched {
 
+/// What a job waits, or waited, for.
+struct JobDependency {
+  enum class Verdict : uint8_t { kOpen = 0, kMet, kImpossible };
+  JobId parent;
+  DependencyKind kind = DependencyKind::kAfterOk;
+  Verdict verdict = Verdict::kOpen;
+
+  friend bool operator==(const JobDependency&, const JobDependency&) = default;
+};
+
 /// One request for resources, as a small record; what it runs is one packed blob that the engine never reads.
 struct Job {
   JobId id;
@@ -20,7 +30,7 @@ struct Job {
   Time scheduled_at;  ///< Of the last attempt.
   Time started_at;    ///< Of the last attempt.
   Time ended_at;
-  Time not_before;       ///< While it backs off.
+  Time not_before;       ///< While it backs off, or before it may begin.
   Duration max_runtime;  ///< Zero: no limit.
   RetryPolicy retry;
   NodeId node;               ///< Of the last attempt's first member.
@@ -42,10 +52,24 @@ struct Job {
   Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
   /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
   Blob image_digest;
-  Blob past_nodes;  ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
+  uint16_t unmet =
+      0;  ///< Dependencies that are not met: it waits, when it is pending, as long as there are any.
+  OnParentFailure on_parent_failure = OnParentFailure::kCancel;
+  Time deadline;      ///< By then it must have begun to run for the last time; none: it need not.
+  Blob dependencies;  ///< Packed: see dependency_list.
+  JobId array;        ///< Whose element it is; its own id: it is the array.
+  Blob past_nodes;    ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
-  bool waits_in_line() const { return state == JobState::kPending && !not_before.valid() && !held; }
+  bool waits_in_line() const {
+    return state == JobState::kPending && !not_before.valid() && !held && unmet == 0 && array != id;
+  }
+  bool is_array() const { return array == id; }
+  bool is_element() const { return array.valid() && array != id; }
+
+  std::vector<JobDependency> dependency_list() const;
+  /// Sets `unmet` too.
+  void set_dependencies(const std::vector<JobDependency>& list);
 
   /// Where an attempt's first member ran; invalid when that is not known (any more).
   NodeId node_of_attempt(uint32_t attempt) const;
@@ -87,6 +111,13 @@ struct Job {
     visit(31, "last_detail", self.last_detail);
     visit(32, "past_nodes", self.past_nodes);
     visit(33, "image_digest", self.image_digest);
+    visit(34, "retry_causes", self.retry.causes);
+    visit(35, "retry_exit_codes", self.retry.exit_codes);
+    visit(36, "unmet", self.unmet);
+    visit(37, "on_parent_failure", self.on_parent_failure);
+    visit(38, "deadline", self.deadline);
+    visit(39, "dependencies", self.dependencies);
+    visit(40, "array", self.array);
   }
 };
 

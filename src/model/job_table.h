@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -29,13 +31,13 @@ class JobTable {
     copy.free_ = free_;
     copy.slots_ = slots_;
     copy.ids_ = ids_;
+    copy.late_ = late_;
     copy.erased_ = erased_;
     return copy;
   }
 
-  /// Adds a job; ids must ascend. The reference stays valid until the job is erased.
+  /// Adds a job, fastest in ascending order of ids. The reference stays valid until the job is erased.
   Job& insert(Job job) {
-    CHECK(ids_.empty() || job.id > ids_.back());
     uint32_t slot = 0;
     if (free_.empty()) {
       slot = static_cast<uint32_t>(chunks_.size() * kChunk - unused_);
@@ -50,7 +52,11 @@ class JobTable {
     }
     const bool inserted = slots_.try_emplace(job.id.value, slot).second;
     CHECK(inserted);
-    ids_.push_back(job.id);
+    if (ids_.empty() || job.id > ids_.back()) {
+      ids_.push_back(job.id);
+    } else {
+      add_late(job.id);
+    }
     Job& place = at_slot(slot);
     place = std::move(job);
     return place;
@@ -61,6 +67,7 @@ class JobTable {
     at_slot(it->second) = Job{};
     free_.push_back(it->second);
     slots_.erase(it);
+    if (!late_.empty() && late_.erase(id) > 0) return;
     if (++erased_ > 1024 && erased_ > ids_.size() / 2) compact();
   }
   Job* find(JobId id) {
@@ -77,8 +84,12 @@ class JobTable {
   /// Calls `visit(const Job&)` in ascending order of id; false from it ends the walk.
   template <typename Visit>
   void for_each(Visit&& visit) const {
-    for (const JobId id : ids_) {
-      const Job* job = find(id);
+    auto late = late_.begin();
+    auto id = ids_.begin();
+    while (id != ids_.end() || late != late_.end()) {
+      const bool takes_late = late != late_.end() && (id == ids_.end() || *late <= *id);
+      if (takes_late && id != ids_.end() && *late == *id) ++id;  // Erased, and added again.
+      const Job* job = find(takes_late ? *late++ : *id++);
       if (job != nullptr && !visit(*job)) return;
     }
   }
@@ -87,9 +98,13 @@ class JobTable {
   void for_each_newest_first(JobId before, Visit&& visit) const {
     auto it = ids_.end();
     if (before.valid()) it = std::lower_bound(ids_.begin(), ids_.end(), before);
-    while (it != ids_.begin()) {
-      --it;
-      const Job* job = find(*it);
+    auto late = late_.end();
+    if (before.valid()) late = late_.lower_bound(before);
+    while (it != ids_.begin() || late != late_.begin()) {
+      const bool takes_late =
+          late != late_.begin() && (it == ids_.begin() || *std::prev(late) >= *std::prev(it));
+      if (takes_late && it != ids_.begin() && *std::prev(late) == *std::prev(it)) --it;
+      const Job* job = find(takes_late ? *--late : *--it);
       if (job != nullptr && !visit(*job)) return;
     }
   }
@@ -99,6 +114,16 @@ class JobTable {
 
   Job& at_slot(uint32_t slot) { return chunks_[slot / kChunk][slot % kChunk]; }
   const Job& at_slot(uint32_t slot) const { return chunks_[slot / kChunk][slot % kChunk]; }
+  // Few at a time, in a tree; then all are merged, so that each costs as little as its share of that.
+  void add_late(JobId id) {
+    late_.insert(id);
+    if (late_.size() <= 4'096 || late_.size() <= ids_.size() / 4) return;
+    std::vector<JobId> merged;
+    merged.reserve(ids_.size() + late_.size());
+    std::set_union(ids_.begin(), ids_.end(), late_.begin(), late_.end(), std::back_inserter(merged));
+    ids_ = std::move(merged);
+    late_.clear();
+  }
   void compact() {
     std::erase_if(ids_, [this](JobId id) { return !slots_.contains(id.value); });
     erased_ = 0;
@@ -109,6 +134,7 @@ class JobTable {
   std::vector<uint32_t> free_;
   boost::unordered_flat_map<uint64_t, uint32_t> slots_;
   std::vector<JobId> ids_;  ///< Ascending; erased ones stay until compaction.
+  std::set<JobId> late_;    ///< Those that came behind a higher one; none is erased.
   std::size_t erased_ = 0;
 };
 

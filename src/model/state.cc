@@ -27,6 +27,11 @@ State State::clone() const {
   copy.classes = classes;
   copy.line = line;
   copy.timers = timers;
+  copy.dependents = dependents;
+  copy.settling = settling;
+  copy.arrays = arrays;
+  copy.due_arrays = due_arrays;
+  copy.array_waiting = array_waiting;
   std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
   copy.pending_backoff = pending_backoff;
   copy.skipped = skipped;
@@ -90,6 +95,7 @@ const RememberedRequest* State::find_request(TenantId tenant, std::string_view k
 }
 
 Time State::next_due() const {
+  if (!settling.empty() || !due_arrays.empty()) return Time{};
   Time due = timers.empty() ? kNever : timers.begin()->due;
   if (!requests.empty()) due = std::min(due, expiry(requests.front().at, limits::kRequestKeysKept));
   if (static_cast<int64_t>(requests.size()) > limits::kRequestKeysMax) due = Time{};
@@ -209,7 +215,9 @@ void State::remove_job(JobId id) {
   --state_counts[static_cast<std::size_t>(job->state)];
   --tenant->state_counts[static_cast<std::size_t>(job->state)];
   release_class(job->job_class);
+  const JobId array = job->array;
   jobs.erase(id);
+  if (array.valid()) element_removed(array, array == id);
 }
 
 void State::move_job(Job& job, JobState to, JobReason reason) {
@@ -224,9 +232,14 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
       job.not_before = Time{};
     }
     job.held = false;
+    if (job.unmet > 0) {
+      for (const JobDependency& one : job.dependency_list())
+        forget_dependent({.parent = one.parent, .child = job.id});
+    }
   }
   --state_counts[static_cast<std::size_t>(job.state)];
   --tenant->state_counts[static_cast<std::size_t>(job.state)];
+  const JobState from = job.state;
   job.state = to;
   job.reason = reason;
   ++state_counts[static_cast<std::size_t>(to)];
@@ -234,7 +247,12 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   if (is_final(to)) {
     --tenant->unfinished;
     finished.push_back(job.id);
+    if (job.deadline.valid())
+      timers.erase(Timer{.due = job.deadline, .kind = TimerKind::kDeadline, .id = job.id.value});
+    const auto dependent = dependents.lower_bound(Dependent{.parent = job.id, .child = {}});
+    if (dependent != dependents.end() && dependent->parent == job.id) settling.insert(job.id);
   }
+  if (job.array.valid()) element_moved(job, from);
 }
 
 void State::requeue(Job& job, Time not_before) {
@@ -244,6 +262,8 @@ void State::requeue(Job& job, Time not_before) {
   job.not_before = not_before;
   enter_line(job);
   timers.insert(Timer{.due = not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
+  if (job.deadline.valid())  // Its timer may have found the job running.
+    timers.insert(Timer{.due = job.deadline, .kind = TimerKind::kDeadline, .id = job.id.value});
 }
 
 void State::end_backoff(Job& job) {
@@ -252,7 +272,73 @@ void State::end_backoff(Job& job) {
   timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
   leave_line(job);
   job.not_before = Time{};
-  job.reason = job.held ? JobReason::kHeld : JobReason::kRetry;
+  job.reason = wait_reason(job);
+  enter_line(job);
+}
+
+JobReason State::wait_reason(const Job& job) {
+  if (job.held) return JobReason::kHeld;
+  const bool tried = job.attempt_count > 0;
+  if (job.unmet > 0) return JobReason::kDependency;
+  if (job.not_before.valid()) return tried ? JobReason::kBackoff : JobReason::kBegin;
+  if (job.is_array()) return JobReason::kArray;
+  return tried ? JobReason::kRetry : JobReason::kSubmitted;
+}
+
+void State::index_dependencies(const Job& job) {
+  if (job.unmet == 0) return;
+  for (const JobDependency& one : job.dependency_list()) {
+    if (one.verdict != JobDependency::Verdict::kOpen) continue;
+    dependents.insert({.parent = one.parent, .child = job.id});
+    if (has_ended(one.parent)) settling.insert(one.parent);
+  }
+}
+
+void State::forget_dependent(const Dependent& dependent) {
+  dependents.erase(dependent);
+  const auto next = dependents.lower_bound(Dependent{.parent = dependent.parent, .child = {}});
+  if (next == dependents.end() || next->parent != dependent.parent) settling.erase(dependent.parent);
+}
+
+const Dependent* State::next_settling() const {
+  if (settling.empty()) return nullptr;
+  const auto first = dependents.lower_bound(Dependent{.parent = *settling.begin(), .child = {}});
+  CHECK(first != dependents.end());
+  CHECK(first->parent == *settling.begin());
+  return &*first;
+}
+
+void State::settle_dependency(Job& job, JobId parent, bool met) {
+  CHECK(job.state == JobState::kPending);
+  leave_line(job);
+  std::vector<JobDependency> list = job.dependency_list();
+  for (JobDependency& one : list) {
+    if (one.parent == parent && one.verdict == JobDependency::Verdict::kOpen)
+      one.verdict = met ? JobDependency::Verdict::kMet : JobDependency::Verdict::kImpossible;
+  }
+  job.set_dependencies(list);
+  forget_dependent({.parent = parent, .child = job.id});
+  job.reason = wait_reason(job);
+  enter_line(job);
+}
+
+void State::set_deadline(Job& job, Time deadline) {
+  Timer timer{.due = job.deadline, .kind = TimerKind::kDeadline, .id = job.id.value};
+  if (job.deadline.valid()) timers.erase(timer);
+  job.deadline = deadline;
+  timer.due = deadline;
+  if (deadline.valid()) timers.insert(timer);
+}
+
+void State::set_begin(Job& job, Time begin) {
+  CHECK(job.state == JobState::kPending);
+  leave_line(job);
+  Timer timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value};
+  if (job.not_before.valid()) timers.erase(timer);
+  job.not_before = begin;
+  timer.due = begin;
+  if (begin.valid()) timers.insert(timer);
+  job.reason = wait_reason(job);
   enter_line(job);
 }
 
@@ -261,13 +347,7 @@ void State::set_held(Job& job, bool held) {
   if (job.held == held) return;
   leave_line(job);
   job.held = held;
-  if (held) {
-    job.reason = JobReason::kHeld;
-  } else if (job.not_before.valid()) {
-    job.reason = JobReason::kBackoff;
-  } else {
-    job.reason = job.attempt_count == 0 ? JobReason::kSubmitted : JobReason::kRetry;
-  }
+  job.reason = wait_reason(job);
   enter_line(job);
 }
 
@@ -278,6 +358,15 @@ void State::reorder(Job& job, int64_t order_key) {
   if (job.state == JobState::kPending) enter_line(job);
 }
 
+void State::set_parts(Job& job, const std::vector<Part>& parts) {
+  CHECK(job.state == JobState::kPending);
+  leave_line(job);
+  const uint32_t before = job.job_class;
+  job.job_class = acquire_class(job.tenant, parts);  // First, so that it is another slot than the old one's.
+  release_class(before);
+  enter_line(job);
+}
+
 void State::enter_line(const Job& job) {
   if (job.waits_in_line()) {
     line.insert(job.order());
@@ -285,6 +374,7 @@ void State::enter_line(const Job& job) {
   } else {
     ++pending_backoff;
   }
+  if (job.is_array()) refresh_array(job.id);
 }
 
 void State::leave_line(const Job& job) {

@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "model/cluster.h"
 #include "model/job.h"
+#include "model/job_array.h"
 #include "model/job_table.h"
 
 namespace gpusched {
@@ -23,6 +24,14 @@ enum class TimerKind : uint8_t {
   kRuntimeOver,      ///< id: job, extra: attempt
   kNodeLost,         ///< id: node
   kContactLost,      ///< id: job, extra: attempt
+  kDeadline,         ///< id: job
+};
+/// A job that waits for another one.
+struct Dependent {
+  JobId parent;
+  JobId child;
+
+  friend auto operator<=>(const Dependent&, const Dependent&) = default;
 };
 struct Timer {
   Time due;
@@ -58,6 +67,11 @@ struct State {
   std::vector<JobClass> classes;  ///< By JobClass number; slots of dead classes are reused.
   OrderedJobs line;               ///< Every job that waits in line, of all classes.
   std::set<Timer> timers;
+  std::set<Dependent> dependents;  ///< Dependencies that are open, by parent.
+  std::map<JobId, JobArray> arrays;
+  std::set<JobId> due_arrays;  ///< Those that have an element to expand now, or are over.
+  int64_t array_waiting = 0;   ///< What arrays that are not over add to the pending jobs: see waiting_count.
+  std::set<JobId> settling;    ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
   int64_t pending_backoff = 0;  ///< Pending jobs that are not in line: they back off or are held.
 
@@ -76,10 +90,16 @@ struct State {
   const Attempt* find_attempt(JobId job, uint32_t number) const;
   Attempt* find_attempt(JobId job, uint32_t number);
   const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
+  const JobArray* find_array(JobId id) const;
+  /// The array of an element, whether that is a job yet or not.
+  const JobArray* array_of_element(JobId element) const;
+  /// Whether `job`, which is or was one, ended. An element that is not expanded yet did not.
+  bool has_ended(JobId job) const;
   const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
 
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
-  int64_t waiting_count() const { return count(JobState::kPending); }
+  /// Pending jobs; of an array not its own job but each element that is not expanded yet.
+  int64_t waiting_count() const { return count(JobState::kPending) + array_waiting; }
   /// When the next timer, retention or expiry falls due; kNever when nothing will.
   Time next_due() const;
   /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
@@ -98,17 +118,36 @@ struct State {
   void release_class(uint32_t job_class);
   Job& add_job(Job job);
   void remove_job(JobId id);
+  /// The array of a job that was just added.
+  void add_array(JobArray array);
+  Job& add_element(JobId element);
+  /// What is not expanded ends so: as cancelled, or by a deadline as failed.
+  void close_array(JobId id, JobReason reason);
+  /// Counts what a snapshot does not carry: the elements that are jobs, and whether it has something to do.
+  void restore_array(JobArray array);
   void rename_tenant(Tenant& tenant, const std::string& name);
   /// Moves the job on to `to`, not back to pending, keeping line, counts and the finished list true.
   void move_job(Job& job, JobState to, JobReason reason);
   /// Back to pending, out of line until `not_before`.
   void requeue(Job& job, Time not_before);
+  /// Indexes the open dependencies of a job that is pending. Once, after add_job.
+  void index_dependencies(const Job& job);
+  /// The verdict about each of the job's dependencies on `parent`.
+  void settle_dependency(Job& job, JobId parent, bool met);
+  /// The first dependent of a parent that ended; nothing when all were told.
+  const Dependent* next_settling() const;
+  /// Sets or moves its deadline; an invalid time ends it. Of a job that is not final.
+  void set_deadline(Job& job, Time deadline);
+  /// Sets or moves when a pending job may begin; an invalid time: now.
+  void set_begin(Job& job, Time begin);
   /// Puts a job whose back-off is over in line, unless it is held.
   void end_backoff(Job& job);
   /// Takes a pending job out of line until it is released, or ends that.
   void set_held(Job& job, bool held);
   /// Moves a job to another place in line.
   void reorder(Job& job, int64_t order_key);
+  /// Changes what a pending job needs.
+  void set_parts(Job& job, const std::vector<Part>& parts);
   Attempt& add_attempt(Attempt attempt);
   /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
   /// Use counts until or from `at` on, which may be none where use is not counted.
@@ -123,6 +162,12 @@ struct State {
   static uint32_t feature_bits_of(const std::vector<std::string>& features);
 
  private:
+  void refresh_array(JobId id);
+  void count_array_waiting(const Job& array_job, int64_t change);
+  void element_moved(const Job& job, JobState from);
+  void element_removed(JobId array, bool is_array);
+  void forget_dependent(const Dependent& dependent);
+  static JobReason wait_reason(const Job& job);
   /// Puts a pending job where it waits, or takes it away from there, by what it says now.
   void enter_line(const Job& job);
   void leave_line(const Job& job);

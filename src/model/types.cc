@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/check.h"
+#include "base/limits.h"
 
 namespace gpusched {
 
@@ -63,6 +64,54 @@ std::string_view to_string(JobReason reason) {
       return "over_limit";
     case JobReason::kNodeFault:
       return "node_fault";
+    case JobReason::kBegin:
+      return "begin";
+    case JobReason::kDependency:
+      return "dependency";
+    case JobReason::kDeadline:
+      return "deadline";
+    case JobReason::kArray:
+      return "array";
+    case JobReason::kElements:
+      return "elements";
+  }
+  UNREACHABLE();
+}
+
+bool RetryPolicy::covers(uint32_t cause, int32_t exit_code) const {
+  if (((causes == 0 ? kRetryDefault : causes) & cause) == 0) return false;
+  if (cause != kRetryExit || exit_codes.empty()) return true;
+  return exit_code >= 0 && exit_code <= 255 &&
+         exit_codes.view().find(static_cast<char>(exit_code)) != std::string_view::npos;
+}
+
+bool well_formed(const std::vector<IndexRange>& ranges) {
+  if (ranges.size() > limits::kArrayRangesMax) return false;
+  int64_t below = 0;
+  int64_t count = 0;
+  for (const IndexRange& range : ranges) {
+    if (range.first < below || range.last < range.first || range.last > limits::kArrayIndexMax) return false;
+    if (range.step < 1 || range.step > limits::kArrayIndexMax) return false;
+    below = range.last + 1;
+    count += range.count();
+  }
+  return count <= limits::kArrayElementsMax;
+}
+
+int64_t count_of(const std::vector<IndexRange>& ranges) {
+  int64_t count = 0;
+  for (const IndexRange& range : ranges) count += range.count();
+  return count;
+}
+
+std::string_view to_string(DependencyKind kind) {
+  switch (kind) {
+    case DependencyKind::kAfterOk:
+      return "after_ok";
+    case DependencyKind::kAfterAny:
+      return "after_any";
+    case DependencyKind::kAfterStart:
+      return "after_start";
   }
   UNREACHABLE();
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/blob.h"
 #include "base/fields.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -48,7 +49,13 @@ enum class JobReason : uint8_t {
   kOutOfMemory,  ///< failed: passed its memory and was ended.
   kOverLimit,    ///< failed: passed another limit and was ended.
   kNodeFault,    ///< failed: nodes could not run it, and it may not be retried.
+  kBegin,        ///< pending: until the time that it asked to begin at.
+  kDependency,   ///< pending: until other jobs did what it waits for; cancelled: they no longer can.
+  kDeadline,     ///< failed: its deadline passed before it ran.
+  kArray,        ///< pending: an array, whose elements are what waits and runs.
+  kElements,     ///< failed, cancelled: an array, some of whose elements ended so.
 };
+inline constexpr JobReason kJobReasonLast = JobReason::kElements;
 std::string_view to_string(JobReason reason);
 
 /// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
@@ -209,21 +216,69 @@ struct Limits {
   }
 };
 
+/// What of a job's own doing it is tried again for; one bit each.
+inline constexpr uint32_t kRetryExit = 1u << 0;         ///< An exit code.
+inline constexpr uint32_t kRetrySignal = 1u << 1;       ///< A signal that we did not send.
+inline constexpr uint32_t kRetryOutOfMemory = 1u << 2;  ///< Passed its memory.
+inline constexpr uint32_t kRetryOverLimit = 1u << 3;    ///< Passed another limit.
+inline constexpr uint32_t kRetryTimeout = 1u << 4;      ///< Over its maximum runtime.
+inline constexpr uint32_t kRetryKnown = (1u << 5) - 1;
+/// Without a choice of its own: all but the time-out.
+inline constexpr uint32_t kRetryDefault = kRetryExit | kRetrySignal | kRetryOutOfMemory | kRetryOverLimit;
+
 /// How often a job is tried again, by cause.
 struct RetryPolicy {
-  int32_t exit_code_retries = 0;
-  int32_t system_retries = 0;  ///< 0: the default; -1: never.
+  int32_t exit_code_retries = 0;  ///< For what `causes` names.
+  int32_t system_retries = 0;     ///< 0: the default; -1: never.
   bool overlap_allowed = false;
   Duration kill_after_lost_contact;
+  uint32_t causes = 0;  ///< Of kRetryExit and so on; 0: kRetryDefault.
+  Blob exit_codes;      ///< With kRetryExit: only these, one byte each, ascending; empty: all.
 
+  /// Whether it may be tried again at all for what the job did itself, with this exit code if it exited.
+  bool covers(uint32_t cause, int32_t exit_code) const;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "exit_code_retries", self.exit_code_retries);
     visit(2, "system_retries", self.system_retries);
     visit(3, "overlap_allowed", self.overlap_allowed);
     visit(4, "kill_after_lost_contact", self.kill_after_lost_contact);
+    visit(5, "causes", self.causes);
+    visit(6, "exit_codes", self.exit_codes);
   }
 };
+
+/// What a job waits for of another one, its parent.
+enum class DependencyKind : uint8_t {
+  kAfterOk = 1,  ///< Until the parent completed.
+  kAfterAny,     ///< Until the parent ended, however.
+  kAfterStart,   ///< Until the parent runs.
+};
+inline constexpr DependencyKind kDependencyKindLast = DependencyKind::kAfterStart;
+std::string_view to_string(DependencyKind kind);
+
+/// Indexes of an array's elements: first, first + step, ... up to last.
+struct IndexRange {
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t step = 1;
+
+  int64_t count() const { return (last - first) / step + 1; }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "first", self.first);
+    visit(2, "last", self.last);
+    visit(3, "step", self.step);
+  }
+};
+/// Ranges that ascend, do not meet, and hold at most limits::kArrayElementsMax indexes together.
+bool well_formed(const std::vector<IndexRange>& ranges);
+/// How many indexes they hold together.
+int64_t count_of(const std::vector<IndexRange>& ranges);
+
+/// What becomes of a job when a parent can no longer do what it waits for.
+enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 
 /// What this version may write into the state beside what older ones did; journaled with the configuration,
 /// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an

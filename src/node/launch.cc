@@ -84,7 +84,7 @@ FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, con
     return found == map.end() ? otherwise : found->second;
   };
   return {.job = order.job_name(),
-          .array = value(spec.labels(), "array", order.job_name()),
+          .array = value(spec.environment(), "GPU_SCHEDULER_ARRAY_ID", order.job_name()),
           .array_index = value(spec.environment(), "GPU_SCHEDULER_ARRAY_INDEX", "0"),
           .member = std::to_string(order.key().member()),
           .name = spec.name(),

@@ -115,12 +115,12 @@ TEST(Launch, FilesAreNamedByWhatTheNodeKnows) {
   EXPECT_EQ(alone->box.stdout_path, "/out/bob/train-job-12-n1.%");
   EXPECT_EQ(alone->box.stderr_path, "/err/job-12_0.0");
   (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_INDEX"] = "7";
-  (*spec.mutable_labels())["array"] = "a1b2";
+  (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_ID"] = "job-12";
   order.set_spec(spec.SerializeAsString());
   const auto of_array = plan_launch(order, {}, defaults, &boxes);
   ASSERT_TRUE(of_array.ok());
   EXPECT_EQ(of_array->box.stdin_path, "/in/7");
-  EXPECT_EQ(of_array->box.stderr_path, "/err/a1b2_7.0");
+  EXPECT_EQ(of_array->box.stderr_path, "/err/job-12_7.0");
 }
 
 TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {

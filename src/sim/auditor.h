@@ -100,6 +100,16 @@ class Auditor {
     Outcome outcome;
     int32_t exit_requeues = 0;
     int32_t system_requeues = 0;
+    Time begin_at;
+    Time deadline;
+    std::vector<std::pair<JobId, DependencyKind>> parents;
+    std::set<JobId> unmet;  ///< Of them.
+    bool ever_started = false;
+    JobId array;                ///< Whose element it is; its own id: an array.
+    int64_t element_count = 0;  ///< Of an array; else 0.
+    int64_t elements_at_once = 0;
+    int64_t elements_added = 0;
+    bool closed = false;  ///< No more of its elements become jobs.
   };
   struct BookAttempt {
     std::vector<Member> members;
@@ -155,6 +165,14 @@ class Auditor {
 
   void on_command(const Command& command, const Events& events);
   void on_event(const Event& event);
+  void on(const ElementAdded& event);
+  void on(const ArrayClosed& event);
+  void on(const DependencySettled& event);
+  void book_flow(const JobSubmitted& event, BookJob& job);
+  bool fulfils(JobId parent, DependencyKind kind) const;
+  bool has_failed_parent(const BookJob& job) const;
+  void check_may_start(JobId id, const BookJob& job, Time at);
+  bool check_flow_end(const JobFinished& event, const BookJob& job);
   void on(const JobSubmitted& event);
   void on(const AttemptPlaced& event);
   void on(const MemberStarted& event);
@@ -192,6 +210,7 @@ class Auditor {
   uint64_t advance_count_ = 0;
   State replica_;
   bool by_operator_ = false;  ///< The command at hand is an operator's.
+  JobId cancelling_;          ///< By the command at hand.
   std::map<JobId, BookJob> jobs_;
   std::map<std::string, JobId> job_by_tag_;
   std::map<JobAttempt, BookAttempt> attempts_;

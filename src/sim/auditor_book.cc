@@ -56,8 +56,10 @@ void Auditor::on_command(const Command& command, const Events& events) {
   if (const auto* cancel = std::get_if<CancelJob>(&command)) {
     const auto job = jobs_.find(cancel->job);
     if (job != jobs_.end()) job->second.cancel_asked = true;
+    cancelling_ = cancel->job;
   }
   for (const Event& event : events) on_event(event);
+  cancelling_ = {};
   by_operator_ = false;
 }
 
@@ -75,6 +77,9 @@ void Auditor::on_event(const Event& event) {
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return on(*freed);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) return on(*quarantined);
   if (const auto* updated = std::get_if<TenantUpdated>(&event)) return on(*updated);
+  if (const auto* added = std::get_if<ElementAdded>(&event)) return on(*added);
+  if (const auto* closed = std::get_if<ArrayClosed>(&event)) return on(*closed);
+  if (const auto* settled = std::get_if<DependencySettled>(&event)) return on(*settled);
   if (const auto* created = std::get_if<TenantCreated>(&event)) {
     tenants_[created->tenant->id] = {.parent = created->tenant->parent, .limits = created->tenant->limits};
   } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
@@ -86,6 +91,13 @@ void Auditor::on_event(const Event& event) {
   } else if (const auto* changed = std::get_if<JobUpdated>(&event)) {
     if ((changed->change->given & kJobMaxRuntime) != 0)
       jobs_.at(changed->change->job).max_runtime = changed->change->max_runtime;
+    BookJob& book = jobs_.at(changed->change->job);
+    if ((changed->change->given & kJobBegin) != 0) {
+      book.begin_at = changed->change->begin_at;
+      book.backs_off = book.begin_at.valid();
+    }
+    if ((changed->change->given & kJobDeadline) != 0) book.deadline = changed->change->deadline;
+    if ((changed->change->given & kJobParts) != 0) book.parts = changed->change->parts;
   } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
     nodes_.at(available->node).availability = available->to;
   } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
@@ -112,6 +124,7 @@ void Auditor::on(const JobSubmitted& event) {
               .retry = event.request.retry,
               .max_runtime = event.request.max_runtime,
               .held = event.request.held};
+  book_flow(event, job);
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission == submission_of_tag_.end()) {
     fail(name_of(event.job) + " was submitted by nobody");
@@ -209,6 +222,7 @@ void Auditor::on(const AttemptPlaced& event) {
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
   if (job.held) fail(name_of(event.job) + " is placed and is held");
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
+  check_may_start(event.job, job, event.at);
   if (event.attempt != job.attempts + 1) fail(name_of(event.job) + " skips an attempt's number");
   for (const JobAttempt& live : live_) {
     if (live.first == event.job && !attempts_.at(live).abandoned) {
@@ -242,6 +256,8 @@ void Auditor::on(const MemberStarted& event) {
   BookJob& job = jobs_.at(event.job);
   job.state = JobState::kRunning;
   job.reason = JobReason::kStarted;
+  job.ever_started = true;
+  if (job.array.valid()) jobs_.at(job.array).ever_started = true;
 }
 
 // The journal's clock leans towards the wall clock by at most a twentieth of what passes, whatever that does.
@@ -336,17 +352,20 @@ void Auditor::on(const JobFinished& event) {
   BookJob& job = jobs_.at(event.job);
   if (job.final) return fail(name_of(event.job) + " ended twice");
   const bool waited = job.state == JobState::kPending;
+  const bool without_attempt = check_flow_end(event, job);
   job.final = true;
   job.state = event.state;
   job.reason = event.reason;
   job.outcome = event.outcome;
   finished_.push_back(event.job);
+  if (without_attempt) return;
   const auto last = attempts_.find({event.job, job.attempts});
   if (last != attempts_.end() && last->second.live && !last->second.abandoned) {
     fail(name_of(event.job) + " is final while its attempt goes on");
   }
   if (event.state == JobState::kCancelled) {
-    if (!job.cancel_asked) fail(name_of(event.job) + " is cancelled and nobody asked");
+    const bool asked = job.cancel_asked || (job.array.valid() && jobs_.at(job.array).cancel_asked);
+    if (!asked) fail(name_of(event.job) + " is cancelled and nobody asked");
     return;
   }
   if (waited || last == attempts_.end()) return fail(name_of(event.job) + " ended without an attempt");
@@ -372,6 +391,13 @@ void Auditor::on(const JobRequeued& event) {
   } else {
     (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
   }
+  const uint32_t cause = event.outcome.cause == EndCause::kExited        ? kRetryExit
+                         : event.outcome.cause == EndCause::kSignaled    ? kRetrySignal
+                         : event.outcome.cause == EndCause::kTimeout     ? kRetryTimeout
+                         : event.outcome.cause == EndCause::kOutOfMemory ? kRetryOutOfMemory
+                                                                         : kRetryOverLimit;
+  if (event.by_exit_code && !job.retry.covers(cause, event.outcome.exit_code))
+    fail(name_of(event.job) + " is tried again for what it does not ask for");
   if (job.exit_requeues > std::max(job.retry.exit_code_retries, 0)) {
     fail(name_of(event.job) + " is tried again more often than it asked for");
   }

@@ -77,8 +77,14 @@ void Auditor::check_jobs(const char* whose, const State& state) {
     }
     if (job.attempt_count != book.attempts)
       fail(std::string(whose) + " counts other attempts of " + name_of(job.id));
-    if (job.state == JobState::kPending) waiting += 1;
-    if (job.state == JobState::kPending && !book.backs_off && !book.held) in_line += 1;
+    const bool pending = job.state == JobState::kPending;
+    if (pending && book.element_count > 0) {
+      waiting += book.closed ? 0 : book.element_count - book.elements_added;
+    } else if (pending) {
+      waiting += 1;
+    }
+    if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0)
+      in_line += 1;
     if (job.state == JobState::kPending && job.held != book.held)
       fail(std::string(whose) + " has " + name_of(job.id) + " as held, or not, otherwise than the books");
     return !failed();

@@ -103,7 +103,35 @@ JobRequest Clients::some_job(const std::string& tag) {
   request.require_feasible = prng.chance(200);
   request.held = prng.chance(30);
   request.spec = Blob(spec.SerializeAsString());
+  if (prng.chance(300)) request.retry.causes = static_cast<uint32_t>(prng.between(1, kRetryKnown));
+  if (prng.chance(100)) request.retry.exit_codes = Blob("\x01\x02\x07");
   return request;
+}
+
+/// Times, and jobs to wait for: of a batch mostly its earlier ones.
+JobFlow Clients::some_flow(std::size_t index) {
+  Prng& prng = context_.prng;
+  JobFlow flow;
+  if (prng.chance(300)) flow.begin_after = milliseconds(prng.between(100, 60'000));
+  if (prng.chance(200)) flow.deadline_after = milliseconds(prng.between(60'001, 600'000));
+  for (int64_t count = prng.between(0, 3); count > 0; --count) {
+    Dependency one{.kind = static_cast<DependencyKind>(prng.between(1, 3))};
+    if (index > 0 && prng.chance(700)) {
+      one.index_plus_one = static_cast<uint32_t>(prng.between(1, static_cast<int64_t>(index)));
+    } else if (!jobs_.empty()) {
+      // Mostly one of the newest, which has not ended yet.
+      const uint64_t back = prng.below(std::min<std::size_t>(jobs_.size(), prng.chance(800) ? 8 : 100));
+      one.parent = jobs_[jobs_.size() - 1 - back];
+    } else {
+      continue;
+    }
+    const bool twice =
+        std::any_of(flow.dependencies.begin(), flow.dependencies.end(), [&](const Dependency& other) {
+          return other.parent == one.parent && other.index_plus_one == one.index_plus_one;
+        });
+    if (!twice) flow.dependencies.push_back(one);
+  }
+  return flow;
 }
 
 TenantId Clients::some_tenant() { return tenants_[context_.prng.below(tenants_.size())]; }
@@ -119,6 +147,14 @@ void Clients::submit_something() {
   for (int64_t i = 0; i < count; ++i) {
     submission->tags.push_back("tag-" + std::to_string(submission->number) + "-" + std::to_string(i));
     submission->command.jobs.push_back(some_job(submission->tags.back()));
+    if (prng.chance(250))
+      submission->command.jobs.back().flow.push_back(some_flow(static_cast<std::size_t>(i)));
+  }
+  if (count == 1 && prng.chance(60)) {
+    std::vector<JobFlow>& flow = submission->command.jobs.front().flow;
+    if (flow.empty()) flow.emplace_back();
+    flow.front().array = {{.first = 0, .last = prng.between(0, prng.chance(100) ? 600 : 12), .step = 1}};
+    if (prng.chance(600)) flow.front().array_at_once = prng.between(1, 4);
   }
   ++open_;
   send(submission);
@@ -148,6 +184,12 @@ void Clients::send(const std::shared_ptr<Submission>& submission) {
         const bool first = !std::exchange(submission->accepted, true);
         for (uint32_t i = 0; i < result->applied.id_count && first; ++i) {
           jobs_.push_back(JobId{result->applied.first_id + i});
+        }
+        if (first &&
+            submission->command.jobs.front().is_array()) {  // Elements, whether they are jobs yet or not.
+          const uint32_t elements = submission->command.jobs.front().sequence_count() - 1;
+          for (int i = 0; i < 3; ++i)
+            elements_.push_back(JobId{result->applied.first_id + 1 + context_.prng.below(elements)});
         }
         // Who reads with the answer's sequence number finds the job.
         host_.read(result->sequence,
@@ -203,6 +245,9 @@ void Clients::try_conflict(const std::shared_ptr<Submission>& submission) {
 
 void Clients::cancel_something() {
   if (jobs_.empty()) return;
+  if (!elements_.empty() && context_.prng.chance(100)) {
+    return cancel(elements_[context_.prng.below(elements_.size())]);
+  }
   cancel(jobs_[context_.prng.below(jobs_.size())]);
 }
 

@@ -59,6 +59,7 @@ class Clients {
   void cancel_something();
   void control_something();
   void look_at_something();
+  JobFlow some_flow(std::size_t index);
   TenantId some_tenant();
   Limits some_limits();
 
@@ -70,7 +71,8 @@ class Clients {
   uint64_t next_submission_ = 1;
   uint64_t next_tenant_ = 1;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
-  std::vector<JobId> jobs_;  ///< Acknowledged.
+  std::vector<JobId> jobs_;      ///< Acknowledged.
+  std::vector<JobId> elements_;  ///< Some of arrays.
 };
 
 }  // namespace gpusched::sim

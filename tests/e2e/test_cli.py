@@ -60,8 +60,11 @@ def test_only_what_is_asked_for_goes_along(cluster):
 def test_an_array_is_submitted_waited_for_and_found(cluster):
     done = cluster.cli("submit", "--array", "1-6:2", "--name", "sweep", "--cpus", "0.1", "--wait", "--", "sh", "-c",
                        "test $GPU_SCHEDULER_ARRAY_INDEX -ne 5 || exit 5")
-    assert done.returncode == 5
-    assert sorted(line.split()[1] for line in done.stdout.splitlines() if " " in line) == ["completed", "completed", "failed"]
+    assert done.returncode == 1
+    array = done.stdout.split()[0]
+    assert "1 of its 3 elements failed" in done.stderr
+    assert "2 completed, 1 failed" in shown(cluster, "get", array)
+    assert shown(cluster, "get", f"{array}[5]", "-o", "name").split() != [array]
     names = shown(cluster, "list", "--name", "sweep-*", "--sort", "name", "--columns", "name,exit", "--no-header")
     assert [line.split() for line in names.splitlines()] == [["sweep-1", "0"], ["sweep-3", "0"], ["sweep-5", "5"]]
 

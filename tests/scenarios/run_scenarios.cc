@@ -100,10 +100,14 @@ class Scenario {
         {"confirm-dead", &Scenario::dead},   {"condition", &Scenario::condition},
         {"advance", &Scenario::advance},     {"state", &Scenario::state},
         {"device", &Scenario::device},       {"config", &Scenario::config},
+        {"hold", &Scenario::hold},           {"release", &Scenario::release},
+        {"update", &Scenario::update},       {"submit-all", &Scenario::submit_all},
+        {"array", &Scenario::array},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
     const std::string got = (this->*verb->second)(line);
+    engine_.settle();
     if (line.verb == "explain") {
       EXPECT_EQ(got.substr(0, line.expected.size()), line.expected) << "in full: " << got;
     } else if (!line.expected.empty()) {
@@ -118,8 +122,18 @@ class Scenario {
     if (applied.rejection) return "rejected " + std::string(to_string(applied.rejection->code));
     return applied.repeated ? "repeated" : "accepted";
   }
+  /// "a", or "a[3]" for an element of an array by its index.
   JobId job(const Line& line) const {
-    const auto it = jobs_.find(line.name);
+    const std::size_t bracket = line.name.find('[');
+    const auto it = jobs_.find(line.name.substr(0, bracket));
+    if (it != jobs_.end() && bracket != std::string::npos) {
+      const JobArray* array = engine_.state().find_array(it->second);
+      EXPECT_NE(array, nullptr) << "no array " << line.name;
+      const auto position =
+          array->position_of_index(std::strtol(line.name.c_str() + bracket + 1, nullptr, 10));
+      EXPECT_TRUE(position.has_value()) << "no element " << line.name;
+      return position ? array->element(*position) : JobId{};
+    }
     EXPECT_NE(it, jobs_.end()) << "no job " << line.name;
     return it == jobs_.end() ? JobId{} : it->second;
   }
@@ -189,7 +203,65 @@ class Scenario {
   std::string delete_tenant(const Line& line) {
     return answer(engine_.apply(DeleteTenant{.tenant = tenant_id(line.name)}));
   }
-  std::string submit(const Line& line) {
+  /// "a:ok,b:any,c:start"; "@0:ok" is the first job of the submission.
+  std::vector<Dependency> dependencies_of(const std::string& text) const {
+    static const std::map<std::string, DependencyKind> kKinds = {{"ok", DependencyKind::kAfterOk},
+                                                                 {"any", DependencyKind::kAfterAny},
+                                                                 {"start", DependencyKind::kAfterStart}};
+    std::vector<Dependency> out;
+    std::istringstream words(text);
+    std::string word;
+    while (std::getline(words, word, ',')) {
+      const std::size_t colon = word.find(':');
+      const std::string name = word.substr(0, colon);
+      Dependency& one = out.emplace_back();
+      if (colon != std::string::npos) one.kind = kKinds.at(word.substr(colon + 1));
+      if (name.starts_with('@')) {
+        one.index_plus_one = static_cast<uint32_t>(std::strtoul(name.c_str() + 1, nullptr, 10)) + 1;
+      } else {
+        one.parent =
+            jobs_.contains(name.substr(0, name.find('['))) ? job(Line{.name = name}) : JobId{999'999};
+      }
+    }
+    return out;
+  }
+  std::vector<JobFlow> flow_of(const Line& line) const {
+    if (!line.has("begin") && !line.has("deadline") && !line.has("after") && !line.has("array")) return {};
+    JobFlow flow;
+    if (line.has("begin")) flow.begin_after = duration_of(line.text("begin"));
+    if (line.has("deadline")) flow.deadline_after = duration_of(line.text("deadline"));
+    if (line.has("after")) flow.dependencies = dependencies_of(line.text("after"));
+    if (line.has("array")) {  // "0-9", "0-9:2", and "%2" behind it.
+      const std::string text = line.text("array");
+      IndexRange range;
+      std::sscanf(text.c_str(), "%ld-%ld:%ld", &range.first, &range.last, &range.step);
+      flow.array = {range};
+      const std::size_t percent = text.find('%');
+      if (percent != std::string::npos)
+        flow.array_at_once = std::strtol(text.c_str() + percent + 1, nullptr, 10);
+    }
+    if (line.has("or_wait")) flow.on_parent_failure = OnParentFailure::kWait;
+    return {flow};
+  }
+  /// "exit,signal,oom,over_limit,timeout", and exit codes alone.
+  static void add_retry_causes(const std::string& text, RetryPolicy& retry) {
+    static const std::map<std::string, uint32_t> kCauses = {{"exit", kRetryExit},
+                                                            {"signal", kRetrySignal},
+                                                            {"oom", kRetryOutOfMemory},
+                                                            {"over_limit", kRetryOverLimit},
+                                                            {"timeout", kRetryTimeout}};
+    std::istringstream words(text);
+    std::string word;
+    std::string codes;
+    while (std::getline(words, word, ',')) {
+      const auto cause = kCauses.find(word);
+      if (cause == kCauses.end()) codes += static_cast<char>(std::strtol(word.c_str(), nullptr, 10));
+      retry.causes |= cause == kCauses.end() ? kRetryExit : cause->second;
+    }
+    retry.exit_codes = Blob(codes);
+  }
+  /// The words of a job, as `submit` has them.
+  testing::Want want_of(const Line& line) const {
     testing::Want want;
     want.gpus = static_cast<int32_t>(line.number("gpus"));
     want.cpu_milli = static_cast<int32_t>(line.number("cpus") * 1000);
@@ -204,6 +276,13 @@ class Scenario {
     if (line.has("kill_after")) want.retry.kill_after_lost_contact = duration_of(line.text("kill_after"));
     if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
     want.require_feasible = line.has("feasible");
+    want.held = line.has("held");
+    if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
+    want.flow = flow_of(line);
+    return want;
+  }
+  std::string submit(const Line& line) {
+    const testing::Want want = want_of(line);
     const Applied applied = engine_.try_submit(want, line.text("key"));
     if (!applied.rejection) {
       jobs_[line.name] = JobId{applied.first_id};
@@ -211,16 +290,77 @@ class Scenario {
     }
     return answer(applied);
   }
+  /// One submission of several jobs: each is "gpus=1" or the like but named by "jobs=a,b,c"; "after.b=@0:ok".
+  std::string submit_all(const Line& line) {
+    SubmitJobs command{.tenant = line.has("tenant") ? tenant_id(line.text("tenant")) : kDefaultTenant};
+    std::vector<std::string> names;
+    std::istringstream words(line.text("jobs"));
+    for (std::string name; std::getline(words, name, ',');) {
+      Line one = line;
+      one.options.erase("after");
+      if (line.has("after." + name)) one.options["after"] = line.text("after." + name);
+      command.jobs.push_back(request_of(want_of(one)));
+      names.push_back(name);
+    }
+    const Applied applied = engine_.apply(command);
+    for (std::size_t i = 0; i < names.size() && !applied.rejection; ++i) {
+      jobs_[names[i]] = JobId{applied.first_id + i};
+      names_[JobId{applied.first_id + i}] = names[i];
+    }
+    return answer(applied);
+  }
+  std::string hold(const Line& line) {
+    return answer(engine_.apply(HoldJob{.job = job(line), .held = true}));
+  }
+  std::string release(const Line& line) {
+    return answer(engine_.apply(HoldJob{.job = job(line), .held = false}));
+  }
+  std::string update(const Line& line) {
+    UpdateJob command{.job = job(line)};
+    if (line.has("priority")) {
+      command.given |= kJobPriority;
+      command.priority = static_cast<int32_t>(line.number("priority"));
+    }
+    if (line.has("begin")) {
+      command.given |= kJobBegin;
+      command.begin_after = duration_of(line.text("begin"));
+    }
+    if (line.has("deadline")) {
+      command.given |= kJobDeadline;
+      command.deadline_after = duration_of(line.text("deadline"));
+    }
+    if (line.has("gpus") || line.has("cpus") || line.has("mem")) {
+      command.given |= kJobParts;
+      command.parts = request_of(want_of(line)).parts;
+    }
+    return answer(engine_.apply(command));
+  }
   std::string cancel(const Line& line) {
     CancelJob command{.job = job(line)};
     if (line.has("tenant")) command.tenant = tenant_id(line.text("tenant"));
     return answer(engine_.apply(command));
   }
+  std::string name_of(JobId id) const {
+    const Job& placed = engine_.job(id);
+    if (!placed.is_element()) return names_.at(id);
+    const JobArray* array = engine_.state().find_array(placed.array);
+    return names_.at(placed.array) + "[" + std::to_string(array->index_at(array->position_of(id))) + "]";
+  }
+  /// "waiting=8 running=2 completed=0 failed=0 cancelled=0 records=2"
+  std::string array(const Line& line) {
+    const JobArray* found = engine_.state().find_array(job(line));
+    if (found == nullptr) return "forgotten";
+    const auto number = [](int64_t value) { return std::to_string(value); };
+    return "waiting=" + number(found->unexpanded() + found->waiting) +
+           " running=" + number(static_cast<int64_t>(found->live.size()) - found->waiting) +
+           " completed=" + number(found->completed) + " failed=" + number(found->failed) +
+           " cancelled=" + number(found->cancelled) + " records=" + number(found->records);
+  }
   std::string cycle(const Line&) {
     std::string text;
     for (const PlanGroup& group : engine_.cycle()) {
       const MemberPlacement& member = group.members[0];
-      text += " " + names_[group.job] + " " + place_text(engine_.node(member.node).name, member.device_mask);
+      text += " " + name_of(group.job) + " " + place_text(engine_.node(member.node).name, member.device_mask);
     }
     return text.empty() ? "nothing" : "place" + text;
   }
@@ -239,10 +379,9 @@ class Scenario {
   std::string started(const Line& line) { return answer(engine_.started(job(line))); }
   std::string ended(const Line& line) {
     static const std::map<std::string, EndCause> kCauses = {
-        {"start_failed", EndCause::kStartFailed},
-        {"timeout", EndCause::kTimeout},
-        {"stopped", EndCause::kStopped},
-        {"shim_lost", EndCause::kShimLost},
+        {"start_failed", EndCause::kStartFailed},  {"timeout", EndCause::kTimeout},
+        {"stopped", EndCause::kStopped},           {"shim_lost", EndCause::kShimLost},
+        {"out_of_memory", EndCause::kOutOfMemory},
     };
     Outcome outcome = testing::exited(static_cast<int32_t>(line.number("exit")));
     if (line.has("signal")) {
@@ -287,6 +426,7 @@ class Scenario {
   /// "failed exit_code"; the reason may be left out.
   std::string state(const Line& line) {
     const Job* found = engine_.state().jobs.find(job(line));
+    if (found == nullptr && !engine_.state().has_ended(job(line))) return "unexpanded";
     if (found == nullptr) return "forgotten";
     std::string text(to_string(found->state));
     if (line.expected.find(' ') != std::string::npos) text += " " + std::string(to_string(found->reason));

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "api/doors/names.h"
+#include "api/doors/rfc3339.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -208,6 +210,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                  .wants_container = has_image,
                  .held = fields.held.value_or(false)};
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
+  if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
                                               std::to_string(limits::kSpecBytesMax) +
@@ -273,11 +276,42 @@ std::optional<ApiError> read_box(BoxWords&& words, BoxFields& box) {
   return std::nullopt;
 }
 
+/// The workflow's fields as the jobs door spells them, before they are read.
+struct FlowWords {
+  std::optional<std::string> begin_at, deadline, on_parent_failure, array;
+  std::optional<double> begin_after, deadline_after;
+  std::optional<StringList> dependencies, retry_on;
+};
+
+std::optional<ApiError> read_flow_words(FlowWords&& words, FlowFields& flow) {
+  const auto read_time = [](const std::optional<std::string>& text, Time& out) {
+    if (!text || text->empty()) return true;
+    const auto time = parse_rfc3339(*text);
+    if (time) out = *time;
+    return time.has_value();
+  };
+  if (!read_time(words.begin_at, flow.begin_at))
+    return invalid("begin_at", "begin_at must be an instant such as 2025-01-31T09:00:00Z");
+  if (!read_time(words.deadline, flow.deadline))
+    return invalid("deadline", "deadline must be an instant such as 2025-01-31T09:00:00Z");
+  constexpr double kSecondsMax = static_cast<double>(limits::kBeginMax.ns) / 1e9;
+  if (auto problem = check_range("begin_after_seconds", words.begin_after, kSecondsMax)) return problem;
+  if (auto problem = check_range("deadline_after_seconds", words.deadline_after, kSecondsMax)) return problem;
+  flow.begin_after = Duration{static_cast<int64_t>(words.begin_after.value_or(0) * 1e9)};
+  flow.deadline_after = Duration{static_cast<int64_t>(words.deadline_after.value_or(0) * 1e9)};
+  flow.dependencies = std::move(words.dependencies).value_or(StringList{});
+  flow.retry_on = std::move(words.retry_on).value_or(StringList{});
+  flow.on_parent_failure = std::move(words.on_parent_failure).value_or("");
+  flow.array = std::move(words.array).value_or("");
+  return std::nullopt;
+}
+
 }  // namespace
 
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
   JobFields job;
   BoxWords box;
+  FlowWords flow;
   std::optional<std::string> tenant;
   const std::array fields = {
       JsonField{"tenant_id", &tenant},
@@ -304,6 +338,14 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"working_directory_optional", &job.working_directory_optional},
       JsonField{"require_feasible", &job.require_feasible},
       JsonField{"held", &job.held},
+      JsonField{"begin_at", &flow.begin_at, ", such as 2025-01-31T09:00:00Z"},
+      JsonField{"begin_after_seconds", &flow.begin_after},
+      JsonField{"deadline", &flow.deadline, ", such as 2025-01-31T09:00:00Z"},
+      JsonField{"deadline_after_seconds", &flow.deadline_after},
+      JsonField{"dependencies", &flow.dependencies, R"(, such as ["after_ok:job-12"])"},
+      JsonField{"on_parent_failure", &flow.on_parent_failure, ", cancel or wait"},
+      JsonField{"array", &flow.array, ", such as 0-999%50"},
+      JsonField{"retry_on", &flow.retry_on, R"(, such as ["exit_code:75","signal"])"},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},
@@ -319,6 +361,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
   };
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
   if (auto problem = read_box(std::move(box), job.box)) return std::move(*problem);
+  if (auto problem = read_flow_words(std::move(flow), job.flow)) return std::move(*problem);
   if (tenant) {
     if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
   }
@@ -467,11 +510,18 @@ std::optional<int64_t> parse_count(std::string_view text, int64_t most) {
 
 std::optional<JobId> parse_job_id(std::string_view text) {
   if (!text.starts_with("job-")) return std::nullopt;
-  const std::string_view digits = text.substr(4);
+  const std::size_t bracket = text.find('[');
+  const std::string_view digits = text.substr(4, bracket == std::string_view::npos ? bracket : bracket - 4);
   const auto number = parse_count(digits, INT64_MAX);
   // One job has one name: no sign, no leading zero.
   if (!number || *number == 0 || digits.front() == '0' || digits.front() == '-') return std::nullopt;
-  return JobId{static_cast<uint64_t>(*number)};
+  const JobId job{static_cast<uint64_t>(*number)};
+  if (bracket == std::string_view::npos) return job;
+  if (!text.ends_with(']') || job.value >> (63 - kElementIndexBits) != 0) return std::nullopt;
+  const std::string_view place = text.substr(bracket + 1, text.size() - bracket - 2);
+  const auto index = parse_count(place, limits::kArrayIndexMax);
+  if (!index || (place.size() > 1 && (place.front() == '0' || place.front() == '-'))) return std::nullopt;
+  return element_name(job, *index);
 }
 
 std::optional<JobState> parse_job_state(std::string_view text) {

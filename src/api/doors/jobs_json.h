@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "api/backend.h"
+#include "api/doors/flow_fields.h"
 #include "api/doors/json_fields.h"
 #include "api/doors/pack_spec.h"
 
@@ -22,6 +23,7 @@ struct JobFields {
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible, held, working_directory_optional;
   std::string submitter;
   BoxFields box;
+  FlowFields flow;
 };
 
 /// Checks every limit of base/limits.h and packs the specification.

@@ -9,7 +9,22 @@
 /// How ids, devices and times are spelt at the doors.
 namespace gpusched::api {
 
-inline std::string job_name(JobId id) { return "job-" + std::to_string(id.value); }
+/// An element by its array and index, for as long as nobody looked up its own id: "job-12[3]".
+inline constexpr uint64_t kElementName = uint64_t{1} << 63;
+inline constexpr int kElementIndexBits = 22;
+constexpr JobId element_name(JobId array, int64_t index) {
+  return JobId{kElementName | array.value << kElementIndexBits | static_cast<uint64_t>(index)};
+}
+constexpr bool is_element_name(JobId id) { return (id.value & kElementName) != 0; }
+constexpr JobId array_of_name(JobId id) { return JobId{(id.value & ~kElementName) >> kElementIndexBits}; }
+constexpr int64_t index_of_name(JobId id) {
+  return static_cast<int64_t>(id.value & ((uint64_t{1} << kElementIndexBits) - 1));
+}
+
+inline std::string job_name(JobId id) {
+  if (!is_element_name(id)) return "job-" + std::to_string(id.value);
+  return "job-" + std::to_string(array_of_name(id).value) + "[" + std::to_string(index_of_name(id)) + "]";
+}
 inline std::string tenant_name(TenantId id) {
   return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);
 }

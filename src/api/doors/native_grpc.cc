@@ -123,8 +123,8 @@ class NativeService final : public AsyncService {
       if (!parsed) return call.fail(parsed.error());
       backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
-        for (uint64_t i = 0; i < answer->job_count; ++i) {
-          response->add_job_ids(job_name(JobId{answer->first_job.value + i}));
+        for (const JobId job : answer->jobs()) {
+          response->add_job_ids(job_name(job));
         }
         call.finish_at_flush();
       });

@@ -26,8 +26,8 @@ Response response_of(const Answer<Submitted>& answer) {
     response.set_retry_after_ms(error.retry_after.ms());
     return response;
   }
-  for (uint64_t i = 0; i < answer->job_count; ++i) {
-    response.add_job_ids(job_name(JobId{answer->first_job.value + i}));
+  for (const JobId job : answer->jobs()) {
+    response.add_job_ids(job_name(job));
   }
   return response;
 }

@@ -104,8 +104,8 @@ std::string native_submitted_json(const Submitted& submitted) {
   out.reserve(16 + std::size_t{submitted.job_count} * 16);
   JsonWriter json(out);
   json.begin_object().key("job_ids").begin_array();
-  for (uint64_t i = 0; i < submitted.job_count; ++i) {
-    json.value(std::string_view(job_name(JobId{submitted.first_job.value + i})));
+  for (const JobId job : submitted.jobs()) {
+    json.value(std::string_view(job_name(job)));
   }
   json.end_array().end_object();
   return out;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "api/doors/flow_fields.h"
 #include "api/doors/names.h"
 #include "api/doors/native_rest_json.h"
 #include "api/doors/nearest_name.h"
@@ -70,6 +71,36 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   json.end_object();
 }
 
+void write_words(std::string_view name, const std::vector<std::string>& words, JsonWriter& json) {
+  json.key(name).begin_array();
+  for (const std::string& word : words) json.value(std::string_view(word));
+  json.end_array();
+}
+
+void write_flow(const JobView& job, Masked& out, JsonWriter& json) {
+  out.time(Fields::kBeginAtFieldNumber, "begin_at", job.begin_at);
+  out.time(Fields::kDeadlineFieldNumber, "deadline", job.deadline);
+  std::vector<std::string> all;
+  std::vector<std::string> unmet;
+  for (const JobDependency& one : job.dependencies) {
+    all.push_back(dependency_text(one));
+    if (one.verdict != JobDependency::Verdict::kMet) unmet.push_back(dependency_text(one));
+  }
+  if (out.wants(Fields::kDependenciesFieldNumber)) write_words("dependencies", all, json);
+  if (out.wants(Fields::kUnmetDependenciesFieldNumber)) write_words("unmet_dependencies", unmet, json);
+  out.field(Fields::kArrayIdFieldNumber, "array_id",
+            std::string_view(job.array.valid() ? job_name(job.array) : std::string()));
+  if (job.array_index) out.field(Fields::kArrayIndexFieldNumber, "array_index", *job.array_index);
+  if (!job.array_view || !out.wants(Fields::kArrayFieldNumber)) return;
+  const ArrayView& array = *job.array_view;
+  json.key("array").begin_object();
+  json.field("indexes", std::string_view(array.indexes));
+  json.field("unexpanded", std::string_view(array.unexpanded));
+  json.field("count", array.count).field("waiting", array.waiting).field("running", array.running);
+  json.field("completed", array.completed).field("failed", array.failed);
+  json.field("cancelled", array.cancelled).end_object();
+}
+
 void write_retry(const JobView& job, uint64_t mask, JsonWriter& json) {
   json.key("retry").begin_object();
   Masked out(json, mask);
@@ -78,6 +109,8 @@ void write_retry(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(RetryFields::kOverlapAllowedFieldNumber, "overlap_allowed", job.overlap_allowed);
   out.field(RetryFields::kKillAfterLostContactMsFieldNumber, "kill_after_lost_contact_ms",
             job.kill_after_lost_contact.ms());
+  if (out.wants(RetryFields::kOnFieldNumber))
+    write_words("on", retry_on_words(job.retry_causes, job.retry_exit_codes), json);
   json.end_object();
 }
 
@@ -174,6 +207,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   }
   out.field(Fields::kQueuePositionFieldNumber, "queue_position", job.queue_position);
   out.field(Fields::kHeldFieldNumber, "held", job.held);
+  write_flow(job, out, json);
   json.end_object();
 }
 

@@ -138,6 +138,46 @@ std::optional<std::string> pack_plain(const v1::JobSpec& spec) {
   return packed;
 }
 
+bool has_flow(const v1::JobRequest& message) {
+  return message.has_begin_at() || message.begin_after_ms() != 0 || message.has_deadline() ||
+         message.deadline_after_ms() != 0 || message.dependencies_size() > 0 ||
+         !message.on_parent_failure().empty() || !message.array().empty();
+}
+
+Time read_time(const google::protobuf::Timestamp& time) {
+  return Time{time.seconds() * 1'000'000'000 + time.nanos()};
+}
+
+/// Instants that are none, and spans beyond a year.
+std::optional<ApiError> check_time(std::string_view field, bool is_given,
+                                   const google::protobuf::Timestamp& time, int64_t after_ms) {
+  const bool good = time.seconds() >= 0 && time.seconds() < limits::kTimeMax.ns / 1'000'000'000 &&
+                    time.nanos() >= 0 && time.nanos() < 1'000'000'000;
+  if (is_given && (!good || !read_time(time).valid()))
+    return invalid(field, std::string(field) + " must be an instant after 1970");
+  if (after_ms < 0 || after_ms > limits::kBeginMax.ms())
+    return invalid(field, std::string(field) + " must not lie more than a year ahead, nor in the past");
+  return std::nullopt;
+}
+
+Answer<FlowFields> flow_of(const v1::JobRequest& message) {
+  if (auto problem =
+          check_time("begin_at", message.has_begin_at(), message.begin_at(), message.begin_after_ms()))
+    return std::move(*problem);
+  if (auto problem =
+          check_time("deadline", message.has_deadline(), message.deadline(), message.deadline_after_ms()))
+    return std::move(*problem);
+  FlowFields flow{.begin_after = milliseconds(message.begin_after_ms()),
+                  .deadline_after = milliseconds(message.deadline_after_ms()),
+                  .dependencies = {message.dependencies().begin(), message.dependencies().end()},
+                  .on_parent_failure = message.on_parent_failure(),
+                  .array = message.array(),
+                  .retry_on = {message.retry().on().begin(), message.retry().on().end()}};
+  if (message.has_begin_at()) flow.begin_at = read_time(message.begin_at());
+  if (message.has_deadline()) flow.deadline = read_time(message.deadline());
+  return flow;
+}
+
 /// A job in which there is nothing to find fault with; nothing when it has to be looked at closely.
 std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
   const v1::Resources& resources = message.resources();
@@ -151,7 +191,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
-      !message.has_retry();
+      !message.has_retry() && !has_flow(message);
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -222,6 +262,9 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
   if (resources.cpu_milli() < 0 || resources.cpu_milli() > kCpuMilliMax) {
     return invalid("cpu_milli", "cpu_milli must be from 0 to " + std::to_string(kCpuMilliMax));
   }
+  Answer<FlowFields> flow = flow_of(message);
+  if (!flow) return flow.error();
+  fields.flow = std::move(*flow);
   Answer<JobRequest> job = check_job(std::move(fields), containers_possible);
   if (!job) return job;
   job->max_runtime = milliseconds(message.max_runtime_ms());
@@ -294,6 +337,43 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
   return request;
 }
 
+namespace {
+
+/// When it may run, and what it needs.
+std::optional<ApiError> read_flow_update(const v1::UpdateJobRequest& message, JobUpdate& update) {
+  if (auto problem =
+          check_time("begin_at", message.has_begin_at(), message.begin_at(), message.begin_after_ms()))
+    return problem;
+  if (auto problem =
+          check_time("deadline", message.has_deadline(), message.deadline(), message.deadline_after_ms()))
+    return problem;
+  update.moves_begin = message.has_begin_at() || message.has_begin_after_ms();
+  update.moves_deadline = message.has_deadline() || message.has_deadline_after_ms();
+  if (message.has_begin_at()) update.begin_at = read_time(message.begin_at());
+  if (message.has_deadline()) update.deadline = read_time(message.deadline());
+  update.begin_after = milliseconds(message.begin_after_ms());
+  update.deadline_after = milliseconds(message.deadline_after_ms());
+  const auto check = [](std::string_view field, int64_t number, int64_t most) -> std::optional<ApiError> {
+    if (number >= 0 && number <= most) return std::nullopt;
+    return invalid(field, std::string(field) + " must be from 0 to " + std::to_string(most));
+  };
+  if (auto problem = check("gpu_count", message.gpu_count(), limits::kGpusPerJobMax)) return problem;
+  if (auto problem = check("gpu_memory_mb", message.gpu_memory_mb(), limits::kMegabytesMax)) return problem;
+  if (auto problem = check("cpu_milli", message.cpu_milli(), int64_t{limits::kCpuCoresMax} * 1'000))
+    return problem;
+  if (auto problem = check("memory_mb", message.memory_mb(), limits::kMegabytesMax)) return problem;
+  if (message.gpu_model().size() > limits::kNameBytesMax || has_nul(message.gpu_model()))
+    return invalid("gpu_model", "gpu_model is too long or has a NUL character");
+  if (message.has_gpu_count()) update.gpu_count = message.gpu_count();
+  if (message.has_gpu_memory_mb()) update.gpu_memory_mb = message.gpu_memory_mb();
+  if (message.has_gpu_model()) update.gpu_model = message.gpu_model();
+  if (message.has_cpu_milli()) update.cpu_milli = message.cpu_milli();
+  if (message.has_memory_mb()) update.memory_mb = message.memory_mb();
+  return std::nullopt;
+}
+
+}  // namespace
+
 Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
   JobUpdate update;
   if (message.has_priority()) {
@@ -317,9 +397,13 @@ Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
     if (has_nul(message.name())) return invalid("name", "name must not contain a NUL character");
     update.name = message.name();
   }
-  if (!update.priority && !update.max_runtime && !update.name) {
-    return ApiError{ErrorKind::kUnprocessable,
-                    "nothing is to be changed; give priority, max_runtime_ms or name"};
+  if (auto problem = read_flow_update(message, update)) return std::move(*problem);
+  if (!update.priority && !update.max_runtime && !update.name && !update.moves_begin &&
+      !update.moves_deadline && !update.changes_parts()) {
+    return ApiError{
+        ErrorKind::kUnprocessable,
+        "nothing is to be changed; give priority, max_runtime_ms, name, begin_at, deadline or what "
+        "the job needs"};
   }
   return update;
 }
@@ -358,6 +442,35 @@ Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message) {
   return change;
 }
 
+namespace {
+
+void write_array(const ArrayView& array, v1::Array& out) {
+  out.set_indexes(array.indexes);
+  out.set_unexpanded(array.unexpanded);
+  out.set_count(array.count);
+  out.set_waiting(array.waiting);
+  out.set_running(array.running);
+  out.set_completed(array.completed);
+  out.set_failed(array.failed);
+  out.set_cancelled(array.cancelled);
+}
+
+void write_flow(const JobView& job, v1::Job& out) {
+  for (const std::string& word : retry_on_words(job.retry_causes, job.retry_exit_codes))
+    out.mutable_retry()->add_on(word);
+  if (job.begin_at.valid()) write_time(job.begin_at, *out.mutable_begin_at());
+  if (job.deadline.valid()) write_time(job.deadline, *out.mutable_deadline());
+  for (const JobDependency& one : job.dependencies) {
+    out.add_dependencies(dependency_text(one));
+    if (one.verdict != JobDependency::Verdict::kMet) out.add_unmet_dependencies(dependency_text(one));
+  }
+  if (job.array.valid()) out.set_array_id(job_name(job.array));
+  if (job.array_index) out.set_array_index(*job.array_index);
+  if (job.array_view) write_array(*job.array_view, *out.mutable_array());
+}
+
+}  // namespace
+
 void write_job(const JobView& job, v1::Job& out) {
   out.set_job_id(job_name(job.id));
   out.set_tenant_id(tenant_name(job.tenant));
@@ -390,6 +503,7 @@ void write_job(const JobView& job, v1::Job& out) {
   for (const std::string& gpu : job.gpus) out.add_allocated_gpus(gpu);
   out.set_queue_position(job.queue_position);
   out.set_held(job.held);
+  write_flow(job, out);
 }
 
 void write_explanation(const ExplainView& explain, v1::Explanation& out) {

@@ -1,5 +1,6 @@
 #include "api/doors/views_json.h"
 
+#include "api/doors/flow_fields.h"
 #include "api/doors/names.h"
 #include "api/json_writer.h"
 #include "gpusched/v1/types.pb.h"
@@ -30,6 +31,31 @@ void words(JsonWriter& json, std::string_view name, const auto& list) {
   json.end_array();
 }
 
+void flow_fields(JsonWriter& json, const JobView& job) {
+  if (job.begin_at.valid()) json.field("begin_at", job.begin_at);
+  if (job.deadline.valid()) json.field("deadline", job.deadline);
+  if (!job.dependencies.empty()) {
+    std::vector<std::string> all;
+    std::vector<std::string> unmet;
+    for (const JobDependency& one : job.dependencies) {
+      all.push_back(dependency_text(one));
+      if (one.verdict != JobDependency::Verdict::kMet) unmet.push_back(dependency_text(one));
+    }
+    words(json, "dependencies", all);
+    words(json, "unmet_dependencies", unmet);
+  }
+  if (job.retry_causes != 0) words(json, "retry_on", retry_on_words(job.retry_causes, job.retry_exit_codes));
+  if (job.array.valid()) json.field("array_id", job_name(job.array));
+  if (job.array_index) json.field("array_index", *job.array_index);
+  if (!job.array_view) return;
+  const ArrayView& array = *job.array_view;
+  json.key("array").begin_object();
+  json.field("indexes", array.indexes).field("unexpanded", array.unexpanded);
+  json.field("count", array.count).field("waiting", array.waiting).field("running", array.running);
+  json.field("completed", array.completed).field("failed", array.failed);
+  json.field("cancelled", array.cancelled).end_object();
+}
+
 void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
   v1::JobSpec spec;
   if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
@@ -50,6 +76,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("image", spec.image());
   json.field("user", spec.user().empty() ? spec.submitter() : spec.user());
   json.field("held", job.held);
+  flow_fields(json, job);
   words(json, "command", spec.command());
   words(json, "args", spec.args());
   json.field("script", spec.script());

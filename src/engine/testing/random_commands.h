@@ -99,9 +99,34 @@ class RandomCommands {
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
       job.retry.overlap_allowed = prng_.chance(500);
       if (prng_.chance(300)) job.retry.kill_after_lost_contact = seconds(prng_.between(1, 300));
+      if (prng_.chance(100)) job.retry.causes = static_cast<uint32_t>(prng_.below(32));
+      if (prng_.chance(50)) job.retry.exit_codes = Blob("\x01");
+      if (prng_.chance(150)) job.flow.push_back(flow(state, i));
       command.jobs.push_back(std::move(job));
     }
     return command;
+  }
+  JobFlow flow(const State& state, uint64_t index) {
+    JobFlow flow;
+    if (prng_.chance(200)) flow.begin_after = seconds(prng_.between(1, 100));
+    if (prng_.chance(200)) flow.deadline_after = seconds(prng_.between(50, 500));
+    for (uint64_t count = prng_.below(4); count > 0 && prng_.chance(700); --count) {
+      Dependency one{.kind = static_cast<DependencyKind>(1 + prng_.below(3))};
+      if (index > 0 && prng_.chance(300)) {
+        one.index_plus_one = static_cast<uint32_t>(1 + prng_.below(index + 1));
+      } else {
+        // Mostly a new one, which still waits or runs.
+        one.parent = prng_.chance(300) ? any_job(state) : JobId{state.last.sequence - prng_.below(20)};
+        if (!one.parent.valid()) continue;
+      }
+      flow.dependencies.push_back(one);
+    }
+    if (prng_.chance(300)) flow.on_parent_failure = OnParentFailure::kWait;
+    if (prng_.chance(300)) {
+      flow.array = {{.first = 3, .last = 3 + prng_.between(0, 20), .step = prng_.between(1, 3)}};
+      flow.array_at_once = prng_.between(0, 3);
+    }
+    return flow;
   }
   Command job_control(const State& state) {
     const JobId job = any_job(state);
@@ -110,10 +135,13 @@ class RandomCommands {
     if (draw < 6) return RequeueJob{.job = job};
     return UpdateJob{.job = job,
                      .tenant = prng_.chance(100) ? any_tenant(state) : TenantId{},
-                     .given = static_cast<uint32_t>(prng_.below(8)),
+                     .given = static_cast<uint32_t>(prng_.below(64)),
                      .priority = static_cast<int32_t>(prng_.between(-3, 3)),
                      .max_runtime = seconds(prng_.between(0, 100)),
-                     .spec = Blob("renamed")};
+                     .spec = Blob("renamed"),
+                     .begin_after = seconds(prng_.between(0, 20)),
+                     .deadline_after = seconds(prng_.between(0, 500)),
+                     .parts = parts()};
   }
   Command node_service(const State& state) {
     const NodeId node = any_node(state);

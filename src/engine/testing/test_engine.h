@@ -38,6 +38,7 @@ struct Want {
   bool require_feasible = false;
   bool held = false;
   uint32_t features = 0;
+  std::vector<JobFlow> flow = {};
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -52,7 +53,8 @@ inline JobRequest request_of(const Want& want) {
                     .retry = want.retry,
                     .require_feasible = want.require_feasible,
                     .spec = Blob("spec"),
-                    .held = want.held};
+                    .held = want.held,
+                    .flow = want.flow};
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,
@@ -109,6 +111,11 @@ class TestEngine {
     now_ = now_ + by;
     while (state_.next_due() <= now_) apply(AdvanceTime{});
     if (planner_.next_look() <= now_) planner_.look_at_promises(now_);
+  }
+
+  /// Lets those that wait for a job that ended learn it, and arrays go on.
+  void settle() {
+    while (!state_.settling.empty() || !state_.due_arrays.empty()) apply(AdvanceTime{});
   }
 
   NodeId add_node(std::string_view name, const Shape& shape) {

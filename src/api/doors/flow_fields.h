@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/backend.h"
+
+/// When a job may run, after what, how often and what for again, as every door spells it. Pure functions over
+/// untrusted text; errors name the field.
+namespace gpusched::api {
+
+/// As a door has read it. At most one of each time and its span is given.
+struct FlowFields {
+  Time begin_at, deadline;
+  Duration begin_after = {}, deadline_after = {};
+  std::vector<std::string> dependencies;  ///< "after_ok:job-12", "after_any:#0"
+  std::string on_parent_failure;          ///< "cancel" or "wait"; empty: cancel.
+  std::string array;                      ///< "0-999%50"
+  std::vector<std::string> retry_on;      ///< "exit_code", "exit_code:75", "signal" ...
+};
+
+/// Puts what the fields say into the job.
+std::optional<ApiError> read_flow(const FlowFields& fields, JobRequest& job);
+
+struct ArraySpec {
+  std::vector<IndexRange> ranges;
+  int64_t at_once = 0;
+};
+/// "1-100", "0-20:5", "1,3,7-9", each with "%50" behind it.
+Answer<ArraySpec> parse_array(std::string_view text);
+
+/// "0-999", "0-20:5,30"; of the positions from `from` on only, and of those not the ones in `without`, which
+/// ascend. At most some 200 bytes; "..." stands for the rest.
+std::string ranges_text(const std::vector<IndexRange>& ranges, int64_t from = 0,
+                        const std::vector<int64_t>& without = {});
+/// "after_ok:job-12"
+std::string dependency_text(const JobDependency& dependency);
+/// What a policy of retries is for, as `retry_on` has it; nothing when it is the default.
+std::vector<std::string> retry_on_words(uint32_t causes, std::string_view exit_codes);
+
+}  // namespace gpusched::api
