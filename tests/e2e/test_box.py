@@ -11,11 +11,17 @@ Each rule of docs/reference/box.md has a test that fails when the rule is taken 
     /dev/shm, /tmp, TMPDIR              shared_memory (own, as large, the machines), tmp_is, temporary_folder
     working directory                   working_directory, may_not_enter
     files                               output_files
-    umask, limits, core, memlock        umask_and_limits, limit_above, by_itself
+    umask, limits, core, memlock        umask_and_limits, limit_above, that_does_not_exist, by_itself
     --oom-score, --no-new-privileges    end_jobs_first, no_new_privileges
-    environment                         variables_of_the_node, agents_environment, other_devices
-    time to end                         grace_is, spend_the_grace, daemon_without_environment
-    cgroups                             no_group_is_left, without_cgroups_where_configured
+    environment                         variables_of_the_node, agents_environment, other_devices;
+                                        --export: test_cli.py, only_what_is_asked_for
+    time to end                         commands_group_are_told, grace_is, spend_the_grace
+    daemons                             daemon_without_environment;
+                                        test_hardening_jobs.py, daemons_that_a_job_leaves
+    cgroups                             no_group_is_left, belongs_to_no_attempt, without_cgroups_where_configured
+
+Each was tried on a machine whose cgroup controllers are of version 1; where they are of version 2 the same tests look
+at its files, and that these fail without the rule was not tried.
 
 What this machine or this user cannot do is skipped by name.
 """
@@ -349,6 +355,16 @@ def test_a_limit_above_the_nodes_is_refused(boxed):
     is_refused(boxed("--limit", "nofile=900"), "gives at most 900", limits={"nofile": 1000})
 
 
+def test_a_limit_that_does_not_exist_is_refused_by_name(boxed):
+    world = boxed()
+    status, answer, _ = world.api().call("POST", "/api/v1/jobs", {"script": "true", "limits": {"nofil": 900}})
+    assert status == 400 and "names no resource limit: nofil;" in str(answer), (status, answer)
+    other = world.add_agent("n2", arguments=["--limit", "nofil=900"])
+    other.launch()
+    assert other.ended() != 0
+    assert "--limit 'nofil' is no resource limit" in other.log_text()
+
+
 def test_the_kernel_is_told_to_end_jobs_first(boxed):
     look = "cat /proc/self/oom_score_adj"
     assert run(boxed().api(), look) == "300\n"
@@ -399,7 +415,12 @@ def test_nothing_of_the_agents_environment_reaches_a_job(boxed, monkeypatch):
 
 
 def test_a_job_cannot_name_itself_other_devices(boxed):
-    assert run(boxed().api(), "echo end$CUDA_VISIBLE_DEVICES", environment={"CUDA_VISIBLE_DEVICES": "0,1"}) == "end\n"
+    names = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"]
+    look = "env | grep -E '^[A-Z]+_(VISIBLE_DEVICES|DEVICE_ORDINAL)=' | sort"
+    ours = "CUDA_VISIBLE_DEVICES=\nNVIDIA_VISIBLE_DEVICES=void\n"
+    assert run(boxed().api(), look, environment=dict.fromkeys(names, "0,1")) == ours
+    # Nor can its node.
+    assert run(boxed(*[f"--node-env={name}=0,1" for name in names]).api(), look) == ours
 
 
 @NEEDS_CGROUPS
@@ -473,6 +494,12 @@ def test_a_daemon_without_environment_dies_with_an_adopted_attempt_whose_shim_an
         os.kill(pid, signal.SIGKILL)
     wait_until("the daemon is dead", lambda: not is_alive(daemon))
     api.cancel(job_id)
+    world.wait_nothing_runs()
+    wait_until("no group is left", lambda: not groups_of_attempts(world))
+
+
+def groups_of_attempts(world):
+    return [group for group in harness.cgroups_of(world.folder) if not group.endswith(world.agents()[0].instance())]
 
 
 @NEEDS_CGROUPS
@@ -480,11 +507,32 @@ def test_no_group_is_left_of_ended_jobs(boxed):
     world = boxed()
     for _ in range(3):
         run(world.api(), "true")
-    instance = world.agents()[0].instance()
-    wait_until("no group is left", lambda: not [
-        group for group in harness.cgroups_of(world.folder) if not group.endswith(instance)])
+    wait_until("no group is left", lambda: not groups_of_attempts(world))
 
 
+@NEEDS_CGROUPS
+def test_a_group_that_belongs_to_no_attempt_goes_with_all_in_it_when_the_agent_starts(boxed):
+    world = boxed()
+    agent = world.agents()[0]
+    agent.kill()
+    stray = subprocess.Popen(["sleep", "600"])
+    try:
+        for group in list(harness.cgroups_of(world.folder)):
+            left = pathlib.Path(group) / "7-1-0"
+            left.mkdir()
+            if "/freezer/" in group or (left / "cgroup.kill").exists():
+                (left / "cgroup.procs").write_text(str(stray.pid))
+        assert groups_of_attempts(world)
+        agent.start()
+        assert stray.wait(harness.PATIENCE_S) == -signal.SIGKILL
+        agent.restart()
+        wait_until("no group is left", lambda: not groups_of_attempts(world))
+    finally:
+        stray.kill()
+        stray.wait()
+
+
+LATE_AFTER_TERM = "trap told=1 TERM; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i + 1)); [ $told ] || i=0; done; echo late"
 LATE = "trap '' TERM; echo up; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i + 1)); [ -e %s ] || i=0; done; echo late"
 
 
@@ -499,6 +547,40 @@ def test_the_grace_is_the_schedulers_or_else_the_agents(boxed, scheduler_ms, age
     api.cancel(job_id)
     world.wait_nothing_runs()
     assert api.output(job_id) == "up\n", "it lived for 8 s after its SIGTERM"
+
+
+@pytest.mark.parametrize("scheduler_ms, agent_ms", [(200, 3_600_000), (0, 200)])
+def test_the_grace_is_the_same_where_only_the_node_is_left_to_end_the_job(boxed, scheduler_ms, agent_ms):
+    world = boxed("--grace-ms", str(agent_ms), settings={"SCHEDULER_GRACE_MS": scheduler_ms})
+    api = world.api()
+    job_id = api.submit(LATE_AFTER_TERM, max_runtime_seconds=3)
+    api.wait_for(job_id, "running")
+    world.scheduler.kill()
+    world.wait_nothing_runs()
+    world.scheduler.start()
+    assert api.wait_for(job_id)["reason"] == "timeout"
+    assert "late" not in api.output(job_id), "it lived for 8 s after its SIGTERM"
+
+
+# It is told first; who was told with it may take longer, and a daemon is not told.
+TOLD = """
+me=$$
+(trap 'while kill -0 $me 2>/dev/null; do sleep 0.05; done; sleep 0.5; echo child; exit' TERM
+ echo up; while :; do sleep 0.05; done) &
+setsid sh -c 'trap "echo daemon" TERM; echo up; while :; do sleep 0.05; done' &
+trap 'echo command; exit' TERM
+echo up; while :; do sleep 0.05; done
+"""
+
+
+def test_all_of_the_commands_group_are_told_to_end_and_have_their_time(boxed):
+    world = boxed("--grace-ms", "3600000")
+    api = world.api()
+    job_id = api.submit(TOLD)
+    wait_until("all are up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n" * 3)
+    api.cancel(job_id)
+    world.wait_nothing_runs()
+    assert api.output(job_id) == "up\n" * 3 + "command\nchild\n"
 
 
 def test_a_daemon_does_not_spend_the_grace_of_a_command_that_ended(boxed):
