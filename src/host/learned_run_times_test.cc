@@ -58,6 +58,13 @@ TEST_F(LearnedRunTimesTest, AJobIsExpectedToRunAsThoseLikeItDid) {
   EXPECT_EQ(times.quality().p90.covered_per_mille(), 1000);
 }
 
+TEST_F(LearnedRunTimesTest, AShortLimitLetsAJobPassThatMayBeShort) {
+  for (int i = 0; i < 20; ++i)
+    run(submit("train", "python train.py", hours(2)), i % 2 == 0 ? minutes(1) : minutes(90));
+  EXPECT_EQ(to_pass(submit("train", "python train.py", hours(2))), minutes(1));
+  EXPECT_EQ(of_running(submit("train", "python train.py", hours(2)), {}), minutes(90));
+}
+
 TEST_F(LearnedRunTimesTest, WhereNothingIsKnownTheLimitCounts) {
   EXPECT_EQ(to_pass(submit("a", "true", minutes(7))), minutes(7));
   EXPECT_EQ(to_pass(submit("b", "true")), policy::LimitRunTimes::kUnlimitedRunTime);
