@@ -25,6 +25,8 @@ constexpr Duration kStopExpected = seconds(30);
 constexpr Duration kLookAgain = seconds(1);
 /// Blocked classes that are tried when a reservation is to be given anew.
 constexpr std::size_t kTriesMax = 64;
+/// Freed nodes that are looked at for a better start in a slice.
+constexpr std::size_t kMovesMax = 8;
 
 /// What the job would hold its devices for if it started now.
 Duration run_to_pass(const policy::RunTimes& run_times, const State& state, const Job& job, Time now) {
@@ -271,7 +273,7 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
     if (!best.has_value() || best->start > promised) best = earliest_start(state, held.job_class);
   }
   if (!best.has_value()) return false;
-  for (std::size_t i = 0; i < freed_nodes_.size() && i < kTriesMax; ++i) {
+  for (std::size_t i = 0; i < freed_nodes_.size() && i < kMovesMax; ++i) {
     const std::optional<Reservation> other = start_on(state, held.job_class, freed_nodes_[i]);
     if (other.has_value() && other->start < best->start) best = other;
   }
