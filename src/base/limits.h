@@ -57,8 +57,9 @@ inline constexpr int64_t kAgingPerHourMax = 1'000'000;
 inline constexpr uint32_t kPlacementsPerSlice = 256;     ///< One CommitPlan; keeps a slice under 2 ms.
 inline constexpr uint64_t kNodeVisitsPerSlice = 60'000;  ///< Nodes looked at in one slice, about 1 ms.
 inline constexpr uint32_t kReservationsMax = 64;         ///< Blocked jobs whose start is kept free.
-inline constexpr uint32_t kCandidatesMax = 64;           ///< Nodes scored for one placement.
-inline constexpr uint32_t kForgottenPerCommand = 256;    ///< Retention work of one AdvanceTime.
+inline constexpr uint32_t kPassTriesMax = 64;   ///< Jobs behind a blocked one that are tried at a time.
+inline constexpr uint32_t kCandidatesMax = 64;  ///< Nodes scored for one placement.
+inline constexpr uint32_t kForgottenPerCommand = 256;  ///< Retention work of one AdvanceTime.
 
 // Retries by cause: 1 s, doubling, at most 5 min, at most so often.
 inline constexpr Duration kBackoffFirst = seconds(1);

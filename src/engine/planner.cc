@@ -57,6 +57,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   unblock_all_ = false;
   reservations_.clear();
   reservations_missing_ = false;
+  fresh_classes_.clear();
   look_ = false;
   looked_at_ = {};
   capacity_ = {};
@@ -127,7 +128,17 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
 
 void Planner::touch_job(const State& state, JobId job) {
   const Job* touched = state.jobs.find(job);
-  if (touched != nullptr) return touch_class(state, touched->job_class);
+  if (touched != nullptr) {
+    ClassInfo& entry = info(touched->job_class);
+    touch_class(state, touched->job_class);
+    // The head waits for the sake of a reservation that this one may not delay.
+    if (entry.state == ClassState::kBlocked && entry.reason.code == WaitCode::kReserved &&
+        touched->waits_in_line() && entry.fresh.size() < limits::kPassTriesMax) {
+      if (entry.fresh.empty()) fresh_classes_.push_back(touched->job_class);
+      entry.fresh.push_back(job);
+    }
+    return;
+  }
   // It ended and was forgotten by the same command: which class it was of is not known any more.
   for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
     if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
@@ -271,6 +282,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   if (policies_.reservations > 0) {
     complete(state, candidate);
     promise(state, candidate);
+    if (candidate.refused_by.has_value()) pass_behind_head(state, job_class, plan);
   }
   return false;
 }
@@ -310,6 +322,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
     requeue_relatives(state, info(job_class).tenant);
   }
   if (!slice.more && reservations_missing_) fill_reservations(state);
+  if (!slice.more) pass_fresh(state, slice.plan);
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
   return slice;
 }

@@ -75,7 +75,9 @@ class Planner {
   /// Learns an event that `state` already has.
   void observe(const State& state, const Event& event);
   /// True when `plan` might place something.
-  bool wants_cycle() const { return !queue_.empty() || pending_unblock() || look_; }
+  bool wants_cycle() const {
+    return !queue_.empty() || pending_unblock() || look_ || !fresh_classes_.empty();
+  }
   /// When a start that was promised to a blocked job has come: `plan` is wanted then, whatever else happens,
   /// and `look_at_promises` makes it look. kNever: none was.
   Time next_look() const;
@@ -109,6 +111,7 @@ class Planner {
     uint64_t refused_cycle = 0;
     WaitReason reason;
     bool reason_changed = false;
+    std::vector<JobId> fresh;  ///< Came in line while the head was kept from nodes by a reservation.
   };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
@@ -201,6 +204,7 @@ class Planner {
   bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
   bool fits_node(const State& state, uint32_t job_class, uint32_t slot);
   Choice choose(const State& state, Candidate& candidate);
+  Choice choose_on(const State& state, Candidate& candidate, uint32_t slot);
   uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
                        Choice& best);
   policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class) const;
@@ -218,6 +222,9 @@ class Planner {
   std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
   void promise(const State& state, const Candidate& candidate);
   Reservation* reservation_of(uint32_t job_class);
+  bool pass_reservations(const State& state, JobId job, CommitPlan& plan);
+  void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
+  void pass_fresh(const State& state, CommitPlan& plan);
   void drop_reservation(uint32_t job_class);
   void refresh_reservations(const State& state);
   bool refresh_reservation(const State& state, Reservation& held);
@@ -243,6 +250,7 @@ class Planner {
   std::set<TenantId> freed_tenants_;   ///< Use less than at the last cycle, or may use more.
   bool unblock_all_ = false;
   std::vector<Reservation> reservations_;
+  std::vector<uint32_t> fresh_classes_;
   bool look_ = false;                  ///< A promised start has come.
   Time looked_at_;                     ///< When one last had.
   bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.

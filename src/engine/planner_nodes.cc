@@ -113,7 +113,8 @@ bool Planner::fits_node(const State& state, uint32_t job_class, uint32_t slot) {
   refresh_device_classes(state, entry, part);
   const auto has_room = [&](uint32_t device_class) {
     if (!passes(state, slot, device_class, part)) return false;
-    if (!is_reserved(slot)) return true;
+    // What keeps the head from it may not keep a shorter job of the class from it.
+    if (!is_reserved(slot) || entry.reason.code == WaitCode::kReserved) return true;
     Candidate candidate{.job = entry.head.job, .job_class = job_class};
     return delayed_by(state, candidate, slot, part, device_class) == nullptr;
   };
@@ -161,6 +162,30 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
     if (++rated >= limits::kCandidatesMax) break;
   }
   return rated;
+}
+
+// The same on one node alone, whatever was refused there before.
+Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uint32_t slot) {
+  const Part& part = state.classes[candidate.job_class].parts.front();
+  ClassInfo& entry = info(candidate.job_class);
+  refresh_device_classes(state, entry, part);
+  Choice best;
+  if (!nodes_[slot].ready) return best;
+  const auto look = [&](uint32_t device_class) {
+    if (best.node != Bitmap::kNone || !passes(state, slot, device_class, part)) return;
+    if (delayed_by(state, candidate, slot, part, device_class) != nullptr) return;
+    const NodeView view = view_of(state, slot, device_class);
+    best = Choice{.node = slot,
+                  .device_mask = lowest_bits(view.usable_mask, part.gpu_count),
+                  .device_class = device_class,
+                  .score = {}};
+  };
+  ++visits_;
+  if (part.gpu_count == 0) look(FreeIndex::kNoDevices);
+  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+    if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) look(kind);
+  }
+  return best;
 }
 
 // Best fit: the tightest bucket that holds a node which passes, the best score within it.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -211,6 +212,46 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
   return best;
 }
 
+// A job whose class's head is kept from nodes only by reservations: places it where it delays none.
+bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) {
+  const Job* job = state.jobs.find(id);
+  if (job == nullptr || !job->waits_in_line()) return false;
+  const bool placed = std::any_of(planned_.begin(), planned_.end(),
+                                  [&](const Planned& planned) { return planned.job == id; });
+  if (placed || quota_block(state, job->job_class).has_value()) return false;
+  Candidate candidate{.job = id, .job_class = job->job_class};
+  for (const Reservation& held : reservations_) {
+    const Choice choice = choose_on(state, candidate, held.node);
+    if (choice.node == Bitmap::kNone) continue;
+    place(state, *job, candidate, choice, plan);
+    return true;
+  }
+  return false;
+}
+
+// The class's next jobs may be shorter than its head.
+void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
+  const OrderKey head = info(job_class).head;
+  uint32_t tries = 0;
+  for (auto at = state.classes[job_class].waiting.begin(); !at.at_end(); at.next()) {
+    if (plan.groups.size() >= limits::kPlacementsPerSlice || tries >= limits::kPassTriesMax) return;
+    if (!(head < *at)) continue;
+    ++tries;
+    pass_reservations(state, (*at).job, plan);
+  }
+}
+
+// What came in line behind a head that is kept from nodes.
+void Planner::pass_fresh(const State& state, CommitPlan& plan) {
+  for (const uint32_t job_class : std::exchange(fresh_classes_, {})) {
+    ClassInfo& entry = info(job_class);
+    const bool kept = entry.state == ClassState::kBlocked && entry.reason.code == WaitCode::kReserved;
+    for (const JobId job : std::exchange(entry.fresh, {})) {
+      if (kept && plan.groups.size() < limits::kPlacementsPerSlice) pass_reservations(state, job, plan);
+    }
+  }
+}
+
 Planner::Reservation* Planner::reservation_of(uint32_t job_class) {
   for (Reservation& held : reservations_) {
     if (held.job_class == job_class) return &held;
@@ -278,6 +319,8 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
     if (other.has_value() && other->start < best->start) best = other;
   }
   const uint32_t before = held.node;
+  // More may be over before it now.
+  if (best->start > held.start) freed_nodes_.push_back(best->node);
   const bool moved = best->start != held.start;
   held.node = best->node;
   held.device_class = best->device_class;

@@ -58,6 +58,26 @@ TEST_F(Reservations, AShortJobPassesABlockedOneThatItDoesNotDelay) {
   EXPECT_EQ(cycle(), std::vector{large});
 }
 
+TEST_F(Reservations, AShorterJobOfTheSameShapePassesALongerOneThatIsKeptBack) {
+  engine.add_node("n1", {.gpus = 4});
+  const JobId running = engine.submit({.gpus = 2, .max_runtime = hours(2)});
+  ASSERT_EQ(cycle(), std::vector{running});
+  engine.submit({.gpus = 4, .max_runtime = hours(1)});
+  const JobId longer = engine.submit({.gpus = 1, .max_runtime = hours(3)});
+  const JobId shorter = engine.submit({.gpus = 1, .max_runtime = hours(1)});
+  EXPECT_EQ(cycle(), std::vector{shorter});
+  EXPECT_EQ(reason(longer).code, WaitCode::kReserved);
+  // Also one that comes later, and one when the other has ended.
+  const JobId later = engine.submit({.gpus = 1, .max_runtime = minutes(90)});
+  ASSERT_TRUE(engine.planner().wants_cycle());
+  EXPECT_EQ(cycle(), std::vector{later});
+  const JobId last = engine.submit({.gpus = 1, .max_runtime = minutes(30)});
+  EXPECT_EQ(cycle(), std::vector<JobId>{});
+  end(shorter);
+  EXPECT_EQ(cycle(), std::vector{last});
+  EXPECT_FALSE(engine.planner().wants_cycle());
+}
+
 TEST_F(Reservations, WhatIsLeftOverBesideTheReservationMayRunForLong) {
   engine.add_node("n1", {.gpus = 8});
   ASSERT_EQ(cycle().size() + 0u, 0u);
