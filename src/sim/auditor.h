@@ -116,7 +116,8 @@ class Auditor {
     bool live = true;
     bool abandoned = false;
     bool requeue_asked = false;
-    uint64_t over_at = 0;  ///< Journal position of its end.
+    bool timed_out = false;  ///< Stopped for its runtime, however it ended then.
+    uint64_t over_at = 0;    ///< Journal position of its end.
     Outcome outcome;
   };
   struct BookDevice {

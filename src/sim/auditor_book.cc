@@ -264,6 +264,7 @@ void Auditor::on(const MemberStarted& event) {
 void Auditor::on(const StopRequested& event) {
   if (event.reason == StopReason::kRequeue) attempts_.at({event.job, event.attempt}).requeue_asked = true;
   if (event.reason != StopReason::kTimeout) return;
+  attempts_.at({event.job, event.attempt}).timed_out = true;
   const BookJob& job = jobs_.at(event.job);
   const Truth& truth = truths_[AttemptKey{.job = event.job, .attempt = event.attempt, .member = 0}];
   const Duration ran = schedule_.now() - truth.started_at;
@@ -391,7 +392,9 @@ void Auditor::on(const JobRequeued& event) {
   } else {
     (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
   }
-  const uint32_t cause = event.outcome.cause == EndCause::kExited        ? kRetryExit
+  const bool timed_out = attempts_.at({event.job, job.attempts}).timed_out;
+  const uint32_t cause = timed_out                                       ? kRetryTimeout
+                         : event.outcome.cause == EndCause::kExited      ? kRetryExit
                          : event.outcome.cause == EndCause::kSignaled    ? kRetrySignal
                          : event.outcome.cause == EndCause::kTimeout     ? kRetryTimeout
                          : event.outcome.cause == EndCause::kOutOfMemory ? kRetryOutOfMemory
