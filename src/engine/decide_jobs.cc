@@ -50,7 +50,7 @@ bool is_met(const State& state, const Job& parent, DependencyKind kind) {
       return is_final(parent.state);
     case DependencyKind::kAfterStart:
       if (parent.is_array()) return state.find_array(parent.id)->started;
-      return parent.state == JobState::kRunning || parent.started_at.valid();
+      return parent.ever_started || parent.started_at.valid();
   }
   UNREACHABLE();
 }

@@ -271,6 +271,7 @@ void on(State& state, const MemberStarted& event) {
   Job& job = job_at(state, event.job);
   job.started_at = event.at;
   job.node_faults = 0;
+  if (state.config.feature_level >= 2) job.ever_started = true;
   state.move_job(job, JobState::kRunning, JobReason::kStarted);
   if (job.max_runtime.ns == 0) return;
   state.timers.insert(Timer{.due = event.at + job.max_runtime + limits::kRuntimeSlack,

@@ -48,6 +48,7 @@ struct Job {
   bool cancel_requested = false;
   bool held = false;             ///< Waits, when it is pending, until it is released.
   int32_t node_faults = 0;       ///< In a row.
+  bool ever_started = false;     ///< In any attempt; in old journals of none.
   bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
   Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
   /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
@@ -118,6 +119,7 @@ struct Job {
     visit(38, "deadline", self.deadline);
     visit(39, "dependencies", self.dependencies);
     visit(40, "array", self.array);
+    visit(41, "ever_started", self.ever_started);
   }
 };
 

@@ -283,7 +283,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// What this version may write into the state beside what older ones did; journaled with the configuration,
 /// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
-/// their image's name meant at first; tenants' use is counted, older use less.
+/// their image's name meant at first; tenants' use is counted, older use less;
+/// jobs know that they once started.
 inline constexpr int64_t kFeatureLevel = 2;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
