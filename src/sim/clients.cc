@@ -58,8 +58,11 @@ void Clients::act() {
 void Clients::call(Command command, std::function<void()> reached, Answer decided,
                    std::function<void(bool lost)> done) {
   const auto answered = std::make_shared<bool>(false);
-  const auto finish = [answered, done = std::move(done)](bool lost) {
-    if (!std::exchange(*answered, true)) done(lost);
+  ++calls_;
+  const auto finish = [this, answered, done = std::move(done)](bool lost) {
+    if (std::exchange(*answered, true)) return;
+    --calls_;
+    done(lost);
   };
   context_.schedule.in(kPatience, [finish] { finish(true); });
   context_.schedule.in(context_.some_delay(),

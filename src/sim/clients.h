@@ -36,7 +36,7 @@ class Clients {
   void let_all_go();
   void cancel(JobId job);
   /// True when no submission waits for its answer or its next try.
-  bool settled() const { return open_ == 0; }
+  bool settled() const { return open_ == 0 && calls_ == 0; }
   uint64_t submissions() const { return next_submission_ - 1; }
 
  private:

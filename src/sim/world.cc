@@ -53,6 +53,7 @@ void World::build() {
   }
   fault_pause_ms_ = prng_.between(200, 4'000);
   HostSettings settings;
+  settings.engine.feature_level = kFeatureLevel;
   settings.engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
