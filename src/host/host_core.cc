@@ -55,8 +55,11 @@ bool HostCore::start_matters() const {
     return std::any_of(node.devices.begin(), node.devices.end(),
                        [](const Device& device) { return device.state == DeviceState::kDraining; });
   });
+  // What runs without a limit may be given one, which counts from its start.
+  const bool runs = std::any_of(state_.attempts.begin(), state_.attempts.end(),
+                                [](const auto& attempt) { return attempt.second.started_at.valid(); });
   const bool keeps = !state_.requests.empty() || !state_.finished.empty();
-  return counts || drains || (keeps && stamps_.last() - state_.last.at > kLong);
+  return counts || drains || runs || (keeps && stamps_.last() - state_.last.at > kLong);
 }
 
 Error HostCore::storage_full_error() const {

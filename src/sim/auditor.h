@@ -109,7 +109,8 @@ class Auditor {
     int64_t element_count = 0;  ///< Of an array; else 0.
     int64_t elements_at_once = 0;
     int64_t elements_added = 0;
-    bool closed = false;  ///< No more of its elements become jobs.
+    bool closed = false;       ///< No more of its elements become jobs.
+    bool out_of_time = false;  ///< Closed by its deadline.
   };
   struct BookAttempt {
     std::vector<Member> members;

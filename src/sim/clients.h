@@ -68,6 +68,7 @@ class Clients {
   const Demand demand_;
   bool stopped_ = false;
   int open_ = 0;
+  int calls_ = 0;  ///< Not answered and not given up yet.
   uint64_t next_submission_ = 1;
   uint64_t next_tenant_ = 1;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
