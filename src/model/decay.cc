@@ -52,7 +52,9 @@ void DecayedUse::settle(const Amount& usage, Duration half_life, Time now) {
   const int64_t span_ms = clamp((Wide{half_life.ns} * kInverseLn2 >> kBits) / 1'000'000);
   const auto add = [&](int64_t& use, int64_t held) {
     const Wide old = (Wide{use} * kept) >> kBits;
-    const Wide fresh = (Wide{held} * span_ms * (kDecayOne - kept)) >> kBits;
+    const Wide most = Wide{held} * span_ms;  // Less than 2^104.
+    const bool fits = most < (Wide{1} << 86);
+    const Wide fresh = fits ? (most * (kDecayOne - kept)) >> kBits : (most >> kBits) * (kDecayOne - kept);
     use = clamp(old + fresh);
   };
   add(gpus, usage.gpus);
