@@ -273,7 +273,8 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     return true;
   }
   WaitReason reason = explain_refusal(state, job_class);
-  if (candidate.refused_by.has_value()) {
+  const bool kept_back = candidate.refused_by != nullptr;
+  if (kept_back) {
     reason.code = WaitCode::kReserved;
     reason.reserved_for = candidate.refused_by->job;
     reason.reserved_start = candidate.refused_by->start;
@@ -282,7 +283,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   if (policies_.reservations > 0) {
     complete(state, candidate);
     promise(state, candidate);
-    if (candidate.refused_by.has_value()) pass_behind_head(state, job_class, plan);
+    if (kept_back) pass_behind_head(state, job_class, plan);
   }
   return false;
 }

@@ -122,7 +122,7 @@ class Planner {
     bool ready = false;
     bool dirty = false;
     bool reserved = false;                                   ///< A reservation is on it.
-    Amount capacity_counted;                                 ///< What of it is in the planner\'s `capacity_`.
+    Amount capacity_counted;                                 ///< What of it is in the planner's `capacity_`.
     uint64_t refreshed = 0;                                  ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
     // With reservations only: what it has, and when what it runs is expected to give back what.
@@ -158,8 +158,8 @@ class Planner {
     uint32_t job_class = 0;
     bool known = false;  ///< `key` and `end` are.
     policy::QueueKey key;
-    Time end;                                    ///< If it started now.
-    std::optional<Reservation> refused_by = {};  ///< One that kept it from a node.
+    Time end;                                 ///< If it started now.
+    const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
   };
   struct Planned {
     JobId job;

@@ -147,7 +147,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
     if (is_reserved(slot)) {
       const Reservation* delayed = delayed_by(state, candidate, slot, part, index_class);
       if (delayed != nullptr) {
-        candidate.refused_by = *delayed;
+        candidate.refused_by = delayed;
         continue;
       }
     }
