@@ -48,6 +48,7 @@ struct JobRequest {
   uint32_t retry_causes = 0;     ///< See RetryPolicy::causes.
   std::string retry_exit_codes;  ///< See RetryPolicy::exit_codes.
   std::vector<JobFlow> flow;     ///< None or one; see the engine's.
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
 };
 
 struct SubmitRequest {
@@ -153,10 +154,11 @@ struct JobView {
   JobId array;                          ///< Of an element.
   std::optional<int64_t> array_index;   ///< Of an element.
   std::optional<ArrayView> array_view;  ///< Of an array.
-  Time submitted_at, scheduled_at, started_at, completed_at;
+  Time submitted_at, scheduled_at, started_at, completed_at, checkpointed_at;
   std::optional<int32_t> exit_code;
   int32_t signal = 0;
   int32_t attempts = 0, preempted_count = 0;
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   std::string node_name;
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.

@@ -39,7 +39,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .require_feasible = job.require_feasible,
                            .spec = Blob(job.spec),
                            .held = job.held,
-                           .flow = std::move(job.flow)};
+                           .flow = std::move(job.flow),
+                           .preemption_mode = job.preemption_mode};
   out.parts.push_back(std::move(part));
   return out;
 }

@@ -29,6 +29,8 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
     } else if (const auto* finished = std::get_if<JobFinished>(&event)) {
       const Job* job = view.state.jobs.find(finished->job);
       if (job == nullptr || !job->is_array()) count(finished->state);
+    } else if (const auto* stopped = std::get_if<StopRequested>(&event)) {
+      if (stopped->reason == StopReason::kPreempt) count(JobState::kPreempted);
     } else if (std::holds_alternative<JobRequeued>(event)) {
       count(JobState::kPending);
     }

@@ -163,7 +163,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
       const Job& job = **found;
       std::string sentence =
           "attempt " + std::to_string(place->attempt) + " has ended; sessions are for running ones";
-      if (job.state == JobState::kPending || job.state == JobState::kPreempted)
+      if (job.state == JobState::kPending)
         sentence = "the job waits for its next start; sessions are for running ones";
       if (is_final(job.state)) sentence = "the job has ended; sessions are for running ones";
       return session->fail({ErrorKind::kJobNotRunning, sentence});

@@ -137,6 +137,9 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
         return "is held; let it go with: gpu-cli release " + job_name(job.id) +
                (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
       if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
+      if (const Promise* promise = view.state.find_promise(job.id)) return describe(view.state, *promise);
+      if (job.reason == JobReason::kPreempted)
+        return "was ended for a job of higher priority, and waits a moment before its turn comes again";
       if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
       return describe(view.reason_of(job)) + deadline_warning(view.state, job);
     case JobState::kScheduled:
@@ -154,9 +157,10 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
         return "was cancelled because a job that it waited for ended otherwise: " +
                std::string(job.last_detail.view());
       if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
-      return "was cancelled";
+      return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
+                                                 : "was cancelled";
     case JobState::kPreempted:
-      return "was preempted and waits to be placed again";
+      return "is being ended on " + where + " for a job of higher priority";
   }
   UNREACHABLE();
 }
@@ -267,8 +271,11 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .scheduled_at = job.scheduled_at,
               .started_at = job.started_at,
               .completed_at = job.ended_at,
+              .checkpointed_at = job.saved_at,
               .signal = is_final(job.state) ? job.signal : 0,
               .attempts = static_cast<int32_t>(job.attempt_count),
+              .preempted_count = static_cast<int32_t>(job.preempt_count),
+              .preemption_mode = job.preemption_mode,
               .version = version_of(job)};
   if (details.name) out.name = peek_spec(job.spec.view()).name;
   if (details.message) out.message = message_of(view, job, node);
@@ -303,6 +310,8 @@ ExplainView explain(const Observer::View& view, const Job& job) {
     out.lifted_by = lifted_by(reason);
     // The first of the jobs that want the same is who it was promised to.
     if (view.state.class_of(job).waiting.front().job == job.id) out.estimated_start = reason.start;
+  } else if (job.promised) {
+    out.lifted_by = {"JobEnded"};
   } else if (job.state == JobState::kPending) {
     out.lifted_by = {"BackoffOver"};
   }
@@ -433,7 +442,8 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   ClusterView out{.total_nodes = static_cast<int64_t>(state.nodes.size()),
                   .total_jobs = static_cast<int64_t>(state.jobs.size()),
-                  .running_jobs = state.count(JobState::kScheduled) + state.count(JobState::kRunning),
+                  .running_jobs = state.count(JobState::kScheduled) + state.count(JobState::kRunning) +
+                                  state.count(JobState::kPreempted),
                   .pending_jobs = state.waiting_count(),
                   .sequence = state.last.sequence};
   int64_t percent = 0;
@@ -530,7 +540,8 @@ JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenan
                                      : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
   PageWalk walk(view, filter, tenant, total);
   if (filter.limit == 0 || total == 0 || filter.offset >= total) return std::move(walk).finish();
-  if (filter.state == JobState::kScheduled || filter.state == JobState::kRunning) {
+  if (filter.state == JobState::kScheduled || filter.state == JobState::kRunning ||
+      filter.state == JobState::kPreempted) {
     // Only what holds something can be in these states, and that is a short list.
     std::vector<JobId> active;
     for (const auto& [key, attempt] : state.attempts) active.push_back(attempt.job);

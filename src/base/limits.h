@@ -81,6 +81,12 @@ inline constexpr Duration kRuntimeSlack = seconds(5);
 /// Beyond a job's own limit without contact, until its shim has certainly ended it: grace, drift, polling.
 inline constexpr Duration kContactSlack = seconds(60);
 
+// Preemption.
+inline constexpr std::size_t kPromisesMax = 1'024;  ///< Jobs for which others are being ended.
+inline constexpr std::size_t kVictimsMax = 64;      ///< Of one preemption.
+inline constexpr Duration kPromiseKept =
+    minutes(15);  ///< Then what its victims did not give back is not waited for.
+
 // Fence.
 inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the device is quarantined.
 

@@ -76,6 +76,8 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
       "What --retries is for: exit_code, exit_code:75, signal, out_of_memory, over_limit (these by "
       "default), timeout; several with commas; repeatable");
   grammar.flag("--hold", submit.hold, "Do not start it before gpu-cli release");
+  grammar.option("--preemption-mode", "MODE", &submit.preemption_mode,
+                 "When it is ended for a job of higher priority: requeue (the default) or cancel");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
   grammar.flag("--logs", submit.logs,
                "With --wait: copy its output to ours while it runs; the id goes to standard error then");

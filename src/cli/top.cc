@@ -35,7 +35,7 @@ Reply fetch_top(Session& session, TopData& data) {
     jobs = std::move(found.jobs);
     return reply;
   };
-  Reply running = jobs_of({"running", "scheduled"}, kRunningMax, data.running);
+  Reply running = jobs_of({"running", "scheduled", "preempted"}, kRunningMax, data.running);
   if (!running) return running;
   return jobs_of({"pending"}, kWaitingMax, data.waiting);
 }

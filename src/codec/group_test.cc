@@ -50,7 +50,9 @@ JobRequest full_request() {
                     .kill_after_lost_contact = seconds(8)},
           .require_feasible = true,
           .spec = Blob(std::string("bytes\0and more", 14)),
-          .held = true};
+          .held = true,
+          .preemption_mode = PreemptionMode::kCancel,
+          .preemption_exempt = true};
 }
 
 /// One command of every kind with every field set to something that is not its default.
@@ -113,7 +115,12 @@ std::vector<Command> full_commands() {
                          .by_operator = true},
       SubmitJobs{.tenant = TenantId{1}, .request_key = "k", .jobs = {full_request(), JobRequest{}}},
       CancelJob{.job = JobId{3}, .tenant = TenantId{4}},
-      CommitPlan{.based_on = 5, .groups = {{.job = JobId{6}, .attempt = 7, .members = {member, member}}, {}}},
+      CommitPlan{.based_on = 5,
+                 .groups = {{.job = JobId{6},
+                             .attempt = 7,
+                             .members = {member, member},
+                             .preemptions = {{.job = JobId{8}, .attempt = 9}}},
+                            {}}},
       AttemptStarted{.job = JobId{1}, .attempt = 2, .member = 3, .node = NodeId{4}},
       AttemptEnded{.job = JobId{1},
                    .attempt = 2,
@@ -134,6 +141,8 @@ std::vector<Command> full_commands() {
       NodeValidated{.node = NodeId{1}, .boot_id = "b", .passed = true, .detail = "d"},
       LabelNode{.node = NodeId{1}, .set = {{.name = "l", .value = "v"}}, .remove = {"m"}},
       NoteStart{.unused = 9},
+      CheckpointSaved{
+          .job = JobId{1}, .attempt = 2, .node = NodeId{3}, .age = seconds(4), .placed_at = Time{5}},
   };
 }
 
@@ -157,7 +166,7 @@ TEST(Group, DefaultCommandsComeBack) {
       RegisterNode{},        NodeLeaseLost{},   NodeLeaseBack{}, ConfirmNodeDead{}, SetDeviceCondition{},
       SubmitJobs{},          CancelJob{},       CommitPlan{},    AttemptStarted{},  AttemptEnded{},
       DeviceReleased{},      DeviceStillBusy{}, UpdateJob{},     HoldJob{},         RequeueJob{},
-      SetNodeAvailability{}, NodeValidated{},   LabelNode{},     NoteStart{}};
+      SetNodeAvailability{}, NodeValidated{},   LabelNode{},     NoteStart{},       CheckpointSaved{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

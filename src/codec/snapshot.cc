@@ -84,6 +84,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
             StoredTimer{.due = timer.due, .kind = timer.kind, .id = timer.id, .extra = timer.extra});
   }
   for (const auto& [id, array] : state.arrays) out.add(Section::kArray, array);
+  for (const auto& [job, promise] : state.promises) out.add(Section::kPromise, promise);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

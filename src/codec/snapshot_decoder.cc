@@ -57,11 +57,14 @@ bool possible_flow(const Job& job) {
   return good && unmet == job.unmet && (unmet == 0 || job.state == JobState::kPending || is_final(job.state));
 }
 bool possible(const Job& job) {
-  return known(JobState::kPending, job.state, JobState::kCancelled) && job.reason <= kJobReasonLast &&
+  return known(JobState::kPending, job.state, JobState::kPreempted) && job.reason <= kJobReasonLast &&
          job.last_cause <= kEndCauseLast && possible(job.submitted_at) && possible(job.scheduled_at) &&
          possible(job.started_at) && possible(job.ended_at) && possible(job.not_before) &&
          possible(job.max_runtime) && possible(job.retry.kill_after_lost_contact) &&
-         (job.state == JobState::kPending || (!job.not_before.valid() && !job.held)) &&
+         possible(job.preempted_at) && possible(job.saved_at) && job.attained_gpu_ms >= 0 &&
+         job.preemption_mode <= kPreemptionModeLast &&
+         (job.state == JobState::kPending || (!job.not_before.valid() && !job.held && !job.promised)) &&
+         !(job.promised && (job.not_before.valid() || job.held || job.unmet > 0)) &&
          (job.retry.causes & ~kRetryKnown) == 0 && possible(job.deadline) && possible_flow(job);
 }
 bool possible(const JobArray& array) {
@@ -119,7 +122,7 @@ class SnapshotDecoder {
       section_ = section;
       return section == Section::kHeader;
     }
-    if (section == Section::kHeader || section > Section::kArray) return false;
+    if (section == Section::kHeader || section > Section::kPromise) return false;
     const bool back = section == Section::kJobClass && section_ == Section::kJob;
     const auto place = [](Section one) { return one == Section::kEnd ? 255 : static_cast<int>(one); };
     if (place(section) < place(section_) && !back) return false;
@@ -151,6 +154,8 @@ class SnapshotDecoder {
         return add_timer(bytes);
       case Section::kArray:
         return add_array(bytes);
+      case Section::kPromise:
+        return add_promise(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -262,6 +267,7 @@ class SnapshotDecoder {
       if (!is_final(job.state)) tally.live.insert(job.id);
       if (job.state == JobState::kPending) tally.waiting += 1;
     }
+    if (job.promised) ++promised_jobs_;
     state_.add_job(std::move(job));
     return Unit{};
   }
@@ -276,7 +282,8 @@ class SnapshotDecoder {
     const Job* job = state_.jobs.find(attempt.job);
     if (!attempt.abandoned) {
       if (job == nullptr || job->attempt_count != attempt.number) return corrupt("an attempt's job");
-      if (job->state != JobState::kScheduled && job->state != JobState::kRunning)
+      if (job->state != JobState::kScheduled && job->state != JobState::kRunning &&
+          job->state != JobState::kPreempted)
         return corrupt("an attempt's job");
     } else if (job != nullptr && job->attempt_count < attempt.number) {
       return corrupt("an abandoned attempt's job");
@@ -372,6 +379,10 @@ class SnapshotDecoder {
       case TimerKind::kNodeLost:
         if (node == nullptr) return corrupt("a node's timer");
         break;
+      case TimerKind::kPromiseOver:
+        if (job == nullptr || !job->promised) return corrupt("a promise's timer");
+        ++promise_timers_;
+        break;
       case TimerKind::kRuntimeOver:
       case TimerKind::kContactLost:
         break;
@@ -383,19 +394,52 @@ class SnapshotDecoder {
     return Unit{};
   }
 
+  Result<Unit> add_promise(std::string_view bytes) {
+    Promise promise;
+    if (!read(bytes, promise) || promise.members.empty() || !possible(promise.since))
+      return corrupt("a promise");
+    const Job* job = state_.jobs.find(promise.job);
+    if (job == nullptr || !job->promised || job->tenant != promise.tenant) return corrupt("a promise's job");
+    if (promise.amount != total_of(state_.class_of(*job).parts)) return corrupt("a promise's amount");
+    const Timer over{
+        .due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = job->id.value};
+    if (!state_.timers.contains(over)) return corrupt("a promise's timer");
+    for (const Member& member : promise.members) {
+      const Node* node = state_.find_node(member.node);
+      if (!possible(member) || node == nullptr) return corrupt("a promise's member");
+      for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
+        const auto index = static_cast<std::size_t>(std::countr_zero(rest));
+        if (index >= node->devices.size() || node->devices[index].promised_to != job->id)
+          return corrupt("a promise's devices");
+      }
+      promised_devices_ += std::popcount(member.device_mask);
+    }
+    const JobId id = job->id;
+    const auto [it, inserted] = state_.promises.try_emplace(id, std::move(promise));
+    if (!inserted) return corrupt("a promise twice");
+    state_.count_promise(it->second, 1, Time{});
+    return Unit{};
+  }
+
   /// Each count of one thing from two sides.
   bool whole() const {
     const State& state = state_;
-    const int64_t placed = state.count(JobState::kScheduled) + state.count(JobState::kRunning);
+    const int64_t placed = state.count(JobState::kScheduled) + state.count(JobState::kRunning) +
+                           state.count(JobState::kPreempted);
     if (placed != current_attempts_) return false;
     if (backing_off_ != backoff_timers_ || with_deadline_ != deadline_timers_) return false;
     if (array_jobs_ != 0 || !elements_.empty() || (!state.arrays.empty() && !elements_fit())) return false;
+    const auto promises = static_cast<int64_t>(state.promises.size());
+    if (promised_jobs_ != promises || promise_timers_ != promises) return false;
     int64_t held = 0;
+    int64_t promised = 0;
     for (const Node& node : state.nodes) {
       held += std::count_if(node.devices.begin(), node.devices.end(),
                             [](const Device& device) { return device.state == DeviceState::kHeld; });
+      promised += std::count_if(node.devices.begin(), node.devices.end(),
+                                [](const Device& device) { return device.promised_to.valid(); });
     }
-    if (held != held_devices_) return false;
+    if (held != held_devices_ || promised != promised_devices_) return false;
     const int64_t final_count = state.count(JobState::kCompleted) + state.count(JobState::kFailed) +
                                 state.count(JobState::kCancelled);
     std::vector<JobId> finished(state.finished.begin(), state.finished.end());
@@ -412,6 +456,9 @@ class SnapshotDecoder {
   JobId newest_job_;
   int64_t current_attempts_ = 0;  ///< That are not abandoned.
   int64_t held_devices_ = 0;
+  int64_t promised_devices_ = 0;
+  int64_t promised_jobs_ = 0;
+  int64_t promise_timers_ = 0;
   int64_t backing_off_ = 0;
   int64_t backoff_timers_ = 0;
   std::vector<JobId> dependents_;       ///< Jobs with open dependencies.

@@ -23,8 +23,10 @@ enum class Section : uint8_t {
   kFinished,  ///< Ids in order of their end.
   kTimer,
   kEnd,
-  kArray,  ///< Before kEnd, although its number is higher.
+  kArray,    ///< Before kEnd, although its number is higher.
+  kPromise,  ///< Before kEnd too.
 };
+static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
 
 struct Header {
   uint32_t format = kFormat;

@@ -18,7 +18,10 @@ struct Config {
   struct Scheduler {
     int64_t scheduling_interval_ms = 100;
     int64_t max_queue_size = limits::kQueueSizeDefault;
-    bool enable_preemption = false;
+    bool enable_preemption = true;
+    int64_t preemption_protection_seconds = 60;
+    int64_t preemption_wait_seconds = 30;
+    int64_t preemptions_per_job_max = 3;
     bool enable_gang_scheduling = false;
     bool enable_thermal_aware = false;
     double thermal_threshold = 85;

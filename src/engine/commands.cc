@@ -76,6 +76,13 @@ bool is_sane(const UpdateJob& command) {
 bool is_sane(const SetNodeAvailability& command) {
   return command.to == Availability::kInService || command.to == Availability::kDraining;
 }
+bool is_sane(const CheckpointSaved& command) {
+  return between(Duration{} - limits::kRuntimeMax, command.age, limits::kRuntimeMax);
+}
+bool is_sane(const CommitPlan& command) {
+  return std::all_of(command.groups.begin(), command.groups.end(),
+                     [](const PlanGroup& group) { return group.preemptions.size() <= limits::kVictimsMax; });
+}
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax) return false;
@@ -92,7 +99,8 @@ bool is_sane(const SubmitJobs& command) {
         std::all_of(job.parts.begin(), job.parts.end(), [](const Part& part) { return is_sane(part); });
     return known_features && between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
            is_sane(job.retry) && (job.flow.empty() || is_sane(job.flow.front())) &&
-           between(-limits::kPriorityMax, job.priority, limits::kPriorityMax);
+           between(-limits::kPriorityMax, job.priority, limits::kPriorityMax) &&
+           job.preemption_mode <= kPreemptionModeLast;
   });
 }
 
@@ -135,7 +143,8 @@ std::string_view name_of(const Command& command) {
       "set_node_availability",
       "node_validated",
       "label_node",
-      "note_start"};
+      "note_start",
+      "checkpoint_saved"};
   return kNames[command.index()];
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/blob.h"
 #include "base/fields.h"
+#include "model/job.h"
 #include "model/types.h"
 
 /// Everything that can be asked of the engine. Commands are journaled as they are: a field's number and
@@ -295,6 +296,8 @@ struct JobRequest {
   uint32_t sequence_count() const {
     return is_array() ? static_cast<uint32_t>(1 + count_of(flow.front().array)) : 1;
   }
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool preemption_exempt = false;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -306,6 +309,8 @@ struct JobRequest {
     visit(6, "spec", self.spec);
     visit(7, "held", self.held);
     visit(8, "flow", self.flow);
+    visit(50, "preemption_mode", self.preemption_mode);
+    visit(51, "preemption_exempt", self.preemption_exempt);
   }
 };
 
@@ -353,16 +358,21 @@ struct MemberPlacement {
 };
 
 /// What starts together or not at all.
+///
+/// With preemptions these attempts are told to end, and the members may name devices that they hold: those
+/// are promised to the job, which a later group without preemptions starts on exactly them.
 struct PlanGroup {
   JobId job;
   uint32_t attempt = 0;
   std::vector<MemberPlacement> members;
+  std::vector<Preemption> preemptions;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "job", self.job);
     visit(2, "attempt", self.attempt);
     visit(3, "members", self.members);
+    visit(4, "preemptions", self.preemptions);
   }
 };
 
@@ -570,12 +580,31 @@ struct NoteStart {
   }
 };
 
+/// A job says through its node that it saved its work `age` before this command's time. Only forwards: what
+/// is older than an earlier word, than its attempt, or not yet, is refused.
+struct CheckpointSaved {
+  JobId job;
+  uint32_t attempt = 0;
+  NodeId node;
+  Duration age;
+  Time placed_at;  ///< Given: only if the attempt was placed then.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "node", self.node);
+    visit(4, "age", self.age);
+    visit(5, "placed_at", self.placed_at);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
-using Command =
-    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
-                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
-                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart>;
+using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
+                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
+                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
+                             NodeValidated, LabelNode, NoteStart, CheckpointSaved>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

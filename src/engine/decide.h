@@ -37,7 +37,33 @@ Applied device_released(const State& state, const DeviceReleased& command, Event
 Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events);
 Applied note_start(const State& state, Stamp stamp, Events& events);
 
-/// One group of a plan: an event, or nothing when it is stale.
+/// What a node would have beside what is free on it.
+struct Given {
+  NodeId node;
+  uint64_t device_mask = 0;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  std::size_t attempts = 0;
+};
+/// The node's devices in `mask` are as many as the part wants, of one class that satisfies it.
+bool devices_serve(const State& state, const Node& node, const Part& part, uint64_t mask);
+/// Every member of the group fits, all together and each whole, on what is free and what is given.
+bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
+                const std::vector<Given>& given);
+/// What the group's members will hold.
+std::vector<Member> members_of(const PlanGroup& group, const std::vector<Part>& parts);
+/// A group with preemptions: its victims' stops and the job's promise, or nothing when it is stale or one of
+/// its victims is not needed.
+bool preempt_group(const State& state, const Job& job, const PlanGroup& group, Stamp stamp, Events& events);
+/// The promised job's start on exactly what was promised to it, or nothing while that is not free.
+bool place_promised(const State& state, const Promise& promise, const PlanGroup& group, Stamp stamp,
+                    Events& events);
+/// Ends of promises that the state does not allow (any more); whether there are any. To be asked again when
+/// they are applied.
+bool end_broken_promises(const State& state, Time at, Events& events);
+Applied checkpoint_saved(const State& state, const CheckpointSaved& command, Stamp stamp, Events& events);
+
+/// One group of a plan: events, or nothing when it is stale.
 bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events);
 Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events);
 Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp stamp, Events& events);

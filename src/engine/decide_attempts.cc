@@ -7,37 +7,42 @@
 namespace gpusched::rules {
 namespace {
 
-/// The devices are there, free, of one class that satisfies the part, in the generation that the planner saw.
-bool devices_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement) {
+/// The devices are there, free or given, of one class that satisfies the part, in the generation that the
+/// planner saw.
+bool devices_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement,
+                 uint64_t given_mask) {
   const int count = std::popcount(placement.device_mask);
   if (count != part.gpu_count) return false;
   if (placement.generations.size() != static_cast<std::size_t>(count)) return false;
-  if ((placement.device_mask & ~node.free_mask) != 0) return false;
+  if ((placement.device_mask & ~(node.free_mask | given_mask)) != 0) return false;
   std::size_t at = 0;
-  std::optional<uint32_t> device_class;
   for (uint64_t rest = placement.device_mask; rest != 0; rest &= rest - 1, ++at) {
     const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
     if (device.generation != placement.generations[at]) return false;
-    if (device_class.has_value() && *device_class != device.device_class) return false;
-    device_class = device.device_class;
   }
-  if (!device_class.has_value()) return true;
-  const DeviceClass& kind = state.device_classes[*device_class];
-  return kind.memory_mb >= part.gpu_memory_mb && gpu_model_matches(kind.model, part.gpu_model);
+  return devices_serve(state, node, part, placement.device_mask);
 }
 
 bool member_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
-                 std::size_t index) {
+                 const std::vector<Given>& given, std::size_t index) {
   const MemberPlacement& placement = group.members[index];
   const Node* node = state.find_node(placement.node);
   if (node == nullptr || !node->in_service()) return false;
   if (placement.part >= parts.size()) return false;
   if ((parts[placement.part].features & ~node->feature_bits) != 0) return false;
-  if (!devices_fit(state, *node, parts[placement.part], placement)) return false;
+  Given gained;
+  for (const Given& each : given) {
+    if (each.node != placement.node) continue;
+    gained.device_mask |= each.device_mask;
+    gained.cpu_milli += each.cpu_milli;
+    gained.memory_mb += each.memory_mb;
+    gained.attempts += each.attempts;
+  }
+  if (!devices_fit(state, *node, parts[placement.part], placement, gained.device_mask)) return false;
   // What the group's members on this node need together.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
-  std::size_t attempts = node->attempts.size();
+  std::size_t attempts = node->attempts.size() + node->promised_count;
   for (std::size_t other = 0; other < group.members.size(); ++other) {
     if (group.members[other].node != placement.node) continue;
     if (group.members[other].part >= parts.size()) return false;
@@ -46,8 +51,9 @@ bool member_fits(const State& state, const PlanGroup& group, const std::vector<P
     memory_mb += parts[group.members[other].part].memory_mb;
     ++attempts;
   }
-  return node->cpu_milli_used + cpu_milli <= node->cpu_milli &&
-         node->memory_mb_used + memory_mb <= node->memory_mb && attempts <= limits::kAttemptsPerNodeMax;
+  return node->cpu_milli_used + cpu_milli <= node->cpu_milli + gained.cpu_milli &&
+         node->memory_mb_used + memory_mb <= node->memory_mb + gained.memory_mb &&
+         attempts <= limits::kAttemptsPerNodeMax + gained.attempts;
 }
 
 bool whole(const PlanGroup& group, const std::vector<Part>& parts) {
@@ -61,27 +67,55 @@ bool whole(const PlanGroup& group, const std::vector<Part>& parts) {
 
 }  // namespace
 
-bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events) {
-  const Job* job = state.jobs.find(group.job);
-  if (job == nullptr || !job->waits_in_line()) return false;
-  if (group.attempt != job->attempt_count + 1) return false;
-  const std::vector<Part>& parts = state.class_of(*job).parts;
+bool devices_serve(const State& state, const Node& node, const Part& part, uint64_t mask) {
+  if (std::popcount(mask) != part.gpu_count) return false;
+  std::optional<uint32_t> device_class;
+  for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
+    const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
+    if (device_class.has_value() && *device_class != device.device_class) return false;
+    device_class = device.device_class;
+  }
+  if (!device_class.has_value()) return true;
+  const DeviceClass& kind = state.device_classes[*device_class];
+  return kind.memory_mb >= part.gpu_memory_mb && gpu_model_matches(kind.model, part.gpu_model);
+}
+
+bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
+                const std::vector<Given>& given) {
   if (!whole(group, parts)) return false;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
-    if (!member_fits(state, group, parts, i)) return false;
+    if (!member_fits(state, group, parts, given, i)) return false;
   }
-  if (over_quota(state, job->tenant, total_of(parts), true)) return false;
-  AttemptPlaced placed{.job = group.job, .attempt = group.attempt, .members = {}, .at = stamp.at};
-  placed.members.reserve(group.members.size());
+  return true;
+}
+
+std::vector<Member> members_of(const PlanGroup& group, const std::vector<Part>& parts) {
+  std::vector<Member> members;
+  members.reserve(group.members.size());
   for (const MemberPlacement& member : group.members) {
     const Part& part = parts[member.part];
-    placed.members.push_back(Member{.node = member.node,
-                                    .device_mask = member.device_mask,
-                                    .part = member.part,
-                                    .cpu_milli = part.cpu_milli,
-                                    .memory_mb = part.memory_mb});
+    members.push_back(Member{.node = member.node,
+                             .device_mask = member.device_mask,
+                             .part = member.part,
+                             .cpu_milli = part.cpu_milli,
+                             .memory_mb = part.memory_mb});
   }
-  events.push_back(std::move(placed));
+  return members;
+}
+
+bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events) {
+  const Job* job = state.jobs.find(group.job);
+  if (job == nullptr) return false;
+  if (group.attempt != job->attempt_count + 1) return false;
+  if (const Promise* promise = state.find_promise(job->id))
+    return group.preemptions.empty() && place_promised(state, *promise, group, stamp, events);
+  if (!job->waits_in_line()) return false;
+  if (!group.preemptions.empty()) return preempt_group(state, *job, group, stamp, events);
+  const std::vector<Part>& parts = state.class_of(*job).parts;
+  if (!group_fits(state, group, parts, {})) return false;
+  if (over_quota(state, job->tenant, total_of(parts), true)) return false;
+  events.push_back(AttemptPlaced{
+      .job = group.job, .attempt = group.attempt, .members = members_of(group, parts), .at = stamp.at});
   return true;
 }
 

@@ -402,6 +402,17 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
         .job = job.id, .outcome = outcome, .not_before = at + limits::kBackoffFirst, .free_of_charge = true});
     return;
   }
+  if (stop == StopReason::kPreempt) {
+    if (job.preemption_mode == PreemptionMode::kCancel)
+      return finish(JobState::kCancelled, JobReason::kPreempted);
+    events.push_back(JobRequeued{.job = job.id,
+                                 .outcome = outcome,
+                                 .not_before = at + limits::kBackoffFirst,
+                                 .free_of_charge = true,
+                                 .preempted = true,
+                                 .at = at});
+    return;
+  }
   if (outcome.cause == EndCause::kNodeFault) {
     const int32_t faults = job.node_faults + 1;
     events.push_back(JobRequeued{.job = job.id,

@@ -14,8 +14,15 @@ struct Overloaded : Cases... {
 template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-void evolve_from(State& state, const Events& events, std::size_t begin) {
+/// Applies the events from `begin` on, and ends what was promised and can no longer be kept.
+void evolve_from(State& state, Events& events, std::size_t begin, Time at) {
   for (std::size_t i = begin; i < events.size(); ++i) evolve(state, events[i]);
+  if (begin == events.size()) return;
+  while (!state.promises.empty()) {
+    const std::size_t before = events.size();
+    if (!rules::end_broken_promises(state, at, events)) return;
+    for (std::size_t i = before; i < events.size(); ++i) evolve(state, events[i]);
+  }
 }
 
 }  // namespace
@@ -53,6 +60,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const NodeValidated& c) { return rules::node_validated(state, c, stamp, events); },
           [&](const LabelNode& c) { return rules::label_node(state, c, events); },
           [&](const NoteStart&) { return rules::note_start(state, stamp, events); },
+          [&](const CheckpointSaved& c) { return rules::checkpoint_saved(state, c, stamp, events); },
       },
       command);
 }
@@ -66,19 +74,19 @@ Applied apply(State& state, const Command& command, Stamp stamp, Events& events)
     // Group after group, so that two that each fit but not together do not both start.
     for (const PlanGroup& group : plan->groups) {
       if (!rules::plan_group(state, group, stamp, events)) continue;
-      evolve_from(state, events, begin);
+      evolve_from(state, events, begin, stamp.at);
       begin = events.size();
     }
   } else if (std::holds_alternative<AdvanceTime>(command)) {
     // One thing after the other, so that each is decided on the state that the one before left.
     for (uint32_t i = 0; i < limits::kForgottenPerCommand && rules::next_due(state, stamp.at, events); ++i) {
-      evolve_from(state, events, begin);
+      evolve_from(state, events, begin, stamp.at);
       begin = events.size();
     }
   } else {
     applied = decide(state, command, stamp, events);
     CHECK(!applied.rejection.has_value() || events.size() == begin);
-    evolve_from(state, events, begin);
+    evolve_from(state, events, begin, stamp.at);
   }
   state.last = {.sequence = stamp.sequence + sequence_count(command) - 1, .at = stamp.at};
   return applied;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -246,6 +247,8 @@ struct JobRequeued {
   bool by_exit_code = false;
   bool free_of_charge = false;  ///< No failure of the job's: no retry is spent.
   bool hold = false;            ///< And it is held.
+  bool preempted = false;       ///< It was ended for another job.
+  Time at;                      ///< When it was preempted.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -255,6 +258,8 @@ struct JobRequeued {
     visit(4, "by_exit_code", self.by_exit_code);
     visit(5, "free_of_charge", self.free_of_charge);
     visit(6, "hold", self.hold);
+    visit(50, "preempted", self.preempted);
+    visit(51, "at", self.at);
   }
 };
 
@@ -467,6 +472,56 @@ struct ArrayClosed {
   }
 };
 
+/// What others are told to end for is kept for the job.
+struct DevicesPromised {
+  Boxed<Promise> promise;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "promise", self.promise);
+  }
+};
+
+/// Why a promise is over.
+enum class PromiseEnd : uint8_t {
+  kPlaced = 1,  ///< The job starts on what was promised to it.
+  kNotWaiting,  ///< The job is held, final or wants something else.
+  kNode,        ///< A node left service.
+  kDevice,      ///< A device is unfit, missing or quarantined.
+  kQuota,       ///< Its tenant may no longer have as much.
+  kTime,        ///< The victims did not give it back in time.
+};
+
+std::string_view to_string(PromiseEnd why);
+
+/// What was kept for the job no longer is. It waits as before, unless it starts or is no more.
+struct PromiseEnded {
+  JobId job;
+  PromiseEnd why = PromiseEnd::kPlaced;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "why", self.why);
+    visit(3, "at", self.at);
+  }
+};
+
+/// The job's work up to `saved_at` is safe.
+struct JobCheckpointed {
+  JobId job;
+  uint32_t attempt = 0;
+  Time saved_at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "saved_at", self.saved_at);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
 using Event =
     std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
@@ -474,7 +529,8 @@ using Event =
                  AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
                  JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed>;
+                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
+                 DevicesPromised, PromiseEnded, JobCheckpointed>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

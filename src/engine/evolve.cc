@@ -212,6 +212,8 @@ void on(State& state, const JobSubmitted& event) {
   job.job_class = state.acquire_class(event.tenant, request.parts);
   job.priority = request.priority;
   job.held = request.held;
+  job.preemption_mode = request.preemption_mode;
+  job.preemption_exempt = request.preemption_exempt;
   if (job.held) job.reason = JobReason::kHeld;
   if (request.flow.empty()) {
     state.add_job(std::move(job));
@@ -235,6 +237,7 @@ void on(State& state, const AttemptPlaced& event) {
   job.attempt_count = event.attempt;
   job.scheduled_at = event.at;
   job.started_at = {};
+  job.saved_at = {};
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
@@ -272,7 +275,8 @@ void on(State& state, const MemberStarted& event) {
   job.started_at = event.at;
   job.node_faults = 0;
   if (state.config.feature_level >= 2) job.ever_started = true;
-  state.move_job(job, JobState::kRunning, JobReason::kStarted);
+  // One that was told to end before it started stays preempted.
+  if (job.state == JobState::kScheduled) state.move_job(job, JobState::kRunning, JobReason::kStarted);
   if (job.max_runtime.ns == 0) return;
   state.timers.insert(Timer{.due = event.at + job.max_runtime + limits::kRuntimeSlack,
                             .kind = TimerKind::kRuntimeOver,
@@ -285,6 +289,8 @@ void on(State& state, const StopRequested& event) {
   CHECK(attempt != nullptr);
   attempt->stop = event.reason;
   if (event.reason == StopReason::kCancel) job_at(state, event.job).cancel_requested = true;
+  if (event.reason == StopReason::kPreempt)
+    state.move_job(job_at(state, event.job), JobState::kPreempted, JobReason::kPreempted);
 }
 
 void end_devices(Node& node, uint64_t mask, bool devices_free, Time at) {
@@ -313,7 +319,9 @@ void on(State& state, const MemberEnded& event) {
     Job& job = job_at(state, event.job);
     const Amount amount = total_of(state.class_of(job).parts);
     state.discharge(job.tenant, amount, event.at);
-    state.find_tenant(job.tenant)->gpu_ms += amount.gpus * (event.at - attempt->placed_at).ms();
+    const int64_t gpu_ms = amount.gpus * (event.at - attempt->placed_at).ms();
+    state.find_tenant(job.tenant)->gpu_ms += gpu_ms;
+    if (state.config.feature_level >= 3) job.attained_gpu_ms += gpu_ms;
     if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
       state.timers.erase(Timer{.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack,
                                .kind = TimerKind::kRuntimeOver,
@@ -359,6 +367,10 @@ void on(State& state, const JobRequeued& event) {
   job.node_faults = event.outcome.cause == EndCause::kNodeFault ? job.node_faults + 1 : 0;
   job.held = event.hold;
   state.requeue(job, event.not_before);
+  if (!event.preempted) return;
+  job.reason = JobReason::kPreempted;
+  job.preempted_at = event.at;
+  ++job.preempt_count;
 }
 
 void on(State& state, const BackoffEnded& event) { state.end_backoff(job_at(state, event.job)); }
@@ -483,6 +495,12 @@ void on(State& state, const DeviceBarred& event) {
   State::refresh_free_mask(node);
 }
 
+void on(State& state, const DevicesPromised& event) { state.add_promise(*event.promise); }
+
+void on(State& state, const PromiseEnded& event) { state.remove_promise(event.job, event.at); }
+
+void on(State& state, const JobCheckpointed& event) { job_at(state, event.job).saved_at = event.saved_at; }
+
 void skip_timers(State& state, Duration span) {
   std::set<Timer> moved;
   for (Timer timer : state.timers) {
@@ -504,6 +522,7 @@ void on(State& state, const TimeSkipped& event) {
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.started_at.valid()) attempt.started_at = attempt.started_at + event.span;
   }
+  for (auto& [job, promise] : state.promises) promise.since = promise.since + event.span;
   for (Node& node : state.nodes) {
     if (node.state == NodeState::kUnreachable) node.state_since = node.state_since + event.span;
     if (node.silent_since.valid()) node.silent_since = node.silent_since + event.span;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -11,6 +12,8 @@ namespace {
 
 /// More freed nodes than this, and trying every blocked class once is cheaper than asking each node.
 constexpr std::size_t kFreedNodesMax = 64;
+/// How soon a job that could end nobody tries again when something has changed.
+constexpr Duration kPreemptAgain = seconds(1);
 
 const Part& part_of(const State& state, uint32_t job_class) { return state.classes[job_class].parts.front(); }
 
@@ -23,11 +26,13 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(policies_.run_times != nullptr);
 }
 
-// Where run times come from is the owner's to say, and stays.
+// Where run times come from and who may be ended is the owner's to say, and stays.
 void Planner::choose_policies() {
   std::unique_ptr<policy::RunTimes> run_times = std::move(policies_.run_times);
+  std::unique_ptr<policy::VictimSelect> victims = std::move(policies_.victims);
   policies_ = policy::policies_for(chosen_);
   policies_.run_times = std::move(run_times);
+  policies_.victims = std::move(victims);
 }
 
 // Plans by what the configuration chooses from now on; everything is looked at again.
@@ -61,6 +66,11 @@ void Planner::reset(const State& state, bool nodes_present) {
   look_ = false;
   looked_at_ = {};
   capacity_ = {};
+  look_promised_ = !state.promises.empty();
+  preempt_look_ = kNever;
+  victim_cursor_ = 0;
+  planned_victims_.clear();
+  may_preempt_ = false;
   now_ = state.last.at;
   changed_reasons_.clear();
   planned_.clear();
@@ -70,6 +80,7 @@ void Planner::reset(const State& state, bool nodes_present) {
     mark_dirty(slot);
     nodes_[slot].present = nodes_present;
   }
+  refresh_preemptors(state);
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
     if (!state.classes[i].waiting.empty()) make_ready(state, i);
   }
@@ -91,6 +102,7 @@ void Planner::node_gained(const State& state, NodeId node) {
   const Node* gained = state.find_node(node);
   CHECK(gained != nullptr);
   mark_dirty(gained->slot);
+  look_promised_ = look_promised_ || !state.promises.empty();
   if (freed_nodes_.empty() || freed_nodes_.back() != gained->slot) freed_nodes_.push_back(gained->slot);
 }
 
@@ -99,6 +111,7 @@ void Planner::node_changed(const State& state, NodeId node) {
   const Node* changed = state.find_node(node);
   CHECK(changed != nullptr);
   mark_dirty(changed->slot);
+  look_promised_ = look_promised_ || !state.promises.empty();
   unblock_all_ = true;
 }
 
@@ -119,7 +132,9 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
     return;
   }
   if (entry.state == ClassState::kBlocked) {
-    entry.head = state.classes[job_class].waiting.front();  // It needs what the old one needed.
+    const OrderKey before = std::exchange(entry.head, state.classes[job_class].waiting.front());
+    // It needs what the old one needed, but may be one for which others are ended.
+    if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
   }
   if (entry.state == ClassState::kReady && entry.head == state.classes[job_class].waiting.front()) return;
@@ -196,8 +211,29 @@ void Planner::observe(const State& state, const Event& event) {
     return;
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
-  if (const auto* updated = std::get_if<TenantUpdated>(&event))
+  if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
+    refresh_preemptors(state);
     return tenant_gained(state, updated->change->tenant);
+  }
+  if (std::holds_alternative<TenantCreated>(event)) return refresh_preemptors(state);
+  if (const auto* stopped = std::get_if<StopRequested>(&event)) {
+    const Job* job = state.jobs.find(stopped->job);
+    if (job != nullptr && job->node.valid()) mark_dirty(state.find_node(job->node)->slot);
+    return;
+  }
+  if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
+    for (const Member& member : promised->promise->members) mark_dirty(state.find_node(member.node)->slot);
+    look_promised_ = true;
+    return touch_job(state, promised->promise->job);
+  }
+  if (const auto* over = std::get_if<PromiseEnded>(&event)) {
+    // What it kept is not known any more; it was something on some nodes.
+    if (over->why != PromiseEnd::kPlaced) {
+      unblock_all_ = true;
+      for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
+    }
+    return touch_job(state, over->job);
+  }
   if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
     const Job* job = state.jobs.find(abandoned->job);
     if (job != nullptr) return tenant_gained(state, job->tenant);
@@ -218,7 +254,11 @@ void Planner::unblock(const State& state) {
                return fits_node(state, job_class, slot);
              });
     }
-    if (lift) lifted.push_back(job_class);
+    if (lift) {
+      lifted.push_back(job_class);
+    } else if (info(job_class).preempts && !freed_nodes_.empty()) {
+      look_again(job_class, info(job_class).tried_at + kPreemptAgain);
+    }
   }
   for (const uint32_t job_class : lifted) make_ready(state, job_class);
   unblock_all_ = false;
@@ -251,6 +291,10 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
+  add_planned_usage(state, job);
+}
+
+void Planner::add_planned_usage(const State& state, const Job& job) {
   const Amount amount = total_of(state.class_of(job).parts);
   for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
@@ -269,6 +313,10 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const Choice choice = choose(state, candidate);
   if (choice.node != Bitmap::kNone) {
     place(state, job, candidate, choice, plan);
+    drop_reservation(job_class);
+    return true;
+  }
+  if (preempt(state, job, candidate, plan)) {
     drop_reservation(job_class);
     return true;
   }
@@ -294,12 +342,15 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   visits_ = 0;
   now_ = std::max({now, now_, state.last.at});
   for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
+  look_ = false;
   if (policies_.reservations > 0) refresh_reservations(state);
   dirty_nodes_.clear();
   if (pending_unblock()) unblock(state);
+  retry_preemptors(state);
   requeue_drifted(state);
   Slice slice;
   slice.plan.based_on = state.last.sequence;
+  start_promised(state, slice.plan);
   std::vector<std::pair<uint32_t, OrderedJobs::Cursor>> cursors;
   while (!queue_.empty()) {
     if (slice.plan.groups.size() >= limits::kPlacementsPerSlice || visits_ >= limits::kNodeVisitsPerSlice) {
@@ -331,7 +382,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
 void Planner::plan_applied(const State& state) {
   for (const Planned& planned : planned_) {
     const Job* job = state.jobs.find(planned.job);
-    if (job != nullptr && job->attempt_count >= planned.attempt) {
+    if (job != nullptr && (job->attempt_count >= planned.attempt || job->promised)) {
       mark_dirty(planned.node);
       continue;
     }
@@ -341,6 +392,7 @@ void Planner::plan_applied(const State& state) {
   }
   planned_.clear();
   planned_usage_.clear();
+  planned_victims_.clear();
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.
     ClassInfo& entry = info(job_class);

@@ -55,6 +55,8 @@ struct WaitReason {
 
 /// One sentence for people.
 std::string describe(const WaitReason& reason);
+/// The same for a job for which others are being ended.
+std::string describe(const State& state, const Promise& promise);
 /// Names of events that could lift it.
 std::vector<std::string> lifted_by(const WaitReason& reason);
 
@@ -76,9 +78,10 @@ class Planner {
   void observe(const State& state, const Event& event);
   /// True when `plan` might place something.
   bool wants_cycle() const {
-    return !queue_.empty() || pending_unblock() || look_ || !fresh_classes_.empty();
+    return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
   }
-  /// When a start that was promised to a blocked job has come: `plan` is wanted then, whatever else happens,
+  /// When a start that was promised to a blocked job has come, or one may end others that might not before:
+  /// `plan` is wanted then, whatever else happens,
   /// and `look_at_promises` makes it look. kNever: none was.
   Time next_look() const;
   void look_at_promises(Time now);
@@ -112,6 +115,12 @@ class Planner {
     WaitReason reason;
     bool reason_changed = false;
     std::vector<JobId> fresh;  ///< Came in line while the head was kept from nodes by a reservation.
+    // Of a class whose jobs may end others.
+    bool preempts = false;
+    Time tried_at;          ///< When that was last tried,
+    Time look_at = kNever;  ///< and when it is worth another try.
+    JobId patient_job;      ///< Which one waits for what comes soon,
+    Time patient_since;     ///< and since when.
   };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
@@ -121,9 +130,10 @@ class Planner {
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
-    bool reserved = false;                                   ///< A reservation is on it.
-    Amount capacity_counted;                                 ///< What of it is in the planner's `capacity_`.
-    uint64_t refreshed = 0;                                  ///< The cycle in which this was last made anew.
+    bool reserved = false;        ///< A reservation is on it.
+    Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
+    int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
+    uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
     // With reservations only: what it has, and when what it runs is expected to give back what.
     policy::PoolAmounts room;
@@ -167,10 +177,17 @@ class Planner {
     uint32_t node = 0;
     policy::PoolAmounts amounts;
   };
+  /// What one node could give to a job by ending others.
+  struct Preempting {
+    uint32_t node = 0;
+    uint32_t device_class = FreeIndex::kNoDevices;
+    std::vector<policy::VictimView> victims;
+    policy::VictimCost cost;
+  };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
-  void choose_policies();
   void adopt_policy(const State& state);
+  void choose_policies();
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);
   void mark_dirty(uint32_t slot);
@@ -183,6 +200,8 @@ class Planner {
   bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
              CommitPlan& plan);
+
+  void add_planned_usage(const State& state, const Job& job);
 
   // Who is next (planner_lines.cc).
   void make_ready(const State& state, uint32_t job_class);
@@ -217,7 +236,9 @@ class Planner {
                   const policy::PoolAmounts& amounts);
   policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
   void refresh_releases(const State& state, uint32_t slot);
+  Time expected_end(const State& state, const Attempt& attempt) const;
   void release_of(const State& state, const AttemptKey& key, uint32_t slot);
+  void release_promises(const State& state, uint32_t slot);
   std::optional<Reservation> start_on(const State& state, uint32_t job_class, uint32_t slot);
   std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
   void promise(const State& state, const Candidate& candidate);
@@ -232,6 +253,21 @@ class Planner {
   void set_start(uint32_t job_class, Time start);
   void update_reserved(uint32_t slot);
   bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
+
+  // Whom it may end (planner_preempt.cc).
+  void refresh_preemptors(const State& state);
+  void refresh_weakest(const State& state, uint32_t slot);
+  void start_promised(const State& state, CommitPlan& plan);
+  bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
+  bool is_patient(const State& state, const Job& job);
+  std::optional<Preempting> victims_on(const State& state, const Job& job, Candidate& candidate,
+                                       uint32_t slot, uint32_t device_class, Time& look);
+  void commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
+              CommitPlan& plan);
+  void look_again(uint32_t job_class, Time at);
+  void retry_preemptors(const State& state);
+  bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
+                 const Part& part) const;
 
   // Why it waits (planner_explain.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
@@ -254,6 +290,11 @@ class Planner {
   bool look_ = false;                  ///< A promised start has come.
   Time looked_at_;                     ///< When one last had.
   bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.
+  bool may_preempt_ = false;           ///< Some tenant's jobs may end some tenant's.
+  bool look_promised_ = false;         ///< A promised job may be able to start.
+  Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
+  uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
+  std::vector<JobId> planned_victims_;
   std::vector<uint32_t> changed_reasons_;
   Amount capacity_;  ///< Of the nodes in service.
   Time now_;

@@ -81,10 +81,12 @@ void Planner::make_ready(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
   if (entry.state == ClassState::kBlocked) blocked_.erase(job_class);
+  entry.look_at = kNever;
   if (entry.state == ClassState::kIdle) {
     // The slot may have had another class before.
     entry.tenant = state.classes[job_class].tenant;
     entry.device_classes_known = 0;
+    entry.preempts = false;
     set_reason(job_class, WaitReason{});
   }
   const OrderedJobs& waiting = state.classes[job_class].waiting;

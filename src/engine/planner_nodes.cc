@@ -75,6 +75,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   index_node(slot);
   count_capacity(node, copy);
   copy.first_release = {};
+  refresh_weakest(state, slot);
 }
 
 void Planner::refresh_device_classes(const State& state, ClassInfo& entry, const Part& part) {

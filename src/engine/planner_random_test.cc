@@ -34,7 +34,7 @@ bool could_be_placed(const State& state, const Job& job) {
     if (part.features != 0 && !containers) continue;
     if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
     if (node.memory_mb - node.memory_mb_used < part.memory_mb) continue;
-    if (node.attempts.size() >= limits::kAttemptsPerNodeMax) continue;
+    if (node.attempts.size() + node.promised_count >= limits::kAttemptsPerNodeMax) continue;
     if (part.gpu_count == 0) return true;
     for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
       const DeviceClass& device_class = state.device_classes[kind];
@@ -43,7 +43,7 @@ bool could_be_placed(const State& state, const Job& job) {
       int32_t count = 0;
       for (const Device& device : node.devices) {
         if (device.device_class == kind && device.state == DeviceState::kFree &&
-            device.condition == DeviceCondition::kOk && !device.barred) {
+            device.condition == DeviceCondition::kOk && !device.barred && !device.promised_to.valid()) {
           ++count;
         }
       }
@@ -62,10 +62,12 @@ std::vector<JobId> forgotten_jobs(const State& state) {
   return found;
 }
 
-/// Without reservations: whatever fits starts, which is simple enough to be said again by a slow planner.
+/// Without reservations and victims: whatever fits starts, which is simple enough to be said again by a slow
+/// planner.
 policy::PolicySet greedy_policies() {
   policy::PolicySet policies = policy::default_policies();
   policies.reservations = 0;
+  policies.victims = nullptr;
   return policies;
 }
 

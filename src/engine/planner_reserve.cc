@@ -50,6 +50,7 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
 Time Planner::next_look() const {
   Time next = kNever;
   for (const Reservation& held : reservations_) next = std::min(next, held.start);
+  next = std::min(next, preempt_look_);
   return next == kNever ? kNever : std::max(next, looked_at_ + kLookAgain);
 }
 
@@ -103,6 +104,14 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   }
 }
 
+Time Planner::expected_end(const State& state, const Attempt& attempt) const {
+  const Job* job = state.jobs.find(attempt.job);
+  if (job == nullptr || attempt.stop != StopReason::kNone || attempt.abandoned) return now_ + kStopExpected;
+  const Time begin = attempt.started_at.valid() ? attempt.started_at : attempt.placed_at;
+  const Duration elapsed = std::max(now_ - begin, Duration{});
+  return begin + run_of_running(*policies_.run_times, state, *job, elapsed, now_);
+}
+
 void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   const Attempt* attempt = state.find_attempt(key.job, key.attempt);
@@ -114,15 +123,33 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
   for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < held.value.size(); ++i) {
     held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & member.device_mask);
   }
-  const Time begin = attempt->started_at.valid() ? attempt->started_at : attempt->placed_at;
-  const Duration elapsed = std::max(now_ - begin, Duration{});
-  const Job* job = state.jobs.find(key.job);
-  Time end = now_ + kStopExpected;
-  if (job != nullptr && attempt->stop == StopReason::kNone && !attempt->abandoned) {
-    end = begin + run_of_running(*policies_.run_times, state, *job, elapsed, now_);
-  }
+  const Time end = expected_end(state, *attempt);
   node.releases.add({.end = end, .id = key.job.value, .amounts = held});
   node.first_release = std::min(node.first_release, end);
+}
+
+// What is promised counts as held from now on, also while its victims still hold it, until the promised job
+// is expected to end.
+void Planner::release_promises(const State& state, uint32_t slot) {
+  NodeInfo& node = nodes_[slot];
+  for (const auto& [id, promise] : state.promises) {
+    const Job* job = state.jobs.find(id);
+    CHECK(job != nullptr);
+    for (std::size_t i = 0; i < promise.members.size(); ++i) {
+      const Member& member = promise.members[i];
+      if (member.node != state.nodes[slot].id) continue;
+      PoolAmounts held;
+      held.value[kCpu] = member.cpu_milli;
+      held.value[kMemory] = member.memory_mb;
+      for (std::size_t kind = 0; kind < node.class_masks.size() && kFirstDevices + kind < held.value.size();
+           ++kind) {
+        held.value[kFirstDevices + kind] = std::popcount(node.class_masks[kind].second & member.device_mask);
+      }
+      const Time end =
+          now_ + kStopExpected + run_of_running(*policies_.run_times, state, *job, Duration{}, now_);
+      node.releases.add({.end = end, .id = (uint64_t{1} << 63) + id.value * 64 + i, .amounts = held});
+    }
+  }
 }
 
 // What the node has for work, and when it is expected to come back from what runs there.
@@ -160,6 +187,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
     node.releases.add({.end = end, .id = planned.job.value, .amounts = planned.amounts});
     node.first_release = std::min(node.first_release, end);
   }
+  if (from.promised_count > 0) release_promises(state, slot);
 }
 
 // The earliest start of the class's first job on this node, if it could ever have one there.
@@ -174,15 +202,7 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
   refresh_device_classes(state, entry, part);
   std::optional<Reservation> best;
   const auto look = [&](uint32_t device_class, uint64_t mask) {
-    policy::NodeView empty = view_of(state, slot, device_class);
-    empty.cpu_milli_free = state.nodes[slot].cpu_milli;
-    empty.memory_mb_free = state.nodes[slot].memory_mb;
-    empty.free_mask = empty.usable_mask = mask;
-    empty.attempt_count = 0;
-    const bool possible =
-        std::all_of(policies_.filters.begin(), policies_.filters.end(),
-                    [&](const auto& filter) { return filter->check(part, empty) == policy::Refusal::kNone; });
-    if (!possible) return;
+    if (!could_run(state, slot, device_class, mask, part)) return;
     const PoolAmounts wanted = amounts_on(slot, part, device_class);
     const policy::Shadow shadow = node.releases.shadow(node.room, wanted, now_);
     if (shadow.at == kNever || (best.has_value() && best->start <= shadow.at)) return;
@@ -336,7 +356,6 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
 }
 
 void Planner::refresh_reservations(const State& state) {
-  look_ = false;
   std::vector<uint32_t> over;
   for (Reservation& held : reservations_) {
     if (!refresh_reservation(state, held)) over.push_back(held.job_class);

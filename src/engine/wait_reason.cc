@@ -108,6 +108,22 @@ std::string describe(const WaitReason& reason) {
   UNREACHABLE();
 }
 
+std::string describe(const State& state, const Promise& promise) {
+  std::size_t going = 0;
+  for (const Preemption& victim : promise.victims) {
+    if (state.find_attempt(victim.job, victim.attempt) != nullptr) ++going;
+  }
+  const Node* node = state.find_node(promise.members.front().node);
+  CHECK(node != nullptr);
+  std::string who = "job-" + std::to_string(promise.victims.front().job.value);
+  if (promise.victims.size() > 1) who += " and " + std::to_string(promise.victims.size() - 1) + " more";
+  if (going == 0) {
+    return who + " ended for it; it starts on node " + node->name + " when what they held is seen empty";
+  }
+  return who + (promise.victims.size() > 1 ? " are" : " is") + " being ended for it; it starts on node " +
+         node->name + " when they are gone";
+}
+
 std::vector<std::string> lifted_by(const WaitReason& reason) {
   switch (reason.code) {
     case WaitCode::kQueued:

@@ -53,6 +53,25 @@ void log_job_event(const State& state, const Event& event) {
               {{"cause", to_string(requeued->outcome.cause)}, {"detail", requeued->outcome.detail}});
     return;
   }
+  if (const auto* stopped = std::get_if<StopRequested>(&event)) {
+    if (stopped->reason != StopReason::kPreempt) return;
+    log_event(LogLevel::kInfo, kComponent, "task_preempted", {.id = stopped->job},
+              {{"attempt", stopped->attempt}});
+    return;
+  }
+  if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
+    const Promise& promise = *promised->promise;
+    log_event(
+        LogLevel::kInfo, kComponent, "task_preempting", {.id = promise.job},
+        {{"node", node_name(state, promise.members.front().node)}, {"victims", promise.victims.size()}});
+    return;
+  }
+  if (const auto* over = std::get_if<PromiseEnded>(&event)) {
+    if (over->why == PromiseEnd::kPlaced) return;
+    log_event(LogLevel::kWarning, kComponent, "task_promise_over", {.id = over->job},
+              {{"why", to_string(over->why)}});
+    return;
+  }
   if (const auto* finished = std::get_if<JobFinished>(&event)) log_finished(state, *finished);
 }
 

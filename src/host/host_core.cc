@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/policy/policies.h"
 
 namespace gpusched {
 namespace {
@@ -11,11 +12,13 @@ namespace {
 /// How long to wait before ends and releases are tried again on a disk that is full to the reserve's end.
 constexpr Duration kFullRetry = milliseconds(500);
 
-policy::PolicySet learning_policies(LearnedRunTimes*& run_times) {
+policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_times) {
   policy::PolicySet policies = policy::default_policies();
   auto learned = std::make_unique<LearnedRunTimes>();
   run_times = learned.get();
   policies.run_times = std::move(learned);
+  policies.victims = nullptr;
+  if (tuning.preemption) policies.victims = std::make_unique<policy::LeastLost>(tuning.victims);
   return policies;
 }
 
@@ -31,7 +34,7 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
       sink_(sink),
       fatal_(std::move(fatal)),
       stamps_(clock, state_.last.at),
-      planner_(learning_policies(run_times_)),
+      planner_(policies_of(tuning, run_times_)),
       nodes_({.propose = [this](Command command,
                                 Decision decision) { propose(std::move(command), std::move(decision)); },
               .state = [this]() -> const State& { return state_; },
@@ -263,6 +266,8 @@ void HostCore::observe(std::size_t begin) {
     planner_.observe(state_, events_[i]);
     nodes_.on_event(events_[i]);
     if (std::holds_alternative<AttemptPlaced>(events_[i])) ++placed;
+    const auto* stopped = std::get_if<StopRequested>(&events_[i]);
+    if (stopped != nullptr && stopped->reason == StopReason::kPreempt) ++stats_.preemptions;
   }
   if (placed == 0) return;
   stats_.placements += placed;

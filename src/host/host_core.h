@@ -10,6 +10,7 @@
 #include "codec/group.h"
 #include "engine/engine.h"
 #include "engine/planner.h"
+#include "engine/policy/victims.h"
 #include "host/interfaces.h"
 #include "host/learned_run_times.h"
 #include "host/node_hub.h"
@@ -23,6 +24,8 @@ struct HostTuning {
   Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
   Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
   std::size_t proposals_max = 200'000;  ///< Waiting for their group.
+  bool preemption = true;               ///< Jobs may be ended for others, as tenants allow it.
+  policy::LeastLost::Params victims;    ///< Which ones then.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.

@@ -365,6 +365,17 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
   telemetry_->set(session.node, std::move(telemetry));
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
+  for (const v1::AttemptSaved& saved : message.saved()) {
+    const JobId job{saved.key().job()};
+    if (hooks_.state().find_attempt(job, saved.key().attempt()) == nullptr) continue;
+    const int64_t bound = limits::kRuntimeMax.ms();
+    hooks_.propose(CheckpointSaved{.job = job,
+                                   .attempt = saved.key().attempt(),
+                                   .node = session.node,
+                                   .age = milliseconds(std::clamp(saved.age_ms(), -bound, bound)),
+                                   .placed_at = Time{saved.placed_at_ns()}},
+                   {});
+  }
   if (node->state == NodeState::kUnreachable || node->state == NodeState::kLost) {
     hooks_.propose(NodeLeaseBack{.node = session.node},
                    [this, id, number = session.node, sequence = message.sequence()](const Result<Decided>&) {

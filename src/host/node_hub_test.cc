@@ -110,5 +110,36 @@ TEST(NodeHub, AHeartbeatIsAnsweredOnlyWhileTheNodeHasItsLease) {
   EXPECT_EQ(answers(), 2);
 }
 
+TEST(NodeHub, WhatAJobSavedIsProposed) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.decide();
+  hub.proposals.emplace_back(
+      SubmitJobs{.tenant = kDefaultTenant,
+                 .jobs = {gpusched::JobRequest{.parts = {Part{.cpu_milli = 1000}}, .spec = Blob("spec")}}},
+      Decision{});
+  hub.decide();
+  const JobId job{hub.state.last.sequence};
+  hub.proposals.emplace_back(
+      CommitPlan{.groups = {{.job = job, .attempt = 1, .members = {{.node = hub.node().id}}}}}, Decision{});
+  hub.decide();
+  ASSERT_NE(hub.state.find_attempt(job, 1), nullptr);
+  hub.now = hub.now + seconds(10);
+  v1::AgentMessage beat;
+  beat.mutable_heartbeat()->set_sequence(1);
+  for (const uint64_t named : {job.value, job.value + 1}) {
+    v1::AttemptSaved& saved = *beat.mutable_heartbeat()->add_saved();
+    saved.mutable_key()->set_job(named);
+    saved.mutable_key()->set_attempt(1);
+    saved.set_age_ms(4000);
+  }
+  hub.hub.receive(id, beat);
+  EXPECT_EQ(hub.proposals.size(), 1u);
+  hub.decide();
+  EXPECT_EQ(hub.state.jobs.find(job)->saved_at, hub.now - seconds(4));
+}
+
 }  // namespace
 }  // namespace gpusched

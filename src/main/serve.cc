@@ -30,6 +30,10 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.drain_limit = seconds(config.scheduler.drain_limit_seconds);
   options.engine.auto_drain_percent = config.scheduler.auto_drain_percent;
   options.tuning.grace = milliseconds(config.scheduler.grace_ms);
+  options.tuning.preemption = config.scheduler.enable_preemption;
+  options.tuning.victims.protection = seconds(config.scheduler.preemption_protection_seconds);
+  options.tuning.victims.patience = seconds(config.scheduler.preemption_wait_seconds);
+  options.tuning.victims.budget = config.scheduler.preemptions_per_job_max;
   options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
@@ -92,7 +96,8 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
 int64_t ServiceImpl::active_jobs() {
   std::promise<int64_t> count;
   host_->observer().read(0, [&](const Observer::View& view) {
-    count.set_value(view.state.count(JobState::kScheduled) + view.state.count(JobState::kRunning));
+    count.set_value(view.state.count(JobState::kScheduled) + view.state.count(JobState::kRunning) +
+                    view.state.count(JobState::kPreempted));
   });
   return count.get_future().get();
 }

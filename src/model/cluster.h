@@ -107,6 +107,7 @@ struct Node {
   int64_t memory_mb_used = 0;
   uint64_t free_mask = 0;            ///< The placeable devices, one bit each.
   std::vector<AttemptKey> attempts;  ///< What it runs, sorted.
+  uint32_t promised_count = 0;       ///< Members that it is promised to.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

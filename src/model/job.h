@@ -60,10 +60,18 @@ struct Job {
   Blob dependencies;  ///< Packed: see dependency_list.
   JobId array;        ///< Whose element it is; its own id: it is the array.
   Blob past_nodes;    ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
+  int64_t attained_gpu_ms = 0;  ///< Held GPUs times milliseconds, of its ended attempts.
+  Time preempted_at;            ///< Last.
+  Time saved_at;                ///< Up to then its last attempt said it saved its work.
+  uint32_t preempt_count = 0;   ///< How often it was ended for another job and put back in line.
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool preemption_exempt = false;  ///< Never ended for another job.
+  bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
-    return state == JobState::kPending && !not_before.valid() && !held && unmet == 0 && array != id;
+    return state == JobState::kPending && !not_before.valid() && !held && !promised && unmet == 0 &&
+           array != id;
   }
   bool is_array() const { return array == id; }
   bool is_element() const { return array.valid() && array != id; }
@@ -120,6 +128,13 @@ struct Job {
     visit(39, "dependencies", self.dependencies);
     visit(40, "array", self.array);
     visit(41, "ever_started", self.ever_started);
+    visit(50, "attained_gpu_ms", self.attained_gpu_ms);
+    visit(51, "preempted_at", self.preempted_at);
+    visit(52, "saved_at", self.saved_at);
+    visit(53, "preempt_count", self.preempt_count);
+    visit(54, "preemption_mode", self.preemption_mode);
+    visit(55, "preemption_exempt", self.preemption_exempt);
+    visit(56, "promised", self.promised);
   }
 };
 
@@ -195,6 +210,41 @@ struct Attempt {
     visit(6, "stop", self.stop);
     visit(7, "abandoned", self.abandoned);
     visit(8, "members", self.members);
+  }
+};
+
+/// An attempt that is ended for another job.
+struct Preemption {
+  JobId job;
+  uint32_t attempt = 0;
+
+  friend bool operator==(const Preemption&, const Preemption&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+  }
+};
+
+/// What is kept for a job for which others are being ended: it starts there, and nobody else does. Its
+/// devices are named in `Device::promised_to`; its CPU and memory, and its share of its tenant's quota, count
+/// as used.
+struct Promise {
+  JobId job;
+  TenantId tenant;
+  Time since;
+  std::vector<Member> members;  ///< What each will hold; state and outcome mean nothing yet.
+  std::vector<Preemption> victims;
+  Amount amount;  ///< Of its tenant's quota.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "tenant", self.tenant);
+    visit(3, "since", self.since);
+    visit(4, "members", self.members);
+    visit(5, "victims", self.victims);
+    visit(6, "amount", self.amount);
   }
 };
 

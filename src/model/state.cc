@@ -22,6 +22,7 @@ State State::clone() const {
   copy.nodes = nodes;
   copy.jobs = jobs.clone();
   copy.attempts = attempts;
+  copy.promises = promises;
   copy.requests = requests;
   copy.finished = finished;
   copy.classes = classes;
@@ -77,6 +78,11 @@ const Attempt* State::find_attempt(JobId job, uint32_t number) const {
 }
 Attempt* State::find_attempt(JobId job, uint32_t number) {
   return const_cast<Attempt*>(std::as_const(*this).find_attempt(job, number));
+}
+
+const Promise* State::find_promise(JobId job) const {
+  const auto it = promises.find(job);
+  return it == promises.end() ? nullptr : &it->second;
 }
 
 uint64_t State::request_hash(TenantId tenant, std::string_view key) {
@@ -443,6 +449,70 @@ void State::unhold_member(const Attempt& attempt, uint32_t member) {
   node->attempts.erase(place);
 }
 
+void State::count_promise(const Promise& promise, int64_t sign, Time at) {
+  for (const Member& member : promise.members) {
+    Node* node = find_node(member.node);
+    CHECK(node != nullptr);
+    node->cpu_milli_used += sign * member.cpu_milli;
+    node->memory_mb_used += sign * member.memory_mb;
+    node->promised_count += static_cast<uint32_t>(sign);
+    refresh_free_mask(*node);
+  }
+  if (sign > 0) {
+    charge(promise.tenant, promise.amount, at);
+  } else {
+    discharge(promise.tenant, promise.amount, at);
+  }
+}
+
+void State::mark_promised(const Promise& promise, JobId job) {
+  for (const Member& member : promise.members) {
+    Node* node = find_node(member.node);
+    CHECK(node != nullptr);
+    for (std::size_t i = 0; i < node->devices.size(); ++i) {
+      if (((member.device_mask >> i) & 1) != 0) node->devices[i].promised_to = job;
+    }
+  }
+}
+
+void State::add_promise(Promise promise) {
+  Job* job = jobs.find(promise.job);
+  CHECK(job != nullptr);
+  CHECK(job->waits_in_line());
+  leave_line(*job);
+  job->promised = true;
+  job->reason = JobReason::kPreempting;
+  enter_line(*job);
+  mark_promised(promise, job->id);
+  count_promise(promise, 1, promise.since);
+  timers.insert(Timer{
+      .due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = promise.job.value});
+  const JobId id = promise.job;
+  const bool inserted = promises.try_emplace(id, std::move(promise)).second;
+  CHECK(inserted);
+}
+
+void State::remove_promise(JobId id, Time at) {
+  const auto it = promises.find(id);
+  CHECK(it != promises.end());
+  const Promise promise = std::move(it->second);
+  promises.erase(it);
+  timers.erase(
+      Timer{.due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = id.value});
+  mark_promised(promise, JobId{});
+  count_promise(promise, -1, at);
+  Job* job = jobs.find(id);
+  if (job == nullptr) return;
+  if (job->state != JobState::kPending) {
+    job->promised = false;
+    return;
+  }
+  leave_line(*job);
+  job->promised = false;
+  if (!job->held) job->reason = job->attempt_count == 0 ? JobReason::kSubmitted : JobReason::kRetry;
+  enter_line(*job);
+}
+
 void State::remember(RememberedRequest request) {
   const uint64_t hash = request_hash(request.tenant, request.key);
   request_by_hash_[hash] = requests_forgotten_ + requests.size();
@@ -470,7 +540,8 @@ void State::refresh_free_mask(Node& node) {
   node.free_mask = 0;
   if (!node.in_service()) return;
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
-    if (node.devices[i].placeable()) node.free_mask |= uint64_t{1} << i;
+    if (node.devices[i].placeable() && !node.devices[i].promised_to.valid())
+      node.free_mask |= uint64_t{1} << i;
   }
 }
 

@@ -25,6 +25,7 @@ enum class TimerKind : uint8_t {
   kNodeLost,         ///< id: node
   kContactLost,      ///< id: job, extra: attempt
   kDeadline,         ///< id: job
+  kPromiseOver,      ///< id: job
 };
 /// A job that waits for another one.
 struct Dependent {
@@ -60,6 +61,7 @@ struct State {
   std::vector<Node> nodes;  ///< By slot; a node is never erased.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
+  std::map<JobId, Promise> promises;
   std::deque<RememberedRequest> requests;  ///< Oldest first.
   std::deque<JobId> finished;              ///< Final jobs, oldest end first.
 
@@ -73,7 +75,8 @@ struct State {
   int64_t array_waiting = 0;   ///< What arrays that are not over add to the pending jobs: see waiting_count.
   std::set<JobId> settling;    ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
-  int64_t pending_backoff = 0;  ///< Pending jobs that are not in line: they back off or are held.
+  int64_t pending_backoff =
+      0;  ///< Pending jobs that are not in line: they back off, are held or promised something.
 
   Duration skipped;   ///< Time in which nobody watched, as it counts for retention: see `expiry`.
   Time skipped_last;  ///< When that last grew.
@@ -89,6 +92,7 @@ struct State {
   const Node* find_node_named(std::string_view name) const;
   const Attempt* find_attempt(JobId job, uint32_t number) const;
   Attempt* find_attempt(JobId job, uint32_t number);
+  const Promise* find_promise(JobId job) const;
   const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
   const JobArray* find_array(JobId id) const;
   /// The array of an element, whether that is a job yet or not.
@@ -156,8 +160,16 @@ struct State {
   void hold_member(const Attempt& attempt, uint32_t member);
   /// CPU and memory come back at once; devices are the caller's.
   void unhold_member(const Attempt& attempt, uint32_t member);
+  /// Keeps what it names for its job, and takes the job out of line.
+  void add_promise(Promise promise);
+  /// What was kept is anybody's again, and the job, if it is there, waits in line.
+  void remove_promise(JobId job, Time at);
+  /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
+  void count_promise(const Promise& promise, int64_t sign, Time at);
   void remember(RememberedRequest request);
   void forget_oldest_request();
+  /// Puts `job` down as whom the devices are promised to.
+  void mark_promised(const Promise& promise, JobId job);
   static void refresh_free_mask(Node& node);
   static uint32_t feature_bits_of(const std::vector<std::string>& features);
 

@@ -66,6 +66,8 @@ Job& State::add_element(JobId element) {
   job.max_runtime = whole->max_runtime;
   job.retry = whole->retry;
   job.priority = whole->priority;
+  job.preemption_mode = whole->preemption_mode;
+  job.preemption_exempt = whole->preemption_exempt;
   job.job_class = whole->job_class;
   retain_class(job.job_class);
   const Time deadline = whole->deadline;

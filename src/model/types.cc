@@ -28,6 +28,16 @@ std::string_view to_string(JobState state) {
   UNREACHABLE();
 }
 
+std::string_view to_string(PreemptionMode mode) {
+  switch (mode) {
+    case PreemptionMode::kRequeue:
+      return "requeue";
+    case PreemptionMode::kCancel:
+      return "cancel";
+  }
+  UNREACHABLE();
+}
+
 std::string_view to_string(JobReason reason) {
   switch (reason) {
     case JobReason::kNone:
@@ -74,6 +84,10 @@ std::string_view to_string(JobReason reason) {
       return "array";
     case JobReason::kElements:
       return "elements";
+    case JobReason::kPreempting:
+      return "preempting";
+    case JobReason::kPreempted:
+      return "preempted";
   }
   UNREACHABLE();
 }

@@ -13,7 +13,7 @@
 namespace gpusched {
 
 /// A job's life: pending -> scheduled -> running -> completed | failed | cancelled; back to pending for a
-/// retry.
+/// retry. preempted: told to end for another job, and not over yet; then pending.
 enum class JobState : uint8_t {
   kPending = 1,
   kScheduled,
@@ -54,8 +54,10 @@ enum class JobReason : uint8_t {
   kDeadline,     ///< failed: its deadline passed before it ran.
   kArray,        ///< pending: an array, whose elements are what waits and runs.
   kElements,     ///< failed, cancelled: an array, some of whose elements ended so.
+  kPreempting,   ///< pending: others are being ended for it, and what they hold is promised to it.
+  kPreempted,    ///< preempted, and pending until its back-off is over; or cancelled: ended for another job.
 };
-inline constexpr JobReason kJobReasonLast = JobReason::kElements;
+inline constexpr JobReason kJobReasonLast = JobReason::kPreempted;
 std::string_view to_string(JobReason reason);
 
 /// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
@@ -94,8 +96,16 @@ struct Outcome {
 };
 
 /// Why an attempt is being ended by us.
-enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned, kRequeue };
-inline constexpr StopReason kStopReasonLast = StopReason::kRequeue;
+enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned, kRequeue, kPreempt };
+inline constexpr StopReason kStopReasonLast = StopReason::kPreempt;
+
+/// What becomes of a job that was ended for another one.
+enum class PreemptionMode : uint8_t {
+  kRequeue = 0,  ///< It waits for its next attempt.
+  kCancel,       ///< It is cancelled.
+};
+inline constexpr PreemptionMode kPreemptionModeLast = PreemptionMode::kCancel;
+std::string_view to_string(PreemptionMode mode);
 
 enum class NodeState : uint8_t {
   kReady = 1,
@@ -284,8 +294,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
 /// their image's name meant at first; tenants' use is counted, older use less;
-/// jobs know that they once started.
-inline constexpr int64_t kFeatureLevel = 2;
+/// jobs know that they once started. 3: jobs remember how much service they had.
+inline constexpr int64_t kFeatureLevel = 3;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

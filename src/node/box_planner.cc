@@ -193,6 +193,9 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
                       {"LOGNAME", user->name},
                       {"SHELL", user->shell},
                       {"TMPDIR", box.private_tmp ? "/tmp" : folder}};
+  // A container has a TMPDIR of its own, which is not seen from here.
+  if (spec.image().empty())
+    plan.environment[shim::kCheckpointVariable] = plan.environment["TMPDIR"] + '/' + shim::kCheckpointFile;
   for (const auto& [name, value] : options_.environment) plan.environment[name] = value;
   plan.device_fence = box.devices.empty() ? "advisory" : "cgroup";
   return plan;

@@ -119,7 +119,8 @@ void NodeCore::send_register() {
     device.set_detail(watch_.last_reading(index).detail);
   }
   std::vector<AttemptKey> keys;
-  for (const auto& [key, attempt] : attempts_) {
+  for (auto& [key, attempt] : attempts_) {
+    attempt.saved_unix_ns = 0;
     if (!attempt.acked) keys.push_back(key);
   }
   std::sort(keys.begin(), keys.end());
@@ -486,6 +487,21 @@ void NodeCore::on_tick() {
   }
 }
 
+// What running jobs said of their work since the last heartbeat.
+void NodeCore::add_saved(v1::Heartbeat& out) {
+  const int64_t now_ns = ports_.clock.wall().ns;
+  for (const SavedWork& work : ports_.spawner.saved()) {
+    const auto found = attempts_.find(work.key);
+    if (found == attempts_.end() || found->second.outcome || found->second.saved_unix_ns == work.unix_ns)
+      continue;
+    found->second.saved_unix_ns = work.unix_ns;
+    v1::AttemptSaved& saved = *out.add_saved();
+    *saved.mutable_key() = to_wire(work.key);
+    saved.set_age_ms((now_ns - work.unix_ns) / 1'000'000);
+    saved.set_placed_at_ns(found->second.placed_at_ns);
+  }
+}
+
 void NodeCore::beat(Time now) {
   if (!registered_ || now < next_beat_) return;
   next_beat_ = now + heartbeat_every_;
@@ -506,6 +522,7 @@ void NodeCore::beat(Time now) {
     *progress.mutable_key() = to_wire(attempt.key);
     progress.set_message(clean_text(attempt.message, kDetailBytesMax));
   }
+  add_saved(out);
   const HostLoad load = ports_.host.load();
   out.set_cpu_utilization(load.cpu);
   out.set_memory_utilization(load.memory);

@@ -121,6 +121,7 @@ class NodeCore {
     bool holds = false;           ///< Its devices are its own: it is not over, or its end is not durable yet.
     uint64_t started_report = 0;  ///< Outstanding; 0: none.
     uint64_t ended_report = 0;
+    int64_t saved_unix_ns = 0;  ///< When its work was safe, as this connection told.
 
     /// False for an order or an answer about another attempt of the same number.
     bool was_placed(int64_t at_ns) const { return at_ns == 0 || placed_at_ns == 0 || at_ns == placed_at_ns; }
@@ -129,6 +130,7 @@ class NodeCore {
 
   void restore(const StoreImage& image);
   void send_register();
+  void add_saved(v1::Heartbeat& out);
 
   void on_registered(const v1::Registered& registered);
   void on_start(const v1::StartAttempt& order);

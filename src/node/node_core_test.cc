@@ -35,6 +35,8 @@ class FakeSpawner final : public Spawner {
     contacts += 1;
     contact_age = age;
   }
+  std::vector<SavedWork> saved() override { return said_saved; }
+  std::vector<SavedWork> said_saved;
   std::vector<SpawnRequest> started;
   std::vector<std::pair<AttemptKey, Duration>> stopped;
   std::optional<std::vector<AttemptKey>> adopted;
@@ -613,6 +615,31 @@ TEST(NodeCore, HeartbeatsCarryTelemetryAndCountUp) {
   EXPECT_EQ(beats[3].sequence(), 4u);
   EXPECT_EQ(beats[3].devices(1).temperature_celsius(), 66);
   EXPECT_DOUBLE_EQ(beats[3].cpu_utilization(), 0.5);
+}
+
+TEST(NodeCore, AJobsWordThatItsWorkIsSavedIsToldOnceAndAgainToTheNextConnection) {
+  Node node;
+  node.connect();
+  const AttemptKey key{.job = JobId{7}, .attempt = 1};
+  node.order_start(key);
+  node.core->on_shim_started(key, 100, 0);
+  node.core->settle();
+  node.spawner.said_saved = {{.key = key, .unix_ns = (node.clock.wall() - seconds(2)).ns}};
+  const auto told = [&] {
+    std::vector<int64_t> ages;
+    for (const v1::AgentMessage& message : node.link.sent) {
+      for (const v1::AttemptSaved& saved : message.heartbeat().saved()) ages.push_back(saved.age_ms());
+    }
+    return ages;
+  };
+  node.pass(milliseconds(3500));
+  ASSERT_EQ(told().size(), 1u);
+  EXPECT_GE(told()[0], 2000);
+  EXPECT_LE(told()[0], 3000);
+  node.core->on_link_down();
+  node.connect();
+  node.pass(milliseconds(1500));
+  EXPECT_EQ(told().size(), 2u);
 }
 
 TEST(NodeCore, AChangedConditionIsReported) {

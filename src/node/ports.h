@@ -87,6 +87,12 @@ struct Preparation {
   std::string message;
 };
 
+/// A running attempt that said when its work was safe.
+struct SavedWork {
+  AttemptKey key;
+  int64_t unix_ns = 0;  ///< By this machine's clock.
+};
+
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
 /// each attempt that was started or adopted. Answers about one attempt come in the order of what happened.
 class Spawner {
@@ -111,6 +117,8 @@ class Spawner {
   virtual std::string image_digest(const AttemptKey&) { return {}; }
   /// Attempts that prepare: pulling an image. Those that say nothing are not among them.
   virtual std::vector<Preparation> preparing() { return {}; }
+  /// Running attempts that said so, with the last time that each named.
+  virtual std::vector<SavedWork> saved() { return {}; }
 };
 
 /// What an operator lets run around attempts, and the node's checks. Answers later, by

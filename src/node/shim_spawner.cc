@@ -493,6 +493,18 @@ std::string ShimSpawner::file_of(const AttemptKey& key, const char* name) const 
   return options_.data_folder + "/attempts/" + shim::key_text(key) + '/' + name;
 }
 
+std::vector<SavedWork> ShimSpawner::saved() {
+  std::vector<SavedWork> found;
+  const std::string name = std::string(shim::kTmpFolder) + '/' + shim::kCheckpointFile;
+  for (const auto& [key, track] : tracks_) {
+    struct stat file{};
+    if (!track.started || lstat(file_of(key, name.c_str()).c_str(), &file) != 0) continue;
+    const int64_t at = int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
+    found.push_back({.key = key, .unix_ns = at});
+  }
+  return found;
+}
+
 std::string ShimSpawner::image_digest(const AttemptKey& key) {
   const auto found = tracks_.find(key);
   if (found == tracks_.end() || !found->second.container) return {};

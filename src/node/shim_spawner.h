@@ -62,6 +62,7 @@ class ShimSpawner final : public Spawner {
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override;
   std::vector<Preparation> preparing() override;
+  std::vector<SavedWork> saved() override;
   std::string image_digest(const AttemptKey& key) override;
 
   int descriptor() const { return epoll_; }

@@ -65,6 +65,9 @@ inline constexpr const char* kRuntimeFile = "runtime";
 /// And of the folders there that are its user's: where it works unless it says otherwise, and its TMPDIR.
 inline constexpr const char* kWorkFolder = "work";
 inline constexpr const char* kTmpFolder = "tmp";
+/// In its TMPDIR: a job that touches it says that its work is safe. Its name is in kCheckpointVariable.
+inline constexpr const char* kCheckpointFile = "gpu-checkpoint";
+inline constexpr const char* kCheckpointVariable = "GPU_CHECKPOINT_FILE";
 /// Of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
 /// command runs; and how its runner saw it end, as an outcome's text.
 inline constexpr const char* kContainerFile = "container";

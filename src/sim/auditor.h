@@ -95,6 +95,10 @@ class Auditor {
     bool held = false;
     bool cancel_asked = false;
     bool cancel_answered = false;
+    bool exempt = false;
+    PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+    bool promised = false;
+    uint32_t preempt_count = 0;
     JobState state = JobState::kPending;
     JobReason reason = JobReason::kSubmitted;
     Outcome outcome;
@@ -118,6 +122,7 @@ class Auditor {
     bool abandoned = false;
     bool requeue_asked = false;
     bool timed_out = false;  ///< Stopped for its runtime, however it ended then.
+    bool preempted = false;
     uint64_t over_at = 0;    ///< Journal position of its end.
     Outcome outcome;
   };
@@ -130,6 +135,7 @@ class Auditor {
     bool barred = false;
     uint32_t generation = 0;
     AttemptKey held_by;
+    JobId promised_to;
   };
   struct BookNode {
     std::string name;
@@ -188,6 +194,9 @@ class Auditor {
   void on(const DeviceFreed& event);
   void on(const DeviceQuarantined& event);
   void on(const TenantUpdated& event);
+  void on(const DevicesPromised& event);
+  void on(const PromiseEnded& event);
+  void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
   void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
   void check_quota(JobId job, const BookJob& entry);
@@ -221,6 +230,9 @@ class Auditor {
   std::set<NodeId> heard_;  ///< Registered since the scheduler that runs began.
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
+  std::map<JobId, Promise> promises_;
+  std::set<JobAttempt> unclaimed_;      ///< Victims whose preemptor the command at hand has not named yet.
+  std::map<JobId, Promise> fulfilled_;  ///< Promises that ended because their job starts, in this command.
 
   // What really happened.
   std::map<AttemptKey, Truth> truths_;

@@ -60,6 +60,8 @@ void Auditor::on_command(const Command& command, const Events& events) {
   }
   for (const Event& event : events) on_event(event);
   cancelling_ = {};
+  if (!unclaimed_.empty()) fail(name_of(unclaimed_.begin()->first) + " is ended for nobody");
+  if (!fulfilled_.empty()) fail(name_of(fulfilled_.begin()->first) + " lost its promise and did not start");
   by_operator_ = false;
 }
 
@@ -80,6 +82,8 @@ void Auditor::on_event(const Event& event) {
   if (const auto* added = std::get_if<ElementAdded>(&event)) return on(*added);
   if (const auto* closed = std::get_if<ArrayClosed>(&event)) return on(*closed);
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return on(*settled);
+  if (const auto* promised = std::get_if<DevicesPromised>(&event)) return on(*promised);
+  if (const auto* over = std::get_if<PromiseEnded>(&event)) return on(*over);
   if (const auto* created = std::get_if<TenantCreated>(&event)) {
     tenants_[created->tenant->id] = {.parent = created->tenant->parent, .limits = created->tenant->limits};
   } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
@@ -123,7 +127,9 @@ void Auditor::on(const JobSubmitted& event) {
               .parts = event.request.parts,
               .retry = event.request.retry,
               .max_runtime = event.request.max_runtime,
-              .held = event.request.held};
+              .held = event.request.held,
+              .exempt = event.request.preemption_exempt,
+              .preemption_mode = event.request.preemption_mode};
   book_flow(event, job);
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission == submission_of_tag_.end()) {
@@ -157,6 +163,9 @@ Amount Auditor::usage_of(TenantId tenant) const {
       usage.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
       usage.memory_mb += int64_t{part.member_count} * part.memory_mb;
     }
+  }
+  for (const auto& [job, promise] : promises_) {
+    if (is_in(jobs_.at(job).tenant, tenant)) usage.add(total_of(jobs_.at(job).parts));
   }
   return usage;
 }
@@ -196,6 +205,9 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     if (book.state != DeviceState::kFree) {
       fail(name_of(job) + " is placed on " + book.uuid + ", which is " + std::string(to_string(book.state)));
     }
+    if (book.promised_to.valid())
+      fail(name_of(job) + " is placed on " + book.uuid + ", which is promised to " +
+           name_of(book.promised_to));
     if (book.barred)
       fail(name_of(job) + " is placed on " + book.uuid + ", which an operator took out of use");
     if (book.condition != DeviceCondition::kOk) fail(name_of(job) + " is placed on the unfit " + book.uuid);
@@ -213,6 +225,13 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
       memory_mb += other.memory_mb;
     }
   }
+  for (const auto& [other, promise] : promises_) {
+    for (const Member& kept : promise.members) {
+      if (kept.node != member.node) continue;
+      cpu_milli += kept.cpu_milli;
+      memory_mb += kept.memory_mb;
+    }
+  }
   if (cpu_milli > node.cpu_milli) fail(name_of(job) + " is placed over the CPUs of node " + node.name);
   if (memory_mb > node.memory_mb) fail(name_of(job) + " is placed over the memory of node " + node.name);
 }
@@ -221,6 +240,14 @@ void Auditor::on(const AttemptPlaced& event) {
   BookJob& job = jobs_.at(event.job);
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
   if (job.held) fail(name_of(event.job) + " is placed and is held");
+  if (job.promised) fail(name_of(event.job) + " is placed beside what is promised to it");
+  if (const auto kept = fulfilled_.find(event.job); kept != fulfilled_.end()) {
+    const bool same = std::equal(
+        event.members.begin(), event.members.end(), kept->second.members.begin(), kept->second.members.end(),
+        [](const Member& a, const Member& b) { return a.node == b.node && a.device_mask == b.device_mask; });
+    if (!same) fail(name_of(event.job) + " does not start on what was promised to it");
+    fulfilled_.erase(kept);
+  }
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
   check_may_start(event.job, job, event.at);
   if (event.attempt != job.attempts + 1) fail(name_of(event.job) + " skips an attempt's number");
@@ -254,15 +281,26 @@ void Auditor::on(const MemberStarted& event) {
   attempt.members.at(event.member).state = MemberState::kRunning;
   if (attempt.abandoned) return;
   BookJob& job = jobs_.at(event.job);
-  job.state = JobState::kRunning;
-  job.reason = JobReason::kStarted;
   job.ever_started = true;
   if (job.array.valid()) jobs_.at(job.array).ever_started = true;
+  if (job.state == JobState::kPreempted) return;
+  job.state = JobState::kRunning;
+  job.reason = JobReason::kStarted;
 }
 
 // The journal's clock leans towards the wall clock by at most a twentieth of what passes, whatever that does.
 void Auditor::on(const StopRequested& event) {
   if (event.reason == StopReason::kRequeue) attempts_.at({event.job, event.attempt}).requeue_asked = true;
+  if (event.reason == StopReason::kPreempt) {
+    BookAttempt& attempt = attempts_.at({event.job, event.attempt});
+    BookJob& victim = jobs_.at(event.job);
+    if (!attempt.live || attempt.abandoned || attempt.preempted || victim.cancel_answered)
+      fail(name_of(event.job) + " is preempted and ends already");
+    if (victim.exempt) fail(name_of(event.job) + " is preempted and exempt from that");
+    attempt.preempted = true;
+    victim.state = JobState::kPreempted;
+    unclaimed_.insert({event.job, event.attempt});
+  }
   if (event.reason != StopReason::kTimeout) return;
   attempts_.at({event.job, event.attempt}).timed_out = true;
   const BookJob& job = jobs_.at(event.job);
@@ -366,7 +404,12 @@ void Auditor::on(const JobFinished& event) {
   }
   if (event.state == JobState::kCancelled) {
     const bool asked = job.cancel_asked || (job.array.valid() && jobs_.at(job.array).cancel_asked);
-    if (!asked) fail(name_of(event.job) + " is cancelled and nobody asked");
+    const bool preempted = event.reason == JobReason::kPreempted;
+    if (preempted && (job.preemption_mode != PreemptionMode::kCancel || last == attempts_.end() ||
+                      !last->second.preempted)) {
+      fail(name_of(event.job) + " is cancelled as preempted and was not, or asked to be requeued");
+    }
+    if (!preempted && !asked) fail(name_of(event.job) + " is cancelled and nobody asked");
     return;
   }
   if (waited || last == attempts_.end()) return fail(name_of(event.job) + " ended without an attempt");
@@ -386,7 +429,11 @@ void Auditor::on(const JobRequeued& event) {
   if (job.final) fail(name_of(event.job) + " is tried again after its end");
   if (job.cancel_answered) fail(name_of(event.job) + " is tried again after its cancellation was answered");
   if (event.free_of_charge) {
-    const bool asked = attempts_.at({event.job, job.attempts}).requeue_asked;
+    const BookAttempt& attempt = attempts_.at({event.job, job.attempts});
+    const bool asked = attempt.requeue_asked || (attempt.preempted && event.preempted);
+    if (event.preempted && !attempt.preempted)
+      fail(name_of(event.job) + " is tried again as preempted and was not");
+    if (event.preempted) ++job.preempt_count;
     if (!asked && event.outcome.cause != EndCause::kNodeFault)
       fail(name_of(event.job) + " is tried again for nothing, and nobody asked");
   } else {

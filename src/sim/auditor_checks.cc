@@ -53,6 +53,7 @@ void Auditor::check_all(const char* whose, const State& state) {
   check_jobs(whose, state);
   check_nodes(whose, state);
   check_tenants(whose, state);
+  if (state.promises.size() != promises_.size()) fail(std::string(whose) + " miscounts promises");
 }
 
 void Auditor::check_jobs(const char* whose, const State& state) {
@@ -83,8 +84,11 @@ void Auditor::check_jobs(const char* whose, const State& state) {
     } else if (pending) {
       waiting += 1;
     }
-    if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0)
+    if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0 &&
+        !book.promised)
       in_line += 1;
+    if (job.promised != book.promised || job.preempt_count != book.preempt_count)
+      fail(std::string(whose) + " has another promise or count of preemptions of " + name_of(job.id));
     if (job.state == JobState::kPending && job.held != book.held)
       fail(std::string(whose) + " has " + name_of(job.id) + " as held, or not, otherwise than the books");
     return !failed();
@@ -112,7 +116,8 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       const BookDevice& device = book.devices[i];
       const Device& known = node.devices[i];
       if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
-          known.condition != device.condition || known.barred != device.barred) {
+          known.condition != device.condition || known.barred != device.barred ||
+          known.promised_to != device.promised_to) {
         fail(name + " has device " + device.uuid + " otherwise");
       }
       if (device.state == DeviceState::kHeld && known.held_by != device.held_by) {
@@ -121,7 +126,8 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       if (device.state == DeviceState::kQuarantined && known.detail.empty()) {
         fail(name + " has no evidence against " + device.uuid);
       }
-      if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk && !device.barred) {
+      if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk && !device.barred &&
+          !device.promised_to.valid()) {
         free_mask |= uint64_t{1} << i;
       }
     }
@@ -134,6 +140,13 @@ void Auditor::check_nodes(const char* whose, const State& state) {
         cpu_milli += member.cpu_milli;
         memory_mb += member.memory_mb;
         attempts += 1;
+      }
+    }
+    for (const auto& [job, promise] : promises_) {
+      for (const Member& kept : promise.members) {
+        if (kept.node != node.id) continue;
+        cpu_milli += kept.cpu_milli;
+        memory_mb += kept.memory_mb;
       }
     }
     if (node.cpu_milli_used != cpu_milli || node.memory_mb_used != memory_mb ||

@@ -43,7 +43,9 @@ void Auditor::on(const ElementAdded& event) {
               .tenant = array.tenant,
               .parts = array.parts,
               .retry = array.retry,
-              .max_runtime = array.max_runtime};
+              .max_runtime = array.max_runtime,
+              .exempt = array.exempt,
+              .preemption_mode = array.preemption_mode};
   job.array = event.array;
   job.parents = array.parents;
   job.begin_at = array.begin_at;

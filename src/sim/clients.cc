@@ -105,6 +105,8 @@ JobRequest Clients::some_job(const std::string& tag) {
   if (prng.chance(150)) request.retry.kill_after_lost_contact = milliseconds(prng.between(3'000, 30'000));
   request.require_feasible = prng.chance(200);
   request.held = prng.chance(30);
+  request.preemption_exempt = prng.chance(50);
+  if (prng.chance(200)) request.preemption_mode = PreemptionMode::kCancel;
   request.spec = Blob(spec.SerializeAsString());
   if (prng.chance(300)) request.retry.causes = static_cast<uint32_t>(prng.between(1, kRetryKnown));
   if (prng.chance(100)) request.retry.exit_codes = Blob("\x01\x02\x07");
@@ -310,6 +312,9 @@ Limits Clients::some_limits() {
 void Clients::create_tenant() {
   const std::string name = "tenant-" + std::to_string(next_tenant_++);
   CreateTenant command{.name = name, .limits = some_limits(), .request_key = "tenant-key-" + name};
+  command.priority_tier = static_cast<int32_t>(context_.prng.between(1, 5) * 100);
+  command.allow_preemption = context_.prng.chance(600);
+  command.can_preempt_others = context_.prng.chance(500);
   if (context_.prng.chance(400)) command.parent = some_tenant();
   if (!command.parent.valid() || command.parent == kDefaultTenant) command.parent = {};
   call(
@@ -325,6 +330,10 @@ void Clients::create_tenant() {
 void Clients::update_tenant() {
   UpdateTenant command{.tenant = some_tenant(), .limits = some_limits()};
   command.given = static_cast<uint32_t>(context_.prng.below(32)) << 3;  // Some of the five limits.
+  command.allow_preemption = context_.prng.chance(600);
+  command.can_preempt_others = context_.prng.chance(500);
+  if (context_.prng.chance(300)) command.given |= kTenantAllowPreemption;
+  if (context_.prng.chance(300)) command.given |= kTenantCanPreempt;
   if (command.tenant == kDefaultTenant && context_.prng.chance(500)) return;
   call(
       command, [] {},

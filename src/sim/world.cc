@@ -55,11 +55,15 @@ void World::build() {
   HostSettings settings;
   settings.engine.feature_level = kFeatureLevel;
   settings.engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
+  settings.engine.feature_level = prng_.between(0, kFeatureLevel);
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
   if (prng_.chance(300)) settings.engine.finished_jobs_max = prng_.between(0, 30);
   settings.tuning.node_lease = milliseconds(prng_.between(2'000, 10'000));
   settings.tuning.grace = milliseconds(prng_.between(100, 5'000));
+  settings.tuning.victims.protection = milliseconds(prng_.between(0, 3'000));
+  settings.tuning.victims.recent = milliseconds(prng_.between(0, 10'000));
+  settings.tuning.victims.patience = milliseconds(prng_.between(0, 5'000));
   settings.snapshot_bytes = static_cast<uint64_t>(prng_.between(1'000, 40'000));
   host_ = std::make_unique<SimHost>(context_, settings);
   network_ = std::make_unique<Network>(context_, *host_);

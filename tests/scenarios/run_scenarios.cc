@@ -102,7 +102,9 @@ class Scenario {
         {"device", &Scenario::device},       {"config", &Scenario::config},
         {"hold", &Scenario::hold},           {"release", &Scenario::release},
         {"update", &Scenario::update},       {"submit-all", &Scenario::submit_all},
-        {"array", &Scenario::array},
+        {"array", &Scenario::array},         {"promise", &Scenario::promise},
+        {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
+        {"drain", &Scenario::drain},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -189,6 +191,8 @@ class Scenario {
     CreateTenant command{.name = line.name, .limits = limits_of(line)};
     command.priority_tier = static_cast<int32_t>(line.number("tier", command.priority_tier));
     command.weight_milli = line.number("weight", 1) * 1000;
+    command.allow_preemption = line.has("preemptible");
+    command.can_preempt_others = line.has("preempts");
     if (line.has("parent")) command.parent = tenant_id(line.text("parent"));
     return answer(engine_.apply(command));
   }
@@ -276,6 +280,8 @@ class Scenario {
     if (line.has("kill_after")) want.retry.kill_after_lost_contact = duration_of(line.text("kill_after"));
     if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
     want.require_feasible = line.has("feasible");
+    want.preemption_exempt = line.has("exempt");
+    if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
     want.held = line.has("held");
     if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
     want.flow = flow_of(line);
@@ -357,15 +363,43 @@ class Scenario {
            " cancelled=" + number(found->cancelled) + " records=" + number(found->records);
   }
   std::string cycle(const Line&) {
-    std::string text;
+    std::string placed;
+    std::string preempted;
     for (const PlanGroup& group : engine_.cycle()) {
       const MemberPlacement& member = group.members[0];
+      std::string& text = group.preemptions.empty() ? placed : preempted;
+      if (!group.preemptions.empty()) {
+        text += text.empty() ? "preempt" : ", preempt";
+        for (const Preemption& victim : group.preemptions) text += " " + name_of(victim.job);
+        text += " for";
+      }
       text += " " + name_of(group.job) + " " + place_text(engine_.node(member.node).name, member.device_mask);
     }
-    return text.empty() ? "nothing" : "place" + text;
+    if (placed.empty()) return preempted.empty() ? "nothing" : preempted;
+    return "place" + placed + (preempted.empty() ? "" : "; " + preempted);
+  }
+  /// What is kept for the job, or "none".
+  std::string promise(const Line& line) {
+    const Promise* kept = engine_.state().find_promise(job(line));
+    if (kept == nullptr) return "none";
+    return place_text(engine_.node(kept->members[0].node).name, kept->members[0].device_mask);
+  }
+  std::string preempted(const Line& line) { return std::to_string(engine_.job(job(line)).preempt_count); }
+  std::string saved(const Line& line) {
+    const Job& saver = engine_.job(job(line));
+    return answer(engine_.apply(CheckpointSaved{.job = saver.id,
+                                                .attempt = saver.attempt_count,
+                                                .node = saver.node,
+                                                .age = duration_of(line.text("age", "0s"))}));
+  }
+  std::string drain(const Line& line) {
+    return answer(engine_.apply(SetNodeAvailability{
+        .node = node_id(line.name), .to = Availability::kDraining, .by = "operator", .reason = "a test"}));
   }
   std::string explain(const Line& line) {
     const Job& asked = engine_.job(job(line));
+    if (const Promise* kept = engine_.state().find_promise(asked.id))
+      return "waits: " + describe(engine_.state(), *kept);
     if (!asked.waits_in_line()) return "does not wait in line: " + std::string(to_string(asked.reason));
     const WaitReason& reason = engine_.planner().reason(asked.job_class);
     std::string text = "waits: " + describe(reason);

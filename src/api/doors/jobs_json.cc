@@ -169,6 +169,10 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       !fields.working_directory->starts_with('/')) {
     return invalid("working_directory", "working_directory must be an absolute path");
   }
+  if (fields.preemption_mode && !fields.preemption_mode->empty() && *fields.preemption_mode != "requeue" &&
+      *fields.preemption_mode != "cancel") {
+    return invalid("preemption_mode", "preemption_mode must be requeue or cancel");
+  }
   if (fields.max_runtime_minutes && fields.max_runtime_seconds) {
     return senseless("max_runtime_seconds",
                      "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
@@ -211,6 +215,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                  .held = fields.held.value_or(false)};
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
+  if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
                                               std::to_string(limits::kSpecBytesMax) +
@@ -346,6 +351,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"on_parent_failure", &flow.on_parent_failure, ", cancel or wait"},
       JsonField{"array", &flow.array, ", such as 0-999%50"},
       JsonField{"retry_on", &flow.retry_on, R"(, such as ["exit_code:75","signal"])"},
+      JsonField{"preemption_mode", &job.preemption_mode},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},

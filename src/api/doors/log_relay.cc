@@ -97,7 +97,8 @@ class Relay : public std::enable_shared_from_this<Relay> {
     auto watch = backend_.watch_job(
         request_.job, request_.tenant, [self = shared_from_this(), why](Answer<JobView> job) {
           if (self->gone_) return;
-          const bool waits = job.ok() && !is_final(job->state) && job->state != JobState::kRunning;
+          const bool waits = job.ok() && !is_final(job->state) && job->state != JobState::kRunning &&
+                             job->state != JobState::kPreempted;
           if (waits || self->started_.exchange(true)) return;
           if (!job) return self->finish_with(job.error());
           self->ended_ = is_final(job->state);

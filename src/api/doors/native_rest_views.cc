@@ -208,6 +208,9 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   out.field(Fields::kQueuePositionFieldNumber, "queue_position", job.queue_position);
   out.field(Fields::kHeldFieldNumber, "held", job.held);
   write_flow(job, out, json);
+  out.field(Fields::kPreemptCountFieldNumber, "preempt_count", job.preempted_count);
+  out.time(Fields::kCheckpointedAtFieldNumber, "checkpointed_at", job.checkpointed_at);
+  out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
   json.end_object();
 }
 

@@ -191,7 +191,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
-      !message.has_retry() && !has_flow(message);
+      !message.has_retry() && !has_flow(message) && message.preemption_mode().empty();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -229,6 +229,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .require_feasible = message.require_feasible(),
                    .held = message.held(),
                    .working_directory_optional = spec.working_directory_optional(),
+                   .preemption_mode = given(message.preemption_mode()),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
@@ -504,6 +505,9 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_queue_position(job.queue_position);
   out.set_held(job.held);
   write_flow(job, out);
+  out.set_preempt_count(job.preempted_count);
+  if (job.checkpointed_at.valid()) write_time(job.checkpointed_at, *out.mutable_checkpointed_at());
+  out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
 }
 
 void write_explanation(const ExplainView& explain, v1::Explanation& out) {

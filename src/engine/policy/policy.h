@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -11,8 +12,8 @@
 #include "base/check.h"
 #include "model/state.h"
 
-/// Orders, filters, scores and run times of this release; choosing a domain for a gang and victims for a
-/// preemption have no policy yet, because the engine has neither yet.
+/// Orders, filters, scores, run times and victims of this release; choosing a domain for a gang has no policy
+/// yet, because the engine has no gangs yet.
 ///
 /// The decisions of a scheduling cycle that may change every week: each is a small class, named in
 /// `registry.cc` and chosen in the configuration. Policies run on the leader only; what they chose is
@@ -107,12 +108,65 @@ class ScorePolicy {
   virtual Score score(const Part& part, const NodeView& node) const = 0;
 };
 
+/// A running job that may be ended for another one, on one node.
+struct VictimView {
+  const Job* job = nullptr;
+  const Attempt* attempt = nullptr;
+  int32_t devices = 0;  ///< Those that would serve.
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  int64_t gpus = 0;      ///< All that it holds.
+  Time end;              ///< When it is expected to end by itself.
+  int64_t priority = 0;  ///< See `effective_priority`.
+};
+
+/// What a node lacks for a job; zero or less: it has enough.
+struct Lack {
+  int32_t devices = 0;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  int32_t attempts = 0;
+
+  bool none() const { return devices <= 0 && cpu_milli <= 0 && memory_mb <= 0 && attempts <= 0; }
+};
+
+/// What a set of victims costs. Compared field by field, the first that differs decides; less is better.
+struct VictimCost {
+  int64_t lost_gpu_ms = 0;     ///< As it is counted: see `counted_loss`.
+  int64_t unsaved_gpu_ms = 0;  ///< Really.
+  int64_t remaining_ms = 0;    ///< Negative: of the one that would end first. Who ends soon is not ended.
+  int64_t count = 0;
+  int64_t priority = INT64_MIN;  ///< The highest of them.
+  friend auto operator<=>(const VictimCost&, const VictimCost&) = default;
+};
+
+struct VictimChoice {
+  std::vector<uint32_t>
+      chosen;  ///< Indexes of the candidates, ascending. Without any one it does not suffice.
+  VictimCost cost;
+};
+
+/// Whom a job may end to start, and whom it does.
+class VictimSelect {
+ public:
+  virtual ~VictimSelect() = default;
+  virtual std::string_view name() const = 0;
+  /// From when on the attempt may be ended for `by`; kNever: not at all.
+  virtual Time allowed_from(const State& state, const Job& by, const Attempt& attempt) const = 0;
+  /// A job that is expected to start within so long without ending anybody waits.
+  virtual Duration patience() const = 0;
+  /// Those whose end gives the node what it lacks at the least cost; none when all together do not.
+  virtual std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates,
+                                             Time now) const = 0;
+};
+
 /// What one cycle uses.
 struct PolicySet {
   std::unique_ptr<QueueOrder> queue_order;
   std::vector<std::unique_ptr<Filter>> filters;
   std::vector<std::unique_ptr<ScorePolicy>> scores;  ///< Added up; each counts the same.
   std::unique_ptr<RunTimes> run_times;
+  std::unique_ptr<VictimSelect> victims;  ///< Null: nobody is ended for anybody.
   /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;
@@ -126,7 +180,8 @@ std::unique_ptr<QueueOrder> make_queue_order(std::string_view name);
 std::unique_ptr<Filter> make_filter(std::string_view name);
 std::unique_ptr<ScorePolicy> make_score(std::string_view name);
 std::unique_ptr<RunTimes> make_run_times(std::string_view name);
-/// priority_aging; capacity; best_fit; limits; one reservation.
+std::unique_ptr<VictimSelect> make_victim_select(std::string_view name);
+/// priority_aging; capacity; best_fit; limits; least_lost; one reservation.
 PolicySet default_policies();
 
 }  // namespace gpusched::policy

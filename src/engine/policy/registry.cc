@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "engine/policy/policies.h"
+#include "engine/policy/victims.h"
 
 // A new policy is one file beside these, its test, and one line here.
 namespace gpusched::policy {
@@ -30,12 +31,18 @@ std::unique_ptr<RunTimes> make_run_times(std::string_view name) {
   return nullptr;
 }
 
+std::unique_ptr<VictimSelect> make_victim_select(std::string_view name) {
+  if (name == "least_lost") return std::make_unique<LeastLost>(LeastLost::Params{});
+  return nullptr;
+}
+
 PolicySet default_policies() {
   PolicySet set;
   set.queue_order = make_queue_order("priority_aging");
   set.filters.push_back(make_filter("capacity"));
   set.scores.push_back(make_score("best_fit"));
   set.run_times = make_run_times("limits");
+  set.victims = make_victim_select("least_lost");
   return set;
 }
 

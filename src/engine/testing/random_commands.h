@@ -50,7 +50,11 @@ class RandomCommands {
     for (int i = 0; i < 6 && !cursor.at_end(); ++i, cursor.next()) {
       const Job* job = state.jobs.find((*cursor).job);
       if (state.nodes.empty() || prng_.chance(200)) continue;
-      plan.groups.push_back(group(state, *job));
+      plan.groups.push_back(prng_.chance(150) ? preempting(state, *job) : group(state, *job));
+    }
+    for (const auto& [id, promise] : state.promises) {
+      if (!prng_.chance(500)) continue;
+      plan.groups.push_back(promised(state, promise));
     }
     return plan;
   }
@@ -93,7 +97,9 @@ class RandomCommands {
                      .parts = parts(),
                      .require_feasible = prng_.chance(50),
                      .spec = Blob(std::string(prng_.below(40), 'x')),
-                     .held = prng_.chance(20)};
+                     .held = prng_.chance(20),
+                     .preemption_mode = static_cast<PreemptionMode>(prng_.chance(300) ? 1 : 0),
+                     .preemption_exempt = prng_.chance(50)};
       if (prng_.chance(200)) job.max_runtime = seconds(prng_.between(1, 100));
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
@@ -133,6 +139,13 @@ class RandomCommands {
     const uint64_t draw = prng_.below(10);
     if (draw < 4) return HoldJob{.job = job, .held = prng_.chance(400)};
     if (draw < 6) return RequeueJob{.job = job};
+    if (draw < 7 && !state.attempts.empty()) {
+      const Attempt& attempt = any(state.attempts)->second;
+      return CheckpointSaved{.job = attempt.job,
+                             .attempt = attempt.number,
+                             .node = attempt.members[0].node,
+                             .age = seconds(prng_.between(-2, 60))};
+    }
     return UpdateJob{.job = job,
                      .tenant = prng_.chance(100) ? any_tenant(state) : TenantId{},
                      .given = static_cast<uint32_t>(prng_.below(64)),
@@ -258,6 +271,8 @@ class RandomCommands {
                           .parent = prng_.chance(500) ? any_tenant(state) : TenantId{},
                           .limits = limits,
                           .priority_tier = static_cast<int32_t>(prng_.below(3)),
+                          .allow_preemption = prng_.chance(500),
+                          .can_preempt_others = prng_.chance(300),
                           .request_key = prng_.chance(200) ? "key-1" : ""};
     }
     if (draw < 6) {
@@ -265,7 +280,9 @@ class RandomCommands {
                           .given = static_cast<uint32_t>(prng_.below(4096)),
                           .name = name,
                           .limits = limits,
-                          .priority_tier = 2};
+                          .priority_tier = 2,
+                          .allow_preemption = prng_.chance(500),
+                          .can_preempt_others = prng_.chance(300)};
     }
     return DeleteTenant{.tenant = any_tenant(state)};
   }
@@ -279,6 +296,45 @@ class RandomCommands {
     config.lost_after = seconds(prng_.between(1, 600));
     config.auto_drain_percent = prng_.between(0, 50);
     return Configure{.config = config};
+  }
+  static std::vector<uint32_t> generations_of(const Node& node, uint64_t mask) {
+    std::vector<uint32_t> generations;
+    for (std::size_t i = 0; i < node.devices.size(); ++i) {
+      if (((mask >> i) & 1) != 0) generations.push_back(node.devices[i].generation);
+    }
+    return generations;
+  }
+  /// Onto what some attempts of one node hold, and what is free beside it.
+  PlanGroup preempting(const State& state, const Job& job) {
+    const auto wanted = state.class_of(job).parts.front().gpu_count;
+    const Node& node = *any(state.nodes);
+    PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1};
+    uint64_t pool = prng_.chance(500) ? node.free_mask : 0;
+    for (const AttemptKey& key : node.attempts) {
+      if (__builtin_popcountll(pool) >= wanted && !prng_.chance(50)) break;
+      const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+      if (prng_.chance(100) || attempt->stop != StopReason::kNone) continue;
+      group.preemptions.push_back({.job = key.job, .attempt = key.attempt});
+      pool |= attempt->members[0].device_mask;
+    }
+    MemberPlacement member{.node = node.id};
+    for (int32_t count = wanted; count > 0 && pool != 0; --count) {
+      const uint64_t bit = uint64_t{1} << (63 - __builtin_clzll(pool));
+      pool ^= bit;
+      member.device_mask |= bit;
+    }
+    member.generations = generations_of(node, member.device_mask);
+    group.members.push_back(member);
+    return group;
+  }
+  PlanGroup promised(const State& state, const Promise& promise) {
+    const Member& kept = promise.members[0];
+    const Node& node = *state.find_node(kept.node);
+    const MemberPlacement member{.node = kept.node,
+                                 .device_mask = kept.device_mask,
+                                 .generations = generations_of(node, kept.device_mask)};
+    return {
+        .job = promise.job, .attempt = state.jobs.find(promise.job)->attempt_count + 1, .members = {member}};
   }
   PlanGroup group(const State& state, const Job& job) {
     const Part& part = state.class_of(job).parts.front();

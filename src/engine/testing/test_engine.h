@@ -39,6 +39,8 @@ struct Want {
   bool held = false;
   uint32_t features = 0;
   std::vector<JobFlow> flow = {};
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool preemption_exempt = false;
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -54,7 +56,9 @@ inline JobRequest request_of(const Want& want) {
                     .require_feasible = want.require_feasible,
                     .spec = Blob("spec"),
                     .held = want.held,
-                    .flow = want.flow};
+                    .flow = want.flow,
+                    .preemption_mode = want.preemption_mode,
+                    .preemption_exempt = want.preemption_exempt};
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,

@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/decide.h"
+#include "engine/planner.h"
+#include "engine/policy/victims.h"
+
+// Ending others for a job that cannot start otherwise, and starting it on what they gave back.
+namespace gpusched {
+namespace {
+
+using policy::Lack;
+using policy::VictimView;
+
+/// Nodes on which victims are looked for, for one job at a time; the next search goes on behind them.
+constexpr uint32_t kVictimNodesMax = 64;
+/// What a look at one victim costs, with its expected end, in looks at a node.
+constexpr uint64_t kVictimVisits = 16;
+/// A job waits for what is expected soon for at most so many times its patience.
+constexpr int64_t kPatienceMax = 2;
+constexpr Duration kSearchOn = seconds(1);
+
+uint64_t lowest_of(uint64_t mask, int32_t count) {
+  uint64_t chosen = 0;
+  for (; count > 0 && mask != 0; --count) {
+    const uint64_t bit = mask & (~mask + 1);
+    chosen |= bit;
+    mask ^= bit;
+  }
+  return chosen;
+}
+
+uint64_t fit_devices(const Node& node) {
+  uint64_t mask = 0;
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    if (node.devices[i].fit()) mask |= uint64_t{1} << i;
+  }
+  return mask;
+}
+
+MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
+  MemberPlacement member{.node = node.id, .part = part, .device_mask = mask, .generations = {}};
+  for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
+    member.generations.push_back(node.devices[static_cast<std::size_t>(std::countr_zero(rest))].generation);
+  }
+  return member;
+}
+
+}  // namespace
+
+void Planner::refresh_preemptors(const State& state) {
+  if (policies_.victims == nullptr) return;
+  const auto any = [&](auto&& holds) {
+    return std::any_of(state.tenants.begin(), state.tenants.end(),
+                       [&](const auto& entry) { return !entry.second.deleted && holds(entry.second); });
+  };
+  const bool before = may_preempt_;
+  may_preempt_ = any([](const Tenant& tenant) { return tenant.can_preempt_others; }) &&
+                 any([](const Tenant& tenant) { return tenant.allow_preemption; });
+  if (!before && !may_preempt_) return;
+  // Whom one may end, and what must be known for that, may be another one now.
+  unblock_all_ = true;
+  for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
+}
+
+void Planner::refresh_weakest(const State& state, uint32_t slot) {
+  NodeInfo& node = nodes_[slot];
+  node.weakest = INT64_MAX;
+  if (!may_preempt_) return;
+  for (const AttemptKey& key : state.nodes[slot].attempts) {
+    const Job* job = state.jobs.find(key.job);
+    if (job == nullptr || job->preemption_exempt) continue;
+    if (!state.find_tenant(job->tenant)->allow_preemption) continue;
+    node.weakest = std::min(node.weakest, policy::effective_priority(state, *job));
+  }
+}
+
+bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
+                        const Part& part) const {
+  policy::NodeView empty = view_of(state, slot, device_class);
+  empty.cpu_milli_free = state.nodes[slot].cpu_milli;
+  empty.memory_mb_free = state.nodes[slot].memory_mb;
+  empty.free_mask = empty.usable_mask = mask;
+  empty.attempt_count = 0;
+  return std::all_of(policies_.filters.begin(), policies_.filters.end(), [&](const auto& filter) {
+    return filter->check(part, empty) == policy::Refusal::kNone;
+  });
+}
+
+// Promised jobs whose victims are gone, each on exactly what was promised to it.
+void Planner::start_promised(const State& state, CommitPlan& plan) {
+  if (!look_promised_) return;
+  look_promised_ = false;
+  for (const auto& [id, promise] : state.promises) {
+    if (plan.groups.size() >= limits::kPlacementsPerSlice) {
+      look_promised_ = true;
+      return;
+    }
+    const Job* job = state.jobs.find(id);
+    CHECK(job != nullptr);
+    PlanGroup group{.job = id, .attempt = job->attempt_count + 1, .members = {}, .preemptions = {}};
+    bool there = true;
+    for (const Member& member : promise.members) {
+      const Node* node = state.find_node(member.node);
+      there = there && nodes_[node->slot].ready;
+      group.members.push_back(placement_of(*node, member.part, member.device_mask));
+    }
+    Events events;
+    if (!there || !rules::place_promised(state, promise, group, state.last, events)) continue;
+    planned_.push_back({.job = id,
+                        .attempt = group.attempt,
+                        .node = state.find_node(promise.members.front().node)->slot,
+                        .amounts = {}});
+    plan.groups.push_back(std::move(group));
+  }
+}
+
+void Planner::look_again(uint32_t job_class, Time at) {
+  ClassInfo& entry = info(job_class);
+  entry.look_at = std::min(entry.look_at, at);
+  preempt_look_ = std::min(preempt_look_, entry.look_at);
+}
+
+void Planner::retry_preemptors(const State& state) {
+  if (preempt_look_ > now_) return;
+  preempt_look_ = kNever;
+  std::vector<uint32_t> again;
+  for (const uint32_t job_class : blocked_) {
+    const Time at = info(job_class).look_at;
+    if (at <= now_) {
+      again.push_back(job_class);
+    } else {
+      preempt_look_ = std::min(preempt_look_, at);
+    }
+  }
+  for (const uint32_t job_class : again) make_ready(state, job_class);
+}
+
+// Those on the node that the job may end, and which of them it would.
+std::optional<Planner::Preempting> Planner::victims_on(const State& state, const Job& job,
+                                                       Candidate& candidate, uint32_t slot,
+                                                       uint32_t device_class, Time& look) {
+  const Node& from = state.nodes[slot];
+  const Part& part = state.class_of(job).parts.front();
+  uint64_t kind_mask = 0;
+  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+    if (kind == device_class) kind_mask = mask & fit_devices(from);
+  }
+  if (!could_run(state, slot, device_class, kind_mask, part)) return std::nullopt;
+  if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr)
+    return std::nullopt;
+  const policy::NodeView view = view_of(state, slot, device_class);
+  const Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
+                  .cpu_milli = part.cpu_milli - view.cpu_milli_free,
+                  .memory_mb = part.memory_mb - view.memory_mb_free,
+                  .attempts = static_cast<int32_t>(from.attempts.size() + from.promised_count + 1) -
+                              static_cast<int32_t>(limits::kAttemptsPerNodeMax)};
+  std::vector<VictimView> candidates;
+  for (const AttemptKey& key : from.attempts) {
+    if (candidates.size() >= limits::kVictimsMax) break;
+    if (std::find(planned_victims_.begin(), planned_victims_.end(), key.job) != planned_victims_.end())
+      continue;
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    CHECK(attempt != nullptr);
+    const Member& member = attempt->members[key.member];
+    const int32_t devices = std::popcount(member.device_mask & kind_mask);
+    const bool helps = (lack.devices > 0 && devices > 0) || (lack.cpu_milli > 0 && member.cpu_milli > 0) ||
+                       (lack.memory_mb > 0 && member.memory_mb > 0) || lack.attempts > 0;
+    if (!helps) continue;
+    visits_ += kVictimVisits;
+    const Time allowed = policies_.victims->allowed_from(state, job, *attempt);
+    if (allowed > now_) {
+      look = std::min(look, allowed);
+      continue;
+    }
+    const Job* victim = state.jobs.find(key.job);
+    candidates.push_back({.job = victim,
+                          .attempt = attempt,
+                          .devices = devices,
+                          .cpu_milli = member.cpu_milli,
+                          .memory_mb = member.memory_mb,
+                          .gpus = std::popcount(member.device_mask),
+                          .end = expected_end(state, *attempt),
+                          .priority = policy::effective_priority(state, *victim)});
+  }
+  const std::optional<policy::VictimChoice> choice = policies_.victims->choose(lack, candidates, now_);
+  if (!choice.has_value()) return std::nullopt;
+  Preempting found{.node = slot, .device_class = device_class, .victims = {}, .cost = choice->cost};
+  for (const uint32_t index : choice->chosen) found.victims.push_back(candidates[index]);
+  return found;
+}
+
+// What will be there soon without ending anybody is waited for, but not for ever.
+bool Planner::is_patient(const State& state, const Job& job) {
+  ClassInfo& entry = info(job.job_class);
+  const Duration patience = policies_.victims->patience();
+  if (entry.patient_job != job.id) {
+    entry.patient_job = job.id;
+    entry.patient_since = now_;
+  }
+  const Time until = entry.patient_since + patience * kPatienceMax;
+  if (now_ >= until) return false;
+  const std::optional<Reservation> start = earliest_start(state, job.job_class);
+  if (!start.has_value() || start->start > now_ + patience) return false;
+  look_again(job.job_class, std::min(until, std::max(start->start, now_ + kSearchOn)));
+  return true;
+}
+
+void Planner::commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
+                     CommitPlan& plan) {
+  const Node& from = state.nodes[chosen.node];
+  const Part& part = state.class_of(job).parts.front();
+  PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1, .members = {}, .preemptions = {}};
+  const uint64_t usable = view_of(state, chosen.node, chosen.device_class).usable_mask;
+  uint64_t kind_mask = 0;
+  for (const auto& [kind, mask] : nodes_[chosen.node].class_masks) {
+    if (kind == chosen.device_class) kind_mask = mask & fit_devices(from);
+  }
+  // Theirs first: what is free stays for others.
+  uint64_t theirs = 0;
+  for (const VictimView& victim : chosen.victims) {
+    group.preemptions.push_back({.job = victim.job->id, .attempt = victim.attempt->number});
+    planned_victims_.push_back(victim.job->id);
+    for (const Member& member : victim.attempt->members) {
+      if (member.node == from.id) theirs |= member.device_mask & kind_mask;
+    }
+  }
+  uint64_t mask = lowest_of(theirs, part.gpu_count);
+  mask |= lowest_of(usable, part.gpu_count - std::popcount(mask));
+  CHECK(std::popcount(mask) == part.gpu_count);
+  group.members.push_back(placement_of(from, 0, mask));
+  NodeInfo& node = nodes_[chosen.node];
+  node.free_mask &= ~mask;
+  node.cpu_milli_free -= part.cpu_milli;
+  node.memory_mb_free -= part.memory_mb;
+  index_node(chosen.node);
+  const policy::PoolAmounts amounts = amounts_on(chosen.node, part, chosen.device_class);
+  take_extra(state, candidate, chosen.node, amounts);
+  node.first_release = {};
+  planned_.push_back({.job = job.id, .attempt = group.attempt, .node = chosen.node, .amounts = amounts});
+  plan.groups.push_back(std::move(group));
+  add_planned_usage(state, job);
+}
+
+bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
+  ClassInfo& entry = info(job.job_class);
+  entry.preempts = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
+  if (!entry.preempts || state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
+  entry.tried_at = now_;
+  const int64_t priority = policy::effective_priority(state, job);
+  const Part& part = state.class_of(job).parts.front();
+  std::optional<Preempting> best;
+  Time look = kNever;
+  uint32_t examined = 0;
+  const auto count = static_cast<uint32_t>(nodes_.size());
+  const uint32_t begin = victim_cursor_;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t slot = (begin + i) % count;
+    const NodeInfo& node = nodes_[slot];
+    if (!node.ready || node.weakest >= priority) continue;
+    if (++examined > kVictimNodesMax) {
+      victim_cursor_ = slot;
+      look = std::min(look, now_ + kSearchOn);
+      break;
+    }
+    const auto consider = [&](uint32_t kind) {
+      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, look);
+      if (!found.has_value()) return;
+      const bool better = !best.has_value() || found->cost < best->cost ||
+                          (found->cost == best->cost && found->node < best->node);
+      if (better) best = std::move(found);
+    };
+    if (part.gpu_count == 0) consider(FreeIndex::kNoDevices);
+    for (const auto& [kind, mask] : node.class_masks) {
+      if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) consider(kind);
+    }
+  }
+  visits_ += count / 16;
+  if (!best.has_value()) {
+    if (look != kNever) look_again(job.job_class, look);
+    return false;
+  }
+  if (is_patient(state, job)) return false;
+  commit(state, job, candidate, *best, plan);
+  return true;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,148 @@
+#include "engine/policy/victims.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace gpusched::policy {
+namespace {
+
+VictimCost plus(const VictimCost& a, const VictimCost& b) {
+  return {.lost_gpu_ms = a.lost_gpu_ms + b.lost_gpu_ms,
+          .unsaved_gpu_ms = a.unsaved_gpu_ms + b.unsaved_gpu_ms,
+          .remaining_ms = std::max(a.remaining_ms, b.remaining_ms),
+          .count = a.count + b.count,
+          .priority = std::max(a.priority, b.priority)};
+}
+
+constexpr VictimCost kNothing{.remaining_ms = INT64_MIN};
+
+void take(Lack& lack, const VictimView& victim) {
+  lack.devices -= victim.devices;
+  lack.cpu_milli -= victim.cpu_milli;
+  lack.memory_mb -= victim.memory_mb;
+  lack.attempts -= 1;
+}
+
+void give_back(Lack& lack, const VictimView& victim) {
+  lack.devices += victim.devices;
+  lack.cpu_milli += victim.cpu_milli;
+  lack.memory_mb += victim.memory_mb;
+  lack.attempts += 1;
+}
+
+}  // namespace
+
+int64_t effective_priority(const State& state, const Job& job) {
+  const Tenant* tenant = state.find_tenant(job.tenant);
+  CHECK(tenant != nullptr);
+  return int64_t{job.priority} + tenant->priority_tier;
+}
+
+Potential potential_of(const State& state) {
+  Potential potential;
+  state.jobs.for_each([&](const Job& job) {
+    const bool waits = job.state == JobState::kPending && !job.promised;
+    if (waits || job.state == JobState::kPreempted) ++potential[effective_priority(state, job)];
+    return true;
+  });
+  return potential;
+}
+
+bool potential_less(const Potential& a, const Potential& b) {
+  auto left = a.rbegin();
+  auto right = b.rbegin();
+  for (; left != a.rend() && right != b.rend(); ++left, ++right) {
+    // Who has jobs on a higher level is more.
+    if (left->first != right->first) return left->first < right->first;
+    if (left->second != right->second) return left->second < right->second;
+  }
+  return left == a.rend() && right != b.rend();
+}
+
+Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& attempt) const {
+  if (attempt.abandoned || attempt.stop != StopReason::kNone || !attempt.started_at.valid()) return kNever;
+  const Job* job = state.jobs.find(attempt.job);
+  if (job == nullptr || job->preemption_exempt || job->preempt_count >= params_.budget) return kNever;
+  const Tenant* owner = state.find_tenant(job->tenant);
+  const Tenant* other = state.find_tenant(by.tenant);
+  CHECK(owner != nullptr);
+  CHECK(other != nullptr);
+  // Reclaiming a guarantee from whoever borrowed it will be the second way to be allowed.
+  if (!owner->allow_preemption || !other->can_preempt_others) return kNever;
+  if (effective_priority(state, *job) >= effective_priority(state, by)) return kNever;
+  const Time protected_until = attempt.started_at + params_.protection;
+  if (!job->preempted_at.valid()) return protected_until;
+  return std::max(protected_until, job->preempted_at + params_.recent);
+}
+
+VictimCost LeastLost::cost_of(const VictimView& victim, Time now) const {
+  const Time started = victim.attempt->started_at;
+  const Time saved = victim.job->saved_at;
+  const bool silent = !saved.valid() || saved < started;
+  const Duration unsaved = std::max(now - (silent ? started : saved), Duration{});
+  const Duration counted = std::min(unsaved, silent ? params_.silent_max : params_.loss_max);
+  return {.lost_gpu_ms = victim.gpus * counted.ms(),
+          .unsaved_gpu_ms = victim.gpus * unsaved.ms(),
+          .remaining_ms = -std::max(victim.end - now, Duration{}).ms(),
+          .count = 1,
+          .priority = victim.priority};
+}
+
+std::optional<VictimChoice> LeastLost::choose(const Lack& lack, const std::vector<VictimView>& candidates,
+                                              Time now) const {
+  std::vector<VictimCost> costs;
+  costs.reserve(candidates.size());
+  Lack left = lack;
+  for (const VictimView& candidate : candidates) {
+    costs.push_back(cost_of(candidate, now));
+    take(left, candidate);
+  }
+  if (!left.none() || lack.none()) return std::nullopt;
+  uint64_t chosen = 0;
+  if (candidates.size() <= kExactMax) {
+    std::optional<VictimCost> best;
+    for (uint64_t set = 1; set < uint64_t{1} << candidates.size(); ++set) {
+      Lack rest = lack;
+      VictimCost cost = kNothing;
+      for (uint64_t bits = set; bits != 0; bits &= bits - 1) {
+        const auto index = static_cast<std::size_t>(std::countr_zero(bits));
+        take(rest, candidates[index]);
+        cost = plus(cost, costs[index]);
+      }
+      if (!rest.none() || (best.has_value() && !(cost < *best))) continue;
+      best = cost;
+      chosen = set;
+    }
+  } else {
+    std::vector<uint32_t> order(candidates.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(),
+              [&](uint32_t a, uint32_t b) { return costs[a] != costs[b] ? costs[a] < costs[b] : a < b; });
+    left = lack;
+    std::vector<uint32_t> taken;
+    for (const uint32_t index : order) {
+      if (left.none()) break;
+      take(left, candidates[index]);
+      taken.push_back(index);
+    }
+    for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
+      Lack without = left;
+      give_back(without, candidates[*it]);
+      if (without.none()) {
+        left = without;
+      } else {
+        chosen |= uint64_t{1} << *it;
+      }
+    }
+  }
+  VictimChoice choice{.chosen = {}, .cost = kNothing};
+  for (uint64_t bits = chosen; bits != 0; bits &= bits - 1) {
+    const auto index = static_cast<uint32_t>(std::countr_zero(bits));
+    choice.chosen.push_back(index);
+    choice.cost = plus(choice.cost, costs[index]);
+  }
+  return choice;
+}
+
+}  // namespace gpusched::policy

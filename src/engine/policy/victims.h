@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "engine/policy/policy.h"
+
+/// Who may be ended for whom, and who is.
+namespace gpusched::policy {
+
+/// A job's own priority and its tenant's tier; waiting earns nothing here, or two jobs could take turns in
+/// ending each other.
+int64_t effective_priority(const State& state, const Job& job);
+
+/// What strictly falls with every preemption and every start: how many unfinished jobs are without devices,
+/// by effective priority. Compared from the highest priority down (`potential_less`). A promised job counts
+/// as having its devices, one that is told to end as not. A preemption takes one from the preemptor's level
+/// and adds only to lower ones; so without arrivals, ends, faults and people's changes there are only
+/// finitely many, and no job can, over any number of others, come to be ended for one that it was ended for.
+using Potential = std::map<int64_t, int64_t>;
+Potential potential_of(const State& state);
+bool potential_less(const Potential& a, const Potential& b);
+
+/// Ends those who lose the fewest GPU-seconds since they last saved their work.
+///
+/// A job may end jobs of strictly lower effective priority, of tenants with `allow_preemption`, if its own
+/// tenant has `can_preempt_others`. The attempt must have run for `protection`, the job must not have been
+/// ended for another one in the last `recent`, nor `budget` times in all.
+///
+/// Counted is, for each victim, GPUs x time since it saved its work, of at most `loss_max`; of one that never
+/// said so in this attempt, the time since its start, of at most `silent_max`. So ties among jobs that say
+/// nothing are broken by what they really lose, and keeping silent protects for no longer than `silent_max`.
+///
+/// Of at most `kExactMax` candidates the best set is found by trying all; of more, the cheapest first until
+/// they suffice, then without those that are not needed. Thread-safe.
+class LeastLost final : public VictimSelect {
+ public:
+  struct Params {
+    Duration protection = seconds(60);
+    Duration recent = minutes(10);
+    int64_t budget = 3;
+    Duration patience = seconds(30);
+    Duration silent_max = minutes(5);
+    Duration loss_max = hours(1);
+  };
+  static constexpr std::size_t kExactMax = 8;
+
+  explicit LeastLost(const Params& params) : params_(params) {}
+  std::string_view name() const override { return "least_lost"; }
+  Time allowed_from(const State& state, const Job& by, const Attempt& attempt) const override;
+  Duration patience() const override { return params_.patience; }
+  std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates,
+                                     Time now) const override;
+
+ private:
+  VictimCost cost_of(const VictimView& victim, Time now) const;
+
+  Params params_;
+};
+
+}  // namespace gpusched::policy

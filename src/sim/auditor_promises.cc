@@ -1,0 +1,102 @@
+// The auditor's books of preemptions: nobody is ended for nothing, and what is promised goes to nobody else.
+#include <algorithm>
+#include <bit>
+
+#include "base/limits.h"
+#include "sim/auditor.h"
+
+namespace gpusched::sim {
+namespace {
+
+std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+
+template <typename Visit>
+void for_each_device(const Promise& promise, Visit&& visit) {
+  for (const Member& member : promise.members) {
+    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1)
+      visit(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
+  }
+}
+
+}  // namespace
+
+void Auditor::on(const DevicesPromised& event) {
+  const Promise& promise = *event.promise;
+  BookJob& job = jobs_.at(promise.job);
+  if (job.final || job.state != JobState::kPending || job.held || job.backs_off || job.promised)
+    fail(name_of(promise.job) + " is promised something and does not wait for it");
+  for (const Preemption& victim : promise.victims) {
+    if (unclaimed_.erase({victim.job, victim.attempt}) == 0)
+      fail(name_of(promise.job) + " names a victim that is not ended for it");
+  }
+  for_each_device(promise, [&](NodeId node, uint32_t index) {
+    BookDevice* kept = device(node, index);
+    const bool victims = kept->state == DeviceState::kHeld &&
+                         std::any_of(promise.victims.begin(), promise.victims.end(), [&](const auto& victim) {
+                           return kept->held_by.job == victim.job && kept->held_by.attempt == victim.attempt;
+                         });
+    if (!victims && kept->state != DeviceState::kFree)
+      fail(name_of(promise.job) + " is promised " + kept->uuid + ", which neither is free nor will be");
+    if (kept->promised_to.valid()) fail(kept->uuid + " is promised twice");
+    kept->promised_to = promise.job;
+  });
+  job.promised = true;
+  job.reason = JobReason::kPreempting;
+  promises_.emplace(promise.job, promise);
+  check_quota(promise.job, job);
+}
+
+// A promise is kept, or somebody or something is to blame.
+void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
+  const BookJob& job = jobs_.at(event.job);
+  bool excused = false;
+  switch (event.why) {
+    case PromiseEnd::kPlaced:
+      fulfilled_.emplace(event.job, promise);
+      return;
+    case PromiseEnd::kNotWaiting:
+      excused = job.final || job.held;
+      break;
+    case PromiseEnd::kNode:
+      for (const Member& member : promise.members) {
+        const BookNode& node = nodes_.at(member.node);
+        excused = excused || node.state != NodeState::kReady || node.availability != Availability::kInService;
+      }
+      break;
+    case PromiseEnd::kDevice:
+      for_each_device(promise, [&](NodeId node, uint32_t index) {
+        const BookDevice* kept = device(node, index);
+        excused = excused || kept->condition != DeviceCondition::kOk || kept->barred ||
+                  kept->state == DeviceState::kQuarantined;
+      });
+      break;
+    case PromiseEnd::kQuota: {
+      const Amount own = total_of(job.parts);
+      for (TenantId tenant = job.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
+        Amount usage = usage_of(tenant);
+        if (is_in(job.tenant, tenant)) usage.add(own);  // It is off the books already.
+        for (const Resource resource :
+             {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+          excused = excused || amount_of(usage, resource) > tenants_.at(tenant).limits.get(resource);
+        }
+      }
+      break;
+    }
+    case PromiseEnd::kTime:
+      excused = replica_.last.at + limits::kRuntimeSlack >= promise.since + limits::kPromiseKept;
+      break;
+  }
+  if (!excused) fail("what was promised to " + name_of(event.job) + " is taken back for nothing");
+}
+
+void Auditor::on(const PromiseEnded& event) {
+  const auto found = promises_.find(event.job);
+  if (found == promises_.end()) return fail(name_of(event.job) + " loses a promise that it does not have");
+  const Promise promise = found->second;
+  promises_.erase(found);
+  jobs_.at(event.job).promised = false;
+  for_each_device(promise, [&](NodeId node, uint32_t index) { device(node, index)->promised_to = {}; });
+  check_excuse(event, promise);
+}
+
+}  // namespace gpusched::sim
