@@ -5,16 +5,11 @@
 
 #include "engine/policy/policies.h"
 #include "gpusched/v1/types.pb.h"
+#include "predict/questions.h"
 
 namespace gpusched {
 namespace {
 
-/// Which quantile, in thousandths, answers what: chosen on KTH-SP2, see docs/policies.md. Work whose limit is
-/// short may pass when it may be short: it cannot delay what is reserved by more than that limit.
-constexpr int32_t kToPass = 500;
-constexpr int32_t kToPassShort = 100;
-constexpr Duration kShortLimit = hours(4);
-constexpr int32_t kOfRunning = 900;
 /// Finished jobs looked at when a scheduler starts: 0.2 s.
 constexpr std::size_t kBeginMax = 20'000;
 
@@ -73,15 +68,14 @@ Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) 
   if (uses_limits(state)) return by_limit.to_pass(state, job, now);
   const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
   if (expected.empty()) return by_limit.to_pass(state, job, now);
-  const bool is_short = job.max_runtime.ns > 0 && job.max_runtime <= kShortLimit;
-  return milliseconds(expected.quantile_ms(is_short ? kToPassShort : kToPass));
+  return milliseconds(expected.quantile_ms(predict::to_pass_per_mille(job.max_runtime)));
 }
 
 Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duration elapsed, Time now) const {
   const policy::LimitRunTimes by_limit;
   if (uses_limits(state)) return by_limit.of_running(state, job, elapsed, now);
   const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
-  const std::optional<int64_t> run_ms = expected.quantile_after_ms(elapsed.ms(), kOfRunning);
+  const std::optional<int64_t> run_ms = expected.quantile_after_ms(elapsed.ms(), predict::kOfRunning);
   if (!run_ms.has_value()) return by_limit.of_running(state, job, elapsed, now);
   return milliseconds(*run_ms);
 }
