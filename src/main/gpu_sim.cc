@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/world.h"
+#include "sim_replay.h"
 
 namespace {
 
@@ -189,7 +190,11 @@ int main(int argc, char** argv) {
   app.add_flag("--twice", options.twice, "run each seed twice and compare");
   app.add_flag("--trace", options.run.trace, "print every step");
   app.add_flag("--verbose", options.verbose, "print a line for each seed");
+  int status = 0;
+  gpusched::add_replay_command(app, status);
+  app.require_subcommand(0, 1);
   CLI11_PARSE(app, argc, argv);
+  if (!app.get_subcommands().empty()) return status;
   const gpusched::Result<gpusched::sim::FaultSet> faults = gpusched::sim::parse_faults(options.faults);
   if (!faults) return fail_usage(faults.error().message);
   options.run.faults = *faults;

@@ -1,0 +1,193 @@
+#include "sim_replay.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "replay/engine_replay.h"
+#include "replay/formats.h"
+#include "replay/measures.h"
+#include "replay/report.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kPoliciesMax = 8;
+
+struct Options {
+  std::string trace;
+  std::string format;
+  std::string policies = "priority_aging";
+  std::vector<std::string> nodes;
+  int64_t pool = 0;
+  std::string tenants = "auto";
+  int64_t restart_s = 0;
+  bool shake = false;
+  uint64_t seed = 1;
+  bool json = false;
+  std::string chart;
+};
+
+int fail(const std::string& sentence) {
+  std::fprintf(stderr, "gpu-sim: %s\n", sentence.c_str());
+  return 1;
+}
+
+/// "20x8", or "20", "x", "8".
+bool parse_nodes(const std::vector<std::string>& words, replay::ReplayCluster& cluster) {
+  std::string text;
+  for (const std::string& word : words) text += word;
+  unsigned nodes = 0;
+  unsigned gpus = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%9ux%9u%n", &nodes, &gpus, &used) != 2) return false;
+  cluster.nodes = nodes;
+  cluster.gpus_per_node = gpus;
+  return static_cast<std::size_t>(used) == text.size() && nodes > 0 && gpus > 0;
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string in_words(const replay::ReplayCluster& cluster) {
+  if (cluster.pool > 0) return "one pool of " + std::to_string(cluster.pool) + " GPUs";
+  return std::to_string(cluster.nodes) + " nodes of " + std::to_string(cluster.gpus_per_node) + " GPUs";
+}
+
+/// The trace's cluster unless another one is named.
+Result<replay::ReplayCluster> cluster_for(const Options& options, const replay::Trace& trace) {
+  replay::ReplayCluster cluster;
+  const auto wrong = [](std::string sentence) {
+    return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
+  };
+  if (!options.nodes.empty() && options.pool > 0) return wrong("name --nodes or --pool, not both");
+  if (!options.nodes.empty()) {
+    if (!parse_nodes(options.nodes, cluster)) return wrong("--nodes wants N x G, such as 20x8");
+    return cluster;
+  }
+  cluster.pool = options.pool > 0 ? options.pool : trace.capacity;
+  if (cluster.pool > 0) return cluster;
+  return wrong("the trace does not say how large its cluster is: name --nodes N x G or --pool GPUS");
+}
+
+replay::TenantOf tenant_of(const std::string& word, const replay::Trace& trace) {
+  if (word == "queue") return replay::TenantOf::kQueue;
+  if (word == "user") return replay::TenantOf::kUser;
+  if (word == "none") return replay::TenantOf::kNobody;
+  return trace.queue_names.size() > 2 ? replay::TenantOf::kQueue : replay::TenantOf::kNobody;
+}
+
+Result<replay::Tried> try_policy(const std::vector<replay::TraceJob>& jobs,
+                                 const replay::ReplayPolicy& policy, const replay::ReplayOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Result<replay::ReplayOutcome> outcome = replay::replay_engine(jobs, policy, options);
+  if (!outcome) return outcome.error();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  replay::Tried tried{.policy = policy.name,
+                      .measures = replay::measures_of(jobs, *outcome, options.cluster.capacity()),
+                      .left_out = outcome->left_out,
+                      .cycles = outcome->cycles,
+                      .commands = outcome->commands,
+                      .digest = outcome->digest,
+                      .elapsed_s = elapsed.count(),
+                      .waits_s = {}};
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (outcome->runs[i].ran)
+      tried.waits_s.push_back(static_cast<double>((outcome->runs[i].started - jobs[i].submitted).ms()) / 1e3);
+  }
+  return tried;
+}
+
+int write_chart(const std::string& path, const replay::LineChart& chart) {
+  std::ofstream file(path, std::ios::binary);
+  file << replay::draw_svg(chart);
+  file.close();
+  return file ? 0 : fail("cannot write the chart to '" + path + "'");
+}
+
+int run(const Options& options) {
+  const Result<replay::Trace> trace = replay::read_trace(options.format, options.trace);
+  if (!trace) return fail(trace.error().message);
+  if (trace->jobs.empty()) return fail(options.trace + " has no jobs that ran");
+  const Result<std::vector<replay::ReplayPolicy>> policies = replay::parse_policies(options.policies);
+  if (!policies) return fail(policies.error().message);
+  if (policies->size() > kPoliciesMax)
+    return fail("--policy takes at most " + std::to_string(kPoliciesMax) + " policies at a time");
+  const Result<replay::ReplayCluster> cluster = cluster_for(options, *trace);
+  if (!cluster) return fail(cluster.error().message);
+  const replay::ReplayOptions how{.cluster = *cluster,
+                                  .tenant_of = tenant_of(options.tenants, *trace),
+                                  .tenants = {},
+                                  .restart = seconds(options.restart_s)};
+  std::vector<replay::TraceJob> jobs = trace->jobs;
+  if (options.shake) jobs = replay::shaken(std::move(jobs), minutes(1), options.seed);
+  const replay::Replayed replayed{.trace = file_name(options.trace),
+                                  .format = options.format,
+                                  .cluster = in_words(*cluster),
+                                  .jobs = jobs.size(),
+                                  .skipped = trace->skipped,
+                                  .capacity = cluster->capacity()};
+  std::vector<replay::Tried> all;
+  for (const replay::ReplayPolicy& policy : *policies) {
+    Result<replay::Tried> tried = try_policy(jobs, policy, how);
+    if (!tried) return fail(tried.error().message);
+    all.push_back(std::move(*tried));
+  }
+  const std::string report = options.json ? json_report(replayed, all) : text_report(replayed, all);
+  std::fputs(report.c_str(), stdout);
+  return options.chart.empty() ? 0 : write_chart(options.chart, wait_chart(replayed, all));
+}
+
+std::string footer() {
+  std::string text = "Formats, plain or gzip; a broken line is an error with its number:\n";
+  for (const replay::Format& format : replay::formats()) {
+    text += "  " + std::string(format.name) + ": " + std::string(format.header) + "\n      " +
+            std::string(format.units) + "\n";
+  }
+  return text +
+         "A policy is ORDER[+OPTION..]: ORDER as scheduler.queue_order; options are reservations=N, limits "
+         "(run\n"
+         "times are what users asked for, not learned) and oracle (run times are known).\n"
+         "Unfairness is completion over what a static share of 1/N of the cluster would have given.";
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, int& status) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("replay", "replays a recorded trace on the scheduler's own engine");
+  command->add_option("trace", options->trace, "the file")->required();
+  std::vector<std::string> names;
+  for (const replay::Format& format : replay::formats()) names.emplace_back(format.name);
+  command->add_option("--format", options->format, "its format")->required()->check(CLI::IsMember(names));
+  command->add_option("--policy", options->policies, "policies to compare, with commas between")
+      ->capture_default_str();
+  command->add_option("--nodes", options->nodes, "N x G: nodes and GPUs on each; a job runs on one node")
+      ->expected(1, 3);
+  command->add_option("--pool", options->pool, "one pool of so many alike GPUs; default: what the trace says")
+      ->check(CLI::Range(int64_t{1}, int64_t{limits::kGpusPerJobMax}));
+  command
+      ->add_option(
+          "--tenants", options->tenants,
+          "a tenant for each queue (virtual cluster) or user, or none; auto: queue, if it has several")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "queue", "user", "none"}));
+  command
+      ->add_option("--restart", options->restart_s,
+                   "seconds that a preempted job needs more when it starts again")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  command->add_flag("--shake", options->shake, "move each arrival by up to a minute");
+  command->add_option("--seed", options->seed, "of --shake")->capture_default_str();
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_option("--chart", options->chart, "draw how long jobs waited, as SVG, into this file");
+  command->footer(footer());
+  command->callback([options, &status] { status = run(*options); });
+}
+
+}  // namespace gpusched
