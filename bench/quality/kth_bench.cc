@@ -26,6 +26,7 @@
 #include "replay/pool_replay.h"
 #include "replay/swf.h"
 #include "replay/traces_folder.h"
+#include "table.h"
 
 namespace gpusched {
 namespace {
@@ -168,8 +169,8 @@ Spread spread_of(const std::vector<std::vector<TraceJob>>& traces,
 
 bool print_exact(const char* name, double published, double ours) {
   const bool met = std::abs(published - ours) < 5e-7;
-  std::printf("%-46s %12.6f %12.6f   %s\n", name, published, ours, met ? "met" : "NOT MET");
-  return met;
+  return quality::print_row(std::string("KTH-SP2, ") + name, quality::grouped(published, 6),
+                            quality::grouped(ours, 6), met);
 }
 
 void print_spread(const char* name, const Spread& spread) {
@@ -224,7 +225,7 @@ class Coverage final : public PredictedRuns {
 };
 
 bool print_published(const std::vector<TraceJob>& jobs) {
-  std::printf("%-46s %12s %12s\n", "average bounded slowdown", "published", "ours");
+  std::printf("average bounded slowdown, published and ours:\n");
   bool met = print_exact("EASY", 92.576540, requested(jobs, {.capacity = 100}).slowdown);
   met &= print_exact("EASY-SJBF", 69.405401,
                      requested(jobs, {.capacity = 100, .shortest_first = true}).slowdown);
@@ -258,10 +259,11 @@ bool print_shaken(const std::vector<TraceJob>& jobs, int64_t by_s, int runs) {
   const Spread oracle = spread_of(traces, clairvoyant);
   print_spread("EASY++ clairvoyant", oracle);
   const bool better = ours.median < easy.median;
-  std::printf("must: learned below EASY++ with last-2: %.3f against %.3f: %s\n", ours.median, easy.median,
-              better ? "met" : "NOT MET");
-  std::printf("aim: clairvoyant: %.3f against %.3f: %s\n", ours.median, oracle.median,
-              ours.median <= oracle.median ? "reached" : "not reached");
+  const std::string by = "shaken by " + std::to_string(by_s) + " s";
+  quality::print_row("KTH-SP2, learned, " + by + " (EASY++, last-2)", "< " + quality::grouped(easy.median, 3),
+                     quality::grouped(ours.median, 3), better);
+  quality::print_note("  aim: clairvoyant", quality::grouped(oracle.median, 3),
+                      quality::grouped(ours.median, 3));
   return better;
 }
 
