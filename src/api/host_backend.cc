@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "api/doors/names.h"
+#include "api/doors/spec_peek.h"
 #include "api/state_views.h"
 #include "base/limits.h"
 
@@ -169,8 +170,14 @@ void HostBackend::with_node(const std::string& name, std::function<void(NodeId)>
 void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
   SubmitJobs command{.request_key = std::move(request.request_key)};
   command.jobs.reserve(request.jobs.size());
-  for (JobRequest& job : request.jobs)
+  for (JobRequest& job : request.jobs) {
+    const SpecPeek peek = peek_spec(job.spec);
+    const std::string_view user = peek.submitter.empty() ? peek.user : peek.submitter;
+    if (command.jobs.empty()) command.user = user.substr(0, limits::kNameBytesMax);
+    std::string task_type(peek.task_type);
     command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
+    command.jobs.back().task_type = std::move(task_type);
+  }
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
   const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),

@@ -52,6 +52,12 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kQuotaExceeded;
     case RejectionCode::kQueueFull:
       return ErrorKind::kQueueFull;
+    case RejectionCode::kThrottled:
+      return ErrorKind::kThrottled;
+    case RejectionCode::kRateExceeded:
+      return ErrorKind::kRateExceeded;
+    case RejectionCode::kDailyExceeded:
+      return ErrorKind::kDailyExceeded;
     case RejectionCode::kInfeasible:
       return ErrorKind::kInfeasible;
     case RejectionCode::kRequestKeyConflict:
@@ -565,7 +571,7 @@ ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
   if (rejection.code == RejectionCode::kTenantParentInvalid) error.field = "parent_id";
   if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
   if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
-  if (rejection.code == RejectionCode::kQueueFull) error.retry_after = seconds(5);
+  error.retry_after = rejection.retry_after;
   const bool of_dependency = rejection.code == RejectionCode::kDependencyNotFound ||
                              rejection.code == RejectionCode::kDependencyInvalid;
   if (of_dependency) error.field = "dependencies";

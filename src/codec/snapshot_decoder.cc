@@ -122,7 +122,7 @@ class SnapshotDecoder {
       section_ = section;
       return section == Section::kHeader;
     }
-    if (section == Section::kHeader || section > Section::kPromise) return false;
+    if (section == Section::kHeader || section > snapshot::kSectionLast) return false;
     const bool back = section == Section::kJobClass && section_ == Section::kJob;
     const auto place = [](Section one) { return one == Section::kEnd ? 255 : static_cast<int>(one); };
     if (place(section) < place(section_) && !back) return false;
@@ -156,6 +156,8 @@ class SnapshotDecoder {
         return add_array(bytes);
       case Section::kPromise:
         return add_promise(bytes);
+      case Section::kSubmitter:
+        return add_submitter(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -310,6 +312,20 @@ class SnapshotDecoder {
     RememberedRequest request;
     if (!read(bytes, request) || !possible(request.at)) return corrupt("a remembered request");
     state_.remember(std::move(request));
+    return Unit{};
+  }
+  Result<Unit> add_submitter(std::string_view bytes) {
+    Submitter submitter;
+    if (!read(bytes, submitter) || !possible(submitter.full_at) || !possible(submitter.next_at) ||
+        !between(0, submitter.day, Submitter::day_of(limits::kTimeMax)) || submitter.spent < 0) {
+      return corrupt("what a user spent");
+    }
+    if (state_.find_tenant(submitter.tenant) == nullptr || !submitter.forgettable_at().valid() ||
+        state_.find_submitter(submitter.tenant, submitter.user) != nullptr ||
+        state_.submitters.size() >= limits::kSubmittersMax) {
+      return corrupt("who spent something");
+    }
+    state_.put_submitter(std::move(submitter), Time{});
     return Unit{};
   }
   Result<Unit> add_finished(std::string_view bytes) {

@@ -25,8 +25,10 @@ enum class Section : uint8_t {
   kEnd,
   kArray,    ///< Before kEnd, although its number is higher.
   kPromise,  ///< Before kEnd too.
+  kSubmitter = 15,
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
+inline constexpr Section kSectionLast = Section::kSubmitter;
 
 struct Header {
   uint32_t format = kFormat;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,15 @@ struct Config {
     int64_t drain_limit_seconds = limits::kDrainLimitDefault.ns / 1'000'000'000;
     int64_t snapshot_mb = 256;
   } scheduler;
+
+  struct Admission {
+    int64_t soft_queue = 0;
+    double throttled_rate = 1;
+    double user_rate = 0;
+    int64_t user_burst = 1'000;
+    int64_t user_daily = 0;
+    std::vector<std::string> task_costs = {"embedding=1", "llm=5", "diffusion=10"};
+  } admission;
 
   struct Journal {
     int64_t segment_mb = 16;
@@ -99,6 +109,10 @@ struct Config {
     std::string name_space = "default";  ///< Key `namespace`.
   } kubernetes;
 };
+
+/// `admission.task_costs` as tokens by type; nothing when an entry is not "type=tokens" or a type comes
+/// twice.
+std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector<std::string>& entries);
 
 /// A value that stands above file and environment, such as a command-line flag's.
 struct ConfigOverride {

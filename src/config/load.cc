@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/limits.h"
 #include "config/config.h"
 #include "config/keys.h"
 
@@ -290,6 +291,13 @@ void Loader::check_whole() {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");
   }
+  if (!parse_task_costs(config.admission.task_costs)) {
+    problem(
+        "admission.task_costs",
+        "admission.task_costs has an entry that is not type=tokens, or a type twice; expected for example "
+        "llm=5, with 1 to " +
+            std::to_string(limits::kTaskCostMax) + " tokens");
+  }
   struct Port {
     std::string_view key;
     int64_t number;
@@ -329,6 +337,21 @@ Result<std::string> read_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector<std::string>& entries) {
+  std::map<std::string, int64_t> costs;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string::npos) return std::nullopt;
+    int64_t tokens = 0;
+    const char* const end = entry.data() + entry.size();
+    const auto [rest, failure] = std::from_chars(entry.data() + equals + 1, end, tokens);
+    if (failure != std::errc{} || rest != end || tokens < 1 || tokens > limits::kTaskCostMax)
+      return std::nullopt;
+    if (!costs.emplace(entry.substr(0, equals), tokens).second) return std::nullopt;
+  }
+  return costs;
+}
 
 std::map<std::string, std::string> process_environment() {
   std::map<std::string, std::string> out;

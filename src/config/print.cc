@@ -31,6 +31,7 @@ Keys marked "no effect yet" are accepted, so that existing configuration files c
 
 std::string_view section_title(std::string_view section) {
   if (section == "scheduler") return "What the scheduler decides by";
+  if (section == "admission") return "Who may submit how much";
   if (section == "journal") return "The journal on disk";
   if (section == "api") return "Where clients and agents connect";
   if (section == "metrics") return "Prometheus metrics";

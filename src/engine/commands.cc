@@ -19,6 +19,13 @@ template <typename T>
 bool is_sane(const T&) {
   return true;
 }
+bool is_sane(const AdmissionPolicy& policy) {
+  const bool costs = std::all_of(policy.costs.begin(), policy.costs.end(), [](const TaskCost& cost) {
+    return between(1, cost.tokens, limits::kTaskCostMax);
+  });
+  return costs && policy.rate_milli >= 0 && policy.burst >= 0 && policy.daily >= 0 &&
+         policy.soft_queue >= 0 && policy.throttled_milli >= 0;
+}
 bool is_sane(const Configure& command) {
   const EngineConfig& config = command.config;
   return between(0, config.aging_per_hour, limits::kAgingPerHourMax) && config.queue_size_max >= 0 &&
@@ -26,7 +33,7 @@ bool is_sane(const Configure& command) {
          between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
          between(Duration{}, config.drain_limit, limits::kSettingMax) &&
          between(Duration{}, config.lost_after, limits::kSettingMax) &&
-         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0;
+         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0 && is_sane(config.admission);
 }
 bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
@@ -85,7 +92,8 @@ bool is_sane(const CommitPlan& command) {
 }
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const SubmitJobs& command) {
-  if (command.jobs.size() > limits::kBatchJobsMax) return false;
+  if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax)
+    return false;
   int64_t elements = 0;
   for (const JobRequest& job : command.jobs) {
     if (job.flow.size() > 1) return false;

@@ -298,6 +298,7 @@ struct JobRequest {
   }
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
+  std::string task_type;  ///< What its admission costs, see AdmissionPolicy; empty: one token.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -311,6 +312,7 @@ struct JobRequest {
     visit(8, "flow", self.flow);
     visit(50, "preemption_mode", self.preemption_mode);
     visit(51, "preemption_exempt", self.preemption_exempt);
+    visit(70, "task_type", self.task_type);
   }
 };
 
@@ -320,12 +322,14 @@ struct SubmitJobs {
   TenantId tenant;
   std::string request_key;
   std::vector<JobRequest> jobs;
+  std::string user;  ///< Whose bucket pays (see AdmissionPolicy); empty: the tenant's nameless one.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "tenant", self.tenant);
     visit(2, "request_key", self.request_key);
     visit(3, "jobs", self.jobs);
+    visit(50, "user", self.user);
   }
 };
 

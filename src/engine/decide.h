@@ -17,6 +17,10 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
 Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events);
 Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events);
 
+/// Whether a submission of so many jobs, otherwise fine, may come in now; appends what its user has then
+/// spent.
+std::optional<Rejection> admit(const State& state, const SubmitJobs& command, int64_t jobs, Time at,
+                               Events& events);
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
 Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events);

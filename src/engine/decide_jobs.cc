@@ -191,12 +191,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   int64_t waiting = 0;  // Of an array its elements are what waits.
   for (const JobRequest& job : command.jobs)
     waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
-  if (state.waiting_count() + waiting > state.config.queue_size_max) {
-    return reject(Rejection{.code = RejectionCode::kQueueFull,
-                            .requested = waiting,
-                            .limit = state.config.queue_size_max,
-                            .current = state.waiting_count()});
-  }
+  if (const auto refusal = admit(state, command, waiting, stamp.at, events)) return reject(*refusal);
   auto flow = flows.begin();
   uint64_t next_id = stamp.sequence;
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {

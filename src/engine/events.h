@@ -119,6 +119,18 @@ struct JobSubmitted {
   }
 };
 
+/// A user's work was let in, and this is what it has spent now.
+struct Admitted {
+  Boxed<Submitter> submitter;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "submitter", self.submitter);
+    visit(2, "at", self.at);
+  }
+};
+
 struct RequestRemembered {
   Boxed<RememberedRequest> request;
 
@@ -530,7 +542,7 @@ using Event =
                  JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
-                 DevicesPromised, PromiseEnded, JobCheckpointed>;
+                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

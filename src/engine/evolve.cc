@@ -52,7 +52,9 @@ void move_node_timers(State& state, Duration lost_after) {
 
 void on(State& state, const Configured& event) {
   if (event.config.lost_after != state.config.lost_after) move_node_timers(state, event.config.lost_after);
+  const bool new_rates = event.config.admission != state.config.admission;
   state.config = event.config;
+  if (new_rates) state.refill_buckets();
 }
 
 void on(State& state, const TenantCreated& event) { state.add_tenant(*event.tenant); }
@@ -223,6 +225,8 @@ void on(State& state, const JobSubmitted& event) {
   state.find_tenant(event.tenant)->jobs_total +=
       request.is_array() ? count_of(request.flow.front().array) : 1;
 }
+
+void on(State& state, const Admitted& event) { state.put_submitter(*event.submitter, event.at); }
 
 void on(State& state, const RequestRemembered& event) { state.remember(*event.request); }
 

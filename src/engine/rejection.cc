@@ -54,6 +54,12 @@ std::string_view to_string(RejectionCode code) {
       return "dependency_not_found";
     case RejectionCode::kDependencyInvalid:
       return "dependency_invalid";
+    case RejectionCode::kThrottled:
+      return "throttled";
+    case RejectionCode::kRateExceeded:
+      return "rate_exceeded";
+    case RejectionCode::kDailyExceeded:
+      return "daily_exceeded";
     case RejectionCode::kDeadlinePassed:
       return "deadline_passed";
   }
@@ -74,6 +80,10 @@ std::string shown(Resource resource, int64_t amount) {
   std::string fraction = std::to_string(1000 + milli).substr(1);
   while (fraction.back() == '0') fraction.pop_back();
   return std::to_string(amount / 1000) + "." + fraction;
+}
+
+std::string in_seconds(Duration wait) {
+  return std::to_string((wait.ns + 999'999'999) / 1'000'000'000) + " s";
 }
 
 }  // namespace
@@ -138,6 +148,18 @@ std::string describe(const Rejection& rejection) {
       return "a job can wait once for each other job, and within one submission only for earlier ones, so "
              "that "
              "no circle arises; reorder the submission or drop the dependency";
+    case RejectionCode::kThrottled:
+      return "many jobs wait (" + std::to_string(rejection.current) + "; from " +
+             std::to_string(rejection.limit) + " on, each user's are let in one by one); try again in " +
+             in_seconds(rejection.retry_after);
+    case RejectionCode::kRateExceeded:
+      return "this submission costs " + std::to_string(rejection.requested) +
+             " tokens, and too few are in your bucket (at most " + std::to_string(rejection.current) +
+             "); try again in " + in_seconds(rejection.retry_after);
+    case RejectionCode::kDailyExceeded:
+      return "this submission costs " + std::to_string(rejection.requested) + " tokens, and of today's " +
+             std::to_string(rejection.limit) + " you have spent " + std::to_string(rejection.current) +
+             "; try again after midnight (UTC), in " + in_seconds(rejection.retry_after);
     case RejectionCode::kDeadlinePassed:
       return "the deadline is over before the job may begin; give a later one";
   }

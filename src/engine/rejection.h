@@ -35,6 +35,9 @@ enum class RejectionCode : uint8_t {
   kLabelLimit,          ///< Too many labels on a node.
   kDependencyNotFound,  ///< No such job, or none of this tenant's, or no longer known.
   kDependencyInvalid,  ///< It would wait for itself or for a later one of its submission, or names one twice.
+  kThrottled,          ///< Many jobs wait, and the user's last one came in just now.
+  kRateExceeded,       ///< The user's bucket has too few tokens.
+  kDailyExceeded,      ///< The user spent its tokens of the day.
   kDeadlinePassed,     ///< The deadline is not in the future, or not after the job may begin.
 };
 
@@ -48,7 +51,8 @@ struct Rejection {
   int64_t requested = 0;
   int64_t limit = 0;
   int64_t current = 0;
-  uint32_t index = 0;  ///< Which job of a batch.
+  uint32_t index = 0;    ///< Which job of a batch.
+  Duration retry_after;  ///< When it might pass; zero: unknown.
 };
 
 /// The rejection as one sentence that says what to do.

@@ -1,5 +1,6 @@
 #include "main/serve.h"
 
+#include <cmath>
 #include <future>
 
 #include "api/server.h"
@@ -17,12 +18,26 @@ SchedulingPolicy policy_of(const Config& config) {
           .run_times = config.scheduler.run_times};
 }
 
+AdmissionPolicy admission_of(const Config& config) {
+  AdmissionPolicy policy{.rate_milli = std::llround(config.admission.user_rate * 1'000),
+                         .burst = config.admission.user_burst,
+                         .daily = config.admission.user_daily,
+                         .soft_queue = config.admission.soft_queue,
+                         .throttled_milli = std::llround(config.admission.throttled_rate * 1'000)};
+  if (!policy.active()) return {};  // What is off is the same, whatever else is configured.
+  for (const auto& [type, tokens] : parse_task_costs(config.admission.task_costs).value()) {
+    if (tokens != 1) policy.costs.push_back({.type = type, .tokens = tokens});
+  }
+  return policy;
+}
+
 HostOptions host_options(const Config& config, const std::string& data_dir) {
   HostOptions options;
   options.data_dir = data_dir;
   options.engine.feature_level = kFeatureLevel;
   options.engine.aging_per_hour = config.scheduler.aging_per_hour;
   options.engine.policy = policy_of(config);
+  options.engine.admission = admission_of(config);
   options.engine.use_half_life = hours(config.scheduler.use_half_life_hours);
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;

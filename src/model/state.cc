@@ -1,6 +1,7 @@
 #include "model/state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -23,6 +24,7 @@ State State::clone() const {
   copy.jobs = jobs.clone();
   copy.attempts = attempts;
   copy.promises = promises;
+  copy.submitters = submitters;
   copy.requests = requests;
   copy.finished = finished;
   copy.classes = classes;
@@ -44,6 +46,7 @@ State State::clone() const {
   copy.tenant_by_name_ = tenant_by_name_;
   copy.request_by_hash_ = request_by_hash_;
   copy.requests_forgotten_ = requests_forgotten_;
+  copy.submitters_by_end_ = submitters_by_end_;
   return copy;
 }
 
@@ -90,6 +93,11 @@ uint64_t State::request_hash(TenantId tenant, std::string_view key) {
   hash.mix(tenant.value);
   hash.mix(key);
   return hash.value();
+}
+
+const Submitter* State::find_submitter(TenantId tenant, const std::string& user) const {
+  const auto it = submitters.find({tenant, user});
+  return it == submitters.end() ? nullptr : &it->second;
 }
 
 const RememberedRequest* State::find_request(TenantId tenant, std::string_view key) const {
@@ -511,6 +519,30 @@ void State::remove_promise(JobId id, Time at) {
   job->promised = false;
   if (!job->held) job->reason = job->attempt_count == 0 ? JobReason::kSubmitted : JobReason::kRetry;
   enter_line(*job);
+}
+
+void State::put_submitter(Submitter submitter, Time at) {
+  SubmitterKey key{submitter.tenant, submitter.user};
+  Submitter& kept = submitters[key];
+  submitters_by_end_.erase({kept.forgettable_at(), key});
+  submitters_by_end_.emplace(submitter.forgettable_at(), std::move(key));
+  kept = std::move(submitter);
+  while (submitters_by_end_.begin()->first <= at || submitters.size() > limits::kSubmittersMax) {
+    submitters.erase(submitters_by_end_.begin()->second);
+    submitters_by_end_.erase(submitters_by_end_.begin());
+  }
+}
+
+void State::refill_buckets() {
+  std::map<SubmitterKey, Submitter> before = std::exchange(submitters, {});
+  submitters_by_end_.clear();
+  for (auto& [key, submitter] : before) {
+    submitter.full_at = {};
+    submitter.next_at = {};
+    if (submitter.spent == 0) continue;
+    submitters_by_end_.emplace(submitter.forgettable_at(), key);
+    submitters.emplace(key, std::move(submitter));
+  }
 }
 
 void State::remember(RememberedRequest request) {

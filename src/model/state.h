@@ -43,6 +43,9 @@ struct Timer {
   friend auto operator<=>(const Timer&, const Timer&) = default;
 };
 
+/// A user of a tenant.
+using SubmitterKey = std::pair<TenantId, std::string>;
+
 /// Everything that commands can change, with the indexes that keep every operation O(log n). Changed by
 /// `evolve` (engine) alone; the members below "helpers" keep indexes and counts true. Pure; not thread-safe.
 struct State {
@@ -62,8 +65,9 @@ struct State {
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
   std::map<JobId, Promise> promises;
-  std::deque<RememberedRequest> requests;  ///< Oldest first.
-  std::deque<JobId> finished;              ///< Final jobs, oldest end first.
+  std::map<SubmitterKey, Submitter> submitters;  ///< Those who spent lately.
+  std::deque<RememberedRequest> requests;        ///< Oldest first.
+  std::deque<JobId> finished;                    ///< Final jobs, oldest end first.
 
   // Indexes.
   std::vector<JobClass> classes;  ///< By JobClass number; slots of dead classes are reused.
@@ -93,6 +97,7 @@ struct State {
   const Attempt* find_attempt(JobId job, uint32_t number) const;
   Attempt* find_attempt(JobId job, uint32_t number);
   const Promise* find_promise(JobId job) const;
+  const Submitter* find_submitter(TenantId tenant, const std::string& user) const;
   const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
   const JobArray* find_array(JobId id) const;
   /// The array of an element, whether that is a job yet or not.
@@ -166,6 +171,11 @@ struct State {
   void remove_promise(JobId job, Time at);
   /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
   void count_promise(const Promise& promise, int64_t sign, Time at);
+  /// Puts down what a user spent. At most limits::kSubmittersMax are remembered: whoever's spending matters
+  /// for the shortest time is forgotten first, and at once when it no longer does at `at`.
+  void put_submitter(Submitter submitter, Time at);
+  /// Forgets what users owe at rates that no longer hold; what they spent of the day stays.
+  void refill_buckets();
   void remember(RememberedRequest request);
   void forget_oldest_request();
   /// Puts `job` down as whom the devices are promised to.
@@ -194,6 +204,7 @@ struct State {
   boost::unordered_flat_map<uint64_t, uint64_t>
       request_by_hash_;  ///< To the index since `requests_forgotten_` began.
   uint64_t requests_forgotten_ = 0;
+  std::set<std::pair<Time, SubmitterKey>> submitters_by_end_;
 };
 
 }  // namespace gpusched

@@ -9,6 +9,7 @@
 #include "base/fields.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "model/admission.h"
 
 namespace gpusched {
 
@@ -319,6 +320,7 @@ struct EngineConfig {
   int64_t feature_level = 0;       ///< See kFeatureLevel.
   Duration use_half_life;          ///< After so long a tenant's use counts half; 0: kUseHalfLife.
   SchedulingPolicy policy;
+  AdmissionPolicy admission;
 
   static constexpr Duration kUseHalfLife = hours(24 * 7);
   Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }
@@ -338,6 +340,12 @@ struct EngineConfig {
     visit(10, "queue_order", self.policy.queue_order);
     visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
     visit(12, "run_times", self.policy.run_times);
+    visit(50, "admission_rate_milli", self.admission.rate_milli);
+    visit(51, "admission_burst", self.admission.burst);
+    visit(52, "admission_daily", self.admission.daily);
+    visit(53, "admission_soft_queue", self.admission.soft_queue);
+    visit(54, "admission_throttled_milli", self.admission.throttled_milli);
+    visit(55, "admission_costs", self.admission.costs);
   }
 };
 

@@ -123,7 +123,7 @@ class Auditor {
     bool requeue_asked = false;
     bool timed_out = false;  ///< Stopped for its runtime, however it ended then.
     bool preempted = false;
-    uint64_t over_at = 0;    ///< Journal position of its end.
+    uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
   };
   struct BookDevice {

@@ -145,6 +145,7 @@ void Clients::submit_something() {
   auto submission = std::make_shared<Submission>();
   submission->number = next_submission_++;
   submission->command.tenant = some_tenant();
+  submission->command.user = "user-" + std::to_string(submission->number % 3);
   Prng& prng = context_.prng;
   if (prng.chance(700)) submission->command.request_key = "key-" + std::to_string(submission->number);
   if (prng.chance(300)) submission->repeats = static_cast<int>(prng.between(1, 3));

@@ -58,6 +58,13 @@ void World::build() {
   settings.engine.feature_level = prng_.between(0, kFeatureLevel);
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
+  if (prng_.chance(150)) {
+    settings.engine.admission = {.rate_milli = prng_.between(200, 3'000),
+                                 .burst = prng_.between(1, 10),
+                                 .daily = prng_.chance(300) ? prng_.between(20, 200) : 0,
+                                 .soft_queue = prng_.chance(500) ? prng_.between(3, 20) : 0,
+                                 .throttled_milli = prng_.between(100, 2'000)};
+  }
   if (prng_.chance(300)) settings.engine.finished_jobs_max = prng_.between(0, 30);
   settings.tuning.node_lease = milliseconds(prng_.between(2'000, 10'000));
   settings.tuning.grace = milliseconds(prng_.between(100, 5'000));

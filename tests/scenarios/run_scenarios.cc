@@ -283,18 +283,23 @@ class Scenario {
     want.preemption_exempt = line.has("exempt");
     if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
     want.held = line.has("held");
+    want.task_type = line.text("task");
     if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
     want.flow = flow_of(line);
     return want;
   }
   std::string submit(const Line& line) {
     const testing::Want want = want_of(line);
-    const Applied applied = engine_.try_submit(want, line.text("key"));
+    const Applied applied = engine_.try_submit(want, line.text("key"), line.text("user"));
     if (!applied.rejection) {
       jobs_[line.name] = JobId{applied.first_id};
       names_[JobId{applied.first_id}] = line.name;
     }
-    return answer(applied);
+    std::string text = answer(applied);
+    // "rejected rate_exceeded, again in 5s"; when may be left out.
+    if (applied.rejection && line.expected.find(", again") != std::string::npos)
+      text += ", again in " + std::to_string(applied.rejection->retry_after.ms() / 1000) + "s";
+    return text;
   }
   /// One submission of several jobs: each is "gpus=1" or the like but named by "jobs=a,b,c"; "after.b=@0:ok".
   std::string submit_all(const Line& line) {
@@ -480,6 +485,13 @@ class Scenario {
     config.policy.queue_order = line.text("order", config.policy.queue_order);
     config.policy.reservations_plus_one =
         line.number("reservations", config.policy.reservations_plus_one - 1) + 1;
+    AdmissionPolicy& admission = config.admission;
+    admission.rate_milli = line.number("rate", admission.rate_milli / 1000) * 1000;
+    admission.burst = line.number("burst", admission.burst);
+    admission.daily = line.number("daily", admission.daily);
+    admission.soft_queue = line.number("soft_queue", admission.soft_queue);
+    admission.throttled_milli = line.number("throttled", admission.throttled_milli / 1000) * 1000;
+    if (line.has("llm_costs")) admission.costs = {{.type = "llm", .tokens = line.number("llm_costs")}};
     return answer(engine_.apply(Configure{.config = config}));
   }
 

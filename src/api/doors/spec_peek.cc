@@ -29,12 +29,26 @@ void for_each_field(std::string_view packed, Visit&& visit) {
   }
 }
 
+/// An entry of the map of labels.
+std::pair<std::string_view, std::string_view> label_of(std::string_view entry) {
+  std::string_view key, value;
+  for_each_field(entry, [&](uint64_t part, std::string_view word) {
+    (part == 1 ? key : value) = word;
+    return true;
+  });
+  return {key, value};
+}
+
 }  // namespace
 
 SpecPeek peek_spec(std::string_view packed) {
   SpecPeek peek;
   for_each_field(packed, [&peek](uint64_t number, std::string_view bytes) {
     if (number == kName) peek.name = bytes;
+    if (number == kLabels) {
+      const auto [key, value] = label_of(bytes);
+      if (key == "task_type") peek.task_type = value;
+    }
     if (number == kSubmitter) peek.submitter = bytes;
     if (number == kUser) peek.user = bytes;
     return number < kUser;  // Fields are packed in the order of their numbers.
@@ -47,11 +61,7 @@ bool spec_has_label(std::string_view packed, std::string_view label,
   bool found = false;
   for_each_field(packed, [&](uint64_t number, std::string_view bytes) {
     if (number != kLabels) return number < kLabels;
-    std::string_view key, text;
-    for_each_field(bytes, [&](uint64_t part, std::string_view word) {
-      (part == 1 ? key : text) = word;
-      return true;
-    });
+    const auto [key, text] = label_of(bytes);
     found = key == label && (!value || text == *value);
     return !found;
   });

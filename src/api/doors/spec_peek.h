@@ -10,6 +10,7 @@ namespace gpusched::api {
 /// Words of a packed JobSpec, found without unpacking it. They live as long as the bytes.
 struct SpecPeek {
   std::string_view name, submitter, user;
+  std::string_view task_type;  ///< The label of that name.
 };
 SpecPeek peek_spec(std::string_view packed);
 

@@ -90,6 +90,7 @@ class RandomCommands {
   }
   Command submit(const State& state) {
     SubmitJobs command{.tenant = any_tenant(state)};
+    if (prng_.chance(500)) command.user = "user-" + std::to_string(prng_.below(5));
     if (prng_.chance(200)) command.request_key = "key-" + std::to_string(prng_.below(20));
     const uint64_t count = prng_.chance(200) ? 1 + prng_.below(5) : 1;
     for (uint64_t i = 0; i < count; ++i) {
@@ -99,7 +100,8 @@ class RandomCommands {
                      .spec = Blob(std::string(prng_.below(40), 'x')),
                      .held = prng_.chance(20),
                      .preemption_mode = static_cast<PreemptionMode>(prng_.chance(300) ? 1 : 0),
-                     .preemption_exempt = prng_.chance(50)};
+                     .preemption_exempt = prng_.chance(50),
+                     .task_type = prng_.chance(300) ? "llm" : ""};
       if (prng_.chance(200)) job.max_runtime = seconds(prng_.between(1, 100));
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
@@ -286,6 +288,14 @@ class RandomCommands {
     }
     return DeleteTenant{.tenant = any_tenant(state)};
   }
+  AdmissionPolicy admission() {
+    return {.rate_milli = prng_.chance(700) ? prng_.between(1, 5'000) : 0,
+            .burst = prng_.between(0, 50),
+            .daily = prng_.chance(300) ? prng_.between(1, 500) : 0,
+            .soft_queue = prng_.chance(500) ? prng_.between(1, 50) : 0,
+            .throttled_milli = prng_.between(0, 3'000),
+            .costs = {{.type = "llm", .tokens = prng_.between(1, 9)}}};
+  }
   Command configure() {
     EngineConfig config;
     config.aging_per_hour = prng_.between(0, 20);
@@ -295,6 +305,7 @@ class RandomCommands {
     config.drain_limit = seconds(prng_.between(0, 60));
     config.lost_after = seconds(prng_.between(1, 600));
     config.auto_drain_percent = prng_.between(0, 50);
+    if (prng_.chance(400)) config.admission = admission();
     return Configure{.config = config};
   }
   static std::vector<uint32_t> generations_of(const Node& node, uint64_t mask) {

@@ -41,6 +41,7 @@ struct Want {
   std::vector<JobFlow> flow = {};
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
+  std::string task_type = {};
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -58,7 +59,8 @@ inline JobRequest request_of(const Want& want) {
                     .held = want.held,
                     .flow = want.flow,
                     .preemption_mode = want.preemption_mode,
-                    .preemption_exempt = want.preemption_exempt};
+                    .preemption_exempt = want.preemption_exempt,
+                    .task_type = want.task_type};
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,
@@ -129,9 +131,11 @@ class TestEngine {
     return TenantId{
         apply(CreateTenant{.name = std::string(name), .parent = parent, .limits = limits}).first_id};
   }
-  Applied try_submit(const Want& want, std::string key = {}) {
-    return apply(
-        SubmitJobs{.tenant = want.tenant, .request_key = std::move(key), .jobs = {request_of(want)}});
+  Applied try_submit(const Want& want, std::string key = {}, std::string user = {}) {
+    return apply(SubmitJobs{.tenant = want.tenant,
+                            .request_key = std::move(key),
+                            .jobs = {request_of(want)},
+                            .user = std::move(user)});
   }
   JobId submit(const Want& want) {
     const Applied applied = try_submit(want);
