@@ -49,6 +49,7 @@ struct JobRequest {
   std::string retry_exit_codes;  ///< See RetryPolicy::exit_codes.
   std::vector<JobFlow> flow;     ///< None or one; see the engine's.
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool interactive = false;  ///< Starts at once or not at all.
 };
 
 struct SubmitRequest {

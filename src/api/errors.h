@@ -53,6 +53,7 @@ enum class ErrorKind : uint8_t {
   kDependencyNotFound,
   kDependencyInvalid,
   kDeadlinePassed,
+  kNotInteractive,
   kPartsUnsupported,
   kTenantParentInvalid,
   kRateLimited,

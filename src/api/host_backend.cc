@@ -41,7 +41,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .spec = Blob(job.spec),
                            .held = job.held,
                            .flow = std::move(job.flow),
-                           .preemption_mode = job.preemption_mode};
+                           .preemption_mode = job.preemption_mode,
+                           .interactive = job.interactive};
   out.parts.push_back(std::move(part));
   return out;
 }

@@ -90,6 +90,8 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kDependencyInvalid;
     case RejectionCode::kDeadlinePassed:
       return ErrorKind::kDeadlinePassed;
+    case RejectionCode::kNotInteractive:
+      return ErrorKind::kNotInteractive;
   }
   UNREACHABLE();
 }
@@ -156,6 +158,10 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       return "completed";
     case JobState::kFailed:
       if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
+      if (job.reason == JobReason::kNotAtOnce)
+        return "nothing was free for it at once, as an interactive job needs; ask for less, or submit it as "
+               "a "
+               "job that waits";
       if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
       return ending_of(job);
     case JobState::kCancelled:
@@ -576,10 +582,11 @@ ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
                              rejection.code == RejectionCode::kDependencyInvalid;
   if (of_dependency) error.field = "dependencies";
   if (rejection.code == RejectionCode::kDeadlinePassed) error.field = "deadline";
+  if (rejection.code == RejectionCode::kNotInteractive) error.field = "interactive";
   if (batch_size > 1 &&
       (of_dependency || rejection.code == RejectionCode::kDeadlinePassed ||
-       rejection.code == RejectionCode::kQuotaExceeded || rejection.code == RejectionCode::kInfeasible ||
-       rejection.code == RejectionCode::kPartsUnsupported)) {
+       rejection.code == RejectionCode::kNotInteractive || rejection.code == RejectionCode::kQuotaExceeded ||
+       rejection.code == RejectionCode::kInfeasible || rejection.code == RejectionCode::kPartsUnsupported)) {
     error.field =
         "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);
   }

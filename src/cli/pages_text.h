@@ -19,7 +19,10 @@ inline constexpr std::array kExitCodeTexts = {
               "started)."},
     NamedText{"2", "The command line is wrong. Nothing was sent."},
     NamedText{"3", "No scheduler answers at the URL."},
-    NamedText{"4", "The scheduler refused: not found, quota, conflict, a full disk."},
+    NamedText{
+        "4",
+        "The scheduler refused: not found, quota, conflict, a full disk. With `submit --now`: it could not "
+        "start at once."},
     NamedText{"5",
               "No usable answer: the connection broke, or something else answers there. It may or may not "
               "have been done."},

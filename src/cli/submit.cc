@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
@@ -62,6 +63,20 @@ Result<std::string> prepared(const Session& session, SubmitOptions& submit, cons
   return job_body(session.options(), submit, script, session.io());
 }
 
+/// The record of an interactive job when it is decided whether it starts: it waits no longer.
+Reply wait_until_decided(Session& session, const std::string& job) {
+  constexpr Duration kPause = milliseconds(200);
+  constexpr int64_t kTriesMax = (limits::kInteractiveSecondsMax + 60) * 5;
+  Reply record;
+  for (int64_t tries = 0; tries < kTriesMax; ++tries) {
+    record = poll_job(session, job, Duration{});
+    if (record && record.json["state"].text() != "pending") break;
+    if (!record && !record.trouble->passing) break;
+    session.io().pause(kPause);
+  }
+  return record;
+}
+
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
   const Result<std::string> body = prepared(session, submit, grammar);
@@ -69,6 +84,12 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
   const std::string job = submitted.json["job_id"].text();
+  if (submit.now) {
+    const Reply record = wait_until_decided(session, job);
+    if (!record) return session.fail(*record.trouble);
+    const bool given_up = is_final(record.json) && record.json["reason"].text() == "not_at_once";
+    if (given_up) return exit_like(session, job, record.json);
+  }
   if (!submit.wait) {
     session.io().out(options.json ? json_line(submitted) : job + "\n");
     return kExitOk;

@@ -41,6 +41,7 @@ struct SubmitOptions {
   std::string on_parent_failure;
   std::vector<std::string> retry_on;
   bool hold = false;
+  bool now = false;
   std::string preemption_mode;
   bool require_feasible = false;
   bool wait = false;

@@ -76,6 +76,9 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
       "What --retries is for: exit_code, exit_code:75, signal, out_of_memory, over_limit (these by "
       "default), timeout; several with commas; repeatable");
   grammar.flag("--hold", submit.hold, "Do not start it before gpu-cli release");
+  grammar.flag("--now", submit.now,
+               "Interactive: start it within seconds, or give it up with exit code 4; small and short jobs "
+               "only, with a --time");
   grammar.option("--preemption-mode", "MODE", &submit.preemption_mode,
                  "When it is ended for a job of higher priority: requeue (the default) or cancel");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");

@@ -124,6 +124,9 @@ int exit_like(const Session& session, const std::string& job, const Json& record
   if (reason == "timeout") {
     sentence += ": it reached its time limit";
     code = kExitTimeLimit;
+  } else if (reason == "not_at_once") {
+    sentence += ": " + message;
+    code = kExitRefused;
   } else if (state == "failed" && signal != 0) {
     sentence += ": ended by signal " + std::to_string(signal);
     code = kSignalBase + signal;

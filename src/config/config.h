@@ -29,6 +29,13 @@ struct Config {
     int64_t default_priority = 100;
     int64_t aging_per_hour = 10;
     std::string queue_order = "priority_aging";
+    std::string job_order = "priority_aging";
+    std::vector<std::string> attained_levels = {"3600", "36000"};
+    int64_t overtaking_hours = 24;
+    bool preempt_by_attained = false;
+    int64_t interactive_gpus_max = 1;
+    int64_t interactive_minutes_max = 240;
+    int64_t interactive_wait_seconds = 5;
     int64_t use_half_life_hours = 24 * 7;
     int64_t reservations = 1;
     std::string run_times = "learned";
@@ -108,6 +115,9 @@ struct Config {
     std::string kubeconfig_path;
     std::string name_space = "default";  ///< Key `namespace`.
   } kubernetes;
+
+  /// `scheduler.attained_levels` as numbers; none when they are not positive integers that rise.
+  std::optional<std::vector<int64_t>> attained_gpu_seconds() const;
 };
 
 /// `admission.task_costs` as tokens by type; nothing when an entry is not "type=tokens" or a type comes

@@ -53,6 +53,12 @@ bool parse_number(std::string_view text, const ConfigKey& key, Number& out) {
   return std::isfinite(value) && value >= key.min && value <= key.max;
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -284,6 +290,12 @@ void Loader::load_override(const ConfigOverride& override) {
 /// What one key alone cannot tell.
 void Loader::check_whole() {
   const Config& config = out_.values;
+  if (!config.attained_gpu_seconds().has_value()) {
+    problem("scheduler.attained_levels",
+            "scheduler.attained_levels is [" + joined(config.scheduler.attained_levels) +
+                "]; expected at most " + std::to_string(limits::kAttainedLevelsMax) +
+                " GPU-seconds, each a positive integer and more than the one before");
+  }
   if (config.api.address.empty()) {
     problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
   }
@@ -351,6 +363,21 @@ std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector
     if (!costs.emplace(entry.substr(0, equals), tokens).second) return std::nullopt;
   }
   return costs;
+}
+
+std::optional<std::vector<int64_t>> Config::attained_gpu_seconds() const {
+  if (scheduler.attained_levels.size() > limits::kAttainedLevelsMax) return std::nullopt;
+  std::vector<int64_t> levels;
+  for (const std::string& text : scheduler.attained_levels) {
+    int64_t level = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, level);
+    const int64_t least = levels.empty() ? 1 : levels.back() + 1;
+    if (error != std::errc{} || stop != end || level < least || level > limits::kAttainedGpuSecondsMax)
+      return std::nullopt;
+    levels.push_back(level);
+  }
+  return levels;
 }
 
 std::map<std::string, std::string> process_environment() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "base/limits.h"
 
@@ -26,6 +27,14 @@ bool is_sane(const AdmissionPolicy& policy) {
   return costs && policy.rate_milli >= 0 && policy.burst >= 0 && policy.daily >= 0 &&
          policy.soft_queue >= 0 && policy.throttled_milli >= 0;
 }
+bool is_sane(const SchedulingPolicy& policy) {
+  const std::vector<int64_t>& levels = policy.attained_levels;
+  const bool rising =
+      std::adjacent_find(levels.begin(), levels.end(), std::greater_equal<>()) == levels.end();
+  return rising && levels.size() <= limits::kAttainedLevelsMax &&
+         (levels.empty() || (levels.front() > 0 && levels.back() <= limits::kAttainedGpuSecondsMax)) &&
+         between(Duration{}, policy.overtaking, limits::kSettingMax);
+}
 bool is_sane(const Configure& command) {
   const EngineConfig& config = command.config;
   return between(0, config.aging_per_hour, limits::kAgingPerHourMax) && config.queue_size_max >= 0 &&
@@ -33,7 +42,10 @@ bool is_sane(const Configure& command) {
          between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
          between(Duration{}, config.drain_limit, limits::kSettingMax) &&
          between(Duration{}, config.lost_after, limits::kSettingMax) &&
-         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0 && is_sane(config.admission);
+         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0 && is_sane(config.admission) && is_sane(config.policy) &&
+         between(0, config.interactive_gpus_max, limits::kGpusPerJobMax) &&
+         between(Duration{}, config.interactive_runtime_max, limits::kRuntimeMax) &&
+         between(Duration{}, config.interactive_wait, seconds(limits::kInteractiveSecondsMax));
 }
 bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }

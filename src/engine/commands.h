@@ -299,6 +299,7 @@ struct JobRequest {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
   std::string task_type;  ///< What its admission costs, see AdmissionPolicy; empty: one token.
+  bool interactive = false;  ///< Starts at once or not at all.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -313,6 +314,7 @@ struct JobRequest {
     visit(50, "preemption_mode", self.preemption_mode);
     visit(51, "preemption_exempt", self.preemption_exempt);
     visit(70, "task_type", self.task_type);
+    visit(80, "interactive", self.interactive);
   }
 };
 

@@ -83,6 +83,30 @@ std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJo
   return std::nullopt;
 }
 
+/// A job that is to start at once must be small, short and ready to start.
+std::optional<Rejection> check_interactive(const State& state, const JobRequest& request) {
+  const EngineConfig& config = state.config;
+  const int64_t gpus = total_of(request.parts).gpus;
+  Rejection refused{.code = RejectionCode::kNotInteractive};
+  if (config.interactive_wait.ns == 0 || gpus > config.interactive_gpus_max) {
+    refused.resource = Resource::kGpus;
+    refused.requested = gpus;
+    refused.limit = config.interactive_wait.ns == 0 ? 0 : config.interactive_gpus_max;
+    return refused;
+  }
+  if (request.max_runtime.ns == 0 || request.max_runtime > config.interactive_runtime_max) {
+    refused.requested = request.max_runtime.ms() / 1000;
+    refused.limit = config.interactive_runtime_max.ms() / 1000;
+    return refused;
+  }
+  if (request.held) return refused;
+  for (const JobFlow& flow : request.flow) {
+    const bool later = flow.begin_at.valid() || flow.begin_after.ns > 0;
+    if (later || !flow.dependencies.empty() || !flow.array.empty()) return refused;
+  }
+  return std::nullopt;
+}
+
 /// Times instead of spans; none for a begin that is over.
 std::optional<Rejection> resolve_times(JobFlow& flow, Time now) {
   if (flow.begin_after.ns > 0) flow.begin_at = now + flow.begin_after;
@@ -93,6 +117,19 @@ std::optional<Rejection> resolve_times(JobFlow& flow, Time now) {
   if (flow.deadline.valid() && flow.deadline <= std::max(now, flow.begin_at))
     return Rejection{.code = RejectionCode::kDeadlinePassed};
   return std::nullopt;
+}
+
+bool has_flow(const JobRequest& request) { return request.interactive || !request.flow.empty(); }
+
+/// What the job asked for; of an interactive one it must have begun by when at once is over.
+JobFlow flow_of(const State& state, const JobRequest& request, Time now) {
+  JobFlow flow = request.flow.empty() ? JobFlow{} : request.flow.front();
+  if (!request.interactive) return flow;
+  const Time over = now + state.config.interactive_wait;
+  if (flow.deadline_after.ns > 0) flow.deadline = now + flow.deadline_after;
+  flow.deadline_after = {};
+  flow.deadline = flow.deadline.valid() ? std::min(flow.deadline, over) : over;
+  return flow;
 }
 
 uint64_t body_digest(const SubmitJobs& command) {
@@ -178,8 +215,9 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     if (!problem && request.require_feasible && !feasible(state, request.parts.front())) {
       problem = Rejection{.code = RejectionCode::kInfeasible};
     }
-    if (!problem && !request.flow.empty()) {
-      JobFlow& flow = flows.emplace_back(request.flow.front());
+    if (!problem && request.interactive) problem = check_interactive(state, request);
+    if (!problem && has_flow(request)) {
+      JobFlow& flow = flows.emplace_back(flow_of(state, request, stamp.at));
       problem = resolve_dependencies(state, command, i, stamp, flow);
       if (!problem) problem = resolve_times(flow, stamp.at);
     }
@@ -203,8 +241,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
     next_id += request.sequence_count();
-    if (request.flow.empty()) continue;
-    std::get<JobSubmitted>(events.back()).request.flow.front() = std::move(*flow++);
+    if (has_flow(request)) std::get<JobSubmitted>(events.back()).request.flow = {std::move(*flow++)};
   }
   if (keyed) {
     events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = command.tenant,
@@ -389,6 +426,11 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
     return;
   }
   if (too_late) {
+    if (job.interactive && !job.started_at.valid()) return finish(JobState::kFailed, JobReason::kNotAtOnce);
+    if (job.interactive && stop == StopReason::kPreempt)
+      return finish(JobState::kCancelled, JobReason::kPreempted);
+    if (job.interactive && stop != StopReason::kRequeue)
+      return finish(JobState::kFailed, failure_reason(outcome.cause));
     const bool asked = stop == StopReason::kRequeue || own_cause == 0;
     return finish(JobState::kFailed, asked ? JobReason::kDeadline : failure_reason(outcome.cause));
   }

@@ -150,11 +150,12 @@ bool next_due(const State& state, Time now, Events& events) {
           events.push_back(ArrayClosed{.job = job->id, .reason = JobReason::kDeadline, .at = timer.due});
           break;
         }
-        events.push_back(JobFinished{.job = job->id,
-                                     .state = JobState::kFailed,
-                                     .reason = JobReason::kDeadline,
-                                     .outcome = {.detail = {}},
-                                     .at = timer.due});
+        events.push_back(
+            JobFinished{.job = job->id,
+                        .state = JobState::kFailed,
+                        .reason = job->interactive ? JobReason::kNotAtOnce : JobReason::kDeadline,
+                        .outcome = {.detail = {}},
+                        .at = timer.due});
         return true;
       }
       case TimerKind::kNodeLost:

@@ -216,6 +216,7 @@ void on(State& state, const JobSubmitted& event) {
   job.held = request.held;
   job.preemption_mode = request.preemption_mode;
   job.preemption_exempt = request.preemption_exempt;
+  job.interactive = request.interactive;
   if (job.held) job.reason = JobReason::kHeld;
   if (request.flow.empty()) {
     state.add_job(std::move(job));

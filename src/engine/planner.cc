@@ -21,6 +21,7 @@ const Part& part_of(const State& state, uint32_t job_class) { return state.class
 
 Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(policies_.queue_order != nullptr);
+  CHECK(policies_.job_order != nullptr);
   CHECK(!policies_.filters.empty());
   CHECK(!policies_.scores.empty());
   CHECK(policies_.run_times != nullptr);
@@ -81,8 +82,9 @@ void Planner::reset(const State& state, bool nodes_present) {
     nodes_[slot].present = nodes_present;
   }
   refresh_preemptors(state);
+  waiting_.reset(state, policies_, now_);
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
-    if (!state.classes[i].waiting.empty()) make_ready(state, i);
+    if (!waiting_.of(state, i).empty()) make_ready(state, i);
   }
 }
 
@@ -124,24 +126,25 @@ void Planner::tenant_gained(const State& state, TenantId tenant) {
 // A class's line changed: idle when nobody waits, and ready under its present head.
 void Planner::touch_class(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
-  const bool waits = job_class < state.classes.size() && !state.classes[job_class].waiting.empty();
-  if (!waits) {
+  const OrderedJobs& waiting = waiting_.of(state, job_class);
+  if (waiting.empty()) {
     if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
     if (entry.state == ClassState::kBlocked) blocked_.erase(job_class);
     entry.state = ClassState::kIdle;
     return;
   }
   if (entry.state == ClassState::kBlocked) {
-    const OrderKey before = std::exchange(entry.head, state.classes[job_class].waiting.front());
+    const OrderKey before = std::exchange(entry.head, waiting.front());
     // It needs what the old one needed, but may be one for which others are ended.
     if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
   }
-  if (entry.state == ClassState::kReady && entry.head == state.classes[job_class].waiting.front()) return;
+  if (entry.state == ClassState::kReady && entry.head == waiting.front()) return;
   make_ready(state, job_class);
 }
 
 void Planner::touch_job(const State& state, JobId job) {
+  waiting_.observe(state, job);
   const Job* touched = state.jobs.find(job);
   if (touched != nullptr) {
     ClassInfo& entry = info(touched->job_class);
@@ -342,6 +345,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   visits_ = 0;
   now_ = std::max({now, now_, state.last.at});
   for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
+  for (const uint32_t job_class : waiting_.refresh(state, now_)) touch_class(state, job_class);
   look_ = false;
   if (policies_.reservations > 0) refresh_reservations(state);
   dirty_nodes_.clear();
@@ -361,15 +365,13 @@ Planner::Slice Planner::plan(const State& state, Time now) {
     if (!place_head(state, job_class, slice.plan)) continue;
     auto at =
         std::find_if(cursors.begin(), cursors.end(), [&](const auto& c) { return c.first == job_class; });
-    if (at == cursors.end()) at = cursors.insert(at, {job_class, state.classes[job_class].waiting.begin()});
+    if (at == cursors.end()) at = cursors.insert(at, {job_class, waiting_.of(state, job_class).begin()});
     at->second.next();
     take_from_ready(state, job_class);
     if (at->second.at_end()) {
       info(job_class).state = ClassState::kIdle;
     } else {
-      const Job* head = state.jobs.find((*at->second).job);
-      CHECK(head != nullptr);
-      put_ready(state, job_class, *head);
+      put_ready(state, job_class, *at->second);
     }
     requeue_relatives(state, info(job_class).tenant);
   }
@@ -396,7 +398,7 @@ void Planner::plan_applied(const State& state) {
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.
     ClassInfo& entry = info(job_class);
-    if (entry.state == ClassState::kBlocked || state.classes[job_class].waiting.empty()) {
+    if (entry.state == ClassState::kBlocked || waiting_.of(state, job_class).empty()) {
       touch_class(state, job_class);
     } else {
       make_ready(state, job_class);

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "engine/commands.h"
 #include "engine/events.h"
+#include "engine/job_lines.h"
 #include "engine/policy/backfill/release_timeline.h"
 #include "engine/policy/policy.h"
 #include "model/free_index.h"
@@ -205,12 +206,12 @@ class Planner {
 
   // Who is next (planner_lines.cc).
   void make_ready(const State& state, uint32_t job_class);
-  void put_ready(const State& state, uint32_t job_class, const Job& head);
+  void put_ready(const State& state, uint32_t job_class, const OrderKey& head);
   void take_from_ready(const State& state, uint32_t job_class);
   void requeue_line(const State& state, TenantId tenant);
   void requeue_drifted(const State& state);
   void requeue_relatives(const State& state, TenantId tenant);
-  policy::QueueKey key_of(const State& state, TenantId tenant, const Job& head) const;
+  policy::QueueKey key_of(const State& state, const Job& head, const OrderKey& order) const;
   Amount planned_usage_of(TenantId tenant) const;
   void block(const State& state, uint32_t job_class, const WaitReason& reason);
   void set_reason(uint32_t job_class, const WaitReason& reason);
@@ -275,6 +276,7 @@ class Planner {
 
   policy::PolicySet policies_;
   SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
+  JobLines waiting_;
   std::vector<ClassInfo> classes_;
   boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;

@@ -12,12 +12,13 @@ Amount Planner::planned_usage_of(TenantId tenant) const {
   return {};
 }
 
-policy::QueueKey Planner::key_of(const State& state, TenantId tenant, const Job& head) const {
-  const Tenant* owner = state.find_tenant(tenant);
+policy::QueueKey Planner::key_of(const State& state, const Job& head, const OrderKey& order) const {
+  const Tenant* owner = state.find_tenant(head.tenant);
   CHECK(owner != nullptr);
   return policies_.queue_order->key({.state = state,
                                      .tenant = *owner,
                                      .head = head,
+                                     .order = order,
                                      .capacity = capacity_,
                                      .planned = planned_usage_,
                                      .now = now_});
@@ -28,9 +29,10 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
   Line& line = lines_[tenant.value];
   std::optional<policy::QueueKey> key;
   if (!line.ready.empty()) {
-    const Job* head = state.jobs.find(line.ready.begin()->first.job);
+    const OrderKey& first = line.ready.begin()->first;
+    const Job* head = state.jobs.find(first.job);
     if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
-    key = key_of(state, tenant, *head);
+    key = key_of(state, *head, first);
   }
   if (key == line.key) return;
   if (line.key.has_value()) queue_.erase({*line.key, tenant});
@@ -64,9 +66,9 @@ void Planner::requeue_relatives(const State& state, TenantId tenant) {
   for (const TenantId relative : relatives) requeue_line(state, relative);
 }
 
-void Planner::put_ready(const State& state, uint32_t job_class, const Job& head) {
+void Planner::put_ready(const State& state, uint32_t job_class, const OrderKey& head) {
   ClassInfo& entry = info(job_class);
-  entry.head = head.order();
+  entry.head = head;
   lines_[entry.tenant.value].ready.insert({entry.head, job_class});
   requeue_line(state, entry.tenant);
 }
@@ -89,12 +91,10 @@ void Planner::make_ready(const State& state, uint32_t job_class) {
     entry.preempts = false;
     set_reason(job_class, WaitReason{});
   }
-  const OrderedJobs& waiting = state.classes[job_class].waiting;
+  const OrderedJobs& waiting = waiting_.of(state, job_class);
   CHECK(!waiting.empty());
-  const Job* head = state.jobs.find(waiting.front().job);
-  CHECK(head != nullptr);
   entry.state = ClassState::kReady;
-  put_ready(state, job_class, *head);
+  put_ready(state, job_class, waiting.front());
 }
 
 void Planner::set_reason(uint32_t job_class, const WaitReason& reason) {

@@ -251,6 +251,8 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   entry.tried_at = now_;
   const int64_t priority = policy::effective_priority(state, job);
   const Part& part = state.class_of(job).parts.front();
+  // Who has the same priority may come to have a lower level, which the node does not say.
+  const int64_t weakest_max = policy::ends_by_attained(state) ? priority : priority - 1;
   std::optional<Preempting> best;
   Time look = kNever;
   uint32_t examined = 0;
@@ -259,7 +261,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = (begin + i) % count;
     const NodeInfo& node = nodes_[slot];
-    if (!node.ready || node.weakest >= priority) continue;
+    if (!node.ready || node.weakest > weakest_max) continue;
     if (++examined > kVictimNodesMax) {
       victim_cursor_ = slot;
       look = std::min(look, now_ + kSearchOn);

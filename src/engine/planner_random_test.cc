@@ -64,8 +64,11 @@ std::vector<JobId> forgotten_jobs(const State& state) {
 
 /// Without reservations and victims: whatever fits starts, which is simple enough to be said again by a slow
 /// planner.
-policy::PolicySet greedy_policies() {
+policy::PolicySet greedy_policies(const char* job_order) {
   policy::PolicySet policies = policy::default_policies();
+  const SchedulingPolicy chosen{.attained_levels = {60, 600}};
+  policies.job_order = policy::make_job_order(job_order, chosen);
+  policies.overtaking = minutes(3);
   policies.reservations = 0;
   policies.victims = nullptr;
   return policies;
@@ -73,8 +76,10 @@ policy::PolicySet greedy_policies() {
 
 /// A state, and a planner that saw each event of it.
 struct Scheduler {
+  explicit Scheduler(const char* job_order) : planner(greedy_policies(job_order)) {}
+
   State state;
-  Planner planner{greedy_policies()};
+  Planner planner;
   Time now = Time{} + seconds(1'700'000'000);
 
   void apply(const Command& command) {
@@ -103,11 +108,18 @@ std::size_t cycle(Scheduler& scheduler, Meanwhile&& meanwhile) {
   return placed;
 }
 
-class RandomCycles : public ::testing::TestWithParam<uint64_t> {};
+/// Seeds, each with an order of jobs.
+class RandomCycles : public ::testing::TestWithParam<uint64_t> {
+ public:
+  static const char* job_order() {
+    static constexpr const char* kOrders[] = {"priority_aging", "deadline", "shortest", "least_attained"};
+    return kOrders[GetParam() % 4];
+  }
+};
 
 TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
   RandomCommands random(GetParam());
-  Scheduler scheduler;
+  Scheduler scheduler(job_order());
   scheduler.planner.reset(scheduler.state);
   std::size_t placed = 0;
   const auto step = [&] {
@@ -129,7 +141,7 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
 
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
   RandomCommands random(GetParam() + 500);
-  Scheduler scheduler;
+  Scheduler scheduler(job_order());
   scheduler.planner.reset(scheduler.state);
   for (int i = 0; i < 150; ++i) {
     const uint64_t steps = 1 + random.prng().below(8);
@@ -137,7 +149,7 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
       scheduler.now = scheduler.now + random.pause();
       scheduler.apply(random.next(scheduler.state));
     }
-    Planner fresh(greedy_policies());
+    Planner fresh(greedy_policies(job_order()));
     fresh.reset(scheduler.state);
     const CommitPlan theirs = fresh.plan(scheduler.state, scheduler.state.last.at).plan;
     const CommitPlan ours = scheduler.planner.plan(scheduler.state, scheduler.state.last.at).plan;
@@ -154,7 +166,7 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
     ASSERT_EQ(scheduler.state.attempts.size() - before, ours.groups.size());
     // What waits has the reason that a fresh look would give.
     fresh.plan_applied(scheduler.state);
-    Planner judge(greedy_policies());
+    Planner judge(greedy_policies(job_order()));
     judge.reset(scheduler.state);
     EXPECT_TRUE(judge.plan(scheduler.state, scheduler.state.last.at).plan.groups.empty());
   }

@@ -64,7 +64,7 @@ void Planner::complete(const State& state, Candidate& candidate) const {
   if (candidate.known) return;
   const Job* job = state.jobs.find(candidate.job);
   CHECK(job != nullptr);
-  candidate.key = key_of(state, job->tenant, *job);
+  candidate.key = key_of(state, *job, waiting_.key_of(state, *job, now_));
   candidate.end = now_ + run_to_pass(*policies_.run_times, state, *job, now_);
   candidate.known = true;
 }
@@ -253,7 +253,7 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
 void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const OrderKey head = info(job_class).head;
   uint32_t tries = 0;
-  for (auto at = state.classes[job_class].waiting.begin(); !at.at_end(); at.next()) {
+  for (auto at = waiting_.of(state, job_class).begin(); !at.at_end(); at.next()) {
     if (plan.groups.size() >= limits::kPlacementsPerSlice || tries >= limits::kPassTriesMax) return;
     if (!(head < *at)) continue;
     ++tries;
@@ -326,7 +326,7 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   if (entry.state == ClassState::kIdle || entry.reason.code == WaitCode::kQuota) return false;
   const Job& head = head_of(state, held.job_class);
   held.job = head.id;
-  held.key = key_of(state, head.tenant, head);
+  held.key = key_of(state, head, entry.head);
   std::optional<Reservation> best = held;
   if (!nodes_[held.node].ready || nodes_[held.node].refreshed == cycle_ || held.start <= now_) {
     const Time promised = held.start;

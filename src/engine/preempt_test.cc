@@ -184,7 +184,14 @@ TEST(Potential, IsComparedFromTheHighestPriorityDown) {
 /// A busy cluster with preemption, driven by chance; what must hold is checked as it goes.
 class World {
  public:
-  World(uint64_t seed, bool faults) : prng_(seed), faults_(faults) {
+  World(uint64_t seed, bool faults, bool by_attained = false) : prng_(seed), faults_(faults) {
+    if (by_attained) {
+      engine_.apply(Configure{.config = {.feature_level = kFeatureLevel,
+                                         .policy = {.job_order = "least_attained",
+                                                    .attained_levels = {60, 400, 2000},
+                                                    .overtaking = minutes(20),
+                                                    .preempt_by_attained = true}}});
+    }
     const uint64_t nodes = 2 + prng_.below(4);
     for (uint64_t i = 0; i < nodes; ++i) {
       engine_.add_node("n" + std::to_string(i),
@@ -327,7 +334,9 @@ class World {
     const Job& job = *state.jobs.find(group.job);
     for (const Preemption& victim : group.preemptions) {
       const Job& lesser = *state.jobs.find(victim.job);
-      EXPECT_LT(policy::effective_priority(state, lesser), policy::effective_priority(state, job));
+      EXPECT_LT(policy::standing_of(state, lesser, engine_.now()),
+                policy::standing_of(state, job, engine_.now()));
+      EXPECT_LE(policy::effective_priority(state, lesser), policy::effective_priority(state, job));
       EXPECT_TRUE(state.find_tenant(lesser.tenant)->allow_preemption);
       EXPECT_TRUE(state.find_tenant(job.tenant)->can_preempt_others);
       EXPECT_LT(lesser.preempt_count, 3u);
@@ -350,6 +359,12 @@ class RandomPreemptions : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(RandomPreemptions, EachLowersThePotentialAndItsJobStarts) {
   World world(GetParam(), false);
+  world.run(600);
+  EXPECT_GT(world.promised(), 0u);
+}
+
+TEST_P(RandomPreemptions, ByAttainedServiceEachLowersThePotentialToo) {
+  World world(GetParam() + 200, false, true);
   world.run(600);
   EXPECT_GT(world.promised(), 0u);
 }

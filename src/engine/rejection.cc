@@ -62,6 +62,8 @@ std::string_view to_string(RejectionCode code) {
       return "daily_exceeded";
     case RejectionCode::kDeadlinePassed:
       return "deadline_passed";
+    case RejectionCode::kNotInteractive:
+      return "not_interactive";
   }
   UNREACHABLE();
 }
@@ -70,6 +72,23 @@ namespace {
 
 std::string tenant_name(TenantId id) {
   return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);
+}
+
+std::string describe_not_interactive(const Rejection& rejection) {
+  if (rejection.resource == Resource::kGpus && rejection.limit > 0) {
+    return "an interactive job may have at most " + std::to_string(rejection.limit) +
+           " GPUs, and this one asks for " + std::to_string(rejection.requested) +
+           "; ask for fewer, or submit it as a job that waits";
+  }
+  if (rejection.resource == Resource::kGpus)
+    return "this cluster takes no interactive jobs; submit it as a job that waits";
+  if (rejection.limit > 0) {
+    return "an interactive job must have a time limit of at most " + std::to_string(rejection.limit / 60) +
+           " minutes; give it one, or submit it as a job that waits";
+  }
+  return "an interactive job starts at once: it cannot be held, an array, begin later or wait for others; "
+         "leave "
+         "that out, or submit it as a job that waits";
 }
 
 // CPU is counted in thousandths of a core and shown in cores.
@@ -162,6 +181,8 @@ std::string describe(const Rejection& rejection) {
              "; try again after midnight (UTC), in " + in_seconds(rejection.retry_after);
     case RejectionCode::kDeadlinePassed:
       return "the deadline is over before the job may begin; give a later one";
+    case RejectionCode::kNotInteractive:
+      return describe_not_interactive(rejection);
   }
   UNREACHABLE();
 }

@@ -39,6 +39,7 @@ enum class RejectionCode : uint8_t {
   kRateExceeded,       ///< The user's bucket has too few tokens.
   kDailyExceeded,      ///< The user spent its tokens of the day.
   kDeadlinePassed,     ///< The deadline is not in the future, or not after the job may begin.
+  kNotInteractive,     ///< Too large, too long or not of the kind for a job that is to start at once.
 };
 
 std::string_view to_string(RejectionCode code);

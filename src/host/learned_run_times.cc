@@ -10,6 +10,8 @@
 namespace gpusched {
 namespace {
 
+/// In thousandths, for the order of jobs: as likely shorter as longer.
+constexpr int32_t kToOrder = 500;
 /// Finished jobs looked at when a scheduler starts: 0.2 s.
 constexpr std::size_t kBeginMax = 20'000;
 
@@ -78,6 +80,14 @@ Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duratio
   const std::optional<int64_t> run_ms = expected.quantile_after_ms(elapsed.ms(), predict::kOfRunning);
   if (!run_ms.has_value()) return by_limit.of_running(state, job, elapsed, now);
   return milliseconds(*run_ms);
+}
+
+Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
+  const policy::LimitRunTimes by_limit;
+  if (uses_limits(state)) return by_limit.to_order(state, job, attained, now);
+  const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
+  const std::optional<int64_t> run_ms = expected.quantile_after_ms(attained.ms(), kToOrder);
+  return run_ms.has_value() ? milliseconds(*run_ms) : by_limit.to_order(state, job, attained, now);
 }
 
 void LearnedRunTimes::started(const State& state, const Job& job) {

@@ -27,6 +27,7 @@ class LearnedRunTimes final : public policy::RunTimes {
   std::string_view name() const override { return "learned"; }
   Duration to_pass(const State& state, const Job& job, Time now) const override;
   Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const override;
+  Duration to_order(const State& state, const Job& job, Duration attained, Time now) const override;
 
   /// Learns from the newest finished jobs of a state, and of what runs in it.
   void begin(const State& state);

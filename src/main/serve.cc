@@ -15,7 +15,11 @@ namespace {
 SchedulingPolicy policy_of(const Config& config) {
   return {.queue_order = config.scheduler.queue_order,
           .reservations_plus_one = config.scheduler.reservations + 1,
-          .run_times = config.scheduler.run_times};
+          .run_times = config.scheduler.run_times,
+          .job_order = config.scheduler.job_order,
+          .attained_levels = config.attained_gpu_seconds().value_or(std::vector<int64_t>{}),
+          .overtaking = hours(config.scheduler.overtaking_hours),
+          .preempt_by_attained = config.scheduler.preempt_by_attained};
 }
 
 AdmissionPolicy admission_of(const Config& config) {
@@ -38,6 +42,9 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.aging_per_hour = config.scheduler.aging_per_hour;
   options.engine.policy = policy_of(config);
   options.engine.admission = admission_of(config);
+  options.engine.interactive_gpus_max = config.scheduler.interactive_gpus_max;
+  options.engine.interactive_runtime_max = minutes(config.scheduler.interactive_minutes_max);
+  options.engine.interactive_wait = seconds(config.scheduler.interactive_wait_seconds);
   options.engine.use_half_life = hours(config.scheduler.use_half_life_hours);
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;

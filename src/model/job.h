@@ -67,6 +67,7 @@ struct Job {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;  ///< Never ended for another job.
   bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
+  bool interactive = false;  ///< Ends at its deadline, moments after it came, if it does not run by then.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
@@ -135,6 +136,7 @@ struct Job {
     visit(54, "preemption_mode", self.preemption_mode);
     visit(55, "preemption_exempt", self.preemption_exempt);
     visit(56, "promised", self.promised);
+    visit(80, "interactive", self.interactive);
   }
 };
 

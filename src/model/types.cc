@@ -88,6 +88,8 @@ std::string_view to_string(JobReason reason) {
       return "preempting";
     case JobReason::kPreempted:
       return "preempted";
+    case JobReason::kNotAtOnce:
+      return "not_at_once";
   }
   UNREACHABLE();
 }

@@ -57,8 +57,9 @@ enum class JobReason : uint8_t {
   kElements,     ///< failed, cancelled: an array, some of whose elements ended so.
   kPreempting,   ///< pending: others are being ended for it, and what they hold is promised to it.
   kPreempted,    ///< preempted, and pending until its back-off is over; or cancelled: ended for another job.
+  kNotAtOnce,    ///< failed: it was interactive, and could not start at once.
 };
-inline constexpr JobReason kJobReasonLast = JobReason::kPreempted;
+inline constexpr JobReason kJobReasonLast = JobReason::kNotAtOnce;
 std::string_view to_string(JobReason reason);
 
 /// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
@@ -304,6 +305,12 @@ struct SchedulingPolicy {
   std::string queue_order;            ///< By name; empty: priority_aging.
   int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
   std::string run_times;              ///< "limits" or, also when empty, "learned".
+  std::string job_order;              ///< Within a tenant, by name; empty: priority_aging.
+  /// GPU-seconds, rising, at which a job falls to the next level of `least_attained`.
+  std::vector<int64_t> attained_levels;
+  Duration
+      overtaking;  ///< A job that waited for so long is not overtaken by `job_order` any more; zero: it is.
+  bool preempt_by_attained = false;  ///< With `least_attained`, of jobs of equal priority, by level.
 
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
 };
@@ -321,6 +328,10 @@ struct EngineConfig {
   Duration use_half_life;          ///< After so long a tenant's use counts half; 0: kUseHalfLife.
   SchedulingPolicy policy;
   AdmissionPolicy admission;
+  // What an interactive job may ask for, which starts at once or not at all. Zero: nobody may.
+  int64_t interactive_gpus_max = 0;
+  Duration interactive_runtime_max;  ///< It must say that it runs no longer.
+  Duration interactive_wait;         ///< So long is at once.
 
   static constexpr Duration kUseHalfLife = hours(24 * 7);
   Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }
@@ -340,6 +351,13 @@ struct EngineConfig {
     visit(10, "queue_order", self.policy.queue_order);
     visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
     visit(12, "run_times", self.policy.run_times);
+    visit(40, "job_order", self.policy.job_order);
+    visit(41, "attained_levels", self.policy.attained_levels);
+    visit(42, "overtaking", self.policy.overtaking);
+    visit(43, "preempt_by_attained", self.policy.preempt_by_attained);
+    visit(44, "interactive_gpus_max", self.interactive_gpus_max);
+    visit(45, "interactive_runtime_max", self.interactive_runtime_max);
+    visit(46, "interactive_wait", self.interactive_wait);
     visit(50, "admission_rate_milli", self.admission.rate_milli);
     visit(51, "admission_burst", self.admission.burst);
     visit(52, "admission_daily", self.admission.daily);

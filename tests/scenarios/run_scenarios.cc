@@ -47,6 +47,15 @@ Duration duration_of(const std::string& text) {
   return {};
 }
 
+/// "60,600"
+std::vector<int64_t> numbers_of(const std::string& text) {
+  std::vector<int64_t> numbers;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    numbers.push_back(std::strtoll(word.c_str(), nullptr, 10));
+  return numbers;
+}
+
 Line parse(const std::string& raw) {
   Line line;
   const std::size_t arrow = raw.find("->");
@@ -282,6 +291,7 @@ class Scenario {
     want.require_feasible = line.has("feasible");
     want.preemption_exempt = line.has("exempt");
     if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
+    want.interactive = line.has("now");
     want.held = line.has("held");
     want.task_type = line.text("task");
     if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
@@ -492,6 +502,13 @@ class Scenario {
     admission.soft_queue = line.number("soft_queue", admission.soft_queue);
     admission.throttled_milli = line.number("throttled", admission.throttled_milli / 1000) * 1000;
     if (line.has("llm_costs")) admission.costs = {{.type = "llm", .tokens = line.number("llm_costs")}};
+    config.policy.job_order = line.text("job_order", config.policy.job_order);
+    if (line.has("levels")) config.policy.attained_levels = numbers_of(line.text("levels"));
+    if (line.has("overtaking")) config.policy.overtaking = duration_of(line.text("overtaking"));
+    if (line.has("preempt_by_attained")) config.policy.preempt_by_attained = true;
+    config.interactive_gpus_max = line.number("now_gpus", config.interactive_gpus_max);
+    if (line.has("now_time")) config.interactive_runtime_max = duration_of(line.text("now_time"));
+    if (line.has("now_wait")) config.interactive_wait = duration_of(line.text("now_wait"));
     return answer(engine_.apply(Configure{.config = config}));
   }
 

@@ -215,6 +215,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                  .held = fields.held.value_or(false)};
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
+  job.interactive = fields.interactive.value_or(false);
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
@@ -343,6 +344,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"working_directory_optional", &job.working_directory_optional},
       JsonField{"require_feasible", &job.require_feasible},
       JsonField{"held", &job.held},
+      JsonField{"interactive", &job.interactive},
       JsonField{"begin_at", &flow.begin_at, ", such as 2025-01-31T09:00:00Z"},
       JsonField{"begin_after_seconds", &flow.begin_after},
       JsonField{"deadline", &flow.deadline, ", such as 2025-01-31T09:00:00Z"},

@@ -21,6 +21,7 @@ struct JobFields {
   std::optional<int64_t> priority, gpu_count, gpu_memory_mb, memory_mb, retries;
   std::optional<double> cpu_cores, max_runtime_minutes, max_runtime_seconds;
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible, held, working_directory_optional;
+  std::optional<bool> interactive;
   std::optional<std::string> preemption_mode;
   std::string submitter;
   BoxFields box;

@@ -191,7 +191,8 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
-      !message.has_retry() && !has_flow(message) && message.preemption_mode().empty();
+      !message.has_retry() && !has_flow(message) && message.preemption_mode().empty() &&
+      !message.interactive();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -229,6 +230,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .require_feasible = message.require_feasible(),
                    .held = message.held(),
                    .working_directory_optional = spec.working_directory_optional(),
+                   .interactive = message.interactive(),
                    .preemption_mode = given(message.preemption_mode()),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};

@@ -4,7 +4,7 @@
 
 namespace gpusched::policy {
 
-/// Priority, tier and aging over all tenants, then submission.
+/// All tenants stand in one line, in the order of jobs.
 class PriorityAging final : public QueueOrder {
  public:
   std::string_view name() const override { return "priority_aging"; }
@@ -18,7 +18,7 @@ class Fifo final : public QueueOrder {
   QueueKey key(const LineView& line) const override;
 };
 
-/// The tenant's tier alone; within a tier priority and aging, then submission.
+/// The tenant's tier alone; within a tier the order of jobs.
 class StrictPriority final : public QueueOrder {
  public:
   std::string_view name() const override { return "strict_priority"; }

@@ -24,7 +24,8 @@ namespace gpusched::policy {
 struct LineView {
   const State& state;
   const Tenant& tenant;
-  const Job& head;         ///< The first of its jobs that are looked at.
+  const Job& head;         ///< The first of its jobs that are looked at,
+  OrderKey order;          ///< and where that stands by the order of jobs.
   const Amount& capacity;  ///< Of all nodes in service.
   /// What this slice has placed and the tenants' usage does not have yet, by tenant, ancestors included.
   std::span<const std::pair<TenantId, Amount>> planned;
@@ -81,6 +82,25 @@ class QueueOrder {
   virtual bool drifts() const { return false; }
 };
 
+class RunTimes;
+
+/// Which of a tenant's jobs is looked at first.
+class JobOrder {
+ public:
+  /// A rank is always between these two, which are for jobs that stand before or behind all ranked ones.
+  static constexpr int64_t kFirst = INT64_MAX;
+  static constexpr int64_t kLast = INT64_MIN;
+
+  virtual ~JobOrder() = default;
+  virtual std::string_view name() const = 0;
+  /// True: jobs stand as the state has them in line, by `Job::order_key`, and `rank` is not asked.
+  virtual bool is_of_state() const { return false; }
+  /// The higher rank first, then the older job. Constant while the job waits, unless the order drifts.
+  virtual int64_t rank(const State& state, const Job& job, const RunTimes& run_times, Time now) const = 0;
+  /// True when what `run_times` knows changes ranks: they are asked for again in turn.
+  virtual bool drifts() const { return false; }
+};
+
 /// How long jobs are expected to run. A guess of the leader's that is never journaled.
 class RunTimes {
  public:
@@ -90,6 +110,11 @@ class RunTimes {
   virtual Duration to_pass(const State& state, const Job& job, Time now) const = 0;
   /// Of a job that has run for `elapsed`: its whole run. Not longer than `elapsed` when it should be over.
   virtual Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const = 0;
+  /// Of a waiting job that has run for `attained` before and goes on from there, to be ordered by: its whole
+  /// run, as likely shorter as longer. Not longer than `attained` when it should be over.
+  virtual Duration to_order(const State& state, const Job& job, Duration attained, Time now) const {
+    return of_running(state, job, attained, now);
+  }
 };
 
 /// Says whether a node may take one member of a part.
@@ -163,6 +188,7 @@ class VictimSelect {
 /// What one cycle uses.
 struct PolicySet {
   std::unique_ptr<QueueOrder> queue_order;
+  std::unique_ptr<JobOrder> job_order;
   std::vector<std::unique_ptr<Filter>> filters;
   std::vector<std::unique_ptr<ScorePolicy>> scores;  ///< Added up; each counts the same.
   std::unique_ptr<RunTimes> run_times;
@@ -170,6 +196,9 @@ struct PolicySet {
   /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;
+  /// A job that has waited for so long goes before all that may still be overtaken; zero: never. Not for the
+  /// order of the state, in which waiting counts by itself.
+  Duration overtaking;
 };
 
 /// What `chosen` names, beside the defaults; what it names and is not known is the default too.
@@ -177,11 +206,12 @@ PolicySet policies_for(const SchedulingPolicy& chosen);
 
 /// The policies by name; null or an empty set's member for an unknown name.
 std::unique_ptr<QueueOrder> make_queue_order(std::string_view name);
+std::unique_ptr<JobOrder> make_job_order(std::string_view name, const SchedulingPolicy& chosen);
 std::unique_ptr<Filter> make_filter(std::string_view name);
 std::unique_ptr<ScorePolicy> make_score(std::string_view name);
 std::unique_ptr<RunTimes> make_run_times(std::string_view name);
 std::unique_ptr<VictimSelect> make_victim_select(std::string_view name);
-/// priority_aging; capacity; best_fit; limits; least_lost; one reservation.
+/// priority_aging, for tenants and for jobs; capacity; best_fit; limits; least_lost; one reservation.
 PolicySet default_policies();
 
 }  // namespace gpusched::policy

@@ -2,7 +2,6 @@
 
 namespace gpusched::policy {
 
-// All tenants stand in one line: priority and tier, plus what waiting has earned, then submission.
-QueueKey PriorityAging::key(const LineView& line) const { return {.ranks = {}, .head = line.head.order()}; }
+QueueKey PriorityAging::key(const LineView& line) const { return {.ranks = {}, .head = line.order}; }
 
 }  // namespace gpusched::policy

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "engine/policy/job_orders.h"
 #include "engine/policy/policies.h"
 #include "engine/policy/victims.h"
 
@@ -13,6 +14,14 @@ std::unique_ptr<QueueOrder> make_queue_order(std::string_view name) {
   if (name == "fifo") return std::make_unique<Fifo>();
   if (name == "strict_priority") return std::make_unique<StrictPriority>();
   if (name == "cost_aware") return std::make_unique<CostAware>();
+  return nullptr;
+}
+
+std::unique_ptr<JobOrder> make_job_order(std::string_view name, const SchedulingPolicy& chosen) {
+  if (name == "priority_aging") return std::make_unique<PriorityFirst>();
+  if (name == "deadline") return std::make_unique<DeadlineFirst>();
+  if (name == "shortest") return std::make_unique<ShortestFirst>();
+  if (name == "least_attained") return std::make_unique<LeastAttainedFirst>(chosen.attained_levels);
   return nullptr;
 }
 
@@ -39,6 +48,7 @@ std::unique_ptr<VictimSelect> make_victim_select(std::string_view name) {
 PolicySet default_policies() {
   PolicySet set;
   set.queue_order = make_queue_order("priority_aging");
+  set.job_order = make_job_order("priority_aging", {});
   set.filters.push_back(make_filter("capacity"));
   set.scores.push_back(make_score("best_fit"));
   set.run_times = make_run_times("limits");
@@ -50,6 +60,9 @@ PolicySet policies_for(const SchedulingPolicy& chosen) {
   PolicySet set = default_policies();
   if (std::unique_ptr<QueueOrder> order = make_queue_order(chosen.queue_order))
     set.queue_order = std::move(order);
+  if (std::unique_ptr<JobOrder> order = make_job_order(chosen.job_order, chosen))
+    set.job_order = std::move(order);
+  set.overtaking = chosen.overtaking;
   if (chosen.reservations_plus_one > 0)
     set.reservations =
         static_cast<uint32_t>(std::min<int64_t>(chosen.reservations_plus_one - 1, limits::kReservationsMax));

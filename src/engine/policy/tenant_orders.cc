@@ -50,11 +50,11 @@ QueueKey Fifo::key(const LineView& line) const {
 }
 
 QueueKey StrictPriority::key(const LineView& line) const {
-  return {.ranks = {-int64_t{line.tenant.priority_tier}}, .head = line.head.order()};
+  return {.ranks = {-int64_t{line.tenant.priority_tier}}, .head = line.order};
 }
 
 QueueKey FairShare::key(const LineView& line) const {
-  QueueKey key{.ranks = {}, .head = line.head.order()};
+  QueueKey key{.ranks = {}, .head = line.order};
   for (const Tenant* at = &line.tenant; at != nullptr; at = line.state.find_tenant(at->parent)) {
     key.ranks.push_back(dominant(line, *at));
   }
@@ -71,7 +71,7 @@ QueueKey CostAware::key(const LineView& line) const {
   const int64_t waited_ms = std::max<int64_t>((line.now - line.head.submitted_at).ms(), 0);
   const Wide score =
       Wide{line.tenant.weight_milli} * kScale / spent_milli + Wide{waited_ms} * (kScale / 100) / 60'000;
-  return {.ranks = {clamp(-score)}, .head = line.head.order()};
+  return {.ranks = {clamp(-score)}, .head = line.order};
 }
 
 }  // namespace gpusched::policy

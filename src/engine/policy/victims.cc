@@ -4,6 +4,9 @@
 #include <bit>
 #include <numeric>
 
+#include "base/limits.h"
+#include "engine/policy/job_orders.h"
+
 namespace gpusched::policy {
 namespace {
 
@@ -31,7 +34,38 @@ void give_back(Lack& lack, const VictimView& victim) {
   lack.attempts += 1;
 }
 
+int64_t gpus_of(const State& state, const Job& job) { return total_of(state.class_of(job).parts).gpus; }
+
+/// From when on the running job's level is behind the one's that would end it; kNever: it will not be.
+Time behind_from(const State& state, const Job& job, const Attempt& attempt, const Job& by) {
+  if (!ends_by_attained(state)) return kNever;
+  const std::vector<int64_t>& levels = state.config.policy.attained_levels;
+  const auto level = static_cast<std::size_t>(attained_level(levels, by.attained_gpu_ms));
+  const int64_t gpus = gpus_of(state, job);
+  if (level >= levels.size()) return kNever;
+  const int64_t missing_gpu_ms = levels[level] * 1000 - job.attained_gpu_ms;
+  if (missing_gpu_ms <= 0) return attempt.placed_at;
+  if (gpus == 0) return kNever;
+  return attempt.placed_at + milliseconds((missing_gpu_ms + gpus - 1) / gpus);
+}
+
 }  // namespace
+
+bool ends_by_attained(const State& state) {
+  const SchedulingPolicy& policy = state.config.policy;
+  return policy.preempt_by_attained && policy.job_order == "least_attained";
+}
+
+int64_t standing_of(const State& state, const Job& job, Time now) {
+  constexpr auto kLevels = static_cast<int64_t>(limits::kAttainedLevelsMax) + 1;
+  const int64_t by_priority = effective_priority(state, job) * kLevels;
+  if (!ends_by_attained(state)) return by_priority;
+  int64_t gpu_ms = job.attained_gpu_ms;
+  const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
+  if (attempt != nullptr && !attempt->abandoned)
+    gpu_ms += gpus_of(state, job) * std::max(now - attempt->placed_at, Duration{}).ms();
+  return by_priority - attained_level(state.config.policy.attained_levels, gpu_ms);
+}
 
 int64_t effective_priority(const State& state, const Job& job) {
   const Tenant* tenant = state.find_tenant(job.tenant);
@@ -43,7 +77,7 @@ Potential potential_of(const State& state) {
   Potential potential;
   state.jobs.for_each([&](const Job& job) {
     const bool waits = job.state == JobState::kPending && !job.promised;
-    if (waits || job.state == JobState::kPreempted) ++potential[effective_priority(state, job)];
+    if (waits || job.state == JobState::kPreempted) ++potential[standing_of(state, job, state.last.at)];
     return true;
   });
   return potential;
@@ -70,8 +104,12 @@ Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& a
   CHECK(other != nullptr);
   // Reclaiming a guarantee from whoever borrowed it will be the second way to be allowed.
   if (!owner->allow_preemption || !other->can_preempt_others) return kNever;
-  if (effective_priority(state, *job) >= effective_priority(state, by)) return kNever;
-  const Time protected_until = attempt.started_at + params_.protection;
+  const int64_t theirs = effective_priority(state, *job);
+  const int64_t ours = effective_priority(state, by);
+  if (theirs > ours) return kNever;
+  const Time behind = theirs < ours ? Time{} : behind_from(state, *job, attempt, by);
+  if (behind == kNever) return kNever;
+  const Time protected_until = std::max(attempt.started_at + params_.protection, behind);
   if (!job->preempted_at.valid()) return protected_until;
   return std::max(protected_until, job->preempted_at + params_.recent);
 }

@@ -12,20 +12,31 @@ namespace gpusched::policy {
 /// ending each other.
 int64_t effective_priority(const State& state, const Job& job);
 
+/// True when among jobs of the same effective priority one of a lower level of `least_attained` may end
+/// one of a higher: when jobs stand in that order, and the configuration says so.
+bool ends_by_attained(const State& state);
+
+/// What a job has at `now` when it comes to ending others; who ends another has strictly more. Effective
+/// priority, then, with `ends_by_attained`, the level: falling as the job attains service, also while it
+/// runs, and never rising; that it waited counts no more than with priorities.
+int64_t standing_of(const State& state, const Job& job, Time now);
+
 /// What strictly falls with every preemption and every start: how many unfinished jobs are without devices,
-/// by effective priority. Compared from the highest priority down (`potential_less`). A promised job counts
+/// by standing. Compared from the highest down (`potential_less`). A promised job counts
 /// as having its devices, one that is told to end as not. A preemption takes one from the preemptor's level
 /// and adds only to lower ones; so without arrivals, ends, faults and people's changes there are only
 /// finitely many, and no job can, over any number of others, come to be ended for one that it was ended for.
+/// Levels of `least_attained` fall meanwhile, which lowers it too where the job waits; that a job falls to
+/// the next one takes all the service that lies between, and happens a bounded number of times.
 using Potential = std::map<int64_t, int64_t>;
 Potential potential_of(const State& state);
 bool potential_less(const Potential& a, const Potential& b);
 
 /// Ends those who lose the fewest GPU-seconds since they last saved their work.
 ///
-/// A job may end jobs of strictly lower effective priority, of tenants with `allow_preemption`, if its own
-/// tenant has `can_preempt_others`. The attempt must have run for `protection`, the job must not have been
-/// ended for another one in the last `recent`, nor `budget` times in all.
+/// A job may end jobs of strictly lower standing (`standing_of`), of tenants with `allow_preemption`, if its
+/// own tenant has `can_preempt_others`. The attempt must have run for `protection`, the job must not have
+/// been ended for another one in the last `recent`, nor `budget` times in all.
 ///
 /// Counted is, for each victim, GPUs x time since it saved its work, of at most `loss_max`; of one that never
 /// said so in this attempt, the time since its start, of at most `silent_max`. So ties among jobs that say

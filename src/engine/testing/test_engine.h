@@ -42,6 +42,7 @@ struct Want {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
   std::string task_type = {};
+  bool interactive = false;
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -60,7 +61,8 @@ inline JobRequest request_of(const Want& want) {
                     .flow = want.flow,
                     .preemption_mode = want.preemption_mode,
                     .preemption_exempt = want.preemption_exempt,
-                    .task_type = want.task_type};
+                    .task_type = want.task_type,
+                    .interactive = want.interactive};
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,
