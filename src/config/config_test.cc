@@ -184,6 +184,31 @@ TEST(ConfigRefuses, EncryptionThatIsNotThere) {
   EXPECT_EQ(refusal("api:\n  enable_tls: false\n"), "accepted");
 }
 
+TEST(ConfigRefuses, LevelsThatDoNotRise) {
+  const std::string why =
+      "; expected at most 16 GPU-seconds, each a positive integer and more than the one before";
+  EXPECT_EQ(refusal("scheduler:\n  attained_levels: [600, 600]\n"),
+            "scheduler.attained_levels is [600, 600]" + why);
+  EXPECT_EQ(refusal("scheduler:\n  attained_levels: [600, 60]\n"),
+            "scheduler.attained_levels is [600, 60]" + why);
+  EXPECT_EQ(refusal("scheduler:\n  attained_levels: [0, 60]\n"),
+            "scheduler.attained_levels is [0, 60]" + why);
+  EXPECT_EQ(refusal("scheduler:\n  attained_levels: [1h]\n"), "scheduler.attained_levels is [1h]" + why);
+}
+
+TEST(ConfigFileValues, LevelsAreGpuSeconds) {
+  const Result<LoadedConfig> loaded =
+      load("scheduler:\n  job_order: least_attained\n  attained_levels: [60, 600]\n");
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->values.attained_gpu_seconds(), (std::vector<int64_t>{60, 600}));
+  EXPECT_EQ(Config().attained_gpu_seconds(), (std::vector<int64_t>{3'600, 36'000}));
+}
+
+TEST(ConfigRefuses, AnOrderThatDoesNotExist) {
+  EXPECT_EQ(refusal("scheduler:\n  job_order: longest\n").substr(0, 40),
+            "2: scheduler.job_order is \"longest\"; exp");
+}
+
 TEST(ConfigRefuses, OnePortForTwoListeners) {
   EXPECT_EQ(refusal("api:\n  http_port: 9091\n"),
             "api.http_port and metrics.port are both 9091; give them different ports");
