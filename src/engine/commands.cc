@@ -42,7 +42,8 @@ bool is_sane(const Configure& command) {
          between(Duration{}, config.finished_jobs_kept, limits::kSettingMax) &&
          between(Duration{}, config.drain_limit, limits::kSettingMax) &&
          between(Duration{}, config.lost_after, limits::kSettingMax) &&
-         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0 && is_sane(config.admission) && is_sane(config.policy) &&
+         between(0, config.auto_drain_percent, 100) && config.feature_level >= 0 &&
+         is_sane(config.admission) && is_sane(config.policy) &&
          between(0, config.interactive_gpus_max, limits::kGpusPerJobMax) &&
          between(Duration{}, config.interactive_runtime_max, limits::kRuntimeMax) &&
          between(Duration{}, config.interactive_wait, seconds(limits::kInteractiveSecondsMax));

@@ -298,7 +298,7 @@ struct JobRequest {
   }
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
-  std::string task_type;  ///< What its admission costs, see AdmissionPolicy; empty: one token.
+  std::string task_type;     ///< What its admission costs, see AdmissionPolicy; empty: one token.
   bool interactive = false;  ///< Starts at once or not at all.
 
   template <typename Self, typename Visit>
