@@ -30,9 +30,14 @@ inline void print_note(const std::string& experiment, const std::string& wanted,
 inline std::string grouped(double value, int digits = 0) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
-  std::string out = text;
-  const std::size_t dot = std::min(out.find('.'), out.size());
-  for (std::size_t at = dot; at > 3 && out[at - 4] != '-'; at -= 3) out.insert(at - 3, ",");
+  const std::string plain = text;
+  const std::size_t dot = std::min(plain.find('.'), plain.size());
+  std::string out;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const bool splits = i > 0 && i < dot && (dot - i) % 3 == 0 && plain[i - 1] != '-';
+    if (splits) out += ',';
+    out += plain[i];
+  }
   return out;
 }
 

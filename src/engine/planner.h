@@ -162,6 +162,8 @@ class Planner {
     Time start;
     policy::PoolAmounts wanted;
     policy::PoolAmounts extra;  ///< What is left beside it at its start.
+    /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
+    Time trusting_until;
   };
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
@@ -169,7 +171,8 @@ class Planner {
     uint32_t job_class = 0;
     bool known = false;  ///< `key` and `end` are.
     policy::QueueKey key;
-    Time end;                                 ///< If it started now.
+    Time end;                                 ///< If it started now, as is expected,
+    Time end_by_limit;                        ///< and at the latest; kNever: it has no limit.
     const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
   };
   struct Planned {
@@ -231,6 +234,7 @@ class Planner {
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
+  bool is_gone_by(const Candidate& candidate, const Reservation& held) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
   void take_extra(const State& state, Candidate& candidate, uint32_t slot,

@@ -22,6 +22,11 @@ constexpr std::size_t kFirstDevices = 2;
 /// after it was told to.
 constexpr Duration kDrainExpected = seconds(5);
 constexpr Duration kStopExpected = seconds(30);
+/// Work may pass a promised job that is expected to be gone by its start; but only until the job has waited
+/// twice as long as it was promised at first, and at least so long. After that only work may that must be
+/// gone by then, by its limit: expectations alone could let small work pass for ever, because each that is
+/// wrong moves the promise.
+constexpr Duration kTrustLeast = hours(4);
 /// How often an overdue promise is looked at again.
 constexpr Duration kLookAgain = seconds(1);
 /// Blocked classes that are tried when a reservation is to be given anew.
@@ -45,6 +50,9 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
   return policy::corrected_estimate(policy::Correction::kLimit, overrun);
 }
 
+/// Until when expectations are trusted beside a job that is promised `start` now.
+Time trust_until(Time now, Time start) { return now + std::max(kTrustLeast, (start - now) * 2); }
+
 }  // namespace
 
 Time Planner::next_look() const {
@@ -66,7 +74,13 @@ void Planner::complete(const State& state, Candidate& candidate) const {
   CHECK(job != nullptr);
   candidate.key = key_of(state, *job, waiting_.key_of(state, *job, now_));
   candidate.end = now_ + run_to_pass(*policies_.run_times, state, *job, now_);
+  candidate.end_by_limit = job->max_runtime.ns > 0 ? now_ + job->max_runtime : kNever;
   candidate.known = true;
+}
+
+// Whether what the candidate would hold is back at the reservation's start.
+bool Planner::is_gone_by(const Candidate& candidate, const Reservation& held) const {
+  return (now_ < held.trusting_until ? candidate.end : candidate.end_by_limit) <= held.start;
 }
 
 PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const {
@@ -87,7 +101,7 @@ const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& c
   complete(state, candidate);
   for (const Reservation& held : reservations_) {
     if (held.node != slot || held.job_class == candidate.job_class) continue;
-    if (candidate.key < held.key || candidate.end <= held.start) continue;
+    if (candidate.key < held.key || is_gone_by(candidate, held)) continue;
     if (!amounts_on(slot, part, device_class).fits(held.extra)) return &held;
   }
   return nullptr;
@@ -99,7 +113,7 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   complete(state, candidate);
   for (Reservation& held : reservations_) {
     if (held.node != slot || held.job_class == candidate.job_class) continue;
-    if (candidate.key < held.key || candidate.end <= held.start) continue;
+    if (candidate.key < held.key || is_gone_by(candidate, held)) continue;
     held.extra -= amounts;
   }
 }
@@ -325,6 +339,7 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   const ClassInfo& entry = info(held.job_class);
   if (entry.state == ClassState::kIdle || entry.reason.code == WaitCode::kQuota) return false;
   const Job& head = head_of(state, held.job_class);
+  if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;
   held.key = key_of(state, head, entry.head);
   std::optional<Reservation> best = held;
@@ -380,6 +395,7 @@ void Planner::fill_reservations(const State& state) {
     std::optional<Reservation> found = earliest_start(state, candidate.job_class);
     if (!found.has_value()) continue;
     found->job = candidate.key.head.job;
+    found->trusting_until = trust_until(now_, found->start);
     found->key = candidate.key;
     reservations_.push_back(*found);
     update_reserved(found->node);

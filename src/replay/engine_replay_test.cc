@@ -6,6 +6,7 @@
 
 #include "base/prng.h"
 #include "replay/measures.h"
+#include "replay/starving_stream.h"
 
 namespace gpusched::replay {
 namespace {
@@ -135,6 +136,30 @@ TEST(EngineReplay, TheSameReplayHasTheSameDigest) {
   const std::vector<TraceJob> jobs = random_jobs(11, 200, 8);
   const ReplayOptions options{.cluster = {.pool = 8}};
   EXPECT_EQ(replay(jobs, "fifo", options).digest, replay(jobs, "fifo", options).digest);
+}
+
+TEST(EngineReplay, NobodyStarvesUnderAStreamOfSmallJobsForThirtyDays) {
+  const StarvingStream stream;
+  const std::vector<TraceJob> jobs = starving_stream(stream, 1);
+  for (const char* text : {"priority_aging", "priority_aging+limits"}) {
+    const ReplayOutcome outcome = replay(jobs, text, {.cluster = {.pool = stream.pool}});
+    Duration longest;
+    for (std::size_t i = 0; i < jobs.size(); ++i)
+      longest = std::max(longest, outcome.runs[i].started - jobs[i].submitted);
+    EXPECT_LE(longest, longest_wait_bound(stream)) << text;
+  }
+}
+
+TEST(EngineReplay, WithoutAReservationTheLargeOnesOfThatStreamStarve) {
+  StarvingStream stream;
+  stream.days = 5;
+  const std::vector<TraceJob> jobs = starving_stream(stream, 1);
+  const ReplayOutcome outcome =
+      replay(jobs, "priority_aging+reservations=0", {.cluster = {.pool = stream.pool}});
+  Duration longest;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    longest = std::max(longest, outcome.runs[i].started - jobs[i].submitted);
+  EXPECT_GT(longest, hours(24));
 }
 
 TEST(EngineReplay, ABadClusterIsRefused) {
