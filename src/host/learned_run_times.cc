@@ -10,8 +10,6 @@
 namespace gpusched {
 namespace {
 
-/// In thousandths, for the order of jobs: as likely shorter as longer.
-constexpr int32_t kToOrder = 500;
 /// Finished jobs looked at when a scheduler starts: 0.2 s.
 constexpr std::size_t kBeginMax = 20'000;
 
@@ -86,7 +84,7 @@ Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration 
   const policy::LimitRunTimes by_limit;
   if (uses_limits(state)) return by_limit.to_order(state, job, attained, now);
   const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
-  const std::optional<int64_t> run_ms = expected.quantile_after_ms(attained.ms(), kToOrder);
+  const std::optional<int64_t> run_ms = expected.quantile_after_ms(attained.ms(), predict::kToOrder);
   return run_ms.has_value() ? milliseconds(*run_ms) : by_limit.to_order(state, job, attained, now);
 }
 

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "replay/engine_replay.h"
 #include "replay/formats.h"
+#include "replay/journal_trace.h"
 #include "replay/measures.h"
 #include "replay/report.h"
 
@@ -23,6 +24,8 @@ constexpr std::size_t kPoliciesMax = 8;
 struct Options {
   std::string trace;
   std::string format;
+  std::string journal;
+  bool what_if = false;
   std::string policies = "priority_aging";
   std::vector<std::string> nodes;
   int64_t pool = 0;
@@ -37,6 +40,10 @@ struct Options {
 int fail(const std::string& sentence) {
   std::fprintf(stderr, "gpu-sim: %s\n", sentence.c_str());
   return 1;
+}
+
+Error wrong(std::string sentence) {
+  return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
 }
 
 /// "20x8", or "20", "x", "8".
@@ -62,9 +69,6 @@ std::string in_words(const replay::ReplayCluster& cluster) {
 /// The trace's cluster unless another one is named.
 Result<replay::ReplayCluster> cluster_for(const Options& options, const replay::Trace& trace) {
   replay::ReplayCluster cluster;
-  const auto wrong = [](std::string sentence) {
-    return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
-  };
   if (!options.nodes.empty() && options.pool > 0) return wrong("name --nodes or --pool, not both");
   if (!options.nodes.empty()) {
     if (!parse_nodes(options.nodes, cluster)) return wrong("--nodes wants N x G, such as 20x8");
@@ -82,23 +86,19 @@ replay::TenantOf tenant_of(const std::string& word, const replay::Trace& trace) 
   return trace.queue_names.size() > 2 ? replay::TenantOf::kQueue : replay::TenantOf::kNobody;
 }
 
-Result<replay::Tried> try_policy(const std::vector<replay::TraceJob>& jobs,
-                                 const replay::ReplayPolicy& policy, const replay::ReplayOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Result<replay::ReplayOutcome> outcome = replay::replay_engine(jobs, policy, options);
-  if (!outcome) return outcome.error();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  replay::Tried tried{.policy = policy.name,
-                      .measures = replay::measures_of(jobs, *outcome, options.cluster.capacity()),
-                      .left_out = outcome->left_out,
-                      .cycles = outcome->cycles,
-                      .commands = outcome->commands,
-                      .digest = outcome->digest,
-                      .elapsed_s = elapsed.count(),
+replay::Tried tried_of(const std::string& policy, const std::vector<replay::TraceJob>& jobs,
+                       const replay::ReplayOutcome& outcome, int64_t capacity) {
+  replay::Tried tried{.policy = policy,
+                      .measures = replay::measures_of(jobs, outcome, capacity),
+                      .left_out = outcome.left_out,
+                      .cycles = outcome.cycles,
+                      .commands = outcome.commands,
+                      .digest = outcome.digest,
+                      .elapsed_s = 0,
                       .waits_s = {}};
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (outcome->runs[i].ran)
-      tried.waits_s.push_back(static_cast<double>((outcome->runs[i].started - jobs[i].submitted).ms()) / 1e3);
+    if (outcome.runs[i].ran)
+      tried.waits_s.push_back(static_cast<double>((outcome.runs[i].started - jobs[i].submitted).ms()) / 1e3);
   }
   return tried;
 }
@@ -110,37 +110,89 @@ int write_chart(const std::string& path, const replay::LineChart& chart) {
   return file ? 0 : fail("cannot write the chart to '" + path + "'");
 }
 
-int run(const Options& options) {
-  const Result<replay::Trace> trace = replay::read_trace(options.format, options.trace);
-  if (!trace) return fail(trace.error().message);
-  if (trace->jobs.empty()) return fail(options.trace + " has no jobs that ran");
-  const Result<std::vector<replay::ReplayPolicy>> policies = replay::parse_policies(options.policies);
-  if (!policies) return fail(policies.error().message);
-  if (policies->size() > kPoliciesMax)
-    return fail("--policy takes at most " + std::to_string(kPoliciesMax) + " policies at a time");
+/// What is replayed, and on what.
+struct Work {
+  replay::Replayed about;
+  std::vector<replay::TraceJob> jobs;
+  replay::ReplayOptions how;
+  std::vector<replay::Tried> known;            ///< What is shown before what is tried.
+  std::vector<replay::ReplayPolicy> policies;  ///< What is tried before what is asked for.
+};
+
+Result<Work> work_of_trace(const Options& options) {
+  if (options.format.empty()) return wrong("say what the trace is: --format NAME");
+  Result<replay::Trace> trace = replay::read_trace(options.format, options.trace);
+  if (!trace) return trace.error();
   const Result<replay::ReplayCluster> cluster = cluster_for(options, *trace);
-  if (!cluster) return fail(cluster.error().message);
-  const replay::ReplayOptions how{.cluster = *cluster,
-                                  .tenant_of = tenant_of(options.tenants, *trace),
-                                  .tenants = {},
-                                  .restart = seconds(options.restart_s)};
-  std::vector<replay::TraceJob> jobs = trace->jobs;
-  if (options.shake) jobs = replay::shaken(std::move(jobs), minutes(1), options.seed);
-  const replay::Replayed replayed{.trace = file_name(options.trace),
-                                  .format = options.format,
-                                  .cluster = in_words(*cluster),
-                                  .jobs = jobs.size(),
-                                  .skipped = trace->skipped,
-                                  .capacity = cluster->capacity()};
-  std::vector<replay::Tried> all;
-  for (const replay::ReplayPolicy& policy : *policies) {
-    Result<replay::Tried> tried = try_policy(jobs, policy, how);
+  if (!cluster) return cluster.error();
+  Work work;
+  work.about = {.trace = file_name(options.trace),
+                .format = options.format,
+                .cluster = in_words(*cluster),
+                .jobs = trace->jobs.size(),
+                .skipped = trace->skipped,
+                .capacity = cluster->capacity()};
+  work.how.cluster = *cluster;
+  work.how.tenant_of = tenant_of(options.tenants, *trace);
+  work.jobs = std::move(trace->jobs);
+  if (options.shake) work.jobs = replay::shaken(std::move(work.jobs), minutes(1), options.seed);
+  return work;
+}
+
+/// The nodes, tenants and jobs of a scheduler's own journal.
+Result<Work> work_of_journal(const Options& options) {
+  if (options.shake || !options.nodes.empty() || options.pool > 0 || !options.trace.empty())
+    return wrong(
+        "a journal has its own nodes and arrivals: no trace, --nodes, --pool or --shake with --journal");
+  Result<replay::JournalTrace> journal = replay::read_journal_trace(options.journal);
+  if (!journal) return journal.error();
+  Work work;
+  work.about = {.trace = options.journal,
+                .format = "journal",
+                .cluster = std::to_string(journal->nodes.size()) + " nodes, " +
+                           std::to_string(journal->gpus) + " GPUs (cores, where there are none)",
+                .jobs = journal->trace.jobs.size(),
+                .skipped = journal->unfinished,
+                .capacity = std::max<int64_t>(journal->gpus, 1)};
+  work.how = replay::options_of(*journal);
+  work.jobs = journal->trace.jobs;
+  if (!options.what_if) return work;
+  work.known.push_back(tried_of("as it was", work.jobs, journal->as_it_was, work.about.capacity));
+  replay::ReplayPolicy configured{.name = "as configured", .scheduling = journal->config.policy};
+  if (journal->config.policy.run_times == "limits") configured.knows = replay::ReplayPolicy::Knows::kLimits;
+  work.policies.push_back(std::move(configured));
+  return work;
+}
+
+Result<replay::Tried> try_policy(const Work& work, const replay::ReplayPolicy& policy) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Result<replay::ReplayOutcome> outcome = replay::replay_engine(work.jobs, policy, work.how);
+  if (!outcome) return outcome.error();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  replay::Tried tried = tried_of(policy.name, work.jobs, *outcome, work.about.capacity);
+  tried.elapsed_s = elapsed.count();
+  return tried;
+}
+
+int run(const Options& options) {
+  Result<std::vector<replay::ReplayPolicy>> policies = replay::parse_policies(options.policies);
+  if (!policies) return fail(policies.error().message);
+  Result<Work> work = options.journal.empty() ? work_of_trace(options) : work_of_journal(options);
+  if (!work) return fail(work.error().message);
+  if (work->jobs.empty()) return fail(work->about.trace + " has no jobs that ran and ended");
+  work->how.restart = seconds(options.restart_s);
+  work->policies.insert(work->policies.end(), policies->begin(), policies->end());
+  std::vector<replay::Tried> all = std::move(work->known);
+  if (work->policies.size() + all.size() > kPoliciesMax)
+    return fail("at most " + std::to_string(kPoliciesMax) + " columns at a time: name fewer policies");
+  for (const replay::ReplayPolicy& policy : work->policies) {
+    Result<replay::Tried> tried = try_policy(*work, policy);
     if (!tried) return fail(tried.error().message);
     all.push_back(std::move(*tried));
   }
-  const std::string report = options.json ? json_report(replayed, all) : text_report(replayed, all);
+  const std::string report = options.json ? json_report(work->about, all) : text_report(work->about, all);
   std::fputs(report.c_str(), stdout);
-  return options.chart.empty() ? 0 : write_chart(options.chart, wait_chart(replayed, all));
+  return options.chart.empty() ? 0 : write_chart(options.chart, wait_chart(work->about, all));
 }
 
 std::string footer() {
@@ -150,10 +202,32 @@ std::string footer() {
             std::string(format.units) + "\n";
   }
   return text +
-         "A policy is ORDER[+OPTION..]: ORDER as scheduler.queue_order; options are reservations=N, limits "
-         "(run\n"
-         "times are what users asked for, not learned) and oracle (run times are known).\n"
+         "A policy is ORDER[+OPTION..]: ORDER as scheduler.queue_order; options are jobs=NAME (as "
+         "scheduler.job_order),\n"
+         "reservations=N, preempt (with least_attained), limits (run times are what users asked for, not "
+         "learned) and\n"
+         "oracle (run times are known).\n"
          "Unfairness is completion over what a static share of 1/N of the cluster would have given.";
+}
+
+void add_what_if(CLI::App& app, int& status) {
+  auto options = std::make_shared<Options>();
+  options->what_if = true;
+  CLI::App* command =
+      app.add_subcommand("whatif", "what another policy would have done with a scheduler's own work");
+  command->add_option("--journal", options->journal, "the scheduler's data folder; only read")->required();
+  command->add_option("--policy", options->policies, "policies to compare, with commas between")->required();
+  command
+      ->add_option("--restart", options->restart_s,
+                   "seconds that a preempted job needs more when it starts again")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_option("--chart", options->chart, "draw how long jobs waited, as SVG, into this file");
+  command->footer(
+      "The first column is what really happened; the second replays it under the policy that is configured, "
+      "and\n"
+      "says how far the replay can be believed; the others are the policies that you name.");
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace
@@ -161,10 +235,11 @@ std::string footer() {
 void add_replay_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("replay", "replays a recorded trace on the scheduler's own engine");
-  command->add_option("trace", options->trace, "the file")->required();
+  command->add_option("trace", options->trace, "the file");
   std::vector<std::string> names;
   for (const replay::Format& format : replay::formats()) names.emplace_back(format.name);
-  command->add_option("--format", options->format, "its format")->required()->check(CLI::IsMember(names));
+  command->add_option("--format", options->format, "its format")->check(CLI::IsMember(names));
+  command->add_option("--journal", options->journal, "instead: a scheduler's data folder, on its own nodes");
   command->add_option("--policy", options->policies, "policies to compare, with commas between")
       ->capture_default_str();
   command->add_option("--nodes", options->nodes, "N x G: nodes and GPUs on each; a job runs on one node")
@@ -187,7 +262,11 @@ void add_replay_command(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "print JSON");
   command->add_option("--chart", options->chart, "draw how long jobs waited, as SVG, into this file");
   command->footer(footer());
-  command->callback([options, &status] { status = run(*options); });
+  command->callback([options, &status] {
+    const bool named = !options->trace.empty() || !options->journal.empty();
+    status = named ? run(*options) : fail("name what to replay: a trace or --journal FOLDER");
+  });
+  add_what_if(app, status);
 }
 
 }  // namespace gpusched

@@ -42,20 +42,8 @@ class EngineReplay {
   }
 
   Result<Unit> prepare() {
-    const ReplayCluster& cluster = options_.cluster;
-    if (cluster.capacity() <= 0 || cluster.gpus_per_node > limits::kDevicesPerNodeMax ||
-        cluster.nodes > limits::kNodesMax || cluster.pool > limits::kGpusPerJobMax) {
-      return Error{.code = ErrorCode::kInvalidArgument,
-                   .message = "a cluster has 1 to " + std::to_string(limits::kNodesMax) + " nodes of 1 to " +
-                              std::to_string(limits::kDevicesPerNodeMax) + " GPUs, a pool 1 to " +
-                              std::to_string(limits::kGpusPerJobMax) + " GPUs",
-                   .field = "nodes"};
-    }
-    if (cluster.pool > 0) register_node("pool", cluster.pool, 0);
-    for (uint32_t i = 0; cluster.pool == 0 && i < cluster.nodes; ++i) {
-      register_node("n" + std::to_string(i), limits::kAttemptsPerNodeMax, cluster.gpus_per_node);
-    }
-    return make_tenants();
+    const Result<Unit> built = options_.machines.empty() ? build_cluster() : register_machines();
+    return built ? make_tenants() : built;
   }
 
   ReplayOutcome run() {
@@ -92,13 +80,41 @@ class EngineReplay {
   }
 
   void configure(const ReplayPolicy& policy) {
-    EngineConfig config;
+    EngineConfig config = options_.config;
     config.feature_level = kFeatureLevel;
     config.policy = policy.scheduling;
     config.queue_size_max = INT64_MAX / 2;
     config.finished_jobs_max = INT64_MAX / 2;  // Forgetting them would be work that is not measured.
     config.finished_jobs_kept = limits::kSettingMax;
     apply(Configure{.config = config});
+  }
+
+  Result<Unit> build_cluster() {
+    const ReplayCluster& cluster = options_.cluster;
+    if (cluster.capacity() <= 0 || cluster.gpus_per_node > limits::kDevicesPerNodeMax ||
+        cluster.nodes > limits::kNodesMax || cluster.pool > limits::kGpusPerJobMax) {
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "a cluster has 1 to " + std::to_string(limits::kNodesMax) + " nodes of 1 to " +
+                              std::to_string(limits::kDevicesPerNodeMax) + " GPUs, a pool 1 to " +
+                              std::to_string(limits::kGpusPerJobMax) + " GPUs",
+                   .field = "nodes"};
+    }
+    if (cluster.pool > 0) register_node("pool", cluster.pool, 0);
+    for (uint32_t i = 0; cluster.pool == 0 && i < cluster.nodes; ++i) {
+      register_node("n" + std::to_string(i), limits::kAttemptsPerNodeMax, cluster.gpus_per_node);
+    }
+    return Unit{};
+  }
+
+  Result<Unit> register_machines() {
+    for (const RegisterNode& machine : options_.machines) {
+      const Applied applied = apply(machine);
+      if (!applied.rejection.has_value()) continue;
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "node " + machine.name +
+                              " is refused: " + std::string(to_string(applied.rejection->code))};
+    }
+    return Unit{};
   }
 
   void register_node(const std::string& name, int64_t cores, uint32_t gpus) {
@@ -116,21 +132,33 @@ class EngineReplay {
   Result<Unit> make_tenants() {
     if (options_.tenant_of == TenantOf::kNobody) return Unit{};
     for (const TraceJob& job : jobs_) {
-      const uint64_t number = options_.tenant_of == TenantOf::kQueue ? job.queue : job.user;
-      const auto [at, added] = tenants_.try_emplace(number, kDefaultTenant);
-      if (!added) continue;
-      CreateTenant command;
-      if (number < options_.tenants.size()) command = options_.tenants[number];
-      command.name = "t" + std::to_string(number);
-      const Applied applied = apply(command);
-      if (applied.rejection.has_value()) {
-        return Error{.code = ErrorCode::kInvalidArgument,
-                     .message = "tenant " + std::to_string(number) +
-                                " is refused: " + std::string(to_string(applied.rejection->code))};
-      }
-      at->second = TenantId{applied.first_id};
+      const Result<TenantId> made =
+          tenant_numbered(options_.tenant_of == TenantOf::kQueue ? job.queue : job.user);
+      if (!made) return made.error();
     }
     return Unit{};
+  }
+
+  Result<TenantId> tenant_numbered(uint64_t number) {
+    const auto known = tenants_.find(number);
+    if (known != tenants_.end()) return known->second;
+    CreateTenant command;
+    if (number < options_.tenants.size()) command = options_.tenants[number];
+    command.name = "t" + std::to_string(number);
+    if (command.parent.valid()) {
+      // Parents are older than their children, so this ends.
+      const Result<TenantId> parent = tenant_numbered(command.parent.value);
+      if (!parent) return parent.error();
+      command.parent = *parent;
+    }
+    const Applied applied = apply(command);
+    if (applied.rejection.has_value()) {
+      return Error{
+          .code = ErrorCode::kInvalidArgument,
+          .message = command.name + " is refused: " + std::string(to_string(applied.rejection->code))};
+    }
+    tenants_[number] = TenantId{applied.first_id};
+    return TenantId{applied.first_id};
   }
 
   TenantId tenant_of(const TraceJob& job) const {
@@ -164,19 +192,24 @@ class EngineReplay {
     while (arriving_ < jobs_.size() && kZero + jobs_[arriving_].submitted <= now_) {
       const uint32_t index = arriving_++;
       const TraceJob& job = jobs_[index];
-      if (job.size > options_.cluster.largest() || !submit(index, job)) ++outcome_.left_out;
+      if (!submit(index, job)) ++outcome_.left_out;
     }
   }
 
-  bool submit(uint32_t index, const TraceJob& job) {
+  JobRequest request_of(uint32_t index, const TraceJob& job) const {
+    if (!options_.requests.empty()) return options_.requests[index];
     Part part;
     if (options_.cluster.pool > 0) {
       part.cpu_milli = static_cast<int32_t>(job.size) * kMilliPerCore;
     } else {
       part.gpu_count = static_cast<int32_t>(job.size);
     }
-    SubmitJobs command{.tenant = tenant_of(job), .request_key = {}, .jobs = {}};
-    command.jobs.push_back({.parts = {part}, .max_runtime = std::min(job.requested, limits::kRuntimeMax)});
+    return {.parts = {part}, .max_runtime = std::min(job.requested, limits::kRuntimeMax)};
+  }
+
+  bool submit(uint32_t index, const TraceJob& job) {
+    SubmitJobs command{.tenant = tenant_of(job), .request_key = {}, .jobs = {request_of(index, job)}};
+    command.jobs.front().require_feasible = true;
     // The planner may ask for its run time while it learns of it.
     run_times_->submitted(JobId{state_.last.sequence + 1}, index);
     const Applied applied = apply(command);

@@ -13,7 +13,7 @@
 
 namespace gpusched::replay {
 
-/// What a trace is replayed on.
+/// What a trace is replayed on. A job runs on one node: what is larger is left out.
 struct ReplayCluster {
   uint32_t nodes = 0;
   uint32_t gpus_per_node = 0;  ///< At most limits::kDevicesPerNodeMax.
@@ -22,8 +22,6 @@ struct ReplayCluster {
   int64_t pool = 0;
 
   int64_t capacity() const { return pool > 0 ? pool : int64_t{nodes} * gpus_per_node; }
-  /// The largest job that it can ever run: one job runs on one node.
-  int64_t largest() const { return pool > 0 ? pool : gpus_per_node; }
 };
 
 /// Which of a trace's numbers says whose tenant a job is.
@@ -31,10 +29,13 @@ enum class TenantOf : uint8_t { kNobody, kQueue, kUser };
 
 struct ReplayOptions {
   ReplayCluster cluster;
+  std::vector<RegisterNode> machines;  ///< Given instead of a cluster: these nodes.
   TenantOf tenant_of = TenantOf::kNobody;
   /// Of the tenants by the number that `tenant_of` names; those beyond are made with the defaults. The names
-  /// are the replay's. GPUs of a pool are cores here.
+  /// are the replay's, and parents are numbers too. GPUs of a pool are cores here.
   std::vector<CreateTenant> tenants;
+  std::vector<JobRequest> requests;  ///< By job, given: instead of its size and what it asked for.
+  EngineConfig config;               ///< Of the engine; its policy is the replay's.
   /// What a job that was ended for another one needs more, each time that it starts again. It goes on from
   /// where it was.
   Duration restart;

@@ -20,11 +20,25 @@ std::string_view take(std::string_view& rest, char separator) {
   return word;
 }
 
+/// What the configuration has where it says nothing.
+constexpr Duration kOvertaking = hours(24);
+
 Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
+  constexpr std::string_view kJobs = "jobs=";
   constexpr std::string_view kReservations = "reservations=";
   if (option == "limits" || option == "oracle") {
     policy.knows = option == "limits" ? ReplayPolicy::Knows::kLimits : ReplayPolicy::Knows::kOracle;
     return Unit{};
+  }
+  if (option == "preempt") {
+    policy.scheduling.preempt_by_attained = true;
+    return Unit{};
+  }
+  if (option.starts_with(kJobs)) {
+    policy.scheduling.job_order = option.substr(kJobs.size());
+    if (policy::make_job_order(policy.scheduling.job_order, policy.scheduling) != nullptr) return Unit{};
+    return wrong("no order of jobs is called '" + policy.scheduling.job_order +
+                 "'; there are priority_aging, deadline, shortest, least_attained");
   }
   if (option.starts_with(kReservations)) {
     const std::string_view number = option.substr(kReservations.size());
@@ -39,7 +53,7 @@ Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
     return Unit{};
   }
   return wrong("no option of a policy is called '" + std::string(option) +
-               "'; there are reservations=N, limits, oracle");
+               "'; there are jobs=NAME, reservations=N, preempt, limits, oracle");
 }
 
 }  // namespace
@@ -47,6 +61,8 @@ Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
 Result<ReplayPolicy> parse_policy(std::string_view text) {
   ReplayPolicy policy;
   policy.name = text;
+  policy.scheduling.overtaking = kOvertaking;
+  policy.scheduling.attained_levels = {3'600, 36'000};
   std::string_view rest = text;
   policy.scheduling.queue_order = take(rest, '+');
   if (policy::make_queue_order(policy.scheduling.queue_order) == nullptr) {

@@ -23,8 +23,8 @@ struct ReplayPolicy {
 };
 
 /// Reads `ORDER[+OPTION..]`, such as `fair_share+reservations=8`: ORDER is a value of scheduler.queue_order,
-/// options are `reservations=N` (0 to limits::kReservationsMax), `limits` and `oracle`. kInvalidArgument says
-/// what is known.
+/// options are `jobs=NAME` (scheduler.job_order), `reservations=N` (0 to limits::kReservationsMax), `preempt`
+/// (scheduler.preempt_by_attained), `limits` and `oracle`. kInvalidArgument says what is known.
 Result<ReplayPolicy> parse_policy(std::string_view text);
 /// Several of them, with commas between.
 Result<std::vector<ReplayPolicy>> parse_policies(std::string_view text);

@@ -53,6 +53,16 @@ Duration ReplayRunTimes::of_running(const State& /*state*/, const Job& job, Dura
   return milliseconds(known.running_ms);
 }
 
+Duration ReplayRunTimes::to_order(const State& /*state*/, const Job& job, Duration attained, Time now) const {
+  const uint32_t index = index_of(job.id);
+  const TraceJob& what = jobs_[index];
+  if (knows_ == ReplayPolicy::Knows::kOracle) return what.run;
+  if (knows_ == ReplayPolicy::Knows::kLimits) return unknown(what);
+  const predict::RunTimes expected = predictor_.predict(facts_of(index, what), now.ms());
+  const std::optional<int64_t> run_ms = expected.quantile_after_ms(attained.ms(), predict::kToOrder);
+  return run_ms.has_value() ? milliseconds(*run_ms) : unknown(what);
+}
+
 void ReplayRunTimes::started(uint32_t index, Duration left, Time now) {
   known_[index].left = left;
   known_[index].running_ms = -1;

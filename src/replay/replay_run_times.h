@@ -23,6 +23,7 @@ class ReplayRunTimes final : public policy::RunTimes {
   std::string_view name() const override { return "replay"; }
   Duration to_pass(const State& state, const Job& job, Time now) const override;
   Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const override;
+  Duration to_order(const State& state, const Job& job, Duration attained, Time now) const override;
 
   /// The engine calls this job of the trace so.
   void submitted(JobId id, uint32_t index);
