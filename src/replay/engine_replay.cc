@@ -39,6 +39,7 @@ class EngineReplay {
     outcome_.runs.resize(jobs.size());
     planner_.reset(state_);
     configure(policy);
+    consents_ = policy.scheduling.preempt_by_attained;
   }
 
   Result<Unit> prepare() {
@@ -129,7 +130,14 @@ class EngineReplay {
     CHECK(!applied.rejection.has_value());
   }
 
+  // Whoever tries preemption among equals means that everybody agrees to it.
   Result<Unit> make_tenants() {
+    if (consents_) {
+      apply(UpdateTenant{.tenant = kDefaultTenant,
+                         .given = kTenantAllowPreemption | kTenantCanPreempt,
+                         .allow_preemption = true,
+                         .can_preempt_others = true});
+    }
     if (options_.tenant_of == TenantOf::kNobody) return Unit{};
     for (const TraceJob& job : jobs_) {
       const Result<TenantId> made =
@@ -145,6 +153,8 @@ class EngineReplay {
     CreateTenant command;
     if (number < options_.tenants.size()) command = options_.tenants[number];
     command.name = "t" + std::to_string(number);
+    command.allow_preemption = command.allow_preemption || consents_;
+    command.can_preempt_others = command.can_preempt_others || consents_;
     if (command.parent.valid()) {
       // Parents are older than their children, so this ends.
       const Result<TenantId> parent = tenant_numbered(command.parent.value);
@@ -312,6 +322,7 @@ class EngineReplay {
   uint64_t order_ = 0;
   uint32_t arriving_ = 0;
   uint64_t unfinished_ = 0;
+  bool consents_ = false;
   ReplayOutcome outcome_;
 };
 

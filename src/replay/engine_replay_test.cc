@@ -138,6 +138,22 @@ TEST(EngineReplay, TheSameReplayHasTheSameDigest) {
   EXPECT_EQ(replay(jobs, "fifo", options).digest, replay(jobs, "fifo", options).digest);
 }
 
+TEST(EngineReplay, OrdersOfJobsAreTheSchedulers) {
+  // One GPU is taken; then the shorter of two goes first, though it came later.
+  const std::vector<TraceJob> jobs = {job(0, 100, 1), job(10, 500, 1), job(20, 50, 1)};
+  const ReplayOptions options{.cluster = {.nodes = 1, .gpus_per_node = 1}};
+  EXPECT_EQ(replay(jobs, "fifo+oracle+reservations=0", options).runs[2].started, seconds(600));
+  EXPECT_EQ(replay(jobs, "fifo+jobs=shortest+oracle+reservations=0", options).runs[2].started, seconds(100));
+}
+
+TEST(EngineReplay, AttainedServicePreemptsWhoHadMore) {
+  std::vector<TraceJob> jobs = {job(0, 100'000, 1), job(20'000, 100, 1)};
+  const ReplayOptions options{.cluster = {.nodes = 1, .gpus_per_node = 1}};
+  const ReplayOutcome outcome = replay(jobs, "fifo+jobs=least_attained+preempt+reservations=0", options);
+  EXPECT_EQ(outcome.preemptions, 1u);
+  EXPECT_LT(outcome.runs[1].started, seconds(20'200));
+}
+
 TEST(EngineReplay, NobodyStarvesUnderAStreamOfSmallJobsForThirtyDays) {
   const StarvingStream stream;
   const std::vector<TraceJob> jobs = starving_stream(stream, 1);
