@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "main/sim_replay.h"
 #include "sim/world.h"
-#include "sim_replay.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "sim_replay.h"
+#include "main/sim_replay.h"
 
 #include <CLI/CLI.hpp>
 #include <chrono>
