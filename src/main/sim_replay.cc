@@ -1,6 +1,7 @@
 #include "main/sim_replay.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -146,11 +147,13 @@ Result<Work> work_of_journal(const Options& options) {
         "a journal has its own nodes and arrivals: no trace, --nodes, --pool or --shake with --journal");
   Result<replay::JournalTrace> journal = replay::read_journal_trace(options.journal);
   if (!journal) return journal.error();
+  const bool has_gpus = std::any_of(journal->nodes.begin(), journal->nodes.end(),
+                                    [](const RegisterNode& node) { return !node.devices.empty(); });
   Work work;
   work.about = {.trace = options.journal,
                 .format = "journal",
-                .cluster = std::to_string(journal->nodes.size()) + " nodes, " +
-                           std::to_string(journal->gpus) + " GPUs (cores, where there are none)",
+                .cluster = std::to_string(journal->nodes.size()) + " nodes with " +
+                           std::to_string(journal->gpus) + (has_gpus ? " GPUs" : " cores"),
                 .jobs = journal->trace.jobs.size(),
                 .skipped = journal->unfinished,
                 .capacity = std::max<int64_t>(journal->gpus, 1)};

@@ -43,9 +43,7 @@ constexpr Row kRows[] = {
     {"cycles", "cycles", [](const Tried& t) { return static_cast<double>(t.cycles); }},
     {"commands", "commands", [](const Tried& t) { return static_cast<double>(t.commands); }},
     {"replayed jobs/s", "replayed_jobs_per_s",
-     [](const Tried& t) {
-       return static_cast<double>(t.measures.jobs) / (t.elapsed_s > 0 ? t.elapsed_s : 1e-9);
-     }},
+     [](const Tried& t) { return t.elapsed_s > 0 ? static_cast<double>(t.measures.jobs) / t.elapsed_s : 0; }},
 };
 
 std::string number(double value, int digits) {
