@@ -328,6 +328,35 @@ TEST(Waiting, AsksUntilTheJobIsFinalOnOneConnection) {
   EXPECT_EQ(seen.back().connection, 1);
 }
 
+TEST(Now, EndsWith4WhenTheJobCannotStartAtOnce) {
+  std::atomic<int> polls = 0;
+  std::vector<Request> seen;
+  const Ran ran = run_against(
+      [&](const Request& request) {
+        if (request.method == "POST") return submitted(request);
+        return ++polls < 3 ? Reply{.body = R"({"state":"pending","final":false})"}
+                           : Reply{.body = R"({"state":"failed","final":true,"reason":"not_at_once",)"
+                                           R"("message":"nothing was free"})"};
+      },
+      {"submit", "--now", "--time", "10m", "--", "true"}, &seen);
+  EXPECT_EQ(ran.exit_code, kExitRefused);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_EQ(ran.err, "gpu-cli: job-7 failed: nothing was free (not_at_once)\n");
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_NE(seen[0].body.find(R"("interactive":true)"), std::string::npos);
+}
+
+TEST(Now, PrintsTheIdOfAJobThatStarts) {
+  const Ran ran = run_against(
+      [&](const Request& request) {
+        if (request.method == "POST") return submitted(request);
+        return Reply{.body = R"({"state":"scheduled","final":false})"};
+      },
+      {"submit", "--now", "--time", "10m", "--", "true"});
+  EXPECT_EQ(ran.exit_code, kExitOk);
+  EXPECT_EQ(ran.out, "job-7\n");
+}
+
 TEST(Waiting, SurvivesASchedulersRestart) {
   std::atomic<int> polls = 0;
   const Ran ran = run_against(

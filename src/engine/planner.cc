@@ -10,10 +10,10 @@
 namespace gpusched {
 namespace {
 
-/// More freed nodes than this, and trying every blocked class once is cheaper than asking each node.
-constexpr std::size_t kFreedNodesMax = 64;
 /// How soon a job that could end nobody tries again when something has changed.
 constexpr Duration kPreemptAgain = seconds(1);
+/// Jobs behind a blocked one that a slice tries at most.
+constexpr uint32_t kPassesMax = 4 * limits::kPassTriesMax;
 
 const Part& part_of(const State& state, uint32_t job_class) { return state.classes[job_class].parts.front(); }
 
@@ -54,7 +54,14 @@ void Planner::reset(const State& state, bool nodes_present) {
   classes_.clear();
   lines_.clear();
   queue_.clear();
-  blocked_.clear();
+  reset_shapes();
+  ranked_classes_.clear();
+  ranked_lines_.clear();
+  families_.clear();
+  moved_tenants_.clear();
+  over_quota_.clear();
+  preemptors_.clear();
+  capacity_ranked_ = {};
   nodes_.clear();
   index_ = FreeIndex();
   dirty_nodes_.clear();
@@ -118,6 +125,7 @@ void Planner::node_changed(const State& state, NodeId node) {
 }
 
 void Planner::tenant_gained(const State& state, TenantId tenant) {
+  moved_tenants_.insert(tenant);
   for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     freed_tenants_.insert(at->id);
   }
@@ -127,14 +135,16 @@ void Planner::tenant_gained(const State& state, TenantId tenant) {
 void Planner::touch_class(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   const OrderedJobs& waiting = waiting_.of(state, job_class);
-  if (waiting.empty()) {
-    if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
-    if (entry.state == ClassState::kBlocked) blocked_.erase(job_class);
-    entry.state = ClassState::kIdle;
-    return;
-  }
+  if (waiting.empty()) return make_idle(state, job_class);
+  // The slot may have another class now.
+  const JobClass& now = state.classes[job_class];
+  if (entry.state != ClassState::kIdle &&
+      (entry.tenant != now.tenant || shapes_[entry.shape].parts != now.parts))
+    make_idle(state, job_class);
   if (entry.state == ClassState::kBlocked) {
     const OrderKey before = std::exchange(entry.head, waiting.front());
+    if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
+      rank_blocked(state, job_class);
     // It needs what the old one needed, but may be one for which others are ended.
     if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
@@ -150,7 +160,7 @@ void Planner::touch_job(const State& state, JobId job) {
     ClassInfo& entry = info(touched->job_class);
     touch_class(state, touched->job_class);
     // The head waits for the sake of a reservation that this one may not delay.
-    if (entry.state == ClassState::kBlocked && entry.reason.code == WaitCode::kReserved &&
+    if (entry.state == ClassState::kBlocked && !shapes_[entry.shape].kept.empty() &&
         touched->waits_in_line() && entry.fresh.size() < limits::kPassTriesMax) {
       if (entry.fresh.empty()) fresh_classes_.push_back(touched->job_class);
       entry.fresh.push_back(job);
@@ -171,6 +181,8 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return touch_job(state, submitted->job);
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     for (const Member& member : placed->members) mark_dirty(state.find_node(member.node)->slot);
+    const Job* job = state.jobs.find(placed->job);
+    if (job != nullptr) moved_tenants_.insert(job->tenant);
     return touch_job(state, placed->job);
   }
   if (const auto* ended = std::get_if<MemberEnded>(&event)) {
@@ -227,6 +239,7 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
     for (const Member& member : promised->promise->members) mark_dirty(state.find_node(member.node)->slot);
     look_promised_ = true;
+    moved_tenants_.insert(promised->promise->tenant);
     return touch_job(state, promised->promise->job);
   }
   if (const auto* over = std::get_if<PromiseEnded>(&event)) {
@@ -235,6 +248,8 @@ void Planner::observe(const State& state, const Event& event) {
       unblock_all_ = true;
       for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
     }
+    const Job* job = state.jobs.find(over->job);
+    if (job != nullptr) moved_tenants_.insert(job->tenant);
     return touch_job(state, over->job);
   }
   if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
@@ -246,24 +261,27 @@ void Planner::observe(const State& state, const Event& event) {
 
 void Planner::unblock(const State& state) {
   std::vector<uint32_t> lifted;
-  const bool try_all = unblock_all_ || freed_nodes_.size() > kFreedNodesMax;
-  for (const uint32_t job_class : blocked_) {
-    const WaitReason& reason = info(job_class).reason;
-    bool lift = unblock_all_;
-    if (reason.code == WaitCode::kQuota) {
-      lift = lift || freed_tenants_.contains(reason.tenant);
-    } else {
-      lift = lift || try_all || std::any_of(freed_nodes_.begin(), freed_nodes_.end(), [&](uint32_t slot) {
-               return fits_node(state, job_class, slot);
-             });
-    }
-    if (lift) {
-      lifted.push_back(job_class);
-    } else if (info(job_class).preempts && !freed_nodes_.empty()) {
-      look_again(job_class, info(job_class).tried_at + kPreemptAgain);
+  if (unblock_all_) {
+    for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
+    // Whom others may be ended for is one of each tenant's, not of each shape's.
+    for (uint32_t job_class = 0; may_preempt_ && job_class < classes_.size(); ++job_class) {
+      const ClassInfo& entry = classes_[job_class];
+      if (entry.state == ClassState::kBlocked && state.find_tenant(entry.tenant)->can_preempt_others)
+        lifted.push_back(job_class);
     }
   }
-  for (const uint32_t job_class : lifted) make_ready(state, job_class);
+  for (const TenantId tenant : freed_tenants_) {
+    for (auto at = over_quota_.lower_bound({tenant, 0}); at != over_quota_.end() && at->first == tenant; ++at)
+      lifted.push_back(at->second);
+  }
+  for (const uint32_t job_class : lifted) {
+    if (info(job_class).state == ClassState::kBlocked) make_ready(state, job_class);
+  }
+  unblock_shapes(state);
+  if (!freed_nodes_.empty()) {
+    for (const uint32_t job_class : preemptors_)
+      look_again(job_class, info(job_class).tried_at + kPreemptAgain);
+  }
   unblock_all_ = false;
   freed_nodes_.clear();
   freed_tenants_.clear();
@@ -309,11 +327,18 @@ void Planner::add_planned_usage(const State& state, const Job& job) {
 
 // Places the class's head, or blocks the class.
 bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& plan) {
+  const uint32_t index = info(job_class).shape;
   const std::optional<WaitReason> over = quota_block(state, job_class);
-  if (over) return block(state, job_class, *over), false;
+  if (over) {
+    block(state, job_class, *over);
+    lift_next(state, index);
+    return false;
+  }
   const Job& job = head_of(state, job_class);
   Candidate candidate{.job = job.id, .job_class = job_class};
-  const Choice choice = choose(state, candidate);
+  // Within a slice nodes only lose.
+  const bool full = shapes_[index].full_cycle == cycle_;
+  const Choice choice = full ? Choice{} : choose(state, candidate);
   if (choice.node != Bitmap::kNone) {
     place(state, job, candidate, choice, plan);
     drop_reservation(job_class);
@@ -331,11 +356,18 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     reason.reserved_start = candidate.refused_by->start;
   }
   block(state, job_class, reason);
+  Shape& shape = shapes_[index];
+  if (!kept_back) {
+    shape.full_cycle = cycle_;
+    share_reason(index, reason);
+  } else if (shape.tries > 0) {
+    --shape.tries;
+  }
   if (policies_.reservations > 0) {
-    complete(state, candidate);
-    promise(state, candidate);
+    promise(state, job_class);
     if (kept_back) pass_behind_head(state, job_class, plan);
   }
+  if (kept_back) lift_next(state, index);
   return false;
 }
 
@@ -343,6 +375,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   CHECK(planned_.empty());  // One plan in flight at a time.
   ++cycle_;
   visits_ = 0;
+  passes_left_ = kPassesMax;
   now_ = std::max({now, now_, state.last.at});
   for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
   for (const uint32_t job_class : waiting_.refresh(state, now_)) touch_class(state, job_class);
@@ -362,18 +395,23 @@ Planner::Slice Planner::plan(const State& state, Time now) {
       break;
     }
     const uint32_t job_class = lines_[queue_.begin()->second.value].ready.begin()->second;
+    const uint32_t shape = info(job_class).shape;
     if (!place_head(state, job_class, slice.plan)) continue;
     auto at =
         std::find_if(cursors.begin(), cursors.end(), [&](const auto& c) { return c.first == job_class; });
     if (at == cursors.end()) at = cursors.insert(at, {job_class, waiting_.of(state, job_class).begin()});
     at->second.next();
-    take_from_ready(state, job_class);
     if (at->second.at_end()) {
-      info(job_class).state = ClassState::kIdle;
+      make_idle(state, job_class);
     } else {
+      take_from_ready(state, job_class);
       put_ready(state, job_class, *at->second);
     }
-    requeue_relatives(state, info(job_class).tenant);
+    if (policies_.queue_order->drifts()) {
+      requeue_tenant(state, info(job_class).tenant);
+      requeue_relatives(state, info(job_class).tenant);
+    }
+    lift_next(state, shape);
   }
   if (!slice.more && reservations_missing_) fill_reservations(state);
   if (!slice.more) pass_fresh(state, slice.plan);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/time.h"
 #include "engine/commands.h"
 #include "engine/events.h"
@@ -108,11 +110,11 @@ class Planner {
   struct ClassInfo {
     ClassState state = ClassState::kIdle;
     TenantId tenant;
+    uint32_t shape = 0;  ///< An index into `shapes_`, unless it is idle.
     OrderKey head;  ///< Its first job that the slice has not placed; as such it stands in its tenant's line.
-    uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
-    std::size_t device_classes_known = 0;  ///< How many there were when that was found.
-    Bitmap refused;                        ///< Nodes that cannot take it in this cycle.
-    uint64_t refused_cycle = 0;
+    policy::QueueKey key;  ///< Of a blocked one: where it stands in its shape's set,
+    Time ranked_at;        ///< and when that was found.
+    bool kept = false;     ///< Of a blocked one: it stands in its shape's `kept`.
     WaitReason reason;
     bool reason_changed = false;
     std::vector<JobId> fresh;  ///< Came in line while the head was kept from nodes by a reservation.
@@ -141,10 +143,47 @@ class Planner {
     policy::ReleaseTimeline releases;
     Time first_release;  ///< From then on, and before it was ever looked at, `releases` is to be made anew.
   };
-  /// The ready classes of one tenant.
+  using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
+  /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.
+  struct Census {
+    static constexpr std::size_t kStages = 10;
+    uint64_t known = 0;          ///< How much of the log of changed nodes it has; 0: nothing.
+    std::vector<uint8_t> stage;  ///< By slot: how many checks it passes.
+    std::vector<uint8_t> free;   ///< By slot: fitting GPUs that are free, of a healthy one.
+    std::array<int64_t, kStages> count = {};
+    std::array<int64_t, limits::kDevicesPerNodeMax + 1> free_count = {};
+  };
+  /// The earliest start of one member of a part on each node, kept up as they change.
+  struct Starts {
+    uint64_t known = 0;
+    std::vector<Time> of_node;  ///< kNever: none.
+    std::set<std::pair<Time, uint32_t>> order;
+  };
+  /// What classes have in common that want the same, of whatever tenant: where they fit, and if the first of
+  /// them does not, none of the others.
+  struct Shape {
+    std::vector<Part> parts;
+    uint64_t hash = 0;
+    uint32_t users = 0;                    ///< Classes that are not idle.
+    uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
+    std::size_t device_classes_known = 0;  ///< How many there were when that was found.
+    Bitmap refused;                        ///< Nodes that cannot take it in this cycle.
+    uint64_t refused_cycle = 0;
+    uint64_t full_cycle = 0;  ///< The cycle in which nothing was found for it, and nothing can be any more.
+    Waiting blocked;          ///< What waits for room.
+    Waiting kept;             ///< Looked at since there was room, and kept from it by reservations alone.
+    uint32_t tries = 0;       ///< How many may still be looked at in this round.
+    bool mixed = false;       ///< Some of its classes have a reason of their own.
+    WaitReason reason;        ///< Of all that wait for room.
+    Census census;
+    Starts starts;
+  };
+  /// What one tenant has in the queue.
   struct Line {
     std::set<std::pair<OrderKey, uint32_t>> ready;
-    std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`.
+    std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`,
+    Time ranked_at;                       ///< and when that was found.
+    std::set<uint32_t> blocked;           ///< Its blocked classes that wait for room.
   };
   struct Choice {
     uint32_t node = Bitmap::kNone;
@@ -190,6 +229,7 @@ class Planner {
   };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
+  Shape& shape_of(uint32_t job_class) { return shapes_[info(job_class).shape]; }
   void adopt_policy(const State& state);
   void choose_policies();
   ClassInfo& info(uint32_t job_class);
@@ -213,19 +253,43 @@ class Planner {
   void take_from_ready(const State& state, uint32_t job_class);
   void requeue_line(const State& state, TenantId tenant);
   void requeue_drifted(const State& state);
+  void requeue_tenant(const State& state, TenantId tenant);
   void requeue_relatives(const State& state, TenantId tenant);
+  void requeue_all(const State& state);
+  void enter_family(const State& state, TenantId tenant);
+  void leave_family(const State& state, TenantId tenant);
+  void rank_blocked(const State& state, uint32_t job_class);
+  void stand_blocked(const State& state, uint32_t job_class, bool kept);
+  void leave_blocked(const State& state, uint32_t job_class);
   policy::QueueKey key_of(const State& state, const Job& head, const OrderKey& order) const;
   Amount planned_usage_of(TenantId tenant) const;
   void block(const State& state, uint32_t job_class, const WaitReason& reason);
+  void make_idle(const State& state, uint32_t job_class);
   void set_reason(uint32_t job_class, const WaitReason& reason);
+
+  // What wants the same (planner_shapes.cc).
+  uint32_t acquire_shape(const State& state, uint32_t job_class);
+  void release_shape(uint32_t shape);
+  void reset_shapes();
+  void note_node(uint32_t slot);
+  void lift(const State& state, uint32_t shape);
+  void lift_next(const State& state, uint32_t shape);
+  void unblock_shapes(const State& state);
+  void share_reason(uint32_t shape, const WaitReason& reason);
+  template <typename Visit>
+  void catch_up(uint64_t& known, Visit&& visit);
+  void count_node(const State& state, Shape& shape, uint32_t slot);
+  void refresh_census(const State& state, Shape& shape);
+  std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);
+  void refresh_starts(const State& state, Shape& shape);
 
   // Where it fits (planner_nodes.cc).
   void index_node(uint32_t slot);
   void refresh_node(const State& state, uint32_t slot);
   void count_capacity(const Node& node, NodeInfo& copy);
-  void refresh_device_classes(const State& state, ClassInfo& info, const Part& part);
+  static void refresh_device_classes(const State& state, Shape& shape);
   bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
-  bool fits_node(const State& state, uint32_t job_class, uint32_t slot);
+  bool fits_node(const State& state, uint32_t shape, uint32_t slot);
   Choice choose(const State& state, Candidate& candidate);
   Choice choose_on(const State& state, Candidate& candidate, uint32_t slot);
   uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
@@ -246,7 +310,7 @@ class Planner {
   void release_promises(const State& state, uint32_t slot);
   std::optional<Reservation> start_on(const State& state, uint32_t job_class, uint32_t slot);
   std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
-  void promise(const State& state, const Candidate& candidate);
+  void promise(const State& state, uint32_t job_class);
   Reservation* reservation_of(uint32_t job_class);
   bool pass_reservations(const State& state, JobId job, CommitPlan& plan);
   void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
@@ -282,9 +346,23 @@ class Planner {
   SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
   JobLines waiting_;
   std::vector<ClassInfo> classes_;
-  boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
+  std::vector<Shape> shapes_;
+  boost::unordered_flat_map<uint64_t, uint32_t> shape_by_hash_;
+  std::vector<uint32_t> free_shapes_;
+  std::vector<uint32_t> unused_shapes_;  ///< Those without users that may be wanted again, oldest first.
+  std::vector<uint32_t> changed_log_;    ///< Slots of nodes that changed, behind `changed_begin_` others.
+  uint64_t changed_begin_ = 1;
+  std::set<std::pair<Time, uint32_t>>
+      ranked_classes_;  ///< Blocked classes by when they were ranked, if keys drift,
+  std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.
+  boost::unordered_flat_map<uint64_t, std::set<TenantId>>
+      families_;                                        ///< Tenants that wait, by their tree's root.
+  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle.
+  std::set<std::pair<TenantId, uint32_t>> over_quota_;  ///< Blocked classes by whose limit.
+  std::set<uint32_t> preemptors_;                       ///< Blocked classes that may end others.
+  Amount capacity_ranked_;                              ///< What keys were made with.
+  boost::unordered_flat_map<uint64_t, Line> lines_;     ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
-  std::set<uint32_t> blocked_;
   std::vector<NodeInfo> nodes_;
   FreeIndex index_;
   std::vector<uint32_t> dirty_nodes_;
@@ -306,6 +384,7 @@ class Planner {
   Time now_;
   uint64_t cycle_ = 0;
   uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
+  uint32_t passes_left_ = 0;      ///< Jobs behind a blocked one that this slice may still try.
   std::vector<Planned> planned_;  ///< In the plan in flight.
   std::vector<uint32_t> planned_classes_;
   std::vector<std::pair<TenantId, Amount>> planned_usage_;

@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <bit>
-
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/planner.h"
@@ -31,53 +28,26 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
 }
 
 WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
-  const Part& part = state.classes[job_class].parts.front();
-  const ClassInfo& entry = info(job_class);
-  WaitReason reason{.wanted = part};
-  int64_t with_feature = 0;
-  int64_t with_devices = 0;
-  int64_t ready = 0;
-  int64_t in_service = 0;
-  int64_t healthy = 0;
-  int64_t with_free = 0;
-  int64_t with_cpu = 0;
-  int64_t with_memory = 0;
-  visits_ += state.nodes.size();
-  for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
-    const Node& node = state.nodes[slot];
-    const NodeInfo& now = nodes_[slot];
-    if ((part.features & ~node.feature_bits) != 0) continue;
-    ++with_feature;
-    int count_all = 0;
-    int count_healthy = 0;
-    int count_free = 0;
-    for (const auto& [kind, mask] : now.class_masks) {
-      if (((entry.device_classes >> kind) & 1) == 0) continue;
-      count_all = std::max(count_all, std::popcount(mask));
-      count_free = std::max(count_free, std::popcount(mask & now.free_mask));
-      int fit = 0;
-      for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
-        const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
-        if (device.fit() && device.state != DeviceState::kQuarantined) ++fit;
-      }
-      count_healthy = std::max(count_healthy, fit);
-    }
-    if (count_all < part.gpu_count) continue;
-    ++with_devices;
-    if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) continue;
-    ++reason.nodes_fitting;
-    if (node.state != NodeState::kReady || !now.present) continue;
-    ++ready;
-    if (node.availability != Availability::kInService) continue;
-    ++in_service;
-    if (count_healthy < part.gpu_count) continue;
-    ++healthy;
-    reason.gpus_free_max = std::max<int64_t>(reason.gpus_free_max, count_free);
-    if (count_free < part.gpu_count) continue;
-    ++with_free;
-    if (now.cpu_milli_free < part.cpu_milli) continue;
-    ++with_cpu;
-    if (now.memory_mb_free >= part.memory_mb) ++with_memory;
+  Shape& shape = shape_of(job_class);
+  refresh_census(state, shape);
+  WaitReason reason{.wanted = shape.parts.front()};
+  // How many nodes pass so many checks or more.
+  int64_t at_least[Census::kStages] = {};
+  int64_t sum = 0;
+  for (std::size_t stage = Census::kStages; stage-- > 0;) at_least[stage] = sum += shape.census.count[stage];
+  const int64_t with_feature = at_least[1];
+  const int64_t with_devices = at_least[2];
+  const int64_t ready = at_least[4];
+  const int64_t in_service = at_least[5];
+  const int64_t healthy = at_least[6];
+  const int64_t with_free = at_least[7];
+  const int64_t with_cpu = at_least[8];
+  const int64_t with_memory = at_least[9];
+  reason.nodes_fitting = at_least[3];
+  for (std::size_t free = shape.census.free_count.size(); free-- > 1;) {
+    if (shape.census.free_count[free] == 0) continue;
+    reason.gpus_free_max = static_cast<int64_t>(free);
+    break;
   }
   if (state.nodes.empty()) {
     reason.code = WaitCode::kNoNode;

@@ -4,6 +4,12 @@
 #include "engine/planner.h"
 
 namespace gpusched {
+namespace {
+
+/// A place in a queue that drifts is found anew after so long at the latest.
+constexpr Duration kRankKept = seconds(30);
+
+}  // namespace
 
 Amount Planner::planned_usage_of(TenantId tenant) const {
   for (const auto& [id, planned] : planned_usage_) {
@@ -34,19 +40,108 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
     if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
     key = key_of(state, *head, first);
   }
+  if (policies_.queue_order->drifts()) {
+    if (line.key.has_value()) ranked_lines_.erase({line.ranked_at, tenant});
+    if (key.has_value()) ranked_lines_.insert({now_, tenant});
+    line.ranked_at = now_;
+  }
   if (key == line.key) return;
   if (line.key.has_value()) queue_.erase({*line.key, tenant});
   if (key.has_value()) queue_.insert({*key, tenant});
   line.key = std::move(key);
 }
 
-// With time, and with what a tenant was given, the places of all lines that are ranked by use change.
-void Planner::requeue_drifted(const State& state) {
-  if (!policies_.queue_order->drifts()) return;
+// Where a blocked class stands among those of its shape.
+void Planner::rank_blocked(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  if (policies_.queue_order->drifts()) {
+    ranked_classes_.erase({entry.ranked_at, job_class});
+    ranked_classes_.insert({now_, job_class});
+  }
+  entry.ranked_at = now_;
+  const Job* head = state.jobs.find(entry.head.job);
+  if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
+  policy::QueueKey key = key_of(state, *head, entry.head);
+  if (key == entry.key) return;
+  Shape& shape = shapes_[entry.shape];
+  Waiting& waiting = entry.kept ? shape.kept : shape.blocked;
+  waiting.erase({entry.key, job_class});
+  waiting.insert({key, job_class});
+  entry.key = std::move(key);
+}
+
+void Planner::stand_blocked(const State& state, uint32_t job_class, bool kept) {
+  ClassInfo& entry = info(job_class);
+  entry.key = key_of(state, head_of(state, job_class), entry.head);
+  entry.ranked_at = now_;
+  entry.kept = kept;
+  Shape& shape = shapes_[entry.shape];
+  (kept ? shape.kept : shape.blocked).insert({entry.key, job_class});
+  shape.mixed = shape.mixed || kept;
+  lines_[entry.tenant.value].blocked.insert(job_class);
+  enter_family(state, entry.tenant);
+  if (policies_.queue_order->drifts()) ranked_classes_.insert({now_, job_class});
+}
+
+// Blocked no more, for whatever reason it was.
+void Planner::leave_blocked(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  preemptors_.erase(job_class);
+  if (entry.reason.code == WaitCode::kQuota && over_quota_.erase({entry.reason.tenant, job_class}) > 0)
+    return;
+  Shape& shape = shapes_[entry.shape];
+  (entry.kept ? shape.kept : shape.blocked).erase({entry.key, job_class});
+  lines_[entry.tenant.value].blocked.erase(job_class);
+  ranked_classes_.erase({entry.ranked_at, job_class});
+  entry.kept = false;
+  leave_family(state, entry.tenant);
+}
+
+void Planner::enter_family(const State& state, TenantId tenant) {
+  if (policies_.queue_order->is_tree()) families_[state.root_of(tenant).value].insert(tenant);
+}
+
+void Planner::leave_family(const State& state, TenantId tenant) {
+  if (!policies_.queue_order->is_tree()) return;
+  const Line& line = lines_[tenant.value];
+  if (!line.ready.empty() || !line.blocked.empty()) return;
+  const auto family = families_.find(state.root_of(tenant).value);
+  if (family == families_.end()) return;
+  family->second.erase(tenant);
+  if (family->second.empty()) families_.erase(family);
+}
+
+void Planner::requeue_tenant(const State& state, TenantId tenant) {
+  requeue_line(state, tenant);
+  for (const uint32_t job_class : lines_[tenant.value].blocked) rank_blocked(state, job_class);
+}
+
+void Planner::requeue_all(const State& state) {
   std::vector<TenantId> waiting;
-  waiting.reserve(queue_.size());
-  for (const auto& [key, tenant] : queue_) waiting.push_back(tenant);
+  for (const auto& [at, tenant] : ranked_lines_) waiting.push_back(tenant);
+  std::vector<uint32_t> blocked;
+  for (const auto& [at, job_class] : ranked_classes_) blocked.push_back(job_class);
   for (const TenantId tenant : waiting) requeue_line(state, tenant);
+  for (const uint32_t job_class : blocked) rank_blocked(state, job_class);
+}
+
+// With time, and with what tenants have, the places of all that are ranked by use change. What has changed is
+// ranked anew at once, and everything else when its place was found too long ago: use decays over hours.
+void Planner::requeue_drifted(const State& state) {
+  std::set<TenantId> moved = std::exchange(moved_tenants_, {});
+  if (!policies_.queue_order->drifts()) return;
+  if (capacity_ != capacity_ranked_) {
+    capacity_ranked_ = capacity_;
+    return requeue_all(state);
+  }
+  for (const TenantId tenant : moved) {
+    requeue_tenant(state, tenant);
+    requeue_relatives(state, tenant);
+  }
+  while (!ranked_lines_.empty() && ranked_lines_.begin()->first + kRankKept <= now_)
+    requeue_line(state, ranked_lines_.begin()->second);
+  while (!ranked_classes_.empty() && ranked_classes_.begin()->first + kRankKept <= now_)
+    rank_blocked(state, ranked_classes_.begin()->second);
 }
 
 const Job& Planner::head_of(const State& state, uint32_t job_class) {
@@ -55,21 +150,22 @@ const Job& Planner::head_of(const State& state, uint32_t job_class) {
   return *head;
 }
 
-// Something of the tenant was placed: its relatives are ranked by that too.
+// Something of the tenant was placed or ended: its relatives are ranked by that too.
 void Planner::requeue_relatives(const State& state, TenantId tenant) {
-  if (!policies_.queue_order->drifts() || queue_.size() < 2) return;
-  const TenantId root = state.root_of(tenant);
-  std::vector<TenantId> relatives;
-  for (const auto& [key, other] : queue_) {
-    if (other != tenant && state.root_of(other) == root) relatives.push_back(other);
+  if (!policies_.queue_order->is_tree()) return;
+  const auto family = families_.find(state.root_of(tenant).value);
+  if (family == families_.end()) return;
+  const std::vector<TenantId> relatives(family->second.begin(), family->second.end());
+  for (const TenantId relative : relatives) {
+    if (relative != tenant) requeue_tenant(state, relative);
   }
-  for (const TenantId relative : relatives) requeue_line(state, relative);
 }
 
 void Planner::put_ready(const State& state, uint32_t job_class, const OrderKey& head) {
   ClassInfo& entry = info(job_class);
   entry.head = head;
   lines_[entry.tenant.value].ready.insert({entry.head, job_class});
+  enter_family(state, entry.tenant);
   requeue_line(state, entry.tenant);
 }
 
@@ -77,17 +173,18 @@ void Planner::take_from_ready(const State& state, uint32_t job_class) {
   const ClassInfo& entry = info(job_class);
   lines_[entry.tenant.value].ready.erase({entry.head, job_class});
   requeue_line(state, entry.tenant);
+  leave_family(state, entry.tenant);
 }
 
 void Planner::make_ready(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
-  if (entry.state == ClassState::kBlocked) blocked_.erase(job_class);
+  if (entry.state == ClassState::kBlocked) leave_blocked(state, job_class);
   entry.look_at = kNever;
   if (entry.state == ClassState::kIdle) {
     // The slot may have had another class before.
     entry.tenant = state.classes[job_class].tenant;
-    entry.device_classes_known = 0;
+    entry.shape = acquire_shape(state, job_class);
     entry.preempts = false;
     set_reason(job_class, WaitReason{});
   }
@@ -108,9 +205,23 @@ void Planner::set_reason(uint32_t job_class, const WaitReason& reason) {
 
 void Planner::block(const State& state, uint32_t job_class, const WaitReason& reason) {
   take_from_ready(state, job_class);
-  info(job_class).state = ClassState::kBlocked;
-  blocked_.insert(job_class);
+  ClassInfo& entry = info(job_class);
+  entry.state = ClassState::kBlocked;
+  if (entry.preempts) preemptors_.insert(job_class);
   set_reason(job_class, reason);
+  if (reason.code == WaitCode::kQuota) {
+    over_quota_.insert({reason.tenant, job_class});
+  } else {
+    stand_blocked(state, job_class, reason.code == WaitCode::kReserved);
+  }
+}
+
+void Planner::make_idle(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
+  if (entry.state == ClassState::kBlocked) leave_blocked(state, job_class);
+  if (entry.state != ClassState::kIdle) release_shape(entry.shape);
+  entry.state = ClassState::kIdle;
 }
 
 const WaitReason& Planner::reason(uint32_t job_class) const {

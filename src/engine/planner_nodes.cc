@@ -25,6 +25,7 @@ uint64_t lowest_bits(uint64_t mask, int count) {
 }  // namespace
 
 void Planner::index_node(uint32_t slot) {
+  note_node(slot);
   const NodeInfo& node = nodes_[slot];
   for (const auto& [device_class, mask] : node.class_masks) {
     if (node.ready) {
@@ -78,7 +79,8 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   refresh_weakest(state, slot);
 }
 
-void Planner::refresh_device_classes(const State& state, ClassInfo& entry, const Part& part) {
+void Planner::refresh_device_classes(const State& state, Shape& entry) {
+  const Part& part = entry.parts.front();
   for (; entry.device_classes_known < state.device_classes.size(); ++entry.device_classes_known) {
     if (entry.device_classes_known == 0) entry.device_classes = 0;
     const DeviceClass& kind = state.device_classes[entry.device_classes_known];
@@ -107,21 +109,15 @@ bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, c
                      [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
 }
 
-bool Planner::fits_node(const State& state, uint32_t job_class, uint32_t slot) {
+// Whatever is reserved there: that is for each job to see.
+bool Planner::fits_node(const State& state, uint32_t index, uint32_t slot) {
   if (!nodes_[slot].ready) return false;
-  const Part& part = state.classes[job_class].parts.front();
-  ClassInfo& entry = info(job_class);
-  refresh_device_classes(state, entry, part);
-  const auto has_room = [&](uint32_t device_class) {
-    if (!passes(state, slot, device_class, part)) return false;
-    // What keeps the head from it may not keep a shorter job of the class from it.
-    if (!is_reserved(slot) || entry.reason.code == WaitCode::kReserved) return true;
-    Candidate candidate{.job = entry.head.job, .job_class = job_class};
-    return delayed_by(state, candidate, slot, part, device_class) == nullptr;
-  };
-  if (part.gpu_count == 0) return has_room(FreeIndex::kNoDevices);
+  Shape& shape = shapes_[index];
+  const Part& part = shape.parts.front();
+  refresh_device_classes(state, shape);
+  if (part.gpu_count == 0) return passes(state, slot, FreeIndex::kNoDevices, part);
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
-    if (((entry.device_classes >> kind) & 1) != 0 && has_room(kind)) return true;
+    if (((shape.device_classes >> kind) & 1) != 0 && passes(state, slot, kind, part)) return true;
   }
   return false;
 }
@@ -129,8 +125,8 @@ bool Planner::fits_node(const State& state, uint32_t job_class, uint32_t slot) {
 // Looks through one bucket for better nodes than `best`; how many were rated.
 uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
                               Choice& best) {
-  ClassInfo& entry = info(candidate.job_class);
-  const Part& part = state.classes[candidate.job_class].parts.front();
+  Shape& entry = shape_of(candidate.job_class);
+  const Part& part = entry.parts.front();
   const Bitmap& bucket = index_.bucket(index_class, free);
   uint32_t rated = 0;
   for (uint32_t slot = bucket.next_not_in(entry.refused, 0); slot != Bitmap::kNone;
@@ -167,9 +163,9 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
 
 // The same on one node alone, whatever was refused there before.
 Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uint32_t slot) {
-  const Part& part = state.classes[candidate.job_class].parts.front();
-  ClassInfo& entry = info(candidate.job_class);
-  refresh_device_classes(state, entry, part);
+  Shape& entry = shape_of(candidate.job_class);
+  const Part& part = entry.parts.front();
+  refresh_device_classes(state, entry);
   Choice best;
   if (!nodes_[slot].ready) return best;
   const auto look = [&](uint32_t device_class) {
@@ -191,13 +187,13 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
 
 // Best fit: the tightest bucket that holds a node which passes, the best score within it.
 Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
-  ClassInfo& entry = info(candidate.job_class);
+  Shape& entry = shape_of(candidate.job_class);
   if (entry.refused_cycle != cycle_) {
     entry.refused.clear_all();
     entry.refused_cycle = cycle_;
   }
-  const Part& part = state.classes[candidate.job_class].parts.front();
-  refresh_device_classes(state, entry, part);
+  const Part& part = entry.parts.front();
+  refresh_device_classes(state, entry);
   Choice best;
   if (part.gpu_count == 0) {
     for (uint32_t free = 0; free <= index_.free_max(FreeIndex::kNoDevices); ++free) {

@@ -127,7 +127,7 @@ void Planner::retry_preemptors(const State& state) {
   if (preempt_look_ > now_) return;
   preempt_look_ = kNever;
   std::vector<uint32_t> again;
-  for (const uint32_t job_class : blocked_) {
+  for (const uint32_t job_class : preemptors_) {
     const Time at = info(job_class).look_at;
     if (at <= now_) {
       again.push_back(job_class);
@@ -276,7 +276,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     };
     if (part.gpu_count == 0) consider(FreeIndex::kNoDevices);
     for (const auto& [kind, mask] : node.class_masks) {
-      if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) consider(kind);
+      if (part.gpu_count > 0 && ((shape_of(job.job_class).device_classes >> kind) & 1) != 0) consider(kind);
     }
   }
   visits_ += count / 16;

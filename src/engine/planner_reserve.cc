@@ -204,23 +204,20 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
   if (from.promised_count > 0) release_promises(state, slot);
 }
 
-// The earliest start of the class's first job on this node, if it could ever have one there.
-std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32_t job_class, uint32_t slot) {
+// The earliest start of one of the shape on this node, if it could ever have one there.
+std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, const Shape& shape,
+                                                            uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   if (!node.ready) return std::nullopt;
-  const Reservation* own = reservation_of(job_class);
-  if (is_reserved(slot) && (own == nullptr || own->node != slot)) return std::nullopt;
   if (node.first_release <= now_) refresh_releases(state, slot);
-  const Part& part = state.classes[job_class].parts.front();
-  ClassInfo& entry = info(job_class);
-  refresh_device_classes(state, entry, part);
+  const Part& part = shape.parts.front();
   std::optional<Reservation> best;
   const auto look = [&](uint32_t device_class, uint64_t mask) {
     if (!could_run(state, slot, device_class, mask, part)) return;
     const PoolAmounts wanted = amounts_on(slot, part, device_class);
     const policy::Shadow shadow = node.releases.shadow(node.room, wanted, now_);
     if (shadow.at == kNever || (best.has_value() && best->start <= shadow.at)) return;
-    best = Reservation{.job_class = job_class,
+    best = Reservation{.job_class = 0,
                        .job = {},
                        .key = {},
                        .node = slot,
@@ -231,19 +228,20 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
   };
   if (part.gpu_count == 0) look(FreeIndex::kNoDevices, 0);
   for (const auto& [kind, mask] : node.class_masks) {
-    if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) look(kind, mask);
+    if (part.gpu_count > 0 && ((shape.device_classes >> kind) & 1) != 0) look(kind, mask);
   }
   return best;
 }
 
-std::optional<Planner::Reservation> Planner::earliest_start(const State& state, uint32_t job_class) {
-  std::optional<Reservation> best;
-  visits_ += nodes_.size();
-  for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
-    std::optional<Reservation> found = start_on(state, job_class, slot);
-    if (found.has_value() && (!best.has_value() || found->start < best->start)) best = found;
-  }
-  return best;
+// The same for the class's first job, unless another reservation is there.
+std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32_t job_class, uint32_t slot) {
+  const Reservation* own = reservation_of(job_class);
+  if (is_reserved(slot) && (own == nullptr || own->node != slot)) return std::nullopt;
+  Shape& shape = shape_of(job_class);
+  refresh_device_classes(state, shape);
+  std::optional<Reservation> found = start_of_shape(state, shape, slot);
+  if (found.has_value()) found->job_class = job_class;
+  return found;
 }
 
 // A job whose class's head is kept from nodes only by reservations: places it where it delays none.
@@ -266,11 +264,10 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
 // The class's next jobs may be shorter than its head.
 void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const OrderKey head = info(job_class).head;
-  uint32_t tries = 0;
   for (auto at = waiting_.of(state, job_class).begin(); !at.at_end(); at.next()) {
-    if (plan.groups.size() >= limits::kPlacementsPerSlice || tries >= limits::kPassTriesMax) return;
+    if (plan.groups.size() >= limits::kPlacementsPerSlice || passes_left_ == 0) return;
     if (!(head < *at)) continue;
-    ++tries;
+    --passes_left_;
     pass_reservations(state, (*at).job, plan);
   }
 }
@@ -279,7 +276,7 @@ void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPla
 void Planner::pass_fresh(const State& state, CommitPlan& plan) {
   for (const uint32_t job_class : std::exchange(fresh_classes_, {})) {
     ClassInfo& entry = info(job_class);
-    const bool kept = entry.state == ClassState::kBlocked && entry.reason.code == WaitCode::kReserved;
+    const bool kept = entry.state == ClassState::kBlocked && !shape_of(job_class).kept.empty();
     for (const JobId job : std::exchange(entry.fresh, {})) {
       if (kept && plan.groups.size() < limits::kPlacementsPerSlice) pass_reservations(state, job, plan);
     }
@@ -312,15 +309,14 @@ void Planner::drop_reservation(uint32_t job_class) {
   update_reserved(slot);
 }
 
-// The candidate was blocked: it is promised a start if there is a reservation left to give and nobody blocked
-// stands before it without one, or if it stands before somebody who has one.
-void Planner::promise(const State& state, const Candidate& candidate) {
-  if (const Reservation* held = reservation_of(candidate.job_class))
-    return set_start(candidate.job_class, held->start);
+// The class was blocked: its head is promised a start if there is a reservation left to give and nobody
+// blocked stands before it without one, or if it stands before somebody who has one.
+void Planner::promise(const State& state, uint32_t job_class) {
+  if (const Reservation* held = reservation_of(job_class)) return set_start(job_class, held->start);
   if (reservations_.size() >= policies_.reservations) {
     const auto last = std::max_element(reservations_.begin(), reservations_.end(),
                                        [](const auto& a, const auto& b) { return a.key < b.key; });
-    if (last->key < candidate.key) return;
+    if (last->key < info(job_class).key) return;
     drop_reservation(last->job_class);
   }
   fill_reservations(state);
@@ -382,24 +378,47 @@ void Planner::refresh_reservations(const State& state) {
 void Planner::fill_reservations(const State& state) {
   reservations_missing_ = false;
   if (reservations_.size() >= policies_.reservations) return;
-  std::vector<Candidate> waiting;
-  for (const uint32_t job_class : blocked_) {
-    if (info(job_class).reason.code == WaitCode::kQuota || reservation_of(job_class) != nullptr) continue;
-    waiting.push_back({.job = info(job_class).head.job, .job_class = job_class});
-    complete(state, waiting.back());
+  // The shapes' first classes, and of each its next when that has one or has none to get.
+  struct Next {
+    uint32_t shape = 0;
+    Waiting::const_iterator blocked;
+    Waiting::const_iterator kept;
+  };
+  std::vector<Next> fronts;
+  for (uint32_t index = 0; index < shapes_.size(); ++index) {
+    const Shape& shape = shapes_[index];
+    if (!shape.blocked.empty() || !shape.kept.empty())
+      fronts.push_back({.shape = index, .blocked = shape.blocked.begin(), .kept = shape.kept.begin()});
   }
-  std::sort(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-  if (waiting.size() > kTriesMax) waiting.resize(kTriesMax);
-  for (const Candidate& candidate : waiting) {
+  const auto first_of = [&](const Next& next) {
+    const Shape& shape = shapes_[next.shape];
+    const bool of_kept =
+        next.blocked == shape.blocked.end() || (next.kept != shape.kept.end() && *next.kept < *next.blocked);
+    return of_kept ? next.kept : next.blocked;
+  };
+  for (std::size_t tries = 0; tries < kTriesMax && !fronts.empty(); ++tries) {
     if (reservations_.size() >= policies_.reservations) return;
-    std::optional<Reservation> found = earliest_start(state, candidate.job_class);
-    if (!found.has_value()) continue;
-    found->job = candidate.key.head.job;
-    found->trusting_until = trust_until(now_, found->start);
-    found->key = candidate.key;
-    reservations_.push_back(*found);
-    update_reserved(found->node);
-    set_start(candidate.job_class, found->start);
+    const auto best = std::min_element(fronts.begin(), fronts.end(), [&](const Next& a, const Next& b) {
+      return *first_of(a) < *first_of(b);
+    });
+    const auto first = first_of(*best);
+    const uint32_t job_class = first->second;
+    bool over = false;
+    if (reservation_of(job_class) == nullptr) {
+      std::optional<Reservation> found = earliest_start(state, job_class);
+      over = !found.has_value();  // Nor has any other of the shape.
+      if (found.has_value()) {
+        found->job = info(job_class).head.job;
+        found->trusting_until = trust_until(now_, found->start);
+        found->key = first->first;
+        reservations_.push_back(*found);
+        update_reserved(found->node);
+        set_start(job_class, found->start);
+      }
+    }
+    ++(first == best->blocked ? best->blocked : best->kept);
+    const Shape& shape = shapes_[best->shape];
+    if (over || (best->blocked == shape.blocked.end() && best->kept == shape.kept.end())) fronts.erase(best);
   }
 }
 

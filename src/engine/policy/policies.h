@@ -35,6 +35,7 @@ class FairShare final : public QueueOrder {
   std::string_view name() const override { return "fair_share"; }
   QueueKey key(const LineView& line) const override;
   bool drifts() const override { return true; }
+  bool is_tree() const override { return true; }
 };
 
 /// `weight / (recent use + cost) + gamma * wait`, the highest first: cheap jobs of tenants that used little,

@@ -78,8 +78,11 @@ class QueueOrder {
   virtual std::string_view name() const = 0;
   /// Constant until the head, the tenant's use or the tenant changes, unless the order drifts.
   virtual QueueKey key(const LineView& line) const = 0;
-  /// True when keys change with time alone: they are made anew at each slice.
+  /// True when keys change with what tenants use, and with time: they are made anew when somebody's use
+  /// changes, and now and then.
   virtual bool drifts() const { return false; }
+  /// True when the use of a tenant's ancestors is in its key.
+  virtual bool is_tree() const { return false; }
 };
 
 class RunTimes;
