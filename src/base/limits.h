@@ -93,6 +93,13 @@ inline constexpr std::size_t kVictimsMax = 64;      ///< Of one preemption.
 inline constexpr Duration kPromiseKept =
     minutes(15);  ///< Then what its victims did not give back is not waited for.
 
+// Forecasts.
+inline constexpr uint32_t kForecastRunsMax = 64;         ///< Of the engine into the future, for one forecast.
+inline constexpr uint64_t kForecastWorkMax = 2'000'000;  ///< Commands and looks of one such run.
+inline constexpr uint32_t kForecastAsksMax = 64;  ///< Changed requests that the planner is asked about.
+inline constexpr Duration kForecastHorizon = hours(24 * 366);
+inline constexpr std::size_t kForecastQueueMax = 256;  ///< Who waits for an answer.
+
 // Fence.
 inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the device is quarantined.
 

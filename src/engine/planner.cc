@@ -29,8 +29,8 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
 
 // Where run times come from and who may be ended is the owner's to say, and stays.
 void Planner::choose_policies() {
-  std::unique_ptr<policy::RunTimes> run_times = std::move(policies_.run_times);
-  std::unique_ptr<policy::VictimSelect> victims = std::move(policies_.victims);
+  std::shared_ptr<const policy::RunTimes> run_times = std::move(policies_.run_times);
+  std::shared_ptr<const policy::VictimSelect> victims = std::move(policies_.victims);
   policies_ = policy::policies_for(chosen_);
   policies_.run_times = std::move(run_times);
   policies_.victims = std::move(victims);
@@ -416,6 +416,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   if (!slice.more && reservations_missing_) fill_reservations(state);
   if (!slice.more) pass_fresh(state, slice.plan);
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
+  slice.looks = visits_;
   return slice;
 }
 

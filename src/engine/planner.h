@@ -67,6 +67,8 @@ std::vector<std::string> lifted_by(const WaitReason& reason);
 /// it learned between cycles, so that one touches only what changed: a class whose head does not fit is
 /// blocked, with its reason, until an event could lift that.
 ///
+/// A copy goes on by itself and shares the policies: made between cycles, it plans as this one would.
+///
 /// One plan is in flight at a time: after `plan` returned a command, its events must have come through
 /// `observe` (and `plan_applied` been called) before the next call of `plan`.
 class Planner {
@@ -90,8 +92,9 @@ class Planner {
   void look_at_promises(Time now);
 
   struct Slice {
-    CommitPlan plan;    ///< No groups: nothing to commit.
-    bool more = false;  ///< Work is left for another slice.
+    CommitPlan plan;     ///< No groups: nothing to commit.
+    bool more = false;   ///< Work is left for another slice.
+    uint64_t looks = 0;  ///< At nodes: what the slice cost.
   };
   /// One slice of a cycle: at most limits::kPlacementsPerSlice placements and about
   /// limits::kNodeVisitsPerSlice looks at nodes.

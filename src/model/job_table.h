@@ -36,6 +36,24 @@ class JobTable {
     return copy;
   }
 
+  /// A copy of those that `wanted(const Job&)` holds for; their specifications are shared.
+  template <typename Wanted>
+  JobTable clone_if(Wanted&& wanted) const {
+    std::vector<const Job*> chosen;
+    for (std::size_t i = 0; i < chunks_.size(); ++i) {
+      const std::size_t used = i + 1 < chunks_.size() ? kChunk : kChunk - unused_;
+      for (std::size_t at = 0; at < used; ++at) {
+        const Job& job = chunks_[i][at];
+        if (job.id.valid() && wanted(job)) chosen.push_back(&job);
+      }
+    }
+    std::sort(chosen.begin(), chosen.end(), [](const Job* a, const Job* b) { return a->id < b->id; });
+    JobTable copy;
+    copy.reserve(chosen.size());
+    for (const Job* job : chosen) copy.insert(*job);
+    return copy;
+  }
+
   /// Adds a job, fastest in ascending order of ids. The reference stays valid until the job is erased.
   Job& insert(Job job) {
     uint32_t slot = 0;

@@ -15,18 +15,35 @@ State::State() {
 
 State State::clone() const {
   State copy;
+  copy_all_but_jobs(copy);
+  copy.jobs = jobs.clone();
+  copy.requests = requests;
+  copy.finished = finished;
+  copy.request_by_hash_ = request_by_hash_;
+  copy.requests_forgotten_ = requests_forgotten_;
+  return copy;
+}
+
+State State::clone_unfinished(const std::vector<JobId>& also) const {
+  State copy;
+  copy_all_but_jobs(copy);
+  copy.jobs = jobs.clone_if([&](const Job& job) {
+    return !is_final(job.state) || settling.contains(job.id) ||
+           std::find(also.begin(), also.end(), job.id) != also.end();
+  });
+  return copy;
+}
+
+void State::copy_all_but_jobs(State& copy) const {
   copy.config = config;
   copy.last = last;
   copy.digest = digest;
   copy.tenants = tenants;
   copy.device_classes = device_classes;
   copy.nodes = nodes;
-  copy.jobs = jobs.clone();
   copy.attempts = attempts;
   copy.promises = promises;
   copy.submitters = submitters;
-  copy.requests = requests;
-  copy.finished = finished;
   copy.classes = classes;
   copy.line = line;
   copy.timers = timers;
@@ -44,10 +61,7 @@ State State::clone() const {
   copy.node_by_name_ = node_by_name_;
   copy.node_by_id_ = node_by_id_;
   copy.tenant_by_name_ = tenant_by_name_;
-  copy.request_by_hash_ = request_by_hash_;
-  copy.requests_forgotten_ = requests_forgotten_;
   copy.submitters_by_end_ = submitters_by_end_;
-  return copy;
 }
 
 const Tenant* State::find_tenant(TenantId id) const {

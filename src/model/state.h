@@ -54,6 +54,9 @@ struct State {
   State& operator=(State&&) noexcept = default;
   /// A copy of its own, for the observer; specifications are shared.
   State clone() const;
+  /// The same without what is over: only jobs that are not final, those that others still have to be told
+  /// about and those in `also`, and no remembered requests. What comes next comes as in this one.
+  State clone_unfinished(const std::vector<JobId>& also = {}) const;
 
   EngineConfig config;
   Stamp last;     ///< Of the newest command.
@@ -184,6 +187,7 @@ struct State {
   static uint32_t feature_bits_of(const std::vector<std::string>& features);
 
  private:
+  void copy_all_but_jobs(State& copy) const;
   void refresh_array(JobId id);
   void count_array_waiting(const Job& array_job, int64_t change);
   void element_moved(const Job& job, JobState from);

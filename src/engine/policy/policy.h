@@ -188,14 +188,14 @@ class VictimSelect {
                                              Time now) const = 0;
 };
 
-/// What one cycle uses.
+/// What one cycle uses. Copies share their policies, which never change.
 struct PolicySet {
-  std::unique_ptr<QueueOrder> queue_order;
-  std::unique_ptr<JobOrder> job_order;
-  std::vector<std::unique_ptr<Filter>> filters;
-  std::vector<std::unique_ptr<ScorePolicy>> scores;  ///< Added up; each counts the same.
-  std::unique_ptr<RunTimes> run_times;
-  std::unique_ptr<VictimSelect> victims;  ///< Null: nobody is ended for anybody.
+  std::shared_ptr<const QueueOrder> queue_order;
+  std::shared_ptr<const JobOrder> job_order;
+  std::vector<std::shared_ptr<const Filter>> filters;
+  std::vector<std::shared_ptr<const ScorePolicy>> scores;  ///< Added up; each counts the same.
+  std::shared_ptr<const RunTimes> run_times;
+  std::shared_ptr<const VictimSelect> victims;  ///< Null: nobody is ended for anybody.
   /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;

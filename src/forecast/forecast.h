@@ -1,0 +1,73 @@
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "forecast/world.h"
+#include "predict/run_times.h"
+
+/// When will it start? The real engine and planner run forward on copies of a state, each time with other run
+/// times of those that are likely, and what comes out is counted. Everything but run times is as in the
+/// engine because it is the engine: nodes that are down, held jobs, dependencies, begin times, quotas,
+/// reservations and preemption. What nobody knows yet is not in it: later submissions, failures, nodes that
+/// come or go.
+namespace gpusched::forecast {
+
+/// How long jobs may run. Asked from one thread; the same question gets the same answer.
+class RunSource {
+ public:
+  virtual ~RunSource() = default;
+  /// The whole run of a job that has run for `elapsed`, longer than that: `per_mille` of those that are
+  /// likely are not longer.
+  virtual Duration whole_run(const State& state, const Job& job, Duration elapsed, int32_t per_mille) = 0;
+};
+
+/// What RunSource::whole_run answers when `known` is what is known of the job's run time, and `limit` its
+/// limit; zero: none. Where no similar work ever ran for so long, a job that has run for a time runs twice as
+/// long as likely as not, and ten times as long with a chance of a tenth: the heavy tail that run times have
+/// (Harchol-Balter, Downey 1997, "Exploiting process lifetime distributions for dynamic load balancing"); one
+/// that has not begun counts as one that has run for kFirstRun.
+Duration sampled_run(const predict::RunTimes& known, Duration limit, Duration elapsed, int32_t per_mille);
+inline constexpr Duration kFirstRun = minutes(15);
+
+struct Options {
+  uint32_t runs = 16;       ///< 1 to limits::kForecastRunsMax.
+  uint64_t work = 400'000;  ///< Of one run; at most limits::kForecastWorkMax.
+  uint64_t seed = 1;
+  Duration start_delay = milliseconds(100);    ///< From a placement to its start.
+  Duration stop_delay = seconds(10);           ///< From the word to end an attempt to its end.
+  Duration release_delay = milliseconds(500);  ///< From an attempt's end until its devices are seen empty.
+  JobId only;                                  ///< Given: a run ends when this one has started.
+};
+
+/// When a waiting job starts, as far as is known. Of a job that was placed, that is its placement.
+struct Estimate {
+  Time p50 = kNever;  ///< Half of the runs started it by then; kNever: not within the work limit.
+  Time p90 = kNever;
+  Time later_than;  ///< Where a quantile is kNever: it had not started by then.
+  /// Where p50 is kNever: nothing that can be foreseen starts it; somebody has to do something.
+  bool stuck = false;
+  int64_t place = 0;  ///< Among those that wait, by p50, then by their place in line; 1 starts first.
+};
+
+struct Forecast {
+  Time at;                ///< Of the state it began with.
+  uint64_t sequence = 0;  ///< The newest command in that.
+  uint32_t runs = 0;      ///< That went into it; fewer than wanted when there was no time for more.
+  boost::unordered_flat_map<uint64_t, Estimate> jobs;  ///< By job: all that waited.
+
+  /// Null when it did not wait then.
+  const Estimate* find(JobId job) const {
+    const auto it = jobs.find(job.value);
+    return it == jobs.end() ? nullptr : &it->second;
+  }
+};
+
+/// `begin` is settled; what it has placed meanwhile starts at once. `goes_on` is asked now and then: false
+/// ends it, with the runs that are over; empty: every run goes to its end. At least one run is made as far as
+/// it goes.
+Forecast forecast(const World& begin, RunSource& source, const Options& options,
+                  const std::function<bool()>& goes_on = {});
+
+}  // namespace gpusched::forecast
