@@ -77,6 +77,7 @@ class HostImpl final : public Host {
         snapshots_(std::move(snapshots)),
         report_(std::move(report)),
         observer_(recovered.state.clone(), recovered.position),
+        forecasts_(observer_, clock_, options.tuning, options.forecasts),
         journal_thread_(*journal_,
                         [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
         snapshotter_(*snapshots_, static_cast<uint64_t>(options.snapshot_bytes), report_.replayed_bytes,
@@ -103,6 +104,7 @@ class HostImpl final : public Host {
   }
   void on_group_done(std::function<void()> hook) override { push({Input::AddHook{std::move(hook)}}); }
   Observer& observer() override { return observer_; }
+  ForecastDesk& forecasts() override { return forecasts_; }
 
   SessionId node_opened(std::shared_ptr<NodeSession> session) override {
     const SessionId outer = next_session_.fetch_add(1);
@@ -178,6 +180,7 @@ class HostImpl final : public Host {
   RecoveryReport report_;
   EventLog event_log_;
   Observer observer_;
+  ForecastDesk forecasts_;
   JournalThread journal_thread_;
   Snapshotter snapshotter_;
   HostCore core_;
@@ -286,6 +289,7 @@ void HostImpl::stop() {
   // What came while the loop ended is refused, not forgotten.
   for (Input& input : inbox_) drop(input);
   inbox_.clear();
+  forecasts_.stop();
   observer_.read(0, [this](const Observer::View& view) { snapshotter_.take(view); });
   observer_.stop();
   snapshotter_.stop();

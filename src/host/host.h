@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "host/forecast_desk.h"
 #include "host/host_core.h"
 #include "host/observer.h"
 #include "journal/journal.h"
@@ -16,6 +17,7 @@ struct HostOptions {
   std::string data_dir;
   EngineConfig engine;
   HostTuning tuning;
+  ForecastDesk::Pace forecasts;
   int64_t segment_bytes = int64_t{16} << 20;
   int64_t snapshot_bytes = int64_t{256} << 20;  ///< A snapshot after so much journal.
 };
@@ -48,6 +50,7 @@ class Host {
   /// Called on the host's thread after the last decision of each group. Add before serving begins.
   virtual void on_group_done(std::function<void()> hook) = 0;
   virtual Observer& observer() = 0;
+  virtual ForecastDesk& forecasts() = 0;
 
   virtual SessionId node_opened(std::shared_ptr<NodeSession> session) = 0;
   virtual void node_received(SessionId session, v1::AgentMessage message) = 0;

@@ -63,21 +63,29 @@ predict::JobFacts facts_of(const State& state, const Job& job) {
   return facts;
 }
 
-Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) const {
-  const policy::LimitRunTimes by_limit;
-  if (uses_limits(state)) return by_limit.to_pass(state, job, now);
-  const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
-  if (expected.empty()) return by_limit.to_pass(state, job, now);
+Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now) {
+  if (expected.empty() || uses_limits(state)) return policy::LimitRunTimes().to_pass(state, job, now);
   return milliseconds(expected.quantile_ms(predict::to_pass_per_mille(job.max_runtime)));
 }
 
+Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
+                             Duration elapsed, Time now) {
+  std::optional<int64_t> run_ms;
+  if (!uses_limits(state)) run_ms = expected.quantile_after_ms(elapsed.ms(), predict::kOfRunning);
+  if (run_ms.has_value()) return milliseconds(*run_ms);
+  return policy::LimitRunTimes().of_running(state, job, elapsed, now);
+}
+
+Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) const {
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_to_pass(known, state, job, now);
+}
+
 Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duration elapsed, Time now) const {
-  const policy::LimitRunTimes by_limit;
-  if (uses_limits(state)) return by_limit.of_running(state, job, elapsed, now);
-  const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
-  const std::optional<int64_t> run_ms = expected.quantile_after_ms(elapsed.ms(), predict::kOfRunning);
-  if (!run_ms.has_value()) return by_limit.of_running(state, job, elapsed, now);
-  return milliseconds(*run_ms);
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_of_running(known, state, job, elapsed, now);
 }
 
 Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
@@ -89,10 +97,10 @@ Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration 
 }
 
 void LearnedRunTimes::started(const State& state, const Job& job) {
-  Said said{.facts = facts_of(state, job)};
-  const predict::RunTimes expected = predictor_.predict(said.facts, job.started_at.ms());
-  said.p50_ms = expected.quantile_ms(500);
-  said.p90_ms = expected.quantile_ms(900);
+  Said said{.facts = facts_of(state, job), .tenant = job.tenant};
+  const predict::RunTimes known = expected(said.facts, job.started_at);
+  said.p50_ms = known.quantile_ms(500);
+  said.p90_ms = known.quantile_ms(900);
   predictor_.started(said.facts, job.started_at.ms());
   running_[job.id.value] = said;
 }
@@ -106,8 +114,9 @@ void LearnedRunTimes::ended(uint64_t job, Time started_at, Time at, bool by_itse
   const int64_t run_ms = (at - started_at).ms();
   predictor_.finished(said.facts, run_ms, at.ms());
   if (said.p90_ms == 0) return;  // Nothing was known.
-  quality_.p50.add(said.p50_ms, run_ms);
-  quality_.p90.add(said.p90_ms, run_ms);
+  quality_.add(said.p50_ms, said.p90_ms, run_ms);
+  const bool own = by_tenant_.contains(said.tenant) || by_tenant_.size() < kQualityTenantsMax;
+  by_tenant_[own ? said.tenant : TenantId{}].add(said.p50_ms, said.p90_ms, run_ms);
 }
 
 void LearnedRunTimes::begin(const State& state) {

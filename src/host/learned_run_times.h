@@ -1,6 +1,7 @@
 #pragma once
 
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
 #include <memory>
 
 #include "engine/events.h"
@@ -14,6 +15,13 @@ namespace gpusched {
 /// what counts up in them, so that `train-1` and `train-2` are alike.
 predict::JobFacts facts_of(const State& state, const Job& job);
 
+/// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran
+/// now in place of one that waits before it; and if it has run for `elapsed`. Where nothing is known, and
+/// when the configuration says `limits`, the limit counts.
+Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now);
+Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
+                             Duration elapsed, Time now);
+
 /// Run times as finished jobs teach them, for the planner; its owner tells it what happens. Where nothing is
 /// known, and when the configuration says `limits`, a job's own limit counts. Not thread-safe.
 class LearnedRunTimes final : public policy::RunTimes {
@@ -22,7 +30,14 @@ class LearnedRunTimes final : public policy::RunTimes {
   struct Quality {
     predict::QuantileScore p50{500};
     predict::QuantileScore p90{900};
+
+    void add(int64_t p50_ms, int64_t p90_ms, int64_t run_ms) {
+      p50.add(p50_ms, run_ms);
+      p90.add(p90_ms, run_ms);
+    }
   };
+  /// Of so many tenants it is counted for each; of all others together.
+  static constexpr std::size_t kQualityTenantsMax = 64;
 
   std::string_view name() const override { return "learned"; }
   Duration to_pass(const State& state, const Job& job, Time now) const override;
@@ -34,10 +49,18 @@ class LearnedRunTimes final : public policy::RunTimes {
   /// Learns an event that `state` already has.
   void observe(const State& state, const Event& event);
   const Quality& quality() const { return quality_; }
+  /// The same of each tenant's jobs: the first kQualityTenantsMax that had a score, and under no tenant those
+  /// of all others.
+  const std::map<TenantId, Quality>& quality_by_tenant() const { return by_tenant_; }
+  /// What is known of a job; empty: nothing.
+  predict::RunTimes expected(const predict::JobFacts& facts, Time now) const {
+    return predictor_.predict(facts, now.ms());
+  }
 
  private:
   struct Said {
     predict::JobFacts facts;
+    TenantId tenant;
     int64_t p50_ms = 0;
     int64_t p90_ms = 0;
   };
@@ -48,6 +71,7 @@ class LearnedRunTimes final : public policy::RunTimes {
   predict::Learned predictor_;
   boost::unordered_flat_map<uint64_t, Said> running_;  ///< By job.
   Quality quality_;
+  std::map<TenantId, Quality> by_tenant_;
 };
 
 }  // namespace gpusched

@@ -20,6 +20,8 @@ class QuantileScore {
 
   int32_t per_mille() const { return per_mille_; }
   int64_t count() const { return count_; }
+  int64_t covered() const { return covered_; }
+  int64_t pinball_sum_ms() const { return pinball_ms_; }
   /// The share of jobs that ended within the prediction: `per_mille` when it is calibrated. 0 without jobs.
   int32_t covered_per_mille() const {
     return count_ == 0 ? 0 : static_cast<int32_t>(covered_ * 1000 / count_);

@@ -1,0 +1,193 @@
+#include "forecast/changes.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace gpusched::forecast {
+namespace {
+
+/// Limits are proposed in whole ones of these.
+constexpr Duration kLimitStep = minutes(1);
+
+/// Asks the planner about one job with changed requests.
+class Asker {
+ public:
+  Asker(World& world, JobId job, JobId subject, Work& work)
+      : world_(world), job_(job), subject_(subject), work_(work) {
+    const Job& found = *world_.state().jobs.find(subject_);
+    part_ = world_.state().class_of(found).parts.front();
+    limit_ = found.max_runtime;
+  }
+
+  const Part& part() const { return part_; }
+  Duration limit() const { return limit_; }
+  bool left() const { return asks_ < limits::kForecastAsksMax && !work_.over; }
+
+  std::optional<Change> ask(ChangeKind kind, const Part& part, Duration limit) {
+    if (!left()) return std::nullopt;
+    ++asks_;
+    if (!request(part, limit)) return std::nullopt;
+    std::optional<PlanGroup> start = world_.would_start(subject_, work_);
+    // What was asked for before was accepted before.
+    CHECK(request(part_, limit_));
+    if (!start.has_value() || !start->preemptions.empty()) return std::nullopt;
+    return Change{.kind = kind, .part = part, .max_runtime = limit, .start = std::move(*start)};
+  }
+
+  /// The largest value in [low, high] with which it starts; it is tried whether the least one does.
+  template <typename Set>
+  std::optional<Change> largest(ChangeKind kind, int64_t low, int64_t high, Set&& set) {
+    if (low > high) return std::nullopt;
+    const auto with = [&](int64_t value) {
+      Part part = part_;
+      set(part, value);
+      return ask(kind, part, limit_);
+    };
+    std::optional<Change> best = with(low);
+    if (!best.has_value()) return std::nullopt;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (std::optional<Change> found = with(middle)) {
+        best = std::move(found);
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return best;
+  }
+
+ private:
+  bool request(const Part& part, Duration limit) {
+    const uint32_t given = uint32_t{kJobParts} | kJobMaxRuntime;
+    const Applied applied = world_.apply(
+        UpdateJob{.job = job_, .given = given, .max_runtime = limit, .spec = {}, .parts = {part}});
+    return !applied.rejection.has_value();
+  }
+
+  World& world_;
+  JobId job_;
+  JobId subject_;
+  Work& work_;
+  Part part_;
+  Duration limit_;
+  uint32_t asks_ = 0;
+};
+
+std::optional<Change> shorter_limit(Asker& asker, const WaitReason& reason, Time now) {
+  if (reason.code != WaitCode::kReserved) return std::nullopt;
+  const int64_t steps = (reason.reserved_start - now).ns / kLimitStep.ns;
+  const Duration fits = kLimitStep * steps;
+  if (steps < 1 || (asker.limit().ns > 0 && fits >= asker.limit())) return std::nullopt;
+  return asker.ask(ChangeKind::kShorterLimit, asker.part(), fits);
+}
+
+/// The memory sizes of devices that are smaller than what is asked for, the largest first; then any.
+std::optional<Change> less_gpu_memory(Asker& asker, const State& state) {
+  if (asker.part().gpu_count == 0 || asker.part().gpu_memory_mb == 0) return std::nullopt;
+  std::vector<int64_t> sizes;
+  for (const DeviceClass& kind : state.device_classes) {
+    if (kind.memory_mb < asker.part().gpu_memory_mb) sizes.push_back(kind.memory_mb);
+  }
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  for (const int64_t size : sizes) {
+    Part part = asker.part();
+    part.gpu_memory_mb = size;
+    if (std::optional<Change> found = asker.ask(ChangeKind::kLessGpuMemory, part, asker.limit()))
+      return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(ChangeKind kind) {
+  switch (kind) {
+    case ChangeKind::kShorterLimit:
+      return "shorter_limit";
+    case ChangeKind::kLessCpu:
+      return "less_cpu";
+    case ChangeKind::kLessMemory:
+      return "less_memory";
+    case ChangeKind::kLessGpuMemory:
+      return "less_gpu_memory";
+    case ChangeKind::kOtherModel:
+      return "other_model";
+    case ChangeKind::kFewerGpus:
+      return "fewer_gpus";
+    case ChangeKind::kFewerOfOtherModel:
+      return "fewer_gpus_of_other_model";
+  }
+  UNREACHABLE();
+}
+
+JobId subject_of(const State& state, JobId job) {
+  const Job* found = state.jobs.find(job);
+  if (found == nullptr) return {};
+  if (!found->is_array()) return found->waits_in_line() ? job : JobId{};
+  for (const JobId element : state.find_array(job)->live) {
+    const Job* live = state.jobs.find(element);
+    if (live != nullptr && live->waits_in_line()) return element;
+  }
+  return {};
+}
+
+std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t count, Work& work) {
+  std::vector<Change> out;
+  const JobId subject = subject_of(scratch.state(), job);
+  if (!subject.valid() || !scratch.settle(work)) return out;
+  const Job& found = *scratch.state().jobs.find(subject);
+  if (!found.waits_in_line()) return out;
+  const WaitReason reason = scratch.planner().reason(found.job_class);
+  Asker asker(scratch, job, subject, work);
+  const Part& part = asker.part();
+  const auto add = [&](std::optional<Change> change) {
+    if (change.has_value()) out.push_back(std::move(*change));
+  };
+  const auto wanted = [&] { return out.size() < count && asker.left(); };
+  add(shorter_limit(asker, reason, scratch.now()));
+  if (wanted() && part.cpu_milli > 1000) {
+    add(asker.largest(ChangeKind::kLessCpu, 1, (part.cpu_milli - 1) / 1000,
+                      [](Part& to, int64_t cores) { to.cpu_milli = static_cast<int32_t>(cores * 1000); }));
+  }
+  if (wanted() && part.memory_mb > 1024) {
+    add(asker.largest(ChangeKind::kLessMemory, 1, (part.memory_mb - 1) / 1024,
+                      [](Part& to, int64_t gigabytes) { to.memory_mb = gigabytes * 1024; }));
+  }
+  if (wanted()) add(less_gpu_memory(asker, scratch.state()));
+  bool any_model = false;
+  if (wanted() && !part.gpu_model.empty()) {
+    Part other = part;
+    other.gpu_model.clear();
+    add(asker.ask(ChangeKind::kOtherModel, other, asker.limit()));
+    any_model = !out.empty() && out.back().kind == ChangeKind::kOtherModel;
+  }
+  const auto set_count = [](Part& to, int64_t gpus) { to.gpu_count = static_cast<int32_t>(gpus); };
+  if (wanted()) add(asker.largest(ChangeKind::kFewerGpus, 1, part.gpu_count - 1, set_count));
+  if (wanted() && !part.gpu_model.empty() && !any_model) {
+    add(asker.largest(ChangeKind::kFewerOfOtherModel, 1, part.gpu_count - 1, [](Part& to, int64_t gpus) {
+      to.gpu_count = static_cast<int32_t>(gpus);
+      to.gpu_model.clear();
+    }));
+  }
+  return out;
+}
+
+Trial try_submission(World& scratch, SubmitJobs command, Work& work) {
+  CHECK(command.jobs.size() == 1);
+  Trial trial;
+  const Applied applied = scratch.apply(command);
+  trial.rejection = applied.rejection;
+  if (trial.rejection.has_value()) return trial;
+  trial.job = JobId{applied.first_id};
+  // Elements become jobs.
+  while (scratch.state().next_due() <= scratch.now() && work.take(1)) scratch.apply(AdvanceTime{});
+  trial.subject = subject_of(scratch.state(), trial.job);
+  if (trial.subject.valid()) trial.start = scratch.would_start(trial.subject, work);
+  return trial;
+}
+
+}  // namespace gpusched::forecast

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "forecast/world.h"
+
+/// What would start a job now? Asked of the real planner in a world of its own, one changed request after the
+/// other.
+namespace gpusched::forecast {
+
+/// How a request is another one, from what costs its owner least to what costs most.
+enum class ChangeKind : uint8_t {
+  kShorterLimit = 1,   ///< It fits in before what is kept free for others is wanted.
+  kLessCpu,            ///< Fewer CPU cores.
+  kLessMemory,         ///< Less main memory.
+  kLessGpuMemory,      ///< GPUs with less memory.
+  kOtherModel,         ///< Any model instead of the one that it names.
+  kFewerGpus,          ///< As many as can be had.
+  kFewerOfOtherModel,  ///< Both.
+};
+std::string_view to_string(ChangeKind kind);
+
+/// A request that would start now, and where.
+struct Change {
+  ChangeKind kind = ChangeKind::kFewerGpus;
+  Part part;             ///< What one member would need.
+  Duration max_runtime;  ///< Its limit; zero: none.
+  PlanGroup start;
+};
+
+/// The smallest changes of the job's request that start it now, the cheapest kind first; of each kind the
+/// smallest, at most `count` of them. Empty: no change that was tried starts it, or it does not wait in line.
+/// Nobody is ended for it. At most limits::kForecastAsksMax requests are tried. In `scratch`, which is
+/// settled, the job is afterwards as it was.
+std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t count, Work& work);
+
+/// A submission that is tried.
+struct Trial {
+  std::optional<Rejection> rejection;  ///< As the submission's own would be.
+  JobId job;
+  JobId subject;                   ///< The job itself; of an array its first element.
+  std::optional<PlanGroup> start;  ///< What it starts on now, or whom others are ended for; else it waits.
+};
+/// Submits one job in `scratch`, which is settled. It waits there afterwards.
+Trial try_submission(World& scratch, SubmitJobs command, Work& work);
+
+/// The job itself; of an array its first element that waits in line. Invalid when there is none.
+JobId subject_of(const State& state, JobId job);
+
+}  // namespace gpusched::forecast

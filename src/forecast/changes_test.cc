@@ -1,0 +1,196 @@
+#include "forecast/changes.h"
+
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched::forecast {
+namespace {
+
+using gpusched::testing::request_of;
+using gpusched::testing::TestEngine;
+using gpusched::testing::Want;
+
+class Changes : public ::testing::Test {
+ protected:
+  World world() const {
+    World made(engine.state().clone_unfinished(), policy::default_policies(), engine.now());
+    Work work{.left = limits::kForecastWorkMax};
+    EXPECT_TRUE(made.settle(work));
+    return made;
+  }
+  std::vector<Change> changes(JobId job, std::size_t count = 10) const {
+    World scratch = world();
+    const uint32_t before = scratch.state().jobs.find(job)->job_class;
+    Work work{.left = limits::kForecastWorkMax};
+    std::vector<Change> found = smallest_changes(scratch, job, count, work);
+    EXPECT_EQ(scratch.state().jobs.find(job)->state, JobState::kPending);
+    EXPECT_EQ(scratch.state().class_of(*scratch.state().jobs.find(job)).parts,
+              engine.state().classes[before].parts);
+    EXPECT_EQ(scratch.state().jobs.find(job)->max_runtime, engine.job(job).max_runtime);
+    return found;
+  }
+  /// The changed request, submitted for real, starts.
+  void expect_starts(const Change& change, JobId job) {
+    engine.apply(UpdateJob{.job = job,
+                           .given = uint32_t{kJobParts} | kJobMaxRuntime,
+                           .max_runtime = change.max_runtime,
+                           .parts = {change.part}});
+    engine.cycle();
+    EXPECT_EQ(engine.state_of(job), JobState::kScheduled) << to_string(change.kind);
+    EXPECT_EQ(engine.job(job).node, change.start.members.front().node);
+    EXPECT_EQ(engine.job(job).device_mask, change.start.members.front().device_mask);
+  }
+
+  TestEngine engine;
+};
+
+TEST_F(Changes, FewerGpusAsManyAsThereAre) {
+  engine.add_node("n1", {.gpus = 8});
+  engine.run({.gpus = 3});
+  const JobId waits = engine.submit({.gpus = 8});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().kind, ChangeKind::kFewerGpus);
+  EXPECT_EQ(found.front().part.gpu_count, 5);
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, AnotherModelBeforeFewerGpus) {
+  engine.add_node("n1", {.gpus = 4});
+  engine.add_node("n2", {.gpus = 4, .model = "NVIDIA L4", .gpu_memory_mb = 24'576});
+  engine.run({.gpus = 2, .model = "A100"});
+  const JobId waits = engine.submit({.gpus = 4, .model = "A100"});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].kind, ChangeKind::kOtherModel);
+  EXPECT_EQ(found[1].kind, ChangeKind::kFewerGpus);
+  EXPECT_EQ(found[1].part.gpu_count, 2);
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, LessMemoryOfGpus) {
+  engine.add_node("n1", {.gpus = 1});
+  engine.add_node("n2", {.gpus = 1, .gpu_memory_mb = 40'960});
+  engine.run({.gpus = 1, .gpu_memory_mb = 80'000});
+  const JobId waits = engine.submit({.gpus = 1, .gpu_memory_mb = 80'000});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().kind, ChangeKind::kLessGpuMemory);
+  EXPECT_EQ(found.front().part.gpu_memory_mb, 40'960);
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, LessOfTheBoxAsMuchAsIsFree) {
+  engine.add_node("n1", {.gpus = 8, .cpu_milli = 16'000, .memory_mb = 64 * 1024});
+  engine.run({.gpus = 1, .cpu_milli = 10'000, .memory_mb = 1024});
+  const JobId waits = engine.submit({.gpus = 1, .cpu_milli = 8'000, .memory_mb = 1024});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().kind, ChangeKind::kLessCpu);
+  EXPECT_EQ(found.front().part.cpu_milli, 6'000);
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, AShorterLimitThatFitsInBeforeWhatIsKeptFree) {
+  engine.add_node("n1", {.gpus = 8});
+  engine.run({.gpus = 6, .max_runtime = hours(2)});
+  engine.submit({.gpus = 8, .max_runtime = hours(1)});
+  const JobId waits = engine.submit({.gpus = 2, .max_runtime = hours(4)});
+  engine.cycle();
+  ASSERT_EQ(engine.wait_code(waits), WaitCode::kReserved);
+  const std::vector<Change> found = changes(waits);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().kind, ChangeKind::kShorterLimit);
+  EXPECT_GE(found.front().max_runtime, hours(1));
+  EXPECT_LE(found.front().max_runtime, hours(2));
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, WithinItsQuotaFewerGpus) {
+  engine.add_node("n1", {.gpus = 8});
+  Limits limits;
+  limits.set(Resource::kGpus, 4);
+  const TenantId tenant = engine.add_tenant("vision", {}, limits);
+  engine.run({.gpus = 3, .tenant = tenant});
+  const JobId waits = engine.submit({.gpus = 2, .tenant = tenant});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().part.gpu_count, 1);
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, NothingHelpsWhereNothingIsFree) {
+  engine.add_node("n1", {.gpus = 2});
+  engine.run({.gpus = 2});
+  EXPECT_TRUE(changes(engine.submit({.gpus = 2})).empty());
+  const JobId held = engine.submit({.gpus = 1, .held = true});
+  EXPECT_TRUE(changes(held).empty());
+}
+
+TEST_F(Changes, ATrialIsRefusedAsTheSubmissionWouldBe) {
+  engine.add_node("n1", {.gpus = 2});
+  World scratch = world();
+  Work work{.left = 1'000};
+  const Trial unknown = try_submission(
+      scratch, {.tenant = TenantId{404}, .request_key = {}, .jobs = {request_of({.gpus = 1})}}, work);
+  ASSERT_TRUE(unknown.rejection.has_value());
+  EXPECT_EQ(unknown.rejection->code, RejectionCode::kTenantNotFound);
+  const Trial infeasible = try_submission(scratch,
+                                          {.tenant = kDefaultTenant,
+                                           .request_key = {},
+                                           .jobs = {request_of({.gpus = 3, .require_feasible = true})}},
+                                          work);
+  ASSERT_TRUE(infeasible.rejection.has_value());
+  EXPECT_EQ(infeasible.rejection->code, RejectionCode::kInfeasible);
+}
+
+TEST_F(Changes, ATrialSaysWhereItStartsAndNothingHappens) {
+  engine.add_node("n1", {.gpus = 2});
+  engine.run({.gpus = 1});
+  World scratch = world();
+  Work work{.left = 1'000};
+  const Trial fits = try_submission(
+      scratch, {.tenant = kDefaultTenant, .request_key = {}, .jobs = {request_of({.gpus = 1})}}, work);
+  ASSERT_TRUE(fits.start.has_value());
+  EXPECT_EQ(fits.start->members.front().device_mask, 2U);
+  EXPECT_EQ(scratch.state().jobs.find(fits.job)->state, JobState::kPending);
+}
+
+TEST_F(Changes, ATrialOfAnArrayIsOfItsFirstElement) {
+  engine.add_node("n1", {.gpus = 2});
+  World scratch = world();
+  Work work{.left = 1'000};
+  const Trial trial =
+      try_submission(scratch,
+                     {.tenant = kDefaultTenant,
+                      .request_key = {},
+                      .jobs = {request_of({.gpus = 1, .flow = {{.array = {{.first = 0, .last = 9}}}}})}},
+                     work);
+  EXPECT_TRUE(trial.start.has_value());
+  EXPECT_EQ(scratch.state().jobs.find(trial.subject)->array, trial.job);
+}
+
+TEST_F(Changes, ATrialNamesWhomItWouldEnd) {
+  engine.add_node("n1", {.gpus = 2});
+  const TenantId low = engine.add_tenant("low");
+  const TenantId high = engine.add_tenant("high");
+  engine.apply(UpdateTenant{.tenant = low, .given = kTenantAllowPreemption, .allow_preemption = true});
+  engine.apply(UpdateTenant{.tenant = high, .given = kTenantCanPreempt, .can_preempt_others = true});
+  const JobId victim = engine.run({.gpus = 2, .tenant = low});
+  engine.advance(hours(1));
+  World scratch = world();
+  Work work{.left = 10'000};
+  const Trial trial = try_submission(
+      scratch,
+      {.tenant = high, .request_key = {}, .jobs = {request_of({.gpus = 1, .priority = 100, .tenant = high})}},
+      work);
+  ASSERT_TRUE(trial.start.has_value());
+  ASSERT_EQ(trial.start->preemptions.size(), 1U);
+  EXPECT_EQ(trial.start->preemptions.front().job, victim);
+  EXPECT_EQ(scratch.state().find_attempt(victim, 1)->stop, StopReason::kNone);
+}
+
+}  // namespace
+}  // namespace gpusched::forecast

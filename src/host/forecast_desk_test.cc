@@ -1,0 +1,102 @@
+#include "host/forecast_desk.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "engine/testing/test_engine.h"
+#include "host/system_clock.h"
+
+namespace gpusched {
+namespace {
+
+using testing::TestEngine;
+
+class Desk : public ::testing::Test {
+ protected:
+  Desk() { engine_.set_now(clock_.wall()); }
+
+  /// Does it in the engine and tells the observer.
+  template <typename Act>
+  auto told(Act&& act) {
+    auto result = act();
+    tell();
+    return result;
+  }
+  void tell() {
+    observer_.publish({.events = engine_.events(),
+                       .last = engine_.state().last,
+                       .position = ++position_,
+                       .payload_bytes = 0,
+                       .reasons = {}});
+  }
+  /// What `question` makes of the table; nothing when there was none.
+  template <typename Question>
+  auto ask(Question question) {
+    using Result = std::optional<decltype(question(std::declval<ForecastDesk::Table&>()))>;
+    std::promise<Result> answer;
+    desk_.ask(engine_.state().last.sequence, {}, [&](ForecastDesk::Table* table) {
+      answer.set_value(table == nullptr ? Result() : Result(question(*table)));
+    });
+    return answer.get_future().get();
+  }
+  forecast::Estimate estimate_of(JobId job) {
+    return ask([job](ForecastDesk::Table& table) {
+             const forecast::Estimate* found = table.forecast(job).find(job);
+             return found == nullptr ? forecast::Estimate{.place = -1} : *found;
+           })
+        .value();
+  }
+
+  SystemClock clock_;
+  TestEngine engine_;
+  Observer observer_{State(), 0};
+  ForecastDesk desk_{observer_, clock_, {}, {.pause_factor = 0}};
+  uint64_t position_ = 0;
+};
+
+TEST_F(Desk, AnswersFromAStateThatHasSeenTheSequence) {
+  told([&] { return engine_.add_node("n1", {.gpus = 1}); });
+  const JobId first = told([&] { return engine_.submit_gpus(1); });
+  EXPECT_EQ(estimate_of(first).place, 1);
+  EXPECT_NE(estimate_of(first).p50, kNever);
+  const JobId second = told([&] { return engine_.submit_gpus(1); });
+  EXPECT_EQ(estimate_of(second).place, 2);
+}
+
+TEST_F(Desk, WhatHasNotChangedIsForecastOnce) {
+  told([&] { return engine_.add_node("n1", {.gpus = 1}); });
+  const JobId job = told([&] { return engine_.submit_gpus(2); });
+  EXPECT_TRUE(estimate_of(job).stuck);
+  EXPECT_TRUE(estimate_of(job).stuck);
+  EXPECT_EQ(desk_.quality().forecasts, 1);
+}
+
+TEST_F(Desk, WhatWasSaidIsScoredWhenTheJobIsPlaced) {
+  told([&] { return engine_.add_node("n1", {.gpus = 1}); });
+  const JobId runs = told([&] { return engine_.submit_gpus(1); });
+  engine_.cycle();
+  tell();
+  told([&] { return engine_.started(runs); });
+  const JobId waits = told([&] { return engine_.submit_gpus(1); });
+  EXPECT_GT(estimate_of(waits).p50, engine_.now());
+  engine_.advance(minutes(1));
+  told([&] { return engine_.ended(runs); });
+  engine_.release_all();
+  tell();
+  engine_.cycle();
+  ASSERT_EQ(engine_.state_of(waits), JobState::kScheduled);
+  tell();
+  EXPECT_TRUE(ask([](ForecastDesk::Table&) { return true; }).value());
+  const ForecastDesk::Quality quality = desk_.quality();
+  EXPECT_EQ(quality.eta.p50.count(), 1);
+  EXPECT_EQ(quality.eta_by_tenant.at(kDefaultTenant).p90.count(), 1);
+}
+
+TEST_F(Desk, AfterItsEndNobodyGetsATable) {
+  desk_.stop();
+  EXPECT_FALSE(ask([](ForecastDesk::Table&) { return true; }).has_value());
+}
+
+}  // namespace
+}  // namespace gpusched
