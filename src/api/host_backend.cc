@@ -6,6 +6,7 @@
 
 #include "api/doors/names.h"
 #include "api/doors/spec_peek.h"
+#include "api/forecast_views.h"
 #include "api/state_views.h"
 #include "base/limits.h"
 
@@ -168,7 +169,8 @@ void HostBackend::with_node(const std::string& name, std::function<void(NodeId)>
   });
 }
 
-void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
+// All but its tenant.
+SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
   SubmitJobs command{.request_key = std::move(request.request_key)};
   command.jobs.reserve(request.jobs.size());
   for (JobRequest& job : request.jobs) {
@@ -179,6 +181,11 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
     command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
     command.jobs.back().task_type = std::move(task_type);
   }
+  return command;
+}
+
+void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
+  SubmitJobs command = command_of(request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
   const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),
@@ -611,14 +618,6 @@ std::shared_ptr<void> HostBackend::watch_changes(std::function<void(const Change
   return feed_->subscribe(std::move(changed));
 }
 
-void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
-  read([job, tenant, done = std::move(done)](const Observer::View& view) {
-    const auto found = find_job(view.state, job, tenant);
-    if (!found) return done(found.error());
-    done(explain(view, **found));
-  });
-}
-
 void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
   read([tenant, done = std::move(done)](const Observer::View& view) {
     const Tenant* found = find_tenant(view.state, tenant);
@@ -681,6 +680,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     counter("journal_bytes_total", "Bytes of commands written since the start.", stats.payload_bytes);
     counter("cycles_total", "Slices of scheduling cycles since the start.", stats.cycles);
     counter("placements_total", "Attempts placed since the start.", stats.placements);
+    metrics.quality = view_of(host_.forecasts().quality());
     done(std::move(metrics));
   });
 }

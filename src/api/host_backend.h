@@ -46,12 +46,14 @@ class HostBackend final : public Backend {
   void list_jobs(JobFilter filter, Done<JobPage> done) override;
   void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) override;
   std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) override;
+  void plan(SubmitRequest request, Done<PlanView> done) override;
   void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
   void get_tenant(const std::string& tenant, Done<TenantView> done) override;
   void list_tenants(Done<std::vector<TenantView>> done) override;
   void list_nodes(Done<std::vector<NodeView>> done) override;
   void get_node(const std::string& node, Done<NodeView> done) override;
   void get_cluster(Done<ClusterView> done) override;
+  void get_quality(const std::string& tenant, Done<QualityView> done) override;
   void get_metrics(Done<MetricsView> done) override;
   void read_log(LogRequest request, Done<LogPiece> done) override;
   std::shared_ptr<SessionHandle> open_session(SessionRequest request,
@@ -80,6 +82,8 @@ class HostBackend final : public Backend {
   void propose_for_node(Command command, NodeId node, Done<NodeView> done);
 
   void propose(Command command, Decision decision);
+  SubmitJobs command_of(SubmitRequest& request) const;
+  void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
   /// Reads what every write that was answered before has changed.
   void read(Observer::Query query);
 

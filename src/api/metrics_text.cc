@@ -52,6 +52,52 @@ class Text {
   int labels_ = 0;
 };
 
+void add_scores(Text& text, const std::vector<QualityView::Score>& scores, const std::string& name,
+                const std::string& of) {
+  const auto by_quantile = [&](const std::string& family, auto p50, auto p90) {
+    for (std::size_t i = 1; i < scores.size(); ++i) {  // The first is of all.
+      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.5").value(scores[i].*p50);
+      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.9").value(scores[i].*p90);
+    }
+  };
+  using Score = QualityView::Score;
+  text.family(name + "_predicted_total", "counter",
+              of + " that were foretold and have come since the start.");
+  for (std::size_t i = 1; i < scores.size(); ++i)
+    text.sample(name + "_predicted_total").label("tenant", scores[i].tenant).value(scores[i].count);
+  text.family(name + "_covered_total", "counter", of + " that were not later than the quantile foretold.");
+  by_quantile(name + "_covered_total", &Score::p50_covered, &Score::p90_covered);
+  text.family(name + "_pinball_seconds_total", "counter", "Pinball loss of " + of + ", summed up.");
+  by_quantile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
+}
+
+/// Of at most 64 tenants by name each.
+void add_quality(Text& text, const QualityView& quality) {
+  add_scores(text, quality.run_times, "run_times", "run times");
+  add_scores(text, quality.starts, "starts", "starts of waiting jobs");
+  text.family("start_error_seconds", "histogram",
+              "Distance of waiting jobs' starts from what was first said of them.");
+  int64_t below = 0;
+  for (std::size_t i = 0; i < quality.error_bounds.size(); ++i) {
+    below += quality.error_buckets[i];
+    text.sample("start_error_seconds_bucket")
+        .label("le", Text::text_of(quality.error_bounds[i]))
+        .value(below);
+  }
+  const int64_t count = quality.starts.empty() ? 0 : quality.starts.front().count;
+  text.sample("start_error_seconds_bucket").label("le", "+Inf").value(count);
+  text.sample("start_error_seconds_sum")
+      .value(quality.starts.empty() ? 0.0 : quality.starts.front().error_sum);
+  text.sample("start_error_seconds_count").value(count);
+  text.family("forecasts_total", "counter", "Forecasts made since the start.");
+  text.sample("forecasts_total").value(quality.forecasts);
+  text.family("forecast_seconds_total", "counter", "Time that forecasts took on their own thread.");
+  text.sample("forecast_seconds_total").value(quality.forecast_seconds);
+  text.family("forecast_copy_seconds_total", "counter",
+              "Time that readers waited while the state was copied for forecasts.");
+  text.sample("forecast_copy_seconds_total").value(quality.copy_seconds);
+}
+
 }  // namespace
 
 std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
@@ -80,6 +126,7 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   text.sample("scheduling_latency_count").value(metrics.latency_count);
   text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
   text.sample("preemptions_total").value(metrics.preemptions);
+  add_quality(text, metrics.quality);
   for (const MetricsView::Counter& counter : metrics.counters) {
     text.family(counter.name, counter.type, counter.help);
     text.sample(counter.name).value(counter.value);

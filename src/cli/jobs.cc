@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/estimates.h"
 #include "cli/job_columns.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -173,7 +174,9 @@ int get_jobs(Session& session, const GetOptions& get) {
 }
 
 int explain_job(Session& session, const std::string& job) {
-  const Reply reply = session.get("/jobs/" + url_encoded(job) + "/explain");
+  const std::string& tenant = session.options().tenant_id;
+  const Reply reply = session.get("/jobs/" + url_encoded(job) + "/explain" +
+                                  (tenant.empty() ? "" : "?tenant_id=" + url_encoded(tenant)));
   if (!reply) return session.fail(*reply.trouble);
   if (session.options().json) {
     session.io().out(json_line(reply));
@@ -186,8 +189,10 @@ int explain_job(Session& session, const std::string& job) {
   record.add("Why", reply.json["message"].text());
   record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
   record.add("In line", count_text(reply.json["queue_position"]));
-  const std::string start = time_text(reply.json["estimated_start"], session.io().wall_now());
+  const Time now = session.io().wall_now();
+  const std::string start = time_text(reply.json["estimated_start"], now);
   if (!start.empty()) record.add("Starts", start + ", if what runs ends as expected");
+  add_outlook(reply.json, now, record);
   session.io().out(record.render());
   return kExitOk;
 }
@@ -204,6 +209,11 @@ Action define_get(Grammar& grammar) {
 Action define_explain(Grammar& grammar) {
   const auto job = std::make_shared<std::string>();
   grammar.argument("JOB", job.get(), "Its id").completes(Complete::kJob);
+  grammar.details(
+      "`Expected` is what comes out when the scheduler is run forward on a copy of its state, with run times "
+      "that are likely. `Now with` lists the smallest changes of the request that would start it at once, "
+      "the first costs least: they are for gpu-cli update, or for another submission. With `--tenant-id` "
+      "only jobs of that tenant are named.");
   return [job](Session& session) { return explain_job(session, *job); };
 }
 

@@ -44,25 +44,6 @@ class OutputCopier {
   std::thread err_;
 };
 
-/// Everything that is to be sent, or exit code and message.
-Result<std::string> prepared(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
-  std::optional<Script> script;
-  if (!submit.script.empty() || !submit.script_file.empty()) {
-    Result<Script> read = read_script(submit, session.io());
-    if (!read) return read.error();
-    script = std::move(*read);
-    SubmitOptions lines;
-    Grammar lines_grammar;
-    declare_submit_options(lines_grammar, lines);
-    std::vector<std::string> warnings;
-    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings);
-    for (const std::string& warning : warnings) session.io().err("gpu-cli: " + printable(warning) + "\n");
-    if (!understood) return understood.error();
-    grammar.take_missing_from(lines_grammar);
-  }
-  return job_body(session.options(), submit, script, session.io());
-}
-
 /// The record of an interactive job when it is decided whether it starts: it waits no longer.
 Reply wait_until_decided(Session& session, const std::string& job) {
   constexpr Duration kPause = milliseconds(200);
@@ -79,7 +60,7 @@ Reply wait_until_decided(Session& session, const std::string& job) {
 
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
-  const Result<std::string> body = prepared(session, submit, grammar);
+  const Result<std::string> body = submission_body(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply submitted = session.post_once("/jobs", *body, random_key());
   if (!submitted) return session.fail(*submitted.trouble);
@@ -115,27 +96,49 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
 
 }  // namespace
 
+Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
+  std::optional<Script> script;
+  if (!submit.script.empty() || !submit.script_file.empty()) {
+    Result<Script> read = read_script(submit, session.io());
+    if (!read) return read.error();
+    script = std::move(*read);
+    SubmitOptions lines;
+    Grammar lines_grammar;
+    declare_submit_options(lines_grammar, lines);
+    std::vector<std::string> warnings;
+    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings);
+    for (const std::string& warning : warnings) session.io().err("gpu-cli: " + printable(warning) + "\n");
+    if (!understood) return understood.error();
+    grammar.take_missing_from(lines_grammar);
+  }
+  return job_body(session.options(), submit, script, session.io());
+}
+
+void declare_submission(Grammar& grammar, SubmitOptions& submit) {
+  grammar
+      .option("--script", "FILE", &submit.script,
+              "A script, as SCRIPT; or its text itself, when it has a blank or a semicolon and names no file")
+      .completes(Complete::kFile);
+  grammar
+      .argument("SCRIPT", &submit.script_file,
+                "A script file, or - for standard input; what follows are its arguments")
+      .optional()
+      .greedy()
+      .completes(Complete::kFile);
+  grammar.argument("ARG", &submit.script_arguments, "The script's arguments").optional();
+  grammar.takes_command(submit.command, "The command and its words, run without a shell");
+}
+
 Action define_submit(Grammar& grammar) {
   const auto submit = std::make_shared<SubmitOptions>();
   declare_submit_options(grammar, *submit);
-  grammar
-      .option("--script", "FILE", &submit->script,
-              "A script, as SCRIPT; or its text itself, when it has a blank or a semicolon and names no file")
-      .completes(Complete::kFile);
   grammar
       .option("--stream", "FILE", &submit->stream,
               "Submit each line of this file, or of - for standard input: a submission of the native API as "
               "JSON; "
               "prints the ids in their order, each once it is durable; nothing else about a job may be given")
       .completes(Complete::kFile);
-  grammar
-      .argument("SCRIPT", &submit->script_file,
-                "A script file, or - for standard input; what follows are its arguments")
-      .optional()
-      .greedy()
-      .completes(Complete::kFile);
-  grammar.argument("ARG", &submit->script_arguments, "The script's arguments").optional();
-  grammar.takes_command(submit->command, "The command and its words, run without a shell");
+  declare_submission(grammar, *submit);
   grammar.details(
       "Prints the job's id. It runs either the command behind `--`, a script, or the image's own command.");
   grammar.details(

@@ -56,6 +56,9 @@ struct SubmitOptions {
 /// Declares the options that a script's #GPU lines may give too; `options` must outlive the grammar.
 void declare_submit_options(Grammar& grammar, SubmitOptions& options);
 
+/// Declares what else says what runs: the script and the command behind --.
+void declare_submission(Grammar& grammar, SubmitOptions& options);
+
 /// A script as it will run.
 struct Script {
   std::string text;
@@ -82,6 +85,9 @@ struct Moment {
   std::string at;  ///< RFC 3339; empty: `after_seconds` holds.
 };
 Result<Moment> parse_moment(const std::string& option, const std::string& text);
+
+/// What is to be sent for what was asked for, with the options that its script holds.
+Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar);
 
 /// The body of POST /api/v1/jobs, for one job.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,

@@ -13,6 +13,7 @@ constexpr std::string_view kOther = "Other";
 
 constexpr std::array kVerbs = {
     VerbDefinition{"submit", kJobs, "Submit a job", define_submit},
+    VerbDefinition{"plan", kJobs, "Say what a submission would come to, without submitting", define_plan},
     VerbDefinition{"list", kJobs, "List jobs, newest first", define_list},
     VerbDefinition{"get", kJobs, "Show everything that is known about jobs", define_get},
     VerbDefinition{"wait", kJobs, "Wait until jobs have ended", define_wait},
@@ -31,6 +32,8 @@ constexpr std::array kVerbs = {
 
     VerbDefinition{"top", kCluster, "Watch GPUs and jobs live", define_top},
     VerbDefinition{"cluster", kCluster, "Count nodes, GPUs and jobs", define_cluster},
+    VerbDefinition{"quality", kCluster, "Show how good predicted run times and starts turned out to be",
+                   define_quality},
     VerbDefinition{"node list", kCluster, "List the nodes", define_node_list, "nodes"},
     VerbDefinition{"node show", kCluster, "Show everything that is known about a node", define_node_show},
     VerbDefinition{"node drain", kCluster, "Give nodes no new work; what runs there goes on",

@@ -6,6 +6,7 @@
 namespace gpusched::cli {
 
 Action define_submit(Grammar& grammar);
+Action define_plan(Grammar& grammar);
 Action define_list(Grammar& grammar);
 Action define_get(Grammar& grammar);
 Action define_wait(Grammar& grammar);
@@ -24,6 +25,7 @@ Action define_copy(Grammar& grammar);
 
 Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);
+Action define_quality(Grammar& grammar);
 Action define_node_list(Grammar& grammar);
 Action define_device_list(Grammar& grammar);
 Action define_node_show(Grammar& grammar);

@@ -117,3 +117,14 @@ def test_a_job_that_asks_for_it_fails_with_its_lost_shim_instead_of_running_agai
     job = api.wait_for(job_id)
     assert (job["state"], job["reason"], job["cause"], job["attempts"]) == ("failed", "lost", "shim_lost", 1)
     assert not is_alive(pid)
+
+
+def test_a_plan_and_the_quality_of_what_was_said(world, client, messages):
+    request = messages.SubmitJobsRequest()
+    job = request.jobs.add()
+    job.spec.script = "true"
+    job.resources.gpu_count = 64
+    planned = client.call("PlanJob", request, messages.PlanResponse)
+    assert not planned.starts_now and planned.estimate.stuck and planned.message
+    quality = client.call("GetQuality", messages.GetQualityRequest(), messages.Quality)
+    assert quality.starts[0].tenant_id == "" and quality.forecasts >= 1

@@ -41,6 +41,7 @@ const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
       {kGet, "health", &JobsRest::health},
       {kGet, "api/v1/health", &JobsRest::health},
       {kPost, "api/v1/jobs", &JobsRest::submit},
+      {kPost, "api/v1/jobs:plan", &JobsRest::plan},
       {kGet, "api/v1/jobs", &JobsRest::list_jobs},
       {kGet, "api/v1/jobs/*", &JobsRest::get_job},
       {kDelete, "api/v1/jobs/*", &JobsRest::cancel_job},
@@ -102,6 +103,12 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
     if (!answer) return call->fail(answer.error());
     call->send_at_flush(201, submitted_json(*answer));
   });
+}
+
+void JobsRest::plan(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible());
+  if (!parsed) return call->fail(parsed.error());
+  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, plan_json));
 }
 
 void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

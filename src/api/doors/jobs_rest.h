@@ -31,6 +31,7 @@ class JobsRest {
 
   void health(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void plan(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
   void cancel_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call);

@@ -94,6 +94,7 @@ class NativeService final : public AsyncService {
     serve_unary(thread, *this, &AsyncService::RequestGetJob, &NativeService::GetJob);
     serve_unary(thread, *this, &AsyncService::RequestListJobs, &NativeService::ListJobs);
     serve_unary(thread, *this, &AsyncService::RequestExplainJob, &NativeService::ExplainJob);
+    serve_unary(thread, *this, &AsyncService::RequestPlanJob, &NativeService::PlanJob);
     serve_unary(thread, *this, &AsyncService::RequestUpdateJob, &NativeService::UpdateJob);
     serve_unary(thread, *this, &AsyncService::RequestHoldJob, &NativeService::HoldJob);
     serve_unary(thread, *this, &AsyncService::RequestReleaseJob, &NativeService::ReleaseJob);
@@ -110,6 +111,7 @@ class NativeService final : public AsyncService {
     serve_unary(thread, *this, &AsyncService::RequestRebootNode, &NativeService::RebootNode);
     serve_unary(thread, *this, &AsyncService::RequestLabelNode, &NativeService::LabelNode);
     serve_unary(thread, *this, &AsyncService::RequestSetDeviceCondition, &NativeService::SetDeviceCondition);
+    serve_unary(thread, *this, &AsyncService::RequestGetQuality, &NativeService::GetQuality);
     serve_unary(thread, *this, &AsyncService::RequestGetCluster, &NativeService::GetCluster);
     serve_stream(thread, *this, &AsyncService::RequestWatchJob, &NativeService::WatchJob);
     serve_stream(thread, *this, &AsyncService::RequestReadLog, &NativeService::ReadLog);
@@ -238,6 +240,14 @@ class NativeService final : public AsyncService {
       if (!job) return call.fail(no_such_job(request->job_id()));
       backend_.explain_job(*job, request->tenant_id(),
                            answer_with<ExplainView>(call, response, write_explanation));
+    });
+  }
+
+  void PlanJob(const GrpcCall& incoming, const v1::SubmitJobsRequest* request, v1::PlanResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
+      if (!parsed) return call.fail(parsed.error());
+      backend_.plan(std::move(*parsed), answer_with<PlanView>(call, response, write_plan));
     });
   }
 
@@ -408,6 +418,12 @@ class NativeService final : public AsyncService {
       }
       backend_.set_condition(request->node_name(), request->index(), condition, request->detail(),
                              answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  void GetQuality(const GrpcCall& incoming, const v1::GetQualityRequest* request, v1::Quality* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      backend_.get_quality(request->tenant_id(), answer_with<QualityView>(call, response, write_quality));
     });
   }
 

@@ -126,6 +126,13 @@ void NativeRest::submit(NativeCall& call) {
   });
 }
 
+void NativeRest::plan(NativeCall& call) {
+  Answer<SubmitRequest> parsed =
+      read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, write_plan));
+}
+
 void NativeRest::submit_stream(NativeCall& call) { submit_lines(backend_, *server_, call.call); }
 
 void NativeRest::list_jobs(NativeCall& call) {
@@ -371,6 +378,12 @@ void NativeRest::set_condition(NativeCall& call) {
   if (!parsed) return call.call->fail(parsed.error());
   backend_.set_condition(call.path[2], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
                          answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::get_quality(NativeCall& call) {
+  const std::string tenant = call.query.text("tenant_id").value_or("");
+  if (call.refused()) return;
+  backend_.get_quality(tenant, answer_with<QualityView>(call, write_quality));
 }
 
 void NativeRest::get_cluster(NativeCall& call) {

@@ -78,6 +78,7 @@ class NativeRest {
   struct Routes;
   void submit(NativeCall& call);
   void submit_stream(NativeCall& call);
+  void plan(NativeCall& call);
   void list_jobs(NativeCall& call);
   void get_job(NativeCall& call);
   void cancel_job(NativeCall& call);
@@ -104,6 +105,7 @@ class NativeRest {
   void confirm_dead(NativeCall& call);
   void set_condition(NativeCall& call);
   void get_cluster(NativeCall& call);
+  void get_quality(NativeCall& call);
   void openapi(NativeCall& call);
 
   Backend& backend_;

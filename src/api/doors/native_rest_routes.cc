@@ -129,6 +129,11 @@ void NativeRest::Routes::jobs(Table& table) {
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .answers(v1::SubmitJobsResponse::descriptor())
       .as(Kind::kLines);
+  table
+      .add(kPost, "v1/jobs:plan", "plan_job", &NativeRest::plan,
+           "Says what a submission of one job would come to, and submits nothing.")
+      .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
+      .answers(v1::PlanResponse::descriptor());
   table.add(kGet, "v1/jobs", "list_jobs", &NativeRest::list_jobs, "Lists jobs, newest first.")
       .query(list_parameters())
       .answers(v1::ListJobsResponse::descriptor());
@@ -249,6 +254,11 @@ void NativeRest::Routes::nodes(Table& table) {
       .answers(node);
   table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Shows the cluster's sums.")
       .answers(v1::Cluster::descriptor());
+  table
+      .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
+           "Shows how good what was said beforehand of run times and starts turned out to be.")
+      .query({{Type::kText, "tenant_id", "Only what is of this tenant: an id or a name."}})
+      .answers(v1::Quality::descriptor());
   table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Shows this document.")
       .as(Kind::kDocument);
 }

@@ -512,6 +512,40 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
 }
 
+namespace {
+
+void write_estimate(const StartEstimateView& estimate, v1::StartEstimate& out) {
+  const auto from_then = [&](Time at) { return static_cast<double>((at - estimate.made_at).ms()) / 1000.0; };
+  if (estimate.p50.valid()) {
+    write_time(estimate.p50, *out.mutable_p50());
+    out.set_p50_seconds(from_then(estimate.p50));
+  }
+  if (estimate.p90.valid()) {
+    write_time(estimate.p90, *out.mutable_p90());
+    out.set_p90_seconds(from_then(estimate.p90));
+  }
+  if (estimate.later_than.valid()) write_time(estimate.later_than, *out.mutable_later_than());
+  out.set_stuck(estimate.stuck);
+  out.set_place(estimate.place);
+  write_time(estimate.made_at, *out.mutable_made_at());
+  out.set_runs(estimate.runs);
+}
+
+void write_change(const ChangeView& change, v1::RequestChange& out) {
+  out.set_kind(change.kind);
+  out.set_flags(change.flags);
+  out.set_gpu_count(change.gpu_count);
+  out.set_gpu_memory_mb(change.gpu_memory_mb);
+  out.set_gpu_model(change.gpu_model);
+  out.set_cpu_milli(change.cpu_milli);
+  out.set_memory_mb(change.memory_mb);
+  out.set_max_runtime_ms(change.max_runtime.ms());
+  out.set_node_name(change.node_name);
+  for (const std::string& gpu : change.gpus) out.add_gpus(gpu);
+}
+
+}  // namespace
+
 void write_explanation(const ExplainView& explain, v1::Explanation& out) {
   out.set_job_id(job_name(explain.id));
   out.set_state(static_cast<v1::JobState>(explain.state));
@@ -520,6 +554,58 @@ void write_explanation(const ExplainView& explain, v1::Explanation& out) {
   for (const std::string& event : explain.lifted_by) out.add_lifted_by(event);
   out.set_queue_position(explain.queue_position);
   if (explain.estimated_start.valid()) write_time(explain.estimated_start, *out.mutable_estimated_start());
+  for (const auto& [name, number] : explain.evidence) (*out.mutable_evidence())[std::string(name)] = number;
+  if (explain.estimate) write_estimate(*explain.estimate, *out.mutable_estimate());
+  for (const ChangeView& change : explain.changes) write_change(change, *out.add_changes());
+}
+
+void write_quality(const QualityView& quality, v1::Quality& out) {
+  const auto write = [](const QualityView::Score& score, v1::Quality::Score& to) {
+    to.set_tenant_id(score.tenant);
+    to.set_count(score.count);
+    if (score.count == 0) return;
+    const auto count = static_cast<double>(score.count);
+    to.set_p50_coverage(static_cast<double>(score.p50_covered) / count);
+    to.set_p90_coverage(static_cast<double>(score.p90_covered) / count);
+    to.set_p50_pinball_seconds(score.p50_pinball_sum / count);
+    to.set_p90_pinball_seconds(score.p90_pinball_sum / count);
+    to.set_mean_error_seconds(score.error_sum / count);
+    to.set_mean_early_seconds(score.early_sum / count);
+  };
+  for (const QualityView::Score& score : quality.run_times) write(score, *out.add_run_times());
+  for (const QualityView::Score& score : quality.starts) write(score, *out.add_starts());
+  out.set_forecasts(quality.forecasts);
+  out.set_forecast_seconds(quality.forecast_seconds);
+  out.set_copy_seconds(quality.copy_seconds);
+}
+
+void write_plan(const PlanView& plan, v1::PlanResponse& out) {
+  out.set_tenant_id(tenant_name(plan.tenant));
+  out.set_starts_now(plan.starts_now);
+  out.set_node_name(plan.node_name);
+  for (const std::string& gpu : plan.gpus) out.add_gpus(gpu);
+  for (const PlanView::Displaced& one : plan.displaces) {
+    v1::PlanResponse::Displaced& displaced = *out.add_displaces();
+    if (one.job.valid()) displaced.set_job_id(job_name(one.job));
+    displaced.set_gpu_count(one.gpu_count);
+  }
+  out.set_reason(plan.reason);
+  out.set_message(plan.message);
+  for (const std::string& event : plan.lifted_by) out.add_lifted_by(event);
+  for (const auto& [name, number] : plan.evidence) (*out.mutable_evidence())[std::string(name)] = number;
+  if (plan.estimate) write_estimate(*plan.estimate, *out.mutable_estimate());
+  for (const ChangeView& change : plan.changes) write_change(change, *out.add_changes());
+  if (plan.run_p50) out.set_run_p50_ms(plan.run_p50->ms());
+  if (plan.run_p90) out.set_run_p90_ms(plan.run_p90->ms());
+  if (plan.gpu_seconds_reserved) out.set_gpu_seconds_reserved(*plan.gpu_seconds_reserved);
+  if (plan.gpu_seconds_expected) out.set_gpu_seconds_expected(*plan.gpu_seconds_expected);
+  for (const PlanView::Quota& one : plan.quota) {
+    v1::PlanResponse::Quota& quota = *out.add_quota();
+    quota.set_tenant_id(tenant_name(one.tenant));
+    quota.set_resource(std::string(one.resource));
+    quota.set_used_after(one.used_after);
+    quota.set_limit(one.limit);
+  }
 }
 
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,

@@ -24,6 +24,8 @@ Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message);
 
 void write_job(const JobView& job, v1::Job& out);
 void write_explanation(const ExplainView& explain, v1::Explanation& out);
+void write_quality(const QualityView& quality, v1::Quality& out);
+void write_plan(const PlanView& plan, v1::PlanResponse& out);
 /// At most `size` tenants behind the one with the number `after`, which is what a page's token says.
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
                        v1::ListTenantsResponse& out);

@@ -2,7 +2,10 @@
 
 #include "api/doors/flow_fields.h"
 #include "api/doors/names.h"
+#include "api/doors/native_rest_json.h"
+#include "api/doors/native_views.h"
 #include "api/json_writer.h"
+#include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
@@ -189,15 +192,15 @@ std::string job_page_json(const JobPage& page) {
 }
 
 std::string explain_json(const ExplainView& explain) {
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object().field("job_id", job_name(explain.id)).field("state", to_string(explain.state));
-  json.field("reason", explain.reason).field("message", explain.message);
-  words(json, "lifted_by", explain.lifted_by);
-  json.field("queue_position", explain.queue_position);
-  if (explain.estimated_start.valid()) json.field("estimated_start", explain.estimated_start);
-  json.end_object();
-  return out;
+  v1::Explanation message;
+  write_explanation(explain, message);
+  return native_json(message);
+}
+
+std::string plan_json(const PlanView& plan) {
+  v1::PlanResponse message;
+  write_plan(plan, message);
+  return native_json(message);
 }
 
 std::string tenant_json(const TenantView& tenant) {

@@ -14,6 +14,7 @@ std::string job_json(const JobView& job);
 /// GET /jobs.
 std::string job_page_json(const JobPage& page);
 std::string explain_json(const ExplainView& explain);
+std::string plan_json(const PlanView& plan);
 std::string tenant_json(const TenantView& tenant);
 std::string tenants_json(const std::vector<TenantView>& tenants);
 std::string node_json(const NodeView& node);
