@@ -37,6 +37,10 @@ Duration KnownRunTimes::of_running(const State& state, const Job& job, Duration 
   return expected_of_running(known(state, job), state, job, elapsed, now);
 }
 
+Duration KnownRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
+  return expected_to_order(known(state, job), state, job, attained, now);
+}
+
 Duration KnownRunTimes::whole_run(const State& state, const Job& job, Duration elapsed, int32_t per_mille) {
   return forecast::sampled_run(known(state, job), job.max_runtime, elapsed, per_mille);
 }

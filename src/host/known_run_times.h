@@ -20,6 +20,7 @@ class KnownRunTimes final : public policy::RunTimes, public forecast::RunSource 
   std::string_view name() const override { return "known"; }
   Duration to_pass(const State& state, const Job& job, Time now) const override;
   Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const override;
+  Duration to_order(const State& state, const Job& job, Duration attained, Time now) const override;
   Duration whole_run(const State& state, const Job& job, Duration elapsed, int32_t per_mille) override;
   /// Empty: nothing is known.
   const predict::RunTimes& known(const State& state, const Job& job) const;

@@ -76,6 +76,14 @@ Duration expected_of_running(const predict::RunTimes& expected, const State& sta
   return policy::LimitRunTimes().of_running(state, job, elapsed, now);
 }
 
+Duration expected_to_order(const predict::RunTimes& expected, const State& state, const Job& job,
+                           Duration attained, Time now) {
+  std::optional<int64_t> run_ms;
+  if (!uses_limits(state)) run_ms = expected.quantile_after_ms(attained.ms(), predict::kToOrder);
+  if (run_ms.has_value()) return milliseconds(*run_ms);
+  return policy::LimitRunTimes().to_order(state, job, attained, now);
+}
+
 Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) const {
   predict::RunTimes known;
   if (!uses_limits(state)) known = expected(facts_of(state, job), now);
@@ -89,11 +97,9 @@ Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duratio
 }
 
 Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
-  const policy::LimitRunTimes by_limit;
-  if (uses_limits(state)) return by_limit.to_order(state, job, attained, now);
-  const predict::RunTimes expected = predictor_.predict(facts_of(state, job), now.ms());
-  const std::optional<int64_t> run_ms = expected.quantile_after_ms(attained.ms(), predict::kToOrder);
-  return run_ms.has_value() ? milliseconds(*run_ms) : by_limit.to_order(state, job, attained, now);
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_to_order(known, state, job, attained, now);
 }
 
 void LearnedRunTimes::started(const State& state, const Job& job) {

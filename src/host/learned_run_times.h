@@ -16,11 +16,13 @@ namespace gpusched {
 predict::JobFacts facts_of(const State& state, const Job& job);
 
 /// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran
-/// now in place of one that waits before it; and if it has run for `elapsed`. Where nothing is known, and
+/// now in place of one that waits before it; if it has run for `elapsed`; and to be ordered by. Where nothing is known, and
 /// when the configuration says `limits`, the limit counts.
 Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now);
 Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
                              Duration elapsed, Time now);
+Duration expected_to_order(const predict::RunTimes& expected, const State& state, const Job& job,
+                           Duration attained, Time now);
 
 /// Run times as finished jobs teach them, for the planner; its owner tells it what happens. Where nothing is
 /// known, and when the configuration says `limits`, a job's own limit counts. Not thread-safe.
