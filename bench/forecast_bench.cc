@@ -9,6 +9,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "base/check.h"
 #include "host/host.h"
@@ -72,14 +73,15 @@ class Bench {
     }
     const ForecastDesk::Quality after = host_->forecasts().quality();
     const auto per_forecast = [](Duration sum) { return static_cast<double>(sum.ns) / 1e6 / kForecasts; };
-    print_line((std::to_string(waiting) + " waiting").c_str(),
-               text_of("forecast %.0f ms, %zu runs, p50 known of %zu jobs; copy %.1f ms of the readers' thread",
-                       per_forecast(after.forecasts_took - before.forecasts_took), runs, known,
-                       per_forecast(after.copies_took - before.copies_took)));
-    print_line("  a durable submission",
-               text_of("quiet p50 %.3f p99 %.3f ms; during forecasts p50 %.3f p99 %.3f ms",
-                       quiet.percentile_ms(0.5), quiet.percentile_ms(0.99), busy.percentile_ms(0.5),
-                       busy.percentile_ms(0.99)));
+    print_line(
+        (std::to_string(waiting) + " waiting").c_str(),
+        text_of("forecast %.0f ms, %zu runs, p50 known of %zu jobs; copy %.1f ms of the readers' thread",
+                per_forecast(after.forecasts_took - before.forecasts_took), runs, known,
+                per_forecast(after.copies_took - before.copies_took)));
+    print_line(
+        "  a durable submission",
+        text_of("quiet p50 %.3f p99 %.3f ms; during forecasts p50 %.3f p99 %.3f ms", quiet.percentile_ms(0.5),
+                quiet.percentile_ms(0.99), busy.percentile_ms(0.5), busy.percentile_ms(0.99)));
   }
 
  private:
@@ -109,8 +111,8 @@ class Bench {
     return decided;
   }
   template <typename Look>
-  auto on_state(Look look) {
-    std::promise<decltype(look(std::declval<const State&>()))> answer;
+  std::invoke_result_t<Look, const State&> on_state(Look look) {
+    std::promise<std::invoke_result_t<Look, const State&>> answer;
     host_->observer().read(sequence_,
                            [&](const Observer::View& view) { answer.set_value(look(view.state)); });
     return answer.get_future().get();
@@ -120,9 +122,8 @@ class Bench {
     for (int done = 0; done < count; done += kBatch) {
       SubmitJobs command{.tenant = TenantId{1}, .request_key = {}, .jobs = {}};
       const int tenant = (done / kBatch) % kTenants;
-      command.tenant = on_state([&](const State& state) {
-        return state.find_tenant_named("team-" + std::to_string(tenant))->id;
-      });
+      command.tenant = on_state(
+          [&](const State& state) { return state.find_tenant_named("team-" + std::to_string(tenant))->id; });
       for (int i = done; i < std::min(done + kBatch, count); ++i) {
         JobRequest job{.priority = i % 3, .parts = {Part{.gpu_count = gpus, .cpu_milli = 1000}}};
         if (gpus == 0) job.parts.front().gpu_count = 1 << (i % 4);
@@ -133,7 +134,8 @@ class Bench {
     }
   }
   void start_all(int count) {
-    while (on_state([](const State& state) { return state.attempts.size(); }) < static_cast<std::size_t>(count))
+    while (on_state([](const State& state) { return state.attempts.size(); }) <
+           static_cast<std::size_t>(count))
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto attempts = on_state([](const State& state) {
       std::vector<std::pair<JobId, NodeId>> out;

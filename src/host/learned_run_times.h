@@ -16,8 +16,8 @@ namespace gpusched {
 predict::JobFacts facts_of(const State& state, const Job& job);
 
 /// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran
-/// now in place of one that waits before it; if it has run for `elapsed`; and to be ordered by. Where nothing is known, and
-/// when the configuration says `limits`, the limit counts.
+/// now in place of one that waits before it; if it has run for `elapsed`; and to be ordered by. Where nothing
+/// is known, and when the configuration says `limits`, the limit counts.
 Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now);
 Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
                              Duration elapsed, Time now);
