@@ -19,7 +19,7 @@ def test_a_plan_submits_nothing(scheduler):
         assert planned["starts_now"] is False and planned["tenant_id"] == "default"
         assert planned["reason"] == "no_node" and planned["lifted_by"] == ["NodeAdded"]
         assert planned["estimate"]["stuck"] is True and "p50" not in planned["estimate"]
-        assert planned["gpu_seconds_reserved"] == 60 and "run_p50_ms" not in planned
+        assert planned["gpu_seconds_reserved"] == 60 >= planned.get("gpu_seconds_expected", 0)
         assert planned["changes"] == [] and planned["displaces"] == [] and planned["quota"] == []
     assert scheduler.call("GET", "/v1/cluster").json["sequence"] == before
 
