@@ -50,6 +50,7 @@ struct JobRequest {
   std::vector<JobFlow> flow;     ///< None or one; see the engine's.
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool interactive = false;  ///< Starts at once or not at all.
+  WorkClass work = WorkClass::kUnset;
 };
 
 struct SubmitRequest {
@@ -98,6 +99,9 @@ struct TenantRequest {
   std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
   std::optional<bool> allow_preemption;
   std::optional<bool> can_preempt_others;
+  TenantLimits guarantee;
+  std::optional<int64_t> gpu_ms_max;   ///< GPU time in each window.
+  std::optional<Duration> gpu_window;  ///< Not given: what it is, or a week.
   std::string parent;
   std::string request_key;
 };
@@ -114,6 +118,13 @@ struct TenantView {
   int64_t running_jobs = 0, waiting_jobs = 0;
   int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.
   int64_t total_jobs = 0, successful_jobs = 0, failed_jobs = 0;
+  int64_t guaranteed_gpus = 0, guaranteed_gpu_memory_mb = 0, guaranteed_cpu_milli = 0;
+  int64_t guaranteed_memory_mb = 0, guaranteed_jobs = 0;
+  Duration gpu_window;  ///< Of the GPU time that it may have; zero: no limit.
+  int64_t gpu_ms_max = 0, gpu_ms_used = 0;
+  Time gpu_window_ends;
+  int64_t reclaims = 0;  ///< Its jobs that started on what others had to give back; and their waits for it.
+  int64_t reclaim_ms = 0, reclaim_ms_max = 0;
   Time created_at, updated_at;
 };
 
@@ -160,6 +171,7 @@ struct JobView {
   int32_t signal = 0;
   int32_t attempts = 0, preempted_count = 0;
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  WorkClass work = WorkClass::kUnset;
   std::string node_name;
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
@@ -363,6 +375,11 @@ struct MetricsView {
       latency_buckets;  ///< One more than bounds; not cumulative. Time from submission to placement.
   double latency_sum = 0;
   int64_t latency_count = 0;
+  /// Seconds from a job's asking for what its tenant is guaranteed, or its pool's, to its start on what
+  /// others gave back; by the same bounds.
+  std::vector<int64_t> reclaim_buckets;
+  double reclaim_sum = 0;
+  int64_t reclaim_count = 0;
   /// Further ones without labels.
   struct Counter {
     std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".

@@ -27,7 +27,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
             .cpu_milli = static_cast<int32_t>(job.cpu_milli),
             .memory_mb = job.memory_mb,
             .gpu_model = std::move(job.gpu_model),
-            .features = job.wants_container ? kFeatureContainer : 0};
+            .features = job.wants_container ? kFeatureContainer : 0,
+            .work = job.work};
   // What is asked of all devices together is asked of each in equal shares, rounded up.
   if (job.gpu_count > 0) part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
   gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
@@ -75,6 +76,25 @@ Limits to_engine(const TenantLimits& limits) {
   return out;
 }
 
+Amount guarantee_of(const TenantLimits& given) {
+  return {.gpus = given.gpus.value_or(0),
+          .gpu_memory_mb = given.gpu_memory_mb.value_or(0),
+          .cpu_milli = given.cpu_cores.value_or(0) * 1'000,
+          .memory_mb = given.memory_mb.value_or(0),
+          .jobs = given.concurrent_jobs.value_or(0)};
+}
+
+/// What all that is guaranteed, counted at the roots of the trees of tenants, is more than the GPUs in
+/// service.
+int64_t guaranteed_gpus_missing(const State& state) {
+  int64_t missing = 0;
+  for (const auto& [id, tenant] : state.tenants) {
+    if (!tenant.deleted && !tenant.parent.valid()) missing += tenant.guarantee.gpus;
+  }
+  for (const Node& node : state.nodes) missing -= node.in_service() ? std::ssize(node.devices) : 0;
+  return std::max<int64_t>(missing, 0);
+}
+
 uint32_t given_bits(const TenantRequest& request) {
   uint32_t given = 0;
   const auto give = [&given](bool is_given, TenantField field) { given |= is_given ? uint32_t{field} : 0u; };
@@ -91,7 +111,15 @@ uint32_t given_bits(const TenantRequest& request) {
   give(request.weight_milli.has_value(), kTenantWeight);
   give(request.allow_preemption.has_value(), kTenantAllowPreemption);
   give(request.can_preempt_others.has_value(), kTenantCanPreempt);
+  give(request.guarantee.gpus.has_value(), kTenantGuaranteeGpus);
+  give(request.guarantee.gpu_memory_mb.has_value(), kTenantGuaranteeGpuMemory);
+  give(request.guarantee.cpu_cores.has_value(), kTenantGuaranteeCpu);
+  give(request.guarantee.memory_mb.has_value(), kTenantGuaranteeMemory);
+  give(request.guarantee.concurrent_jobs.has_value(), kTenantGuaranteeJobs);
+  give(request.gpu_ms_max.has_value(), kTenantGpuTimeMax);
+  give(request.gpu_window.has_value(), kTenantGpuTimeWindow);
   for (const std::string& name : request.unlimited) {
+    give(name == "max_gpu_hours", kTenantGpuTimeWindow);
     give(name == "max_gpus", kTenantMaxGpus);
     give(name == "max_gpu_memory_mb", kTenantMaxGpuMemory);
     give(name == "max_cpu_cores", kTenantMaxCpu);
@@ -250,7 +278,7 @@ void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<Tena
     host_.observer().read(decided->sequence, [id, done](const Observer::View& view) {
       const Tenant* found = view.state.find_tenant(id);
       if (found == nullptr) return done(no_tenant(tenant_name(id)));
-      done(view_of(*found));
+      done(view_of(*found, view.state.last.at));
     });
   });
 }
@@ -266,7 +294,12 @@ void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
                                     .weight_milli = request.weight_milli.value_or(1'000),
                                     .allow_preemption = request.allow_preemption.value_or(false),
                                     .can_preempt_others = request.can_preempt_others.value_or(false),
-                                    .request_key = request.request_key},
+                                    .request_key = request.request_key,
+                                    .guarantee = guarantee_of(request.guarantee),
+                                    .gpu_time_window = request.gpu_ms_max ? request.gpu_window.value_or(
+                                                                                limits::kGpuTimeWindow)
+                                                                          : Duration{},
+                                    .gpu_time_max_ms = request.gpu_ms_max.value_or(0)},
                        TenantId{}, done);
   };
   if (request.parent.empty()) return propose(TenantId{});
@@ -290,7 +323,10 @@ void HostBackend::update_tenant(const std::string& tenant, TenantRequest request
                                         .priority_tier = request.priority_tier.value_or(0),
                                         .weight_milli = request.weight_milli.value_or(0),
                                         .allow_preemption = request.allow_preemption.value_or(false),
-                                        .can_preempt_others = request.can_preempt_others.value_or(false)},
+                                        .can_preempt_others = request.can_preempt_others.value_or(false),
+                                        .guarantee = guarantee_of(request.guarantee),
+                                        .gpu_time_window = request.gpu_window.value_or(Duration{}),
+                                        .gpu_time_max_ms = request.gpu_ms_max.value_or(0)},
                            id, done);
       },
       done);
@@ -626,7 +662,7 @@ void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
   read([tenant, done = std::move(done)](const Observer::View& view) {
     const Tenant* found = find_tenant(view.state, tenant);
     if (found == nullptr) return done(no_tenant(tenant));
-    done(view_of(*found));
+    done(view_of(*found, view.state.last.at));
   });
 }
 
@@ -634,7 +670,7 @@ void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
   read([done = std::move(done)](const Observer::View& view) {
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {
-      if (!tenant.deleted) out.push_back(view_of(tenant));
+      if (!tenant.deleted) out.push_back(view_of(tenant, view.state.last.at));
     }
     done(std::move(out));
   });
@@ -685,6 +721,10 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     counter("cycles_total", "Slices of scheduling cycles since the start.", stats.cycles);
     counter("placements_total", "Attempts placed since the start.", stats.placements);
     metrics.quality = view_of(host_.forecasts().quality());
+    metrics.counters.push_back({.name = "guaranteed_gpus_missing",
+                                .type = "gauge",
+                                .help = "GPUs that tenants are guaranteed and no node in service has.",
+                                .value = guaranteed_gpus_missing(view.state)});
     done(std::move(metrics));
   });
 }

@@ -4,12 +4,12 @@
 
 namespace gpusched::api {
 
-void JobCounts::count_latency(Duration latency) {
-  const double in_seconds = static_cast<double>(std::max<int64_t>(latency.ns, 0)) * 1e-9;
+void JobCounts::count_in(Spread& spread, Duration span) {
+  const double in_seconds = static_cast<double>(std::max<int64_t>(span.ns, 0)) * 1e-9;
   const auto bucket = std::lower_bound(kBounds.begin(), kBounds.end(), in_seconds) - kBounds.begin();
-  latency_[static_cast<std::size_t>(bucket)] += 1;
-  latency_sum_ += in_seconds;
-  latency_count_ += 1;
+  spread.buckets[static_cast<std::size_t>(bucket)] += 1;
+  spread.sum += in_seconds;
+  spread.count += 1;
 }
 
 void JobCounts::observe(const Observer::View& view, const Changes& changes) {
@@ -22,7 +22,7 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
       count(JobState::kScheduled);
       rate_.add(placed->at, 1);
       const Job* job = view.state.jobs.find(placed->job);
-      if (placed->attempt == 1 && job != nullptr) count_latency(placed->at - job->submitted_at);
+      if (placed->attempt == 1 && job != nullptr) count_in(latency_, placed->at - job->submitted_at);
     } else if (const auto* started = std::get_if<MemberStarted>(&event)) {
       // A member's start is the job's: parts of several members come later.
       if (started->member == 0) count(JobState::kRunning);
@@ -31,6 +31,8 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
       if (job == nullptr || !job->is_array()) count(finished->state);
     } else if (const auto* stopped = std::get_if<StopRequested>(&event)) {
       if (stopped->reason == StopReason::kPreempt) count(JobState::kPreempted);
+    } else if (const auto* over = std::get_if<PromiseEnded>(&event)) {
+      if (over->asked_at.valid()) count_in(reclaims_, over->at - over->asked_at);
     } else if (std::holds_alternative<JobRequeued>(event)) {
       count(JobState::kPending);
     }
@@ -44,9 +46,12 @@ void JobCounts::fill(MetricsView& metrics) const {
     metrics.jobs.push_back({state, entered_[static_cast<std::size_t>(state)]});
   }
   metrics.latency_bounds.assign(kBounds.begin(), kBounds.end());
-  metrics.latency_buckets.assign(latency_.begin(), latency_.end());
-  metrics.latency_sum = latency_sum_;
-  metrics.latency_count = latency_count_;
+  metrics.latency_buckets.assign(latency_.buckets.begin(), latency_.buckets.end());
+  metrics.latency_sum = latency_.sum;
+  metrics.latency_count = latency_.count;
+  metrics.reclaim_buckets.assign(reclaims_.buckets.begin(), reclaims_.buckets.end());
+  metrics.reclaim_sum = reclaims_.sum;
+  metrics.reclaim_count = reclaims_.count;
 }
 
 }  // namespace gpusched::api

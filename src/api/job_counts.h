@@ -20,14 +20,19 @@ class JobCounts {
 
  private:
   void count(JobState state) { entered_[static_cast<std::size_t>(state)] += 1; }
-  void count_latency(Duration latency);
+  struct Spread;
+  static void count_in(Spread& spread, Duration span);
 
   static constexpr std::array<double, 13> kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                      0.5,   1,      5,     30,   300,   3600};
   std::array<int64_t, kJobStateCount> entered_{};
-  std::array<int64_t, kBounds.size() + 1> latency_{};
-  double latency_sum_ = 0;
-  int64_t latency_count_ = 0;
+  struct Spread {
+    std::array<int64_t, kBounds.size() + 1> buckets{};
+    double sum = 0;
+    int64_t count = 0;
+  };
+  Spread latency_;
+  Spread reclaims_;
   StartRate rate_;
 };
 

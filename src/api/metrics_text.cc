@@ -98,6 +98,18 @@ void add_quality(Text& text, const QualityView& quality) {
   text.sample("forecast_copy_seconds_total").value(quality.copy_seconds);
 }
 
+void histogram(Text& text, const std::string& name, const std::vector<double>& bounds,
+               const std::vector<int64_t>& buckets, double sum, int64_t count) {
+  int64_t below = 0;
+  for (std::size_t i = 0; i < bounds.size() && i < buckets.size(); ++i) {
+    below += buckets[i];
+    text.sample(name + "_bucket").label("le", Text::text_of(bounds[i])).value(below);
+  }
+  text.sample(name + "_bucket").label("le", "+Inf").value(count);
+  text.sample(name + "_sum").value(sum);
+  text.sample(name + "_count").value(count);
+}
+
 }  // namespace
 
 std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
@@ -114,16 +126,12 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
     text.sample("gpu_utilization").label("node", gpu.node).label("gpu", gpu.gpu).value(gpu.utilization);
   }
   text.family("scheduling_latency", "histogram", "Seconds from a job's submission to its first placement.");
-  int64_t below = 0;
-  for (std::size_t i = 0; i < metrics.latency_bounds.size(); ++i) {
-    below += metrics.latency_buckets[i];
-    text.sample("scheduling_latency_bucket")
-        .label("le", Text::text_of(metrics.latency_bounds[i]))
-        .value(below);
-  }
-  text.sample("scheduling_latency_bucket").label("le", "+Inf").value(metrics.latency_count);
-  text.sample("scheduling_latency_sum").value(metrics.latency_sum);
-  text.sample("scheduling_latency_count").value(metrics.latency_count);
+  histogram(text, "scheduling_latency", metrics.latency_bounds, metrics.latency_buckets, metrics.latency_sum,
+            metrics.latency_count);
+  text.family("guarantee_reclaim_seconds", "histogram",
+              "Seconds from asking for what is guaranteed to starting on what others gave back.");
+  histogram(text, "guarantee_reclaim_seconds", metrics.latency_bounds, metrics.reclaim_buckets,
+            metrics.reclaim_sum, metrics.reclaim_count);
   text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
   text.sample("preemptions_total").value(metrics.preemptions);
   add_quality(text, metrics.quality);

@@ -32,6 +32,24 @@ std::string field_of(Resource resource) {
   UNREACHABLE();
 }
 
+std::string guarantee_field_of(Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return {};
+    case Resource::kGpus:
+      return "guaranteed_gpus";
+    case Resource::kGpuMemory:
+      return "guaranteed_gpu_memory_mb";
+    case Resource::kCpu:
+      return "guaranteed_cpu_cores";
+    case Resource::kMemory:
+      return "guaranteed_memory_mb";
+    case Resource::kJobs:
+      return "guaranteed_jobs";
+  }
+  return {};
+}
+
 ErrorKind kind_of(RejectionCode code) {
   switch (code) {
     case RejectionCode::kTenantNotFound:
@@ -88,6 +106,12 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kDependencyNotFound;
     case RejectionCode::kDependencyInvalid:
       return ErrorKind::kDependencyInvalid;
+    case RejectionCode::kGuaranteeAboveLimit:
+    case RejectionCode::kGuaranteeAboveParent:
+      return ErrorKind::kUnprocessable;
+    case RejectionCode::kWeightInvalid:
+    case RejectionCode::kPoolsInvalid:
+      return ErrorKind::kInvalidArgument;
     case RejectionCode::kDeadlinePassed:
       return ErrorKind::kDeadlinePassed;
     case RejectionCode::kNotInteractive:
@@ -288,6 +312,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .attempts = static_cast<int32_t>(job.attempt_count),
               .preempted_count = static_cast<int32_t>(job.preempt_count),
               .preemption_mode = job.preemption_mode,
+              .work = work_of(state.class_of(job).parts),
               .version = version_of(job)};
   if (details.name) out.name = peek_spec(job.spec.view()).name;
   if (details.message) out.message = message_of(view, job, node);
@@ -330,7 +355,7 @@ ExplainView explain(const Observer::View& view, const Job& job) {
   return out;
 }
 
-TenantView view_of(const Tenant& tenant) {
+TenantView view_of(const Tenant& tenant, Time now) {
   TenantView out{.id = tenant.id,
                  .name = tenant.name,
                  .email = tenant.email,
@@ -350,8 +375,22 @@ TenantView view_of(const Tenant& tenant) {
                  .total_jobs = tenant.jobs_total,
                  .successful_jobs = tenant.jobs_successful,
                  .failed_jobs = tenant.jobs_failed,
+                 .guaranteed_gpus = tenant.guarantee.gpus,
+                 .guaranteed_gpu_memory_mb = tenant.guarantee.gpu_memory_mb,
+                 .guaranteed_cpu_milli = tenant.guarantee.cpu_milli,
+                 .guaranteed_memory_mb = tenant.guarantee.memory_mb,
+                 .guaranteed_jobs = tenant.guarantee.jobs,
+                 .gpu_window = tenant.gpu_time.length,
+                 .reclaims = tenant.reclaims,
+                 .reclaim_ms = tenant.reclaim_ms,
+                 .reclaim_ms_max = tenant.reclaim_ms_max,
                  .created_at = tenant.created_at,
                  .updated_at = tenant.updated_at};
+  if (tenant.gpu_time.limited()) {
+    out.gpu_ms_max = tenant.gpu_time.max_ms;
+    out.gpu_ms_used = tenant.gpu_time.used_by(now, tenant.usage.gpus);
+    out.gpu_window_ends = tenant.gpu_time.end_of_window(now);
+  }
   out.limits.gpus = limit_of(tenant.limits, Resource::kGpus);
   out.limits.gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory);
   out.limits.memory_mb = limit_of(tenant.limits, Resource::kMemory);
@@ -578,6 +617,10 @@ ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
   if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
   if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
   error.retry_after = rejection.retry_after;
+  if (rejection.code == RejectionCode::kGuaranteeAboveLimit ||
+      rejection.code == RejectionCode::kGuaranteeAboveParent)
+    error.field = guarantee_field_of(rejection.resource);
+  if (rejection.code == RejectionCode::kWeightInvalid) error.field = "fair_share_weight";
   const bool of_dependency = rejection.code == RejectionCode::kDependencyNotFound ||
                              rejection.code == RejectionCode::kDependencyInvalid;
   if (of_dependency) error.field = "dependencies";

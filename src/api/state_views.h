@@ -29,7 +29,7 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
 /// All but the estimate of its wait.
 JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
 ExplainView explain(const Observer::View& view, const Job& job);
-TenantView view_of(const Tenant& tenant);
+TenantView view_of(const Tenant& tenant, Time now);
 /// The packed specification with another name.
 std::string renamed(const Blob& spec, const std::string& name);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);

@@ -99,6 +99,13 @@ inline constexpr uint64_t kForecastWorkMax = 2'000'000;  ///< Commands and looks
 inline constexpr uint32_t kForecastAsksMax = 64;  ///< Changed requests that the planner is asked about.
 inline constexpr Duration kForecastHorizon = hours(24 * 366);
 inline constexpr std::size_t kForecastQueueMax = 256;  ///< Who waits for an answer.
+// Quotas.
+inline constexpr int64_t kOnlinePriority = 1'000;  ///< From this priority on, work is online by itself.
+inline constexpr int64_t kGuaranteeMax = int64_t{1} << 50;  ///< Of any resource.
+inline constexpr Duration kGpuTimeWindow = hours(24 * 7);
+inline constexpr Duration kGpuTimeWindowMin = seconds(60);
+inline constexpr Duration kGpuTimeWindowMax = hours(24 * 366);
+inline constexpr int64_t kGpuTimeMaxMs = int64_t{1} << 56;  ///< Two million GPU years.
 
 // Fence.
 inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the device is quarantined.

@@ -20,8 +20,9 @@ struct SubmitOptions {
   std::string gpu_memory;  ///< As written, such as "80G".
   std::optional<double> cpus;
   std::string memory;
-  std::optional<int64_t> priority;
-  std::string script;  ///< Of --script.
+  std::string priority;    ///< A tier's name or a number.
+  std::string work_class;  ///< "online" or "batch".
+  std::string script;      ///< Of --script.
   std::string time_limit;
   std::string working_directory;
   std::string output, error, input;

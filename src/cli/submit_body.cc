@@ -9,6 +9,20 @@
 namespace gpusched::cli {
 namespace {
 
+/// A whole number, or what a tier's name stands for.
+Result<int64_t> parse_priority(const std::string& text) {
+  if (text == "low") return 100;
+  if (text == "medium") return 500;
+  if (text == "high") return 1'000;
+  if (text == "critical") return 5'000;
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value);
+  if (failure == std::errc{} && stop == end) return value;
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "\"" + text + "\" is neither low, medium, high, critical nor a whole number"};
+}
+
 using Pairs = std::map<std::string, std::string>;
 
 Error bad_option(const std::string& option, const std::string& why) {
@@ -101,7 +115,12 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
     if (!mb) return bad_option("--mem", mb.error().message);
     body.add("memory_mb", *mb);
   }
-  if (submit.priority) body.add("priority", *submit.priority);
+  if (!submit.priority.empty()) {
+    const Result<int64_t> priority = parse_priority(submit.priority);
+    if (!priority) return bad_option("--priority", priority.error().message);
+    body.add("priority", *priority);
+  }
+  if (!submit.work_class.empty()) body.add("work_class", submit.work_class);
   if (submit.retries) body.add("retries", *submit.retries);
   if (!submit.time_limit.empty()) {
     const Result<int64_t> limit = parse_duration_seconds(submit.time_limit);

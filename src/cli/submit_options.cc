@@ -11,7 +11,11 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
   grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
   grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");
-  grammar.option("--priority", "N", &submit.priority, "Higher starts earlier; may be negative");
+  grammar.option(
+      "--priority", "N", &submit.priority,
+      "Higher starts earlier; may be negative; or low (100), medium (500), high (1000), critical (5000)");
+  grammar.option("--class", "CLASS", &submit.work_class,
+                 "online or batch, where the cluster has a pool for each; else by its priority");
   grammar.option("--label", "K=V", &submit.labels, "Label; repeatable");
   grammar.option("--retries", "N", &submit.retries,
                  "Run it again so often when it exits with a failure; lost nodes are retried in any case");

@@ -64,9 +64,59 @@ struct TenantOptions {
   std::string max_cpus;
   std::string max_memory;
   std::string max_jobs;
+  std::string guaranteed_gpus;
+  std::string guaranteed_gpu_memory;
+  std::string guaranteed_cpus;
+  std::string guaranteed_memory;
+  std::string guaranteed_jobs;
+  std::string gpu_hours;         ///< A number, or "none".
+  std::string gpu_hours_window;  ///< A span of time.
+  std::string allow_preemption;  ///< "yes" or "no"; so is the next.
+  std::string can_preempt;
+  std::string parent;
   std::string priority;  ///< A tier's name or its number.
   std::optional<double> weight;
 };
+
+/// Adds what "none" makes zero.
+Result<Unit> add_amount(JsonObjectWriter& body, const char* option, const char* field,
+                        const std::string& text, Result<int64_t> (*parse)(const std::string&)) {
+  return add_limit(body, option, field, text == "none" ? "0" : text, parse);
+}
+
+Result<Unit> add_flag(JsonObjectWriter& body, const char* option, const char* field,
+                      const std::string& text) {
+  if (text.empty()) return Unit{};
+  if (text != "yes" && text != "no") {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(option) + ": \"" + text + "\" is neither yes nor no"};
+  }
+  body.add(field, text == "yes");
+  return Unit{};
+}
+
+Result<Unit> add_gpu_hours(JsonObjectWriter& body, const std::string& hours, const std::string& window) {
+  if (hours == "none") {
+    body.add_null("max_gpu_hours");
+  } else if (!hours.empty()) {
+    double value = 0;
+    const char* const end = hours.data() + hours.size();
+    const auto [stop, failure] = std::from_chars(hours.data(), end, value);
+    if (failure != std::errc{} || stop != end || !std::isfinite(value) || value < 0) {
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "--gpu-hours: \"" + hours + "\" is neither a number of hours nor none"};
+    }
+    body.add("max_gpu_hours", value);
+  }
+  if (window.empty()) return Unit{};
+  const Result<int64_t> span = parse_duration_seconds(window);
+  if (!span) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "--gpu-hours-window: " + span.error().message};
+  }
+  body.add("gpu_hours_window_seconds", *span);
+  return Unit{};
+}
 
 Result<std::string> tenant_body(const TenantOptions& tenant) {
   JsonObjectWriter body;
@@ -78,9 +128,19 @@ Result<std::string> tenant_body(const TenantOptions& tenant) {
         add_limit(body, "--max-gpu-memory", "max_gpu_memory_mb", tenant.max_gpu_memory, size_mb),
         add_limit(body, "--max-cpus", "max_cpu_cores", tenant.max_cpus, whole_number),
         add_limit(body, "--max-mem", "max_memory_mb", tenant.max_memory, size_mb),
-        add_limit(body, "--max-jobs", "max_concurrent_jobs", tenant.max_jobs, whole_number)}) {
+        add_limit(body, "--max-jobs", "max_concurrent_jobs", tenant.max_jobs, whole_number),
+        add_amount(body, "--guarantee-gpus", "guaranteed_gpus", tenant.guaranteed_gpus, whole_number),
+        add_amount(body, "--guarantee-gpu-memory", "guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory,
+                   size_mb),
+        add_amount(body, "--guarantee-cpus", "guaranteed_cpu_cores", tenant.guaranteed_cpus, whole_number),
+        add_amount(body, "--guarantee-mem", "guaranteed_memory_mb", tenant.guaranteed_memory, size_mb),
+        add_amount(body, "--guarantee-jobs", "guaranteed_jobs", tenant.guaranteed_jobs, whole_number),
+        add_gpu_hours(body, tenant.gpu_hours, tenant.gpu_hours_window),
+        add_flag(body, "--allow-preemption", "allow_preemption", tenant.allow_preemption),
+        add_flag(body, "--can-preempt", "can_preempt_others", tenant.can_preempt)}) {
     if (!added) return added.error();
   }
+  if (!tenant.parent.empty()) body.add("parent_id", tenant.parent);
   if (!tenant.priority.empty()) {
     const Result<int64_t> priority = tier_priority(tenant.priority);
     if (!priority) return priority.error();
@@ -121,6 +181,42 @@ std::string tier_text(const Json& priority) {
   return std::to_string(priority.integer());
 }
 
+/// With one decimal.
+std::string fixed(double number) {
+  const int64_t tenths = std::llround(number * 10);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
+}
+
+std::string guaranteed_text(const Json& tenant) {
+  std::string text;
+  const auto add = [&](const char* field, const char* unit, bool size) {
+    const Json value = tenant[field];
+    if (!value.is_number() || value.number() <= 0) return;
+    if (!text.empty()) text += ", ";
+    text += (size ? format_size_mb(value.integer()) : std::to_string(value.integer())) + " " + unit;
+  };
+  add("guaranteed_gpus", "GPUs", false);
+  add("guaranteed_gpu_memory_mb", "of GPU memory", true);
+  add("guaranteed_cpu_cores", "CPUs", false);
+  add("guaranteed_memory_mb", "of memory", true);
+  add("guaranteed_jobs", "jobs", false);
+  return text.empty() ? "nothing" : text;
+}
+
+std::string gpu_hours_text(const Json& tenant) {
+  if (!tenant["max_gpu_hours"].is_number()) return "no limit";
+  return fixed(tenant["gpu_hours_used"].number()) + "/" + fixed(tenant["max_gpu_hours"].number()) +
+         " until " + tenant["gpu_hours_window_ends"].text();
+}
+
+std::string preemption_text(const Json& tenant) {
+  const bool allows = tenant["allow_preemption"].boolean();
+  const bool may = tenant["can_preempt_others"].boolean();
+  if (allows && may) return "its jobs may be ended for others, and end others";
+  if (allows) return "its jobs may be ended for others";
+  return may ? "its jobs may end others" : "none";
+}
+
 std::string record_text(const Json& tenant) {
   Record record;
   record.add("Tenant", tenant["id"].text());
@@ -133,6 +229,14 @@ std::string record_text(const Json& tenant) {
   record.add("Most GPU memory", size_limit_text(tenant["max_gpu_memory_mb"]));
   record.add("Most CPUs", limit_text(tenant["max_cpu_cores"]));
   record.add("Most memory", size_limit_text(tenant["max_memory_mb"]));
+  record.add("Guaranteed", guaranteed_text(tenant));
+  record.add("GPU hours", gpu_hours_text(tenant));
+  record.add("Preemption", preemption_text(tenant));
+  if (tenant["reclaims"].integer() > 0) {
+    record.add("Given back", std::to_string(tenant["reclaims"].integer()) + " times, within " +
+                                 fixed(tenant["reclaim_seconds_max"].number()) + " s, " +
+                                 fixed(tenant["reclaim_seconds_mean"].number()) + " s on average");
+  }
   record.add("Jobs so far", std::to_string(tenant["total_jobs"].integer()) + ", " +
                                 std::to_string(tenant["successful_jobs"].integer()) + " completed, " +
                                 std::to_string(tenant["failed_jobs"].integer()) + " failed");
@@ -209,6 +313,19 @@ void add_fields(Grammar& grammar, TenantOptions& tenant) {
       "--priority", "TIER", &tenant.priority,
       "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority");
   grammar.option("--weight", "W", &tenant.weight, "Share among tenants (1.0)");
+  grammar.option("--guarantee-gpus", "N", &tenant.guaranteed_gpus,
+                 "GPUs that it gets back from whoever borrowed them; none for none, as in the next four");
+  grammar.option("--guarantee-gpu-memory", "SIZE", &tenant.guaranteed_gpu_memory, "Guaranteed GPU memory");
+  grammar.option("--guarantee-cpus", "N", &tenant.guaranteed_cpus, "Guaranteed CPU cores");
+  grammar.option("--guarantee-mem", "SIZE", &tenant.guaranteed_memory, "Guaranteed memory");
+  grammar.option("--guarantee-jobs", "N", &tenant.guaranteed_jobs, "Guaranteed running jobs");
+  grammar.option("--gpu-hours", "HOURS", &tenant.gpu_hours, "GPU hours in each window; none for no limit");
+  grammar.option("--gpu-hours-window", "TIME", &tenant.gpu_hours_window,
+                 "How long such a window is (7d); they follow one another from 1970 on, UTC");
+  grammar.option("--allow-preemption", "ANSWER", &tenant.allow_preemption,
+                 "yes or no: whether its jobs may be ended for more urgent ones (no)");
+  grammar.option("--can-preempt", "ANSWER", &tenant.can_preempt,
+                 "yes or no: whether its jobs may end those of tenants that allow it (no)");
 }
 
 /// The tenant that a command is about.
@@ -223,6 +340,7 @@ std::shared_ptr<TenantOptions> named_tenant(Grammar& grammar) {
 Action define_tenant_create(Grammar& grammar) {
   const auto tenant = std::make_shared<TenantOptions>();
   grammar.option("--name", "NAME", &tenant->name, "Its name").must();
+  grammar.option("--parent", "TENANT", &tenant->parent, "The tenant that it is a part of");
   add_fields(grammar, *tenant);
   grammar.details("Prints the new tenant's id.");
   return [tenant](Session& session) { return create_tenant(session, *tenant); };

@@ -40,6 +40,7 @@ void expect_same_indexes(const State& a, const State& b) {
   for (const auto& [id, tenant] : a.tenants) {
     const Tenant& other = b.tenants.at(id);
     EXPECT_EQ(tenant.usage, other.usage);
+    EXPECT_EQ(tenant.going, other.going);
     EXPECT_EQ(tenant.waiting, other.waiting);
     EXPECT_EQ(tenant.unfinished, other.unfinished);
     for (std::size_t i = 0; i < kJobStateCount; ++i) EXPECT_EQ(tenant.state_counts[i], other.state_counts[i]);
@@ -56,6 +57,10 @@ void expect_same_indexes(const State& a, const State& b) {
   EXPECT_EQ(line_of(a.line), line_of(b.line));
   EXPECT_EQ(a.timers, b.timers);
   EXPECT_EQ(a.pending_backoff, b.pending_backoff);
+  EXPECT_EQ(a.online.gpus, b.online.gpus);
+  EXPECT_EQ(a.online.going, b.online.going);
+  EXPECT_EQ(a.batch.gpus, b.batch.gpus);
+  EXPECT_EQ(a.batch.going, b.batch.going);
   EXPECT_EQ(a.dependents, b.dependents);
   EXPECT_EQ(a.settling, b.settling);
   EXPECT_EQ(a.due_arrays, b.due_arrays);

@@ -32,7 +32,8 @@ bool possible(Duration length) { return Duration{} <= length && length <= limits
 bool possible(const Part& part) {
   return part.member_count == 1 && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
          between(0, part.gpu_memory_mb, limits::kMegabytesMax) && part.cpu_milli >= 0 &&
-         between(0, part.memory_mb, limits::kMegabytesMax) && (part.features & ~kFeaturesKnown) == 0;
+         between(0, part.memory_mb, limits::kMegabytesMax) && (part.features & ~kFeaturesKnown) == 0 &&
+         part.work <= kWorkClassLast;
 }
 bool possible(const Device& device) {
   return known(DeviceState::kFree, device.state, DeviceState::kQuarantined) &&
@@ -80,7 +81,20 @@ bool possible(const JobArray& array) {
   }
   return true;
 }
+bool possible(const Amount& amount) {
+  return between(0, amount.gpus, limits::kGuaranteeMax) &&
+         between(0, amount.gpu_memory_mb, limits::kGuaranteeMax) &&
+         between(0, amount.cpu_milli, limits::kGuaranteeMax) &&
+         between(0, amount.memory_mb, limits::kGuaranteeMax) &&
+         between(0, amount.jobs, limits::kGuaranteeMax);
+}
+bool possible(const GpuTime& gpu_time) {
+  return Duration{} <= gpu_time.length && gpu_time.length <= limits::kGpuTimeWindowMax &&
+         between(0, gpu_time.max_ms, limits::kGpuTimeMaxMs) &&
+         between(0, gpu_time.used_ms, limits::kGpuTimeMaxMs) && possible(gpu_time.at);
+}
 bool possible(const Tenant& tenant) {
+  if (!possible(tenant.guarantee) || !possible(tenant.gpu_time)) return false;
   const Amount& limit = tenant.limits.plus_one;
   return limit.gpus >= 0 && limit.gpu_memory_mb >= 0 && limit.cpu_milli >= 0 && limit.memory_mb >= 0 &&
          limit.jobs >= 0;
@@ -305,7 +319,8 @@ class SnapshotDecoder {
     held_devices_ += std::popcount(member.device_mask);
     const Attempt& added = state_.add_attempt(std::move(attempt));
     state_.hold_member(added, 0);
-    if (!added.abandoned) state_.charge(job->tenant, total_of(state_.class_of(*job).parts), Time{});
+    const std::vector<Part>& parts = state_.class_of(*job).parts;
+    if (!added.abandoned) state_.charge(job->tenant, total_of(parts), Time{}, work_of(parts));
     return Unit{};
   }
   Result<Unit> add_request(std::string_view bytes) {
@@ -412,7 +427,8 @@ class SnapshotDecoder {
 
   Result<Unit> add_promise(std::string_view bytes) {
     Promise promise;
-    if (!read(bytes, promise) || promise.members.empty() || !possible(promise.since))
+    if (!read(bytes, promise) || promise.members.empty() || !possible(promise.since) ||
+        !possible(promise.asked_at) || promise.work > kWorkClassLast)
       return corrupt("a promise");
     const Job* job = state_.jobs.find(promise.job);
     if (job == nullptr || !job->promised || job->tenant != promise.tenant) return corrupt("a promise's job");

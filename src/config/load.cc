@@ -303,6 +303,12 @@ void Loader::check_whole() {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");
   }
+  if (config.scheduler.pool_online_percent + config.scheduler.pool_batch_percent > 100) {
+    problem(
+        "scheduler.pool_online_percent",
+        "scheduler.pool_online_percent and scheduler.pool_batch_percent are more than 100 together; lower "
+        "one");
+  }
   if (!parse_task_costs(config.admission.task_costs)) {
     problem(
         "admission.task_costs",

@@ -55,8 +55,21 @@ bool is_sane(const Limits& limits) {
   return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
          stored.jobs >= 0;
 }
-bool is_sane(const CreateTenant& command) { return is_sane(command.limits); }
-bool is_sane(const UpdateTenant& command) { return is_sane(command.limits); }
+bool is_sane(const Amount& amount) {
+  return between(0, amount.gpus, limits::kGuaranteeMax) &&
+         between(0, amount.gpu_memory_mb, limits::kGuaranteeMax) &&
+         between(0, amount.cpu_milli, limits::kGuaranteeMax) &&
+         between(0, amount.memory_mb, limits::kGuaranteeMax) &&
+         between(0, amount.jobs, limits::kGuaranteeMax);
+}
+template <typename T>
+bool has_sane_quota(const T& command) {
+  return is_sane(command.limits) && is_sane(command.guarantee) &&
+         between(Duration{}, command.gpu_time_window, limits::kGpuTimeWindowMax) &&
+         between(0, command.gpu_time_max_ms, limits::kGpuTimeMaxMs);
+}
+bool is_sane(const CreateTenant& command) { return has_sane_quota(command); }
+bool is_sane(const UpdateTenant& command) { return has_sane_quota(command); }
 bool is_sane(const RegisterNode& command) {
   const bool devices =
       std::all_of(command.devices.begin(), command.devices.end(), [](const DeviceOffer& device) {
@@ -68,7 +81,9 @@ bool is_sane(const RegisterNode& command) {
          between(0, command.memory_mb, limits::kMegabytesMax);
 }
 bool is_sane(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
-bool is_sane(const Part& part) { return (part.features & ~kFeaturesKnown) == 0; }
+bool is_sane(const Part& part) {
+  return (part.features & ~kFeaturesKnown) == 0 && part.work <= kWorkClassLast;
+}
 bool is_sane(const JobFlow& flow) {
   const bool dependencies =
       std::all_of(flow.dependencies.begin(), flow.dependencies.end(), [](const Dependency& one) {

@@ -45,6 +45,9 @@ struct CreateTenant {
   bool allow_preemption = false;
   bool can_preempt_others = false;
   std::string request_key;
+  Amount guarantee;
+  Duration gpu_time_window;  ///< Zero: no limit of GPU hours.
+  int64_t gpu_time_max_ms = 0;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -58,6 +61,13 @@ struct CreateTenant {
     visit(8, "allow_preemption", self.allow_preemption);
     visit(9, "can_preempt_others", self.can_preempt_others);
     visit(10, "request_key", self.request_key);
+    visit(30, "guarantee_gpus", self.guarantee.gpus);
+    visit(31, "guarantee_gpu_memory_mb", self.guarantee.gpu_memory_mb);
+    visit(32, "guarantee_cpu_milli", self.guarantee.cpu_milli);
+    visit(33, "guarantee_memory_mb", self.guarantee.memory_mb);
+    visit(34, "guarantee_jobs", self.guarantee.jobs);
+    visit(35, "gpu_time_window", self.gpu_time_window);
+    visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
   }
 };
 
@@ -75,9 +85,18 @@ enum TenantField : uint32_t {
   kTenantWeight = 1u << 9,
   kTenantAllowPreemption = 1u << 10,
   kTenantCanPreempt = 1u << 11,
+  kTenantGuaranteeGpus = 1u << 12,
+  kTenantGuaranteeGpuMemory = 1u << 13,
+  kTenantGuaranteeCpu = 1u << 14,
+  kTenantGuaranteeMemory = 1u << 15,
+  kTenantGuaranteeJobs = 1u << 16,
+  kTenantGpuTimeWindow = 1u << 17,
+  kTenantGpuTimeMax = 1u << 18,
 };
 
-/// Changes what `given` names. A new priority tier holds for jobs submitted after it.
+/// Changes what `given` names. A new priority tier holds for jobs submitted after it. A limit below what is
+/// used ends nothing: nothing more starts until less is used. Another length of the window for GPU hours
+/// begins to count anew.
 struct UpdateTenant {
   TenantId tenant;
   uint32_t given = 0;  ///< Of TenantField.
@@ -89,6 +108,9 @@ struct UpdateTenant {
   int64_t weight_milli = 0;
   bool allow_preemption = false;
   bool can_preempt_others = false;
+  Amount guarantee;
+  Duration gpu_time_window;
+  int64_t gpu_time_max_ms = 0;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -102,6 +124,13 @@ struct UpdateTenant {
     visit(8, "weight_milli", self.weight_milli);
     visit(9, "allow_preemption", self.allow_preemption);
     visit(10, "can_preempt_others", self.can_preempt_others);
+    visit(30, "guarantee_gpus", self.guarantee.gpus);
+    visit(31, "guarantee_gpu_memory_mb", self.guarantee.gpu_memory_mb);
+    visit(32, "guarantee_cpu_milli", self.guarantee.cpu_milli);
+    visit(33, "guarantee_memory_mb", self.guarantee.memory_mb);
+    visit(34, "guarantee_jobs", self.guarantee.jobs);
+    visit(35, "gpu_time_window", self.gpu_time_window);
+    visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
   }
 };
 
@@ -372,6 +401,8 @@ struct PlanGroup {
   uint32_t attempt = 0;
   std::vector<MemberPlacement> members;
   std::vector<Preemption> preemptions;
+  bool reclaims = false;  ///< Its tenant's guarantee, from those who use more than theirs.
+  Time asked_at = {};     ///< Since when the job asks for it, or for its pool's share.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -379,6 +410,8 @@ struct PlanGroup {
     visit(2, "attempt", self.attempt);
     visit(3, "members", self.members);
     visit(4, "preemptions", self.preemptions);
+    visit(60, "reclaims", self.reclaims);
+    visit(61, "asked_at", self.asked_at);
   }
 };
 

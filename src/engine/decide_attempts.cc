@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "engine/decide.h"
+#include "engine/guarantees.h"
 
 namespace gpusched::rules {
 namespace {
@@ -114,6 +115,7 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, {})) return false;
   if (over_quota(state, job->tenant, total_of(parts), true)) return false;
+  if (guarantees::out_of_gpu_time(state, job->tenant, total_of(parts), stamp.at) != nullptr) return false;
   events.push_back(AttemptPlaced{
       .job = group.job, .attempt = group.attempt, .members = members_of(group, parts), .at = stamp.at});
   return true;

@@ -188,6 +188,12 @@ JobReason failure_reason(EndCause cause) {
   UNREACHABLE();
 }
 
+/// What does not say what it is, is online from the priority tier `high` on.
+WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
+  if (given != WorkClass::kUnset) return given;
+  return effective_priority >= limits::kOnlinePriority ? WorkClass::kOnline : WorkClass::kBatch;
+}
+
 }  // namespace
 
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events) {
@@ -240,6 +246,10 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
+    if (state.config.pools.on()) {
+      for (Part& part : std::get<JobSubmitted>(events.back()).request.parts)
+        part.work = kind_of_work(part.work, effective);
+    }
     next_id += request.sequence_count();
     if (has_flow(request)) std::get<JobSubmitted>(events.back()).request.flow = {std::move(*flow++)};
   }
@@ -346,6 +356,9 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
     updated.change->deadline = times.deadline;
     updated.change->begin_after = {};
     updated.change->deadline_after = {};
+  }
+  for (Part& part : updated.change->parts) {
+    if (part.work == WorkClass::kUnset) part.work = work_of(state.class_of(*job).parts);
   }
   if (reorders) {
     const Tenant* tenant = state.find_tenant(job->tenant);

@@ -3,9 +3,10 @@
 
 #include "base/limits.h"
 #include "engine/decide.h"
+#include "engine/guarantees.h"
 
 // Preemption's safety. Who may preempt whom, and whether it is worth it, is policy: the planner's to say, and
-// not looked at again here.
+// not looked at again here; but no guarantee is broken for it.
 namespace gpusched::rules {
 namespace {
 
@@ -101,10 +102,12 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   if (state.promises.size() >= limits::kPromisesMax) return false;
   const std::vector<Part>& parts = state.class_of(job).parts;
   std::vector<const Attempt*> victims;
+  std::vector<const Job*> ended;
   for (const Preemption& preemption : group.preemptions) {
     const Attempt* victim = victim_of(state, preemption);
     if (victim == nullptr || std::find(victims.begin(), victims.end(), victim) != victims.end()) return false;
     victims.push_back(victim);
+    ended.push_back(state.jobs.find(preemption.job));
   }
   if (!all_give(state, victims, nullptr, group, parts)) return false;
   // Nobody is ended for nothing.
@@ -113,6 +116,10 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   }
   const Amount amount = total_of(parts);
   if (over_quota(state, job.tenant, amount, true)) return false;
+  if (guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) != nullptr) return false;
+  const Tenant* covering = group.reclaims ? guarantees::covering(state, job.tenant, amount, {}) : nullptr;
+  if (group.reclaims && covering == nullptr) return false;
+  if (!guarantees::leaves_in_peace(state, job.tenant, amount, covering, ended, {})) return false;
   for (const Preemption& preemption : group.preemptions) {
     events.push_back(
         StopRequested{.job = preemption.job, .attempt = preemption.attempt, .reason = StopReason::kPreempt});
@@ -122,7 +129,10 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
                                                       .since = stamp.at,
                                                       .members = members_of(group, parts),
                                                       .victims = group.preemptions,
-                                                      .amount = amount}});
+                                                      .amount = amount,
+                                                      .reclaims = group.reclaims,
+                                                      .asked_at = group.asked_at,
+                                                      .work = work_of(parts)}});
   return true;
 }
 
@@ -150,7 +160,8 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
   const Job* job = state.jobs.find(promise.job);
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, given)) return false;
-  events.push_back(PromiseEnded{.job = job->id, .why = PromiseEnd::kPlaced, .at = stamp.at});
+  events.push_back(
+      PromiseEnded{.job = job->id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{
       .job = job->id, .attempt = group.attempt, .members = members_of(group, parts), .at = stamp.at});
   return true;

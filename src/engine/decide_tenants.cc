@@ -1,5 +1,6 @@
 #include "base/limits.h"
 #include "engine/decide.h"
+#include "engine/guarantees.h"
 
 namespace gpusched::rules {
 namespace {
@@ -18,10 +19,83 @@ uint32_t depth_of(const State& state, TenantId tenant) {
   return depth;
 }
 
+/// What its children, but `except`, are guaranteed together.
+int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, Resource resource) {
+  int64_t sum = 0;
+  for (const auto& [id, other] : state.tenants) {
+    if (other.parent == parent && id != except && !other.deleted) sum += amount_of(other.guarantee, resource);
+  }
+  return sum;
+}
+
+/// Why the tenant, new or changed to this, cannot be guaranteed what it says. More than the cluster has is no
+/// reason: nodes come and go.
+std::optional<Rejection> guarantee_problem(const State& state, const Tenant& tenant) {
+  for (const Resource resource : guarantees::kResources) {
+    const int64_t guaranteed = amount_of(tenant.guarantee, resource);
+    const int64_t limit = tenant.limits.get(resource);
+    if (guaranteed > limit) {
+      return Rejection{.code = RejectionCode::kGuaranteeAboveLimit,
+                       .tenant = tenant.id,
+                       .resource = resource,
+                       .requested = guaranteed,
+                       .limit = limit};
+    }
+    const auto above = [&](TenantId whose, int64_t together, int64_t own) {
+      return Rejection{.code = RejectionCode::kGuaranteeAboveParent,
+                       .tenant = whose,
+                       .resource = resource,
+                       .requested = together,
+                       .limit = own};
+    };
+    const int64_t below = guaranteed_below(state, tenant.id, TenantId{}, resource);
+    if (below > guaranteed) return above(tenant.id, below, guaranteed);
+    if (guaranteed == 0 || !tenant.parent.valid()) continue;
+    const Tenant* parent = state.find_tenant(tenant.parent);
+    const int64_t together = guaranteed + guaranteed_below(state, tenant.parent, tenant.id, resource);
+    const int64_t own = amount_of(parent->guarantee, resource);
+    if (together > own) return above(parent->id, together, own);
+  }
+  return std::nullopt;
+}
+
+constexpr uint32_t kGuaranteeFields = kTenantMaxGpus | kTenantMaxGpuMemory | kTenantMaxCpu |
+                                      kTenantMaxMemory | kTenantMaxJobs | kTenantGuaranteeGpus |
+                                      kTenantGuaranteeGpuMemory | kTenantGuaranteeCpu |
+                                      kTenantGuaranteeMemory | kTenantGuaranteeJobs;
+
+/// The tenant's limits and guarantee as the command would have them.
+Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
+  Tenant changed;
+  changed.id = tenant.id;
+  changed.parent = tenant.parent;
+  changed.limits = tenant.limits;
+  changed.guarantee = tenant.guarantee;
+  const auto take = [&](TenantField field, int64_t& to, int64_t from) {
+    if ((command.given & field) != 0) to = from;
+  };
+  Amount& limit = changed.limits.plus_one;
+  const Amount& new_limit = command.limits.plus_one;
+  take(kTenantMaxGpus, limit.gpus, new_limit.gpus);
+  take(kTenantMaxGpuMemory, limit.gpu_memory_mb, new_limit.gpu_memory_mb);
+  take(kTenantMaxCpu, limit.cpu_milli, new_limit.cpu_milli);
+  take(kTenantMaxMemory, limit.memory_mb, new_limit.memory_mb);
+  take(kTenantMaxJobs, limit.jobs, new_limit.jobs);
+  take(kTenantGuaranteeGpus, changed.guarantee.gpus, command.guarantee.gpus);
+  take(kTenantGuaranteeGpuMemory, changed.guarantee.gpu_memory_mb, command.guarantee.gpu_memory_mb);
+  take(kTenantGuaranteeCpu, changed.guarantee.cpu_milli, command.guarantee.cpu_milli);
+  take(kTenantGuaranteeMemory, changed.guarantee.memory_mb, command.guarantee.memory_mb);
+  take(kTenantGuaranteeJobs, changed.guarantee.jobs, command.guarantee.jobs);
+  return changed;
+}
+
 }  // namespace
 
 Applied configure(const State& state, const Configure& command, Events& events) {
   if (command.config == state.config) return accept();
+  const PoolShares& pools = command.config.pools;
+  if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
+    return reject(RejectionCode::kPoolsInvalid);
   events.push_back(Configured{.config = command.config});
   return accept();
 }
@@ -46,6 +120,8 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
     if (depth_of(state, command.parent) >= limits::kTenantDepthMax)
       return reject(RejectionCode::kTenantParentInvalid);
   }
+  if (state.config.feature_level >= 3 && command.weight_milli <= 0)
+    return reject(RejectionCode::kWeightInvalid);
   Tenant tenant;
   tenant.id = TenantId{stamp.sequence};
   tenant.parent = command.parent;
@@ -57,6 +133,11 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   tenant.weight_milli = command.weight_milli;
   tenant.allow_preemption = command.allow_preemption;
   tenant.can_preempt_others = command.can_preempt_others;
+  tenant.guarantee = command.guarantee;
+  tenant.gpu_time.length = command.gpu_time_window;
+  tenant.gpu_time.max_ms = command.gpu_time_max_ms;
+  if (tenant.gpu_time.limited()) tenant.gpu_time.at = stamp.at;
+  if (const auto problem = guarantee_problem(state, tenant)) return reject(*problem);
   tenant.created_at = stamp.at;
   tenant.updated_at = stamp.at;
   events.push_back(TenantCreated{.tenant = std::move(tenant)});
@@ -78,7 +159,19 @@ Applied update_tenant(const State& state, const UpdateTenant& command, Stamp sta
       state.find_tenant_named(command.name) != nullptr) {
     return reject(RejectionCode::kTenantExists);
   }
-  events.push_back(TenantUpdated{.change = command, .at = stamp.at});
+  if (state.config.feature_level >= 3 && (command.given & kTenantWeight) != 0 && command.weight_milli <= 0)
+    return reject(RejectionCode::kWeightInvalid);
+  if ((command.given & kGuaranteeFields) != 0) {
+    if (const auto problem = guarantee_problem(state, changed_by(*tenant, command))) return reject(*problem);
+  }
+  TenantUpdated updated{.change = command, .at = stamp.at};
+  const bool new_limit = (command.given & kTenantGpuTimeMax) != 0 &&
+                         (command.given & kTenantGpuTimeWindow) == 0 && !tenant->gpu_time.limited();
+  if (new_limit) {
+    updated.change->given |= kTenantGpuTimeWindow;
+    updated.change->gpu_time_window = limits::kGpuTimeWindow;
+  }
+  events.push_back(std::move(updated));
   return {.rejection = {}, .first_id = command.tenant.value, .id_count = 1};
 }
 

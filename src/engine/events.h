@@ -511,12 +511,14 @@ struct PromiseEnded {
   JobId job;
   PromiseEnd why = PromiseEnd::kPlaced;
   Time at;
+  Time asked_at;  ///< Given when a guarantee is kept by it: since when the job asked for that.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "job", self.job);
     visit(2, "why", self.why);
     visit(3, "at", self.at);
+    visit(60, "asked_at", self.asked_at);
   }
 };
 

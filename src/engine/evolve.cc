@@ -76,6 +76,17 @@ void on(State& state, const TenantUpdated& event) {
   if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
   if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
   if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
+  if (given(kTenantGuaranteeGpus)) tenant->guarantee.gpus = change.guarantee.gpus;
+  if (given(kTenantGuaranteeGpuMemory)) tenant->guarantee.gpu_memory_mb = change.guarantee.gpu_memory_mb;
+  if (given(kTenantGuaranteeCpu)) tenant->guarantee.cpu_milli = change.guarantee.cpu_milli;
+  if (given(kTenantGuaranteeMemory)) tenant->guarantee.memory_mb = change.guarantee.memory_mb;
+  if (given(kTenantGuaranteeJobs)) tenant->guarantee.jobs = change.guarantee.jobs;
+  if (given(kTenantGpuTimeMax)) tenant->gpu_time.max_ms = change.gpu_time_max_ms;
+  if (given(kTenantGpuTimeWindow) && change.gpu_time_window != tenant->gpu_time.length) {
+    tenant->gpu_time.length = change.gpu_time_window;
+    tenant->gpu_time.used_ms = 0;
+    tenant->gpu_time.at = tenant->gpu_time.limited() ? event.at : Time{};
+  }
   tenant->updated_at = event.at;
   if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
 }
@@ -246,7 +257,7 @@ void on(State& state, const AttemptPlaced& event) {
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
-  state.charge(job.tenant, total_of(state.class_of(job).parts), event.at);
+  state.charge(job.tenant, total_of(state.class_of(job).parts), event.at, work_of(state.class_of(job).parts));
   const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
                                                      .number = event.attempt,
                                                      .placed_at = event.at,
@@ -323,7 +334,7 @@ void on(State& state, const MemberEnded& event) {
   if (!attempt->abandoned) {
     Job& job = job_at(state, event.job);
     const Amount amount = total_of(state.class_of(job).parts);
-    state.discharge(job.tenant, amount, event.at);
+    state.discharge(job.tenant, amount, event.at, work_of(state.class_of(job).parts));
     const int64_t gpu_ms = amount.gpus * (event.at - attempt->placed_at).ms();
     state.find_tenant(job.tenant)->gpu_ms += gpu_ms;
     if (state.config.feature_level >= 3) job.attained_gpu_ms += gpu_ms;
@@ -344,7 +355,8 @@ void on(State& state, const AttemptAbandoned& event) {
   attempt->abandoned = true;
   attempt->stop = StopReason::kAbandoned;
   const Job& job = job_at(state, event.job);
-  state.discharge(job.tenant, total_of(state.class_of(job).parts), event.at);
+  state.discharge(job.tenant, total_of(state.class_of(job).parts), event.at,
+                  work_of(state.class_of(job).parts));
 }
 
 void take_outcome(Job& job, const Outcome& outcome) {
@@ -502,7 +514,15 @@ void on(State& state, const DeviceBarred& event) {
 
 void on(State& state, const DevicesPromised& event) { state.add_promise(*event.promise); }
 
-void on(State& state, const PromiseEnded& event) { state.remove_promise(event.job, event.at); }
+void on(State& state, const PromiseEnded& event) {
+  state.remove_promise(event.job, event.at);
+  if (!event.asked_at.valid()) return;
+  Tenant* tenant = state.find_tenant(job_at(state, event.job).tenant);
+  const int64_t took_ms = std::max<int64_t>((event.at - event.asked_at).ms(), 0);
+  ++tenant->reclaims;
+  tenant->reclaim_ms += took_ms;
+  tenant->reclaim_ms_max = std::max(tenant->reclaim_ms_max, took_ms);
+}
 
 void on(State& state, const JobCheckpointed& event) { job_at(state, event.job).saved_at = event.saved_at; }
 
@@ -527,7 +547,10 @@ void on(State& state, const TimeSkipped& event) {
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.started_at.valid()) attempt.started_at = attempt.started_at + event.span;
   }
-  for (auto& [job, promise] : state.promises) promise.since = promise.since + event.span;
+  for (auto& [job, promise] : state.promises) {
+    promise.since = promise.since + event.span;
+    if (promise.asked_at.valid()) promise.asked_at = promise.asked_at + event.span;
+  }
   for (Node& node : state.nodes) {
     if (node.state == NodeState::kUnreachable) node.state_since = node.state_since + event.span;
     if (node.silent_since.valid()) node.silent_since = node.silent_since + event.span;

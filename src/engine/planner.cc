@@ -79,11 +79,15 @@ void Planner::reset(const State& state, bool nodes_present) {
   victim_cursor_ = 0;
   planned_victims_.clear();
   may_preempt_ = false;
+  guarantees_ = false;
+  pools_ = state.config.pools;
   now_ = state.last.at;
   changed_reasons_.clear();
   planned_.clear();
   planned_classes_.clear();
   planned_usage_.clear();
+  planned_held_.clear();
+  planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
     mark_dirty(slot);
     nodes_[slot].present = nodes_present;
@@ -131,6 +135,12 @@ void Planner::tenant_gained(const State& state, TenantId tenant) {
   }
 }
 
+void Planner::tenants_changed(const State& state) {
+  const bool before = guarantees_;
+  refresh_preemptors(state);
+  if (before != guarantees_) adopt_policy(state);  // Places in line have another form now.
+}
+
 // A class's line changed: idle when nobody waits, and ready under its present head.
 void Planner::touch_class(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
@@ -175,7 +185,7 @@ void Planner::touch_job(const State& state, JobId job) {
 
 void Planner::observe(const State& state, const Event& event) {
   if (std::holds_alternative<Configured>(event)) {
-    if (state.config.policy != chosen_) adopt_policy(state);
+    if (state.config.policy != chosen_ || state.config.pools != pools_) adopt_policy(state);
     return;
   }
   if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return touch_job(state, submitted->job);
@@ -227,10 +237,10 @@ void Planner::observe(const State& state, const Event& event) {
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
   if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
-    refresh_preemptors(state);
+    tenants_changed(state);
     return tenant_gained(state, updated->change->tenant);
   }
-  if (std::holds_alternative<TenantCreated>(event)) return refresh_preemptors(state);
+  if (std::holds_alternative<TenantCreated>(event)) return tenants_changed(state);
   if (const auto* stopped = std::get_if<StopRequested>(&event)) {
     const Job* job = state.jobs.find(stopped->job);
     if (job != nullptr && job->node.valid()) mark_dirty(state.find_node(job->node)->slot);
@@ -264,21 +274,27 @@ void Planner::unblock(const State& state) {
   if (unblock_all_) {
     for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
     // Whom others may be ended for is one of each tenant's, not of each shape's.
-    for (uint32_t job_class = 0; may_preempt_ && job_class < classes_.size(); ++job_class) {
+    for (uint32_t job_class = 0; (may_preempt_ || may_ask_back()) && job_class < classes_.size();
+         ++job_class) {
       const ClassInfo& entry = classes_[job_class];
-      if (entry.state == ClassState::kBlocked && state.find_tenant(entry.tenant)->can_preempt_others)
-        lifted.push_back(job_class);
+      if (entry.state != ClassState::kBlocked) continue;
+      if (may_ask_back() || state.find_tenant(entry.tenant)->can_preempt_others) lifted.push_back(job_class);
     }
   }
   for (const TenantId tenant : freed_tenants_) {
     for (auto at = over_quota_.lower_bound({tenant, 0}); at != over_quota_.end() && at->first == tenant; ++at)
       lifted.push_back(at->second);
   }
+  // Those that wait for their pool stand under nobody.
+  if (!freed_tenants_.empty()) {
+    for (auto at = over_quota_.begin(); at != over_quota_.end() && !at->first.valid(); ++at)
+      lifted.push_back(at->second);
+  }
   for (const uint32_t job_class : lifted) {
     if (info(job_class).state == ClassState::kBlocked) make_ready(state, job_class);
   }
   unblock_shapes(state);
-  if (!freed_nodes_.empty()) {
+  if (!freed_nodes_.empty() || (may_ask_back() && !freed_tenants_.empty())) {
     for (const uint32_t job_class : preemptors_)
       look_again(job_class, info(job_class).tried_at + kPreemptAgain);
   }
@@ -323,6 +339,9 @@ void Planner::add_planned_usage(const State& state, const Job& job) {
     if (it == planned_usage_.end()) it = planned_usage_.insert(it, {at->id, Amount{}});
     it->second.add(amount);
   }
+  if (guarantees_) planned_held_.add(state, job.tenant, amount);
+  const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
+  (online ? planned_online_ : planned_batch_) += amount.gpus;
 }
 
 // Places the class's head, or blocks the class.
@@ -331,6 +350,10 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const std::optional<WaitReason> over = quota_block(state, job_class);
   if (over) {
     block(state, job_class, *over);
+    if (over->lifts_at.valid()) {
+      preemptors_.insert(job_class);  // It is looked at again then.
+      look_again(job_class, over->lifts_at);
+    }
     lift_next(state, index);
     return false;
   }
@@ -407,7 +430,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
       take_from_ready(state, job_class);
       put_ready(state, job_class, *at->second);
     }
-    if (policies_.queue_order->drifts()) {
+    if (drifts()) {
       requeue_tenant(state, info(job_class).tenant);
       requeue_relatives(state, info(job_class).tenant);
     }
@@ -431,8 +454,11 @@ void Planner::plan_applied(const State& state) {
     node_gained(state, state.nodes[planned.node].id);
     for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
   }
+  if (may_ask_back() && !planned_.empty()) guarantees_moved();
   planned_.clear();
   planned_usage_.clear();
+  planned_held_.clear();
+  planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   planned_victims_.clear();
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "engine/commands.h"
 #include "engine/events.h"
+#include "engine/guarantees.h"
 #include "engine/job_lines.h"
 #include "engine/policy/backfill/release_timeline.h"
 #include "engine/policy/policy.h"
@@ -36,7 +37,13 @@ enum class WaitCode : uint8_t {
   kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
   kNodesHeld,  ///< Nodes that could run it are draining or validating.
   kReserved,   ///< What is free is kept for a job that stands before it and starts soon.
+  kGpuTime,    ///< The tenant's GPU hours of this window are used up.
+  kPool,       ///< Its kind of work uses its share of the GPUs.
 };
+/// Whether it is a limit and nothing that a node could lift.
+constexpr bool is_quota(WaitCode code) {
+  return code == WaitCode::kQuota || code == WaitCode::kGpuTime || code == WaitCode::kPool;
+}
 std::string_view to_string(WaitCode code);
 
 /// The dominant reason of a class, with its evidence.
@@ -45,12 +52,13 @@ struct WaitReason {
   Part wanted;                ///< What one member needs.
   int64_t gpus_free_max = 0;  ///< The most fitting GPUs free on one node.
   int64_t nodes_fitting = 0;  ///< Nodes that could run it when empty.
-  TenantId tenant;            ///< kQuota: whose limit.
+  TenantId tenant;            ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter.
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
   JobId reserved_for;   ///< kReserved: the job that stands before it,
   Time reserved_start;  ///< and when that can start.
+  Time lifts_at;        ///< kGpuTime: when the next window begins.
   Time start;           ///< When the class's first job can start, as was promised to it; none: it was not.
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
@@ -127,6 +135,8 @@ class Planner {
     Time look_at = kNever;  ///< and when it is worth another try.
     JobId patient_job;      ///< Which one waits for what comes soon,
     Time patient_since;     ///< and since when.
+    JobId asking_job;       ///< Which one asks for what its tenant is guaranteed,
+    Time asking_since;      ///< and since when.
   };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
@@ -223,17 +233,29 @@ class Planner {
     uint32_t node = 0;
     policy::PoolAmounts amounts;
   };
+  /// By what right a job ends others: without any, by its priority.
+  struct Claim {
+    const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
+    bool pool = false;                 ///< Its kind of work has less than its share.
+
+    bool any() const { return covering != nullptr || pool; }
+  };
   /// What one node could give to a job by ending others.
   struct Preempting {
     uint32_t node = 0;
     uint32_t device_class = FreeIndex::kNoDevices;
     std::vector<policy::VictimView> victims;
     policy::VictimCost cost;
+    Claim claim;
   };
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
   Shape& shape_of(uint32_t job_class) { return shapes_[info(job_class).shape]; }
   void adopt_policy(const State& state);
+  void tenants_changed(const State& state);
+  /// Places in line change with time, or with what others have.
+  bool drifts() const { return policies_.queue_order->drifts() || may_ask_back(); }
+  bool has_families() const { return policies_.queue_order->is_tree() || guarantees_; }
   void choose_policies();
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);
@@ -331,18 +353,32 @@ class Planner {
   void refresh_weakest(const State& state, uint32_t slot);
   void start_promised(const State& state, CommitPlan& plan);
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
-  bool is_patient(const State& state, const Job& job);
+  bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
+  bool may_ask_back() const { return guarantees_ || pools_.lends(); }
+  std::optional<Claim> asked_back(const State& state, const Job& job);
+  bool in_own_pool(const State& state, const Job& job) const;
+  int64_t pool_held(const State& state, bool online) const;
+  bool leaves_pools(const State& state, const Job& job, const Claim& claim,
+                    std::span<const Job* const> victims) const;
+  bool leaves_in_peace(const State& state, const Job& job, const Claim& claim,
+                       std::span<const Job* const> victims) const;
+  std::optional<Preempting> find_victims(const State& state, const Job& job, Candidate& candidate,
+                                         const Claim& claim, Time& look);
   std::optional<Preempting> victims_on(const State& state, const Job& job, Candidate& candidate,
-                                       uint32_t slot, uint32_t device_class, Time& look);
+                                       uint32_t slot, uint32_t device_class, const Claim& claim, Time& look);
+  bool may_end(const State& state, const Job& job, const Attempt& attempt, const Claim& claim,
+               Time& look) const;
   void commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
               CommitPlan& plan);
   void look_again(uint32_t job_class, Time at);
   void retry_preemptors(const State& state);
+  void guarantees_moved();
   bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
                  const Part& part) const;
 
   // Why it waits (planner_explain.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
+  std::optional<WaitReason> pool_block(const State& state, const std::vector<Part>& parts) const;
   WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   policy::PolicySet policies_;
@@ -378,6 +414,7 @@ class Planner {
   Time looked_at_;                     ///< When one last had.
   bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.
   bool may_preempt_ = false;           ///< Some tenant's jobs may end some tenant's.
+  bool guarantees_ = false;            ///< Some tenant is guaranteed something.
   bool look_promised_ = false;         ///< A promised job may be able to start.
   Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
   uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
@@ -391,6 +428,12 @@ class Planner {
   std::vector<Planned> planned_;  ///< In the plan in flight.
   std::vector<uint32_t> planned_classes_;
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
+  guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
+  PoolShares pools_;                  ///< As they are configured.
+  int64_t planned_online_ = 0;        ///< GPUs that this slice gives to online work,
+  int64_t planned_batch_ = 0;         ///< and to batch work.
+  int64_t planned_online_going_ = 0;  ///< GPUs of its victims.
+  int64_t planned_batch_going_ = 0;
 };
 
 }  // namespace gpusched

@@ -24,7 +24,27 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
                         .current = amount_of(used, resource)};
     }
   }
-  return std::nullopt;
+  if (const Tenant* spent = guarantees::out_of_gpu_time(state, wanted.tenant, amount, now_)) {
+    return WaitReason{.code = WaitCode::kGpuTime,
+                      .wanted = wanted.parts.front(),
+                      .tenant = spent->id,
+                      .limit = spent->gpu_time.max_ms,
+                      .current = spent->gpu_time.used_by(now_, spent->usage.gpus),
+                      .lifts_at = spent->gpu_time.end_of_window(now_)};
+  }
+  return pool_block(state, wanted.parts);
+}
+
+// A pool that lends nothing and borrows nothing is full.
+std::optional<WaitReason> Planner::pool_block(const State& state, const std::vector<Part>& parts) const {
+  const int64_t gpus = total_of(parts).gpus;
+  if (!pools_.on() || pools_.lends() || gpus == 0) return std::nullopt;
+  const bool online = work_of(parts) == WorkClass::kOnline;
+  const int64_t share = pools_.gpus_of(online, capacity_.gpus);
+  const int64_t held =
+      (online ? state.online : state.batch).gpus + (online ? planned_online_ : planned_batch_);
+  if (held + gpus <= share) return std::nullopt;
+  return WaitReason{.code = WaitCode::kPool, .wanted = parts.front(), .limit = share, .current = held};
 }
 
 WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {

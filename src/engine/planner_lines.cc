@@ -21,13 +21,20 @@ Amount Planner::planned_usage_of(TenantId tenant) const {
 policy::QueueKey Planner::key_of(const State& state, const Job& head, const OrderKey& order) const {
   const Tenant* owner = state.find_tenant(head.tenant);
   CHECK(owner != nullptr);
-  return policies_.queue_order->key({.state = state,
-                                     .tenant = *owner,
-                                     .head = head,
-                                     .order = order,
-                                     .capacity = capacity_,
-                                     .planned = planned_usage_,
-                                     .now = now_});
+  policy::QueueKey key = policies_.queue_order->key({.state = state,
+                                                     .tenant = *owner,
+                                                     .head = head,
+                                                     .order = order,
+                                                     .capacity = capacity_,
+                                                     .planned = planned_usage_,
+                                                     .now = now_});
+  if (pools_.lends()) key.ranks.insert(key.ranks.begin(), in_own_pool(state, head) ? 0 : 1);
+  if (!guarantees_) return key;
+  // Whoever gets no more than it is guaranteed comes before all who would borrow.
+  const Amount wanted = total_of(state.class_of(head).parts);
+  const bool covered = guarantees::covering(state, head.tenant, wanted, planned_held_) != nullptr;
+  key.ranks.insert(key.ranks.begin(), covered ? 0 : 1);
+  return key;
 }
 
 // The tenant's line stands in the queue under what its first ready class's head and its use say now.
@@ -40,7 +47,7 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
     if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
     key = key_of(state, *head, first);
   }
-  if (policies_.queue_order->drifts()) {
+  if (drifts()) {
     if (line.key.has_value()) ranked_lines_.erase({line.ranked_at, tenant});
     if (key.has_value()) ranked_lines_.insert({now_, tenant});
     line.ranked_at = now_;
@@ -54,7 +61,7 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
 // Where a blocked class stands among those of its shape.
 void Planner::rank_blocked(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
-  if (policies_.queue_order->drifts()) {
+  if (drifts()) {
     ranked_classes_.erase({entry.ranked_at, job_class});
     ranked_classes_.insert({now_, job_class});
   }
@@ -80,15 +87,14 @@ void Planner::stand_blocked(const State& state, uint32_t job_class, bool kept) {
   shape.mixed = shape.mixed || kept;
   lines_[entry.tenant.value].blocked.insert(job_class);
   enter_family(state, entry.tenant);
-  if (policies_.queue_order->drifts()) ranked_classes_.insert({now_, job_class});
+  if (drifts()) ranked_classes_.insert({now_, job_class});
 }
 
 // Blocked no more, for whatever reason it was.
 void Planner::leave_blocked(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   preemptors_.erase(job_class);
-  if (entry.reason.code == WaitCode::kQuota && over_quota_.erase({entry.reason.tenant, job_class}) > 0)
-    return;
+  if (is_quota(entry.reason.code) && over_quota_.erase({entry.reason.tenant, job_class}) > 0) return;
   Shape& shape = shapes_[entry.shape];
   (entry.kept ? shape.kept : shape.blocked).erase({entry.key, job_class});
   lines_[entry.tenant.value].blocked.erase(job_class);
@@ -98,11 +104,11 @@ void Planner::leave_blocked(const State& state, uint32_t job_class) {
 }
 
 void Planner::enter_family(const State& state, TenantId tenant) {
-  if (policies_.queue_order->is_tree()) families_[state.root_of(tenant).value].insert(tenant);
+  if (has_families()) families_[state.root_of(tenant).value].insert(tenant);
 }
 
 void Planner::leave_family(const State& state, TenantId tenant) {
-  if (!policies_.queue_order->is_tree()) return;
+  if (!has_families()) return;
   const Line& line = lines_[tenant.value];
   if (!line.ready.empty() || !line.blocked.empty()) return;
   const auto family = families_.find(state.root_of(tenant).value);
@@ -129,8 +135,10 @@ void Planner::requeue_all(const State& state) {
 // ranked anew at once, and everything else when its place was found too long ago: use decays over hours.
 void Planner::requeue_drifted(const State& state) {
   std::set<TenantId> moved = std::exchange(moved_tenants_, {});
-  if (!policies_.queue_order->drifts()) return;
-  if (capacity_ != capacity_ranked_) {
+  if (!drifts()) return;
+  // Who holds what decides who borrows, over all tenants.
+  const bool borrowing = may_ask_back() && !moved.empty();
+  if (capacity_ != capacity_ranked_ || borrowing) {
     capacity_ranked_ = capacity_;
     return requeue_all(state);
   }
@@ -152,7 +160,7 @@ const Job& Planner::head_of(const State& state, uint32_t job_class) {
 
 // Something of the tenant was placed or ended: its relatives are ranked by that too.
 void Planner::requeue_relatives(const State& state, TenantId tenant) {
-  if (!policies_.queue_order->is_tree()) return;
+  if (!has_families()) return;
   const auto family = families_.find(state.root_of(tenant).value);
   if (family == families_.end()) return;
   const std::vector<TenantId> relatives(family->second.begin(), family->second.end());
@@ -209,7 +217,7 @@ void Planner::block(const State& state, uint32_t job_class, const WaitReason& re
   entry.state = ClassState::kBlocked;
   if (entry.preempts) preemptors_.insert(job_class);
   set_reason(job_class, reason);
-  if (reason.code == WaitCode::kQuota) {
+  if (is_quota(reason.code)) {
     over_quota_.insert({reason.tenant, job_class});
   } else {
     stand_blocked(state, job_class, reason.code == WaitCode::kReserved);

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -21,6 +23,8 @@ constexpr uint64_t kVictimVisits = 16;
 /// A job waits for what is expected soon for at most so many times its patience.
 constexpr int64_t kPatienceMax = 2;
 constexpr Duration kSearchOn = seconds(1);
+/// A guarantee is asked back from others unless what the job needs is expected within so long anyway.
+constexpr Duration kReclaimPatience = seconds(10);
 
 uint64_t lowest_of(uint64_t mask, int32_t count) {
   uint64_t chosen = 0;
@@ -51,15 +55,16 @@ MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
 }  // namespace
 
 void Planner::refresh_preemptors(const State& state) {
-  if (policies_.victims == nullptr) return;
   const auto any = [&](auto&& holds) {
     return std::any_of(state.tenants.begin(), state.tenants.end(),
                        [&](const auto& entry) { return !entry.second.deleted && holds(entry.second); });
   };
-  const bool before = may_preempt_;
+  const bool before = may_preempt_ || may_ask_back();
+  guarantees_ = any([](const Tenant& tenant) { return tenant.guarantee != Amount{}; });
+  if (policies_.victims == nullptr) return;
   may_preempt_ = any([](const Tenant& tenant) { return tenant.can_preempt_others; }) &&
                  any([](const Tenant& tenant) { return tenant.allow_preemption; });
-  if (!before && !may_preempt_) return;
+  if (!before && !may_preempt_ && !may_ask_back()) return;
   // Whom one may end, and what must be known for that, may be another one now.
   unblock_all_ = true;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
@@ -138,10 +143,31 @@ void Planner::retry_preemptors(const State& state) {
   for (const uint32_t job_class : again) make_ready(state, job_class);
 }
 
+// Whether the job may end this one at all, beside others or alone. When it may later, `look` says so.
+bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt, const Claim& claim,
+                      Time& look) const {
+  if (!claim.any()) {
+    const Time allowed = policies_.victims->allowed_from(state, job, attempt);
+    if (allowed > now_) look = std::min(look, allowed);
+    return allowed <= now_;
+  }
+  if (!policies_.victims->reclaimable(state, attempt)) return false;
+  const Job* victim = state.jobs.find(attempt.job);
+  return leaves_in_peace(state, job, claim, std::span(&victim, 1));
+}
+
+bool Planner::leaves_in_peace(const State& state, const Job& job, const Claim& claim,
+                              std::span<const Job* const> victims) const {
+  if (pools_.lends() && !leaves_pools(state, job, claim, victims)) return false;
+  return !guarantees_ || guarantees::leaves_in_peace(state, job.tenant, total_of(state.class_of(job).parts),
+                                                     claim.covering, victims, planned_held_);
+}
+
 // Those on the node that the job may end, and which of them it would.
 std::optional<Planner::Preempting> Planner::victims_on(const State& state, const Job& job,
                                                        Candidate& candidate, uint32_t slot,
-                                                       uint32_t device_class, Time& look) {
+                                                       uint32_t device_class, const Claim& claim,
+                                                       Time& look) {
   const Node& from = state.nodes[slot];
   const Part& part = state.class_of(job).parts.front();
   uint64_t kind_mask = 0;
@@ -170,11 +196,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
                        (lack.memory_mb > 0 && member.memory_mb > 0) || lack.attempts > 0;
     if (!helps) continue;
     visits_ += kVictimVisits;
-    const Time allowed = policies_.victims->allowed_from(state, job, *attempt);
-    if (allowed > now_) {
-      look = std::min(look, allowed);
-      continue;
-    }
+    if (!may_end(state, job, *attempt, claim, look)) continue;
     const Job* victim = state.jobs.find(key.job);
     candidates.push_back({.job = victim,
                           .attempt = attempt,
@@ -183,24 +205,33 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
                           .memory_mb = member.memory_mb,
                           .gpus = std::popcount(member.device_mask),
                           .end = expected_end(state, *attempt),
-                          .priority = policy::effective_priority(state, *victim)});
+                          .priority = policy::effective_priority(state, *victim),
+                          .spared = claim.any() && policies_.victims->spared(state, *attempt, now_)});
   }
-  const std::optional<policy::VictimChoice> choice = policies_.victims->choose(lack, candidates, now_);
+  policy::VictimLimit limit;
+  if (may_ask_back()) {
+    limit = [&](std::span<const uint32_t> chosen) {
+      std::vector<const Job*> victims;
+      for (const uint32_t index : chosen) victims.push_back(candidates[index].job);
+      return leaves_in_peace(state, job, claim, victims);
+    };
+  }
+  const std::optional<policy::VictimChoice> choice = policies_.victims->choose(lack, candidates, now_, limit);
   if (!choice.has_value()) return std::nullopt;
-  Preempting found{.node = slot, .device_class = device_class, .victims = {}, .cost = choice->cost};
+  Preempting found{
+      .node = slot, .device_class = device_class, .victims = {}, .cost = choice->cost, .claim = claim};
   for (const uint32_t index : choice->chosen) found.victims.push_back(candidates[index]);
   return found;
 }
 
 // What will be there soon without ending anybody is waited for, but not for ever.
-bool Planner::is_patient(const State& state, const Job& job) {
+bool Planner::is_patient(const State& state, const Job& job, Duration patience, Duration at_most) {
   ClassInfo& entry = info(job.job_class);
-  const Duration patience = policies_.victims->patience();
   if (entry.patient_job != job.id) {
     entry.patient_job = job.id;
     entry.patient_since = now_;
   }
-  const Time until = entry.patient_since + patience * kPatienceMax;
+  const Time until = entry.patient_since + at_most;
   if (now_ >= until) return false;
   const std::optional<Reservation> start = earliest_start(state, job.job_class);
   if (!start.has_value() || start->start > now_ + patience) return false;
@@ -212,7 +243,12 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
                      CommitPlan& plan) {
   const Node& from = state.nodes[chosen.node];
   const Part& part = state.class_of(job).parts.front();
-  PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1, .members = {}, .preemptions = {}};
+  PlanGroup group{.job = job.id,
+                  .attempt = job.attempt_count + 1,
+                  .members = {},
+                  .preemptions = {},
+                  .reclaims = chosen.claim.covering != nullptr,
+                  .asked_at = chosen.claim.any() ? info(job.job_class).asking_since : Time{}};
   const uint64_t usable = view_of(state, chosen.node, chosen.device_class).usable_mask;
   uint64_t kind_mask = 0;
   for (const auto& [kind, mask] : nodes_[chosen.node].class_masks) {
@@ -223,6 +259,10 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   for (const VictimView& victim : chosen.victims) {
     group.preemptions.push_back({.job = victim.job->id, .attempt = victim.attempt->number});
     planned_victims_.push_back(victim.job->id);
+    const std::vector<Part>& parts = state.class_of(*victim.job).parts;
+    const Amount given = total_of(parts);
+    if (guarantees_) planned_held_.add(state, victim.job->tenant, negated(given));
+    (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) += given.gpus;
     for (const Member& member : victim.attempt->members) {
       if (member.node == from.id) theirs |= member.device_mask & kind_mask;
     }
@@ -244,31 +284,93 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   add_planned_usage(state, job);
 }
 
-bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
+// GPUs that this kind of work holds and keeps.
+int64_t Planner::pool_held(const State& state, bool online) const {
+  const PoolUse& use = online ? state.online : state.batch;
+  const int64_t planned = online ? planned_online_ : planned_batch_;
+  return use.gpus - use.going + planned - (online ? planned_online_going_ : planned_batch_going_);
+}
+
+bool Planner::in_own_pool(const State& state, const Job& job) const {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  const bool online = work_of(parts) == WorkClass::kOnline;
+  const int64_t gpus = total_of(parts).gpus;
+  return gpus == 0 || pool_held(state, online) + gpus <= pools_.gpus_of(online, capacity_.gpus);
+}
+
+// Nothing but a tenant's guarantee may make more of a pool's share idle; and who asks for its own pool's
+// takes from the other one.
+bool Planner::leaves_pools(const State& state, const Job& job, const Claim& claim,
+                           std::span<const Job* const> victims) const {
+  if (claim.covering != nullptr) return true;
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  const bool own = work_of(parts) == WorkClass::kOnline;
+  int64_t change[2] = {};  // Of batch work's GPUs, and of online work's.
+  change[own ? 1 : 0] += total_of(parts).gpus;
+  for (const Job* victim : victims) {
+    const std::vector<Part>& theirs = state.class_of(*victim).parts;
+    const bool online = work_of(theirs) == WorkClass::kOnline;
+    if (claim.pool && online == own) return false;
+    change[online ? 1 : 0] -= total_of(theirs).gpus;
+  }
+  for (const bool online : {false, true}) {
+    const int64_t share = pools_.gpus_of(online, capacity_.gpus);
+    const int64_t idle = std::max<int64_t>(share - pool_held(state, online), 0);
+    if (share - pool_held(state, online) - change[online ? 1 : 0] > idle) return false;
+  }
+  return true;
+}
+
+// What the job asks for as its own, if there is something, and since when it does.
+std::optional<Planner::Claim> Planner::asked_back(const State& state, const Job& job) {
+  if (!may_ask_back()) return std::nullopt;
   ClassInfo& entry = info(job.job_class);
-  entry.preempts = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
-  if (!entry.preempts || state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
-  entry.tried_at = now_;
+  const Amount wanted = total_of(state.class_of(job).parts);
+  Claim claim;
+  if (guarantees_) claim.covering = guarantees::covering(state, job.tenant, wanted, planned_held_);
+  claim.pool = claim.covering == nullptr && pools_.lends() && wanted.gpus > 0 && in_own_pool(state, job);
+  if (!claim.any()) {
+    entry.asking_job = {};
+    return std::nullopt;
+  }
+  if (entry.asking_job != job.id) {
+    entry.asking_job = job.id;
+    entry.asking_since = now_;
+  }
+  return claim;
+}
+
+// Who holds how much is different: somebody's guarantee may cover more now, or somebody borrow more.
+void Planner::guarantees_moved() {
+  for (const uint32_t job_class : preemptors_) {
+    if (info(job_class).preempts) look_again(job_class, info(job_class).tried_at + kSearchOn);
+  }
+}
+
+// Of the victims on each node those that cost least.
+std::optional<Planner::Preempting> Planner::find_victims(const State& state, const Job& job,
+                                                         Candidate& candidate, const Claim& claim,
+                                                         Time& look) {
   const int64_t priority = policy::effective_priority(state, job);
   const Part& part = state.class_of(job).parts.front();
   // Who has the same priority may come to have a lower level, which the node does not say.
   const int64_t weakest_max = policy::ends_by_attained(state) ? priority : priority - 1;
   std::optional<Preempting> best;
-  Time look = kNever;
   uint32_t examined = 0;
   const auto count = static_cast<uint32_t>(nodes_.size());
   const uint32_t begin = victim_cursor_;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = (begin + i) % count;
     const NodeInfo& node = nodes_[slot];
-    if (!node.ready || node.weakest > weakest_max) continue;
+    if (!node.ready) continue;
+    if (claim.any() ? state.nodes[slot].attempts.empty() : node.weakest > weakest_max) continue;
     if (++examined > kVictimNodesMax) {
       victim_cursor_ = slot;
       look = std::min(look, now_ + kSearchOn);
       break;
     }
     const auto consider = [&](uint32_t kind) {
-      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, look);
+      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, claim, look);
       if (!found.has_value()) return;
       const bool better = !best.has_value() || found->cost < best->cost ||
                           (found->cost == best->cost && found->node < best->node);
@@ -280,11 +382,31 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     }
   }
   visits_ += count / 16;
+  return best;
+}
+
+bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
+  if (policies_.victims == nullptr) return false;
+  ClassInfo& entry = info(job.job_class);
+  const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
+  const std::optional<Claim> claim = asked_back(state, job);
+  entry.preempts = by_priority || may_ask_back();
+  if (!by_priority && !claim.has_value()) return false;
+  if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
+  entry.tried_at = now_;
+  Time look = kNever;
+  std::optional<Preempting> best;
+  if (claim.has_value()) best = find_victims(state, job, candidate, *claim, look);
+  if (!best.has_value() && by_priority) best = find_victims(state, job, candidate, Claim{}, look);
   if (!best.has_value()) {
     if (look != kNever) look_again(job.job_class, look);
     return false;
   }
-  if (is_patient(state, job)) return false;
+  const Duration patience = policies_.victims->patience();
+  const bool waits = best->claim.any()
+                         ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
+                         : is_patient(state, job, patience, patience * kPatienceMax);
+  if (waits) return false;
   commit(state, job, candidate, *best, plan);
   return true;
 }

@@ -333,7 +333,7 @@ void Planner::set_start(uint32_t job_class, Time start) {
 // Keeps a reservation true to what is known now; false when it is over.
 bool Planner::refresh_reservation(const State& state, Reservation& held) {
   const ClassInfo& entry = info(held.job_class);
-  if (entry.state == ClassState::kIdle || entry.reason.code == WaitCode::kQuota) return false;
+  if (entry.state == ClassState::kIdle || is_quota(entry.reason.code)) return false;
   const Job& head = head_of(state, held.job_class);
   if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;

@@ -173,18 +173,35 @@ TEST(Preempt, TheNextLookIsWhenAProtectionEnds) {
   EXPECT_EQ(engine.planner().next_look(), engine.now() + seconds(60));
 }
 
+Potential waiting(std::map<int64_t, int64_t> by_priority) {
+  return {.idle = {}, .waiting = std::move(by_priority)};
+}
+
 TEST(Potential, IsComparedFromTheHighestPriorityDown) {
-  EXPECT_TRUE(policy::potential_less(Potential{{1, 9}}, Potential{{2, 1}}));
-  EXPECT_TRUE(policy::potential_less(Potential{{1, 1}, {2, 1}}, Potential{{1, 2}, {2, 1}}));
-  EXPECT_TRUE(policy::potential_less(Potential{}, Potential{{1, 1}}));
-  EXPECT_FALSE(policy::potential_less(Potential{{1, 1}}, Potential{{1, 1}}));
-  EXPECT_FALSE(policy::potential_less(Potential{{2, 1}}, Potential{{1, 9}}));
+  EXPECT_TRUE(policy::potential_less(waiting({{1, 9}}), waiting({{2, 1}})));
+  EXPECT_TRUE(policy::potential_less(waiting({{1, 1}, {2, 1}}), waiting({{1, 2}, {2, 1}})));
+  EXPECT_TRUE(policy::potential_less(waiting({}), waiting({{1, 1}})));
+  EXPECT_FALSE(policy::potential_less(waiting({{1, 1}}), waiting({{1, 1}})));
+  EXPECT_FALSE(policy::potential_less(waiting({{2, 1}}), waiting({{1, 9}})));
+}
+
+TEST(Potential, IdleGuaranteesCountBeforePrioritiesAndTheDeepestFirst) {
+  const Potential idle{.idle = {.gpus = {{-1, 3}}, .others = {{-1, 0}}}, .waiting = {{1, 1}}};
+  const Potential used{.idle = {.gpus = {{-1, 2}}, .others = {{-1, 9}}}, .waiting = {{9, 9}}};
+  EXPECT_TRUE(policy::potential_less(used, idle));
+  EXPECT_FALSE(policy::potential_less(idle, used));
+  const Potential deep{.idle = {.gpus = {{-2, 1}, {-1, 0}}, .others = {}}, .waiting = {}};
+  const Potential high{.idle = {.gpus = {{-2, 0}, {-1, 9}}, .others = {}}, .waiting = {}};
+  EXPECT_TRUE(policy::potential_less(high, deep));
 }
 
 /// A busy cluster with preemption, driven by chance; what must hold is checked as it goes.
 class World {
  public:
-  World(uint64_t seed, bool faults, bool by_attained = false) : prng_(seed), faults_(faults) {
+  enum class Guarantees { kNone, kAny, kOfSingleGpus };
+
+  World(uint64_t seed, bool faults, bool by_attained = false, Guarantees guarantees = Guarantees::kNone)
+      : prng_(seed), faults_(faults), guarantees_(guarantees) {
     if (by_attained) {
       engine_.apply(Configure{.config = {.feature_level = kFeatureLevel,
                                          .policy = {.job_order = "least_attained",
@@ -194,10 +211,12 @@ class World {
     }
     const uint64_t nodes = 2 + prng_.below(4);
     for (uint64_t i = 0; i < nodes; ++i) {
-      engine_.add_node("n" + std::to_string(i),
-                       {.gpus = i == 0 ? 8 : static_cast<int>(prng_.between(1, 8)), .cpu_milli = 16'000});
+      const int gpus = i == 0 ? 8 : static_cast<int>(prng_.between(1, 8));
+      engine_.add_node("n" + std::to_string(i), {.gpus = gpus, .cpu_milli = 16'000});
+      gpus_ += gpus;
     }
-    for (int i = 0; i < 5; ++i) {
+    if (guarantees != Guarantees::kNone) add_family();
+    for (int i = 0; i < 5 && guarantees == Guarantees::kNone; ++i) {
       tenants_.push_back(tenant(engine_, "t" + std::to_string(i), static_cast<int32_t>(prng_.below(4)) * 100,
                                 prng_.chance(700), prng_.chance(700)));
     }
@@ -222,15 +241,52 @@ class World {
     for (const Node& node : engine_.state().nodes) EXPECT_EQ(node.cpu_milli_used, 0);
   }
   uint64_t promised() const { return promised_; }
+  uint64_t reclaimed() const { return reclaimed_; }
   uint64_t broken() const { return broken_; }
 
  private:
+  bool single() const { return guarantees_ == Guarantees::kOfSingleGpus; }
+  /// Three roots and the two children of one of them; what the roots are guaranteed is there.
+  void add_family() {
+    const auto add = [&](const char* name, int64_t gpus, int64_t cpus, TenantId parent) {
+      CreateTenant command{.name = name, .parent = parent};
+      command.priority_tier = static_cast<int32_t>(prng_.below(4)) * 100;
+      command.allow_preemption = prng_.chance(500);
+      command.can_preempt_others = prng_.chance(500);
+      command.guarantee.gpus = gpus;
+      if (!single()) command.guarantee.cpu_milli = cpus * 1000;
+      tenants_.push_back(TenantId{engine_.apply(command).first_id});
+      return tenants_.back();
+    };
+    if (!single() && prng_.chance(500)) {
+      EngineConfig config = engine_.state().config;
+      config.pools = {.online_milli = prng_.between(1, 700), .batch_milli = 300, .lend = true};
+      engine_.apply(Configure{.config = config});
+    }
+    add("none", 0, 0, {});
+    const int64_t first = prng_.between(1, gpus_ / 2);
+    add("first", first, prng_.between(0, 8), {});
+    const int64_t second = prng_.between(2, gpus_ - first);
+    const int64_t cpus = prng_.between(2, 8);
+    const TenantId parent = add("second", second, cpus, {});
+    const int64_t child = prng_.between(1, second);
+    add("child", child, prng_.between(0, cpus - 1), parent);
+    add("other-child", prng_.between(0, second - child), 1, parent);
+  }
   void submit() {
+    if (single()) {
+      engine_.submit({.gpus = 1,
+                      .priority = static_cast<int32_t>(prng_.between(0, 5) * 20),
+                      .tenant = tenants_[prng_.below(tenants_.size())]});
+      ++submitted_;
+      return;
+    }
     engine_.submit({.gpus = static_cast<int32_t>(prng_.between(0, 4)),
                     .cpu_milli = static_cast<int32_t>(prng_.between(0, 4) * 1000),
                     .priority = static_cast<int32_t>(prng_.between(0, 5) * 20),
                     .tenant = tenants_[prng_.below(tenants_.size())],
-                    .max_runtime = prng_.chance(300) ? seconds(prng_.between(20, 4000)) : Duration{}});
+                    .max_runtime = prng_.chance(300) ? seconds(prng_.between(20, 4000)) : Duration{},
+                    .work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch});
     ++submitted_;
   }
   void apply(const Command& command) {
@@ -323,17 +379,92 @@ class World {
           EXPECT_TRUE(policy::potential_less(after, before));
         }
         if (!group.preemptions.empty()) ++promised_;
+        if (group.reclaims) check_guarantees(group);
       }
       if (!planned.plan.groups.empty()) engine_.planner().plan_applied(engine_.state());
-      if (!planned.more) return;
+      if (planned.more) continue;
+      if (single()) check_owed();
+      return;
     }
     ADD_FAILURE() << "a cycle without end";
+  }
+  bool is_below(TenantId tenant, TenantId ancestor) const {
+    for (; tenant.valid(); tenant = engine_.tenant(tenant).parent) {
+      if (tenant == ancestor) return true;
+    }
+    return false;
+  }
+  /// What the tenant and its children hold and keep, counted from what there is.
+  Amount held(TenantId tenant) const {
+    const State& state = engine_.state();
+    Amount sum;
+    for (const auto& [key, attempt] : state.attempts) {
+      const Job& job = *state.jobs.find(attempt.job);
+      if (!attempt.abandoned && job.state != JobState::kPreempted && is_below(job.tenant, tenant))
+        sum.add(total_of(state.class_of(job).parts));
+    }
+    for (const auto& [id, promise] : state.promises) {
+      if (is_below(promise.tenant, tenant)) sum.add(promise.amount);
+    }
+    return sum;
+  }
+  /// Somebody's guarantee covers the job, and whoever gave has what it is guaranteed.
+  void check_guarantees(const PlanGroup& group) {
+    ++reclaimed_;
+    const State& state = engine_.state();
+    const Job& job = *state.jobs.find(group.job);
+    const bool by_gpus = total_of(state.class_of(job).parts).gpus > 0;
+    TenantId owner;
+    for (TenantId at = job.tenant; at.valid() && !owner.valid(); at = engine_.tenant(at).parent) {
+      const Amount& guarantee = engine_.tenant(at).guarantee;
+      if (by_gpus && held(at).gpus <= guarantee.gpus && held(at).cpu_milli <= guarantee.cpu_milli) owner = at;
+      if (!by_gpus && held(at).cpu_milli <= guarantee.cpu_milli) owner = at;
+      if (by_gpus && held(at).gpus <= guarantee.gpus && guarantee.cpu_milli == 0) owner = at;
+    }
+    EXPECT_TRUE(owner.valid() || total_of(state.class_of(job).parts).cpu_milli == 0);
+    for (const Preemption& preemption : group.preemptions) {
+      const Job& victim = *state.jobs.find(preemption.job);
+      const bool gpus = total_of(state.class_of(victim).parts).gpus > 0;
+      for (TenantId at = victim.tenant; at.valid() && !is_below(job.tenant, at);
+           at = engine_.tenant(at).parent) {
+        if (gpus) {
+          EXPECT_GE(held(at).gpus, engine_.tenant(at).guarantee.gpus);
+        }
+        if (!gpus) {
+          EXPECT_GE(held(at).cpu_milli, engine_.tenant(at).guarantee.cpu_milli);
+        }
+      }
+    }
+  }
+  /// A job of one GPU that a guarantee covers waits no longer than the planner's patience and a round, unless
+  /// something that is on its way back is enough.
+  void check_owed() {
+    const State& state = engine_.state();
+    const bool on_its_way = std::any_of(state.nodes.begin(), state.nodes.end(), [](const Node& node) {
+      return std::any_of(node.devices.begin(), node.devices.end(), [](const Device& device) {
+        return device.state != DeviceState::kHeld && !device.promised_to.valid();
+      });
+    });
+    const bool ending = std::any_of(state.attempts.begin(), state.attempts.end(), [&](const auto& entry) {
+      return entry.second.stop != StopReason::kNone && entry.second.stop != StopReason::kPreempt;
+    });
+    std::map<JobId, Time> owed;
+    state.jobs.for_each([&](const Job& job) {
+      if (on_its_way || ending || !job.waits_in_line()) return true;
+      if (guarantees::covering(state, job.tenant, Amount{.gpus = 1, .jobs = 1}, {}) == nullptr) return true;
+      const auto before = owed_.find(job.id);
+      owed.emplace(job.id, before == owed_.end() ? engine_.now() : before->second);
+      EXPECT_LE((engine_.now() - owed.at(job.id)).ms(), 31'000);
+      return true;
+    });
+    owed_ = std::move(owed);
   }
   void check_victims(const PlanGroup& group) {
     const State& state = engine_.state();
     const Job& job = *state.jobs.find(group.job);
     for (const Preemption& victim : group.preemptions) {
       const Job& lesser = *state.jobs.find(victim.job);
+      if (group.asked_at.valid()) continue;
       EXPECT_LT(policy::standing_of(state, lesser, engine_.now()),
                 policy::standing_of(state, job, engine_.now()));
       EXPECT_LE(policy::effective_priority(state, lesser), policy::effective_priority(state, job));
@@ -346,6 +477,10 @@ class World {
 
   Prng prng_;
   bool faults_;
+  Guarantees guarantees_;
+  int64_t gpus_ = 0;
+  std::map<JobId, Time> owed_;  ///< Jobs of one GPU that are guaranteed it, and since when they wait for it.
+  uint64_t reclaimed_ = 0;
   bool arrivals_over_ = false;
   TestEngine engine_;
   std::vector<TenantId> tenants_;
@@ -372,6 +507,23 @@ TEST_P(RandomPreemptions, ByAttainedServiceEachLowersThePotentialToo) {
 TEST_P(RandomPreemptions, FaultsBreakPromisesAndNothingElse) {
   World world(GetParam() + 100, true);
   world.run(600);
+}
+
+TEST_P(RandomPreemptions, ReclaimsLowerThePotentialAndLeaveEverybodyItsGuarantee) {
+  World world(GetParam() + 200, false, false, World::Guarantees::kAny);
+  world.run(250);
+  EXPECT_GT(world.promised(), 0u);
+}
+
+TEST_P(RandomPreemptions, AGuaranteeOfSingleGpusIsGivenBackInTime) {
+  World world(GetParam() + 300, false, false, World::Guarantees::kOfSingleGpus);
+  world.run(250);
+  EXPECT_GT(world.reclaimed(), 0u);
+}
+
+TEST_P(RandomPreemptions, FaultsBreakPromisesOfGuaranteesToo) {
+  World world(GetParam() + 400, true, false, World::Guarantees::kAny);
+  world.run(250);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPreemptions, ::testing::Range<uint64_t>(1, 13));

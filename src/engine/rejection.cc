@@ -64,6 +64,14 @@ std::string_view to_string(RejectionCode code) {
       return "deadline_passed";
     case RejectionCode::kNotInteractive:
       return "not_interactive";
+    case RejectionCode::kGuaranteeAboveLimit:
+      return "guarantee_above_limit";
+    case RejectionCode::kGuaranteeAboveParent:
+      return "guarantee_above_parent";
+    case RejectionCode::kWeightInvalid:
+      return "weight_invalid";
+    case RejectionCode::kPoolsInvalid:
+      return "pools_invalid";
   }
   UNREACHABLE();
 }
@@ -183,6 +191,22 @@ std::string describe(const Rejection& rejection) {
       return "the deadline is over before the job may begin; give a later one";
     case RejectionCode::kNotInteractive:
       return describe_not_interactive(rejection);
+    case RejectionCode::kGuaranteeAboveLimit:
+      return "tenant " + tenant_name(rejection.tenant) + " would be guaranteed " +
+             shown(rejection.resource, rejection.requested) + " " +
+             std::string(to_string(rejection.resource)) + " and may have " +
+             shown(rejection.resource, rejection.limit) +
+             "; guarantee no more than that, or raise the limit first";
+    case RejectionCode::kGuaranteeAboveParent:
+      return "the children of tenant " + tenant_name(rejection.tenant) + " would be guaranteed " +
+             shown(rejection.resource, rejection.requested) + " " +
+             std::string(to_string(rejection.resource)) + " together, which is more than its own " +
+             shown(rejection.resource, rejection.limit) +
+             "; raise the parent's guarantee first, or lower the children's";
+    case RejectionCode::kWeightInvalid:
+      return "a tenant's weight must be above 0; give a positive one";
+    case RejectionCode::kPoolsInvalid:
+      return "the shares of the pools must not be negative and not be more than 1 together; lower one";
   }
   UNREACHABLE();
 }

@@ -40,6 +40,10 @@ enum class RejectionCode : uint8_t {
   kDailyExceeded,      ///< The user spent its tokens of the day.
   kDeadlinePassed,     ///< The deadline is not in the future, or not after the job may begin.
   kNotInteractive,     ///< Too large, too long or not of the kind for a job that is to start at once.
+  kGuaranteeAboveLimit,   ///< A tenant would be guaranteed more than it may have.
+  kGuaranteeAboveParent,  ///< The guarantees of a tenant's children would be more than its own.
+  kWeightInvalid,         ///< A weight that is not above 0.
+  kPoolsInvalid,          ///< Shares of pools that are negative or more than the whole.
 };
 
 std::string_view to_string(RejectionCode code);

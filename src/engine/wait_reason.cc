@@ -33,6 +33,10 @@ std::string_view to_string(WaitCode code) {
       return "nodes_held";
     case WaitCode::kReserved:
       return "reserved";
+    case WaitCode::kGpuTime:
+      return "gpu_hours";
+    case WaitCode::kPool:
+      return "pool";
   }
   UNREACHABLE();
 }
@@ -43,6 +47,37 @@ std::string cores(int64_t milli) {
   std::string text = std::to_string(milli / 1000);
   if (milli % 1000 != 0) text += "." + std::to_string(1000 + milli % 1000).substr(1);
   return text;
+}
+
+std::string name_of(TenantId tenant) {
+  return tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(tenant.value);
+}
+
+std::string two_digits(int64_t number) { return std::to_string(100 + number % 100).substr(1); }
+
+/// GPU-milliseconds as hours with two decimals, rounded down.
+std::string gpu_hours(int64_t gpu_ms) {
+  const int64_t hundredths = gpu_ms / 36'000;
+  return std::to_string(hundredths / 100) + "." + two_digits(hundredths);
+}
+
+/// "2026-11-21T09:30:00Z". The civil date by Hinnant's algorithm (days from 0000-03-01).
+std::string utc(Time time) {
+  const int64_t second = time.ms() / 1000;
+  const int64_t days = second / 86'400 + 719'468;
+  const int64_t era = days / 146'097;
+  const int64_t day_of_era = days % 146'097;
+  const int64_t year_of_era =
+      (day_of_era - day_of_era / 1'460 + day_of_era / 36'524 - day_of_era / 146'096) / 365;
+  const int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  const int64_t shifted_month = (5 * day_of_year + 2) / 153;
+  const int64_t day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+  const int64_t month = shifted_month < 10 ? shifted_month + 3 : shifted_month - 9;
+  const int64_t year = year_of_era + era * 400 + (month <= 2 ? 1 : 0);
+  const int64_t of_day = second % 86'400;
+  return std::to_string(year) + "-" + two_digits(month) + "-" + two_digits(day) + "T" +
+         two_digits(of_day / 3'600) + ":" + two_digits(of_day / 60 % 60) + ":" + two_digits(of_day % 60) +
+         "Z";
 }
 
 std::string gpus_wanted(const Part& part) {
@@ -88,9 +123,8 @@ std::string describe(const WaitReason& reason) {
       return "every node that fits runs as many attempts as it may";
     case WaitCode::kQuota: {
       const bool cpu = reason.resource == Resource::kCpu;
-      return "tenant " +
-             (reason.tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(reason.tenant.value)) +
-             " uses " + (cpu ? cores(reason.current) : std::to_string(reason.current)) + " of its " +
+      return "tenant " + name_of(reason.tenant) + " uses " +
+             (cpu ? cores(reason.current) : std::to_string(reason.current)) + " of its " +
              (cpu ? cores(reason.limit) : std::to_string(reason.limit)) + " " +
              std::string(to_string(reason.resource));
     }
@@ -104,6 +138,13 @@ std::string describe(const WaitReason& reason) {
              ", which stands before it and would start later if this one ran; a shorter time limit may let "
              "it "
              "run at once";
+    case WaitCode::kGpuTime:
+      return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
+             gpu_hours(reason.limit) + " GPU hours of this window; the next one begins at " +
+             utc(reason.lifts_at);
+    case WaitCode::kPool:
+      return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
+             std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";
   }
   UNREACHABLE();
 }
@@ -149,6 +190,10 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"NodeResumed", "NodeAdded"};
     case WaitCode::kReserved:
       return {"JobStarted", "JobEnded", "NodeAdded"};
+    case WaitCode::kGpuTime:
+      return {"WindowEnded", "QuotaRaised"};
+    case WaitCode::kPool:
+      return {"JobEnded", "NodeAdded", "PoolChanged"};
   }
   UNREACHABLE();
 }

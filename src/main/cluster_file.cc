@@ -15,7 +15,7 @@
 namespace gpusched {
 namespace {
 
-enum class Kind { kText, kLimit, kTier, kWeight, kFlag };
+enum class Kind { kText, kLimit, kAmount, kHours, kTier, kWeight, kFlag };
 struct Field {
   std::string_view name;
   Kind kind;
@@ -29,6 +29,13 @@ constexpr Field kFields[] = {
     {"max_cpu_cores", Kind::kLimit, limits::kCpuCoresMax},
     {"max_memory_mb", Kind::kLimit, limits::kMegabytesMax},
     {"max_concurrent_jobs", Kind::kLimit, 100'000'000},
+    {"guaranteed_gpus", Kind::kAmount, limits::kGpusPerJobMax},
+    {"guaranteed_gpu_memory_mb", Kind::kAmount, limits::kMegabytesMax},
+    {"guaranteed_cpu_cores", Kind::kAmount, limits::kCpuCoresMax},
+    {"guaranteed_memory_mb", Kind::kAmount, limits::kMegabytesMax},
+    {"guaranteed_jobs", Kind::kAmount, 100'000'000},
+    {"max_gpu_hours", Kind::kHours},
+    {"gpu_hours_window_seconds", Kind::kAmount, limits::kGpuTimeWindowMax.ms() / 1'000},
     {"priority_tier", Kind::kTier, limits::kPriorityMax},
     {"fair_share_weight", Kind::kWeight},
     {"allow_preemption", Kind::kFlag},
@@ -99,6 +106,10 @@ std::string expectation(const Field& field) {
       return "a text";
     case Kind::kLimit:
       return "a whole number up to " + std::to_string(field.max) + ", or null for no limit";
+    case Kind::kAmount:
+      return "a whole number up to " + std::to_string(field.max);
+    case Kind::kHours:
+      return "a number of hours, or null for no limit";
     case Kind::kTier:
       return "low, medium, high, critical or a whole number";
     case Kind::kWeight:
@@ -121,12 +132,17 @@ bool Reader::read_scalar(const Field& field, const std::string& text, std::strin
         if (text == tier.name) return json = std::to_string(tier.value), true;
       }
       [[fallthrough]];
+    case Kind::kAmount:
     case Kind::kLimit:
       if (!parse_number(text, number) || number < 0 || number > field.max) return false;
       json = std::to_string(number);
       return true;
     case Kind::kWeight:
       if (!parse_number(text, weight) || !(weight >= 0.001) || weight > kWeightMax) return false;
+      json = weight_text(weight);
+      return true;
+    case Kind::kHours:
+      if (!parse_number(text, weight) || !(weight >= 0) || weight > 1e9) return false;
       json = weight_text(weight);
       return true;
     case Kind::kFlag:
@@ -139,7 +155,7 @@ bool Reader::read_scalar(const Field& field, const std::string& text, std::strin
 void Reader::read_value(ClusterTenant& tenant, const Field& field, const YAML::Node& key,
                         const YAML::Node& value) {
   ClusterValue read;
-  if (value.IsNull() && field.kind == Kind::kLimit) {
+  if (value.IsNull() && (field.kind == Kind::kLimit || field.kind == Kind::kHours)) {
     read.lifted = true;
   } else if (!value.IsScalar() || !read_scalar(field, value.Scalar(), read.json)) {
     problem(key.Mark(),
@@ -307,9 +323,11 @@ ClusterFile cluster_of(const Json& tenants, const Json& nodes) {
     for (const Field& field : kFields) {
       const Json value = tenant[field.name];
       ClusterValue& out = read.values[std::string(field.name)];
-      out.lifted = field.kind == Kind::kLimit && value.is_null();
-      if (field.kind == Kind::kWeight) {
+      out.lifted = (field.kind == Kind::kLimit || field.kind == Kind::kHours) && value.is_null();
+      if (field.kind == Kind::kWeight || (field.kind == Kind::kHours && !out.lifted)) {
         out.json = weight_text(value.number());
+      } else if (field.kind == Kind::kAmount && value.is_null()) {
+        read.values.erase(std::string(field.name));
       } else if (!out.lifted) {
         out.json = value.is_null() ? "\"\"" : value.serialize();
       }

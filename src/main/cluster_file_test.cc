@@ -65,6 +65,19 @@ TEST(ClusterFile, ChangesOnlyWhatDiffers) {
             (std::vector<std::string>{"max_gpus: 4 -> no limit", "priority_tier: 500 -> 1000"}));
 }
 
+TEST(ClusterFile, GuaranteesGpuHoursAndLiftsThem) {
+  const std::vector<ClusterChange> planned = changes(
+      "tenants:\n  - {name: vision, guaranteed_gpus: 2, max_gpu_hours: 12.5, gpu_hours_window_seconds: "
+      "86400, "
+      "allow_preemption: true}\n");
+  ASSERT_EQ(planned.size(), 1u);
+  EXPECT_EQ(planned[0].body, R"({"guaranteed_gpus":2,"max_gpu_hours":12.500,)"
+                             R"("gpu_hours_window_seconds":86400,"allow_preemption":true})");
+  EXPECT_TRUE(changes("tenants:\n  - {name: vision, max_gpu_hours: null}\n").empty());
+  EXPECT_EQ(refusal("tenants:\n  - {name: a, guaranteed_gpus: null}\n"),
+            "c.yaml:2: tenant a: guaranteed_gpus must be a whole number up to 100000");
+}
+
 TEST(ClusterFile, CreatesParentsBeforeTheirChildren) {
   const std::vector<ClusterChange> planned = changes(
       "tenants:\n  - {name: leaf, parent: stem}\n  - {name: stem, parent: root, max_gpus: 3}\n  - name: "

@@ -45,6 +45,9 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.interactive_gpus_max = config.scheduler.interactive_gpus_max;
   options.engine.interactive_runtime_max = minutes(config.scheduler.interactive_minutes_max);
   options.engine.interactive_wait = seconds(config.scheduler.interactive_wait_seconds);
+  options.engine.pools = {.online_milli = config.scheduler.pool_online_percent * 10,
+                          .batch_milli = config.scheduler.pool_batch_percent * 10,
+                          .lend = config.scheduler.pool_mode == "lending"};
   options.engine.use_half_life = hours(config.scheduler.use_half_life_hours);
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;
@@ -126,10 +129,13 @@ int64_t ServiceImpl::active_jobs() {
 
 Result<Unit> ServiceImpl::reconfigure(const Config& config) {
   std::promise<Result<Unit>> done;
-  host_->propose(Configure{.config = host_options(config, data_dir_).engine},
-                 [&done](const Result<Decided>& decided) {
-                   done.set_value(decided.ok() ? Result<Unit>(Unit{}) : Result<Unit>(decided.error()));
-                 });
+  host_->propose(
+      Configure{.config = host_options(config, data_dir_).engine}, [&done](const Result<Decided>& decided) {
+        if (!decided.ok()) return done.set_value(decided.error());
+        if (!decided->applied.rejection) return done.set_value(Unit{});
+        done.set_value(
+            Error{.code = ErrorCode::kInvalidArgument, .message = describe(*decided->applied.rejection)});
+      });
   return done.get_future().get();
 }
 

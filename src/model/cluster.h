@@ -133,6 +133,23 @@ struct Node {
   }
 };
 
+/// So many GPU-milliseconds a window of time, and what is used of the present one. Windows are the spans of
+/// `length` since 1970-01-01 UTC, one after the other. Without a length there is no limit.
+struct GpuTime {
+  Duration length;
+  int64_t max_ms = 0;
+  int64_t used_ms = 0;  ///< In the window of `at`, until then. What is held since is not in it yet.
+  Time at;
+
+  bool limited() const { return length.ns > 0; }
+  /// When the window of `now` is over.
+  Time end_of_window(Time now) const { return Time{(now.ns / length.ns + 1) * length.ns}; }
+  /// What is used of the window of `now` by then, when `gpus` were held since `at`.
+  int64_t used_by(Time now, int64_t gpus) const;
+  /// Counts what was held until `now`.
+  void settle(int64_t gpus, Time now);
+};
+
 struct Tenant {
   TenantId id;
   TenantId parent;
@@ -140,6 +157,8 @@ struct Tenant {
   std::string email;
   std::string organization;
   Limits limits;
+  Amount guarantee;  ///< What it gets back from whoever borrowed it. 0: nothing of that resource.
+  GpuTime gpu_time;  ///< Of its own and its children's placed jobs.
   int32_t priority_tier = 500;
   int64_t weight_milli = 1000;
   bool allow_preemption = false;
@@ -151,10 +170,14 @@ struct Tenant {
   int64_t jobs_total = 0;
   int64_t jobs_successful = 0;
   int64_t jobs_failed = 0;
-  DecayedUse use;  ///< Of its own and its children's placed jobs.
+  DecayedUse use;              ///< Of its own and its children's placed jobs.
+  int64_t reclaims = 0;        ///< How often one of its jobs started on what others had to give back,
+  int64_t reclaim_ms = 0;      ///< how long those waited for it, together,
+  int64_t reclaim_ms_max = 0;  ///< and the longest of them.
 
   // Derived.
   Amount usage;                               ///< Of its own and its children's placed jobs.
+  Amount going;                               ///< What of that is being ended for others.
   int64_t waiting = 0;                        ///< Its own pending jobs.
   int64_t unfinished = 0;                     ///< Its own jobs that are not final.
   int64_t state_counts[kJobStateCount] = {};  ///< Its own jobs by state.
@@ -183,6 +206,18 @@ struct Tenant {
     visit(22, "use_cpu_milli", self.use.cpu_milli);
     visit(23, "use_memory_mb", self.use.memory_mb);
     visit(24, "use_at", self.use.at);
+    visit(30, "guarantee_gpus", self.guarantee.gpus);
+    visit(31, "guarantee_gpu_memory_mb", self.guarantee.gpu_memory_mb);
+    visit(32, "guarantee_cpu_milli", self.guarantee.cpu_milli);
+    visit(33, "guarantee_memory_mb", self.guarantee.memory_mb);
+    visit(34, "guarantee_jobs", self.guarantee.jobs);
+    visit(35, "gpu_time_window", self.gpu_time.length);
+    visit(36, "gpu_time_max_ms", self.gpu_time.max_ms);
+    visit(37, "gpu_time_used_ms", self.gpu_time.used_ms);
+    visit(38, "gpu_time_at", self.gpu_time.at);
+    visit(39, "reclaims", self.reclaims);
+    visit(40, "reclaim_ms", self.reclaim_ms);
+    visit(41, "reclaim_ms_max", self.reclaim_ms_max);
   }
 };
 

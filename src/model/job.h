@@ -237,7 +237,10 @@ struct Promise {
   Time since;
   std::vector<Member> members;  ///< What each will hold; state and outcome mean nothing yet.
   std::vector<Preemption> victims;
-  Amount amount;  ///< Of its tenant's quota.
+  Amount amount;          ///< Of its tenant's quota.
+  bool reclaims = false;  ///< It is its tenant's guarantee that the others give back.
+  Time asked_at;  ///< Given when a guarantee or a pool's share is kept by it: since when it is asked for.
+  WorkClass work = WorkClass::kUnset;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -247,6 +250,9 @@ struct Promise {
     visit(4, "members", self.members);
     visit(5, "victims", self.victims);
     visit(6, "amount", self.amount);
+    visit(60, "reclaims", self.reclaims);
+    visit(61, "asked_at", self.asked_at);
+    visit(62, "work", self.work);
   }
 };
 

@@ -54,6 +54,8 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.array_waiting = array_waiting;
   std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
   copy.pending_backoff = pending_backoff;
+  copy.online = online;
+  copy.batch = batch;
   copy.skipped = skipped;
   copy.skipped_last = skipped_last;
   copy.class_by_hash_ = class_by_hash_;
@@ -226,6 +228,7 @@ Job& State::add_job(Job job) {
   const auto index = static_cast<std::size_t>(added.state);
   ++state_counts[index];
   ++tenant->state_counts[index];
+  if (added.state == JobState::kPreempted) count_going(added, 1);
   if (is_final(added.state)) return added;
   ++tenant->unfinished;
   if (added.state != JobState::kPending) return added;
@@ -268,6 +271,8 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   --state_counts[static_cast<std::size_t>(job.state)];
   --tenant->state_counts[static_cast<std::size_t>(job.state)];
   const JobState from = job.state;
+  if (from == JobState::kPreempted && to != from) count_going(job, -1);
+  if (to == JobState::kPreempted && to != from) count_going(job, 1);
   job.state = to;
   job.reason = reason;
   ++state_counts[static_cast<std::size_t>(to)];
@@ -427,18 +432,34 @@ TenantId State::root_of(TenantId id) const {
   return root;
 }
 
+void State::count_going(const Job& job, int64_t sign) {
+  const Amount amount = total_of(class_of(job).parts);
+  pool_of(work_of(class_of(job).parts)).going += sign * amount.gpus;
+  for (Tenant* each = find_tenant(job.tenant); each != nullptr; each = find_tenant(each->parent)) {
+    if (sign > 0) {
+      each->going.add(amount);
+    } else {
+      each->going.subtract(amount);
+    }
+  }
+}
+
 void State::settle_use(Tenant& tenant, Time at) const {
+  if (at.valid()) tenant.gpu_time.settle(tenant.usage.gpus, at);
   if (config.feature_level >= 2 && at.valid()) tenant.use.settle(tenant.usage, config.half_life(), at);
 }
 
-void State::charge(TenantId tenant, const Amount& amount, Time at) {
+void State::charge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
+  pool_of(work).gpus += amount.gpus;
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
     settle_use(*each, at);
     each->usage.add(amount);
   }
 }
 
-void State::discharge(TenantId tenant, const Amount& amount, Time at) {
+void State::discharge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
+  pool_of(work).gpus -= amount.gpus;
+  CHECK(pool_of(work).gpus >= 0);
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
     settle_use(*each, at);
     each->usage.subtract(amount);
@@ -481,9 +502,9 @@ void State::count_promise(const Promise& promise, int64_t sign, Time at) {
     refresh_free_mask(*node);
   }
   if (sign > 0) {
-    charge(promise.tenant, promise.amount, at);
+    charge(promise.tenant, promise.amount, at, promise.work);
   } else {
-    discharge(promise.tenant, promise.amount, at);
+    discharge(promise.tenant, promise.amount, at, promise.work);
   }
 }
 

@@ -46,6 +46,13 @@ struct Timer {
 /// A user of a tenant.
 using SubmitterKey = std::pair<TenantId, std::string>;
 
+/// GPUs that placed and promised jobs of one kind of work hold, and those of them that are being ended for
+/// others.
+struct PoolUse {
+  int64_t gpus = 0;
+  int64_t going = 0;
+};
+
 /// Everything that commands can change, with the indexes that keep every operation O(log n). Changed by
 /// `evolve` (engine) alone; the members below "helpers" keep indexes and counts true. Pure; not thread-safe.
 struct State {
@@ -82,6 +89,8 @@ struct State {
   int64_t array_waiting = 0;   ///< What arrays that are not over add to the pending jobs: see waiting_count.
   std::set<JobId> settling;    ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
+  PoolUse online;  ///< Of jobs of that kind;
+  PoolUse batch;   ///< of all others.
   int64_t pending_backoff =
       0;  ///< Pending jobs that are not in line: they back off, are held or promised something.
 
@@ -107,6 +116,8 @@ struct State {
   const JobArray* array_of_element(JobId element) const;
   /// Whether `job`, which is or was one, ended. An element that is not expanded yet did not.
   bool has_ended(JobId job) const;
+  const PoolUse& pool_of(WorkClass work) const { return work == WorkClass::kOnline ? online : batch; }
+  PoolUse& pool_of(WorkClass work) { return work == WorkClass::kOnline ? online : batch; }
   const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
 
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
@@ -163,8 +174,8 @@ struct State {
   Attempt& add_attempt(Attempt attempt);
   /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
   /// Use counts until or from `at` on, which may be none where use is not counted.
-  void charge(TenantId tenant, const Amount& amount, Time at);
-  void discharge(TenantId tenant, const Amount& amount, Time at);
+  void charge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
+  void discharge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
   void hold_member(const Attempt& attempt, uint32_t member);
   /// CPU and memory come back at once; devices are the caller's.
   void unhold_member(const Attempt& attempt, uint32_t member);
@@ -198,6 +209,8 @@ struct State {
   void enter_line(const Job& job);
   void leave_line(const Job& job);
   void settle_use(Tenant& tenant, Time at) const;
+  /// The job is being ended for another one (sign 1), or no longer (-1).
+  void count_going(const Job& job, int64_t sign);
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;

@@ -238,6 +238,26 @@ int64_t amount_of(const Amount& amount, Resource resource) {
   UNREACHABLE();
 }
 
+Amount negated(const Amount& amount) {
+  return {.gpus = -amount.gpus,
+          .gpu_memory_mb = -amount.gpu_memory_mb,
+          .cpu_milli = -amount.cpu_milli,
+          .memory_mb = -amount.memory_mb,
+          .jobs = -amount.jobs};
+}
+
+std::string_view to_string(WorkClass work) {
+  switch (work) {
+    case WorkClass::kUnset:
+      return "";
+    case WorkClass::kOnline:
+      return "online";
+    case WorkClass::kBatch:
+      return "batch";
+  }
+  UNREACHABLE();
+}
+
 void Amount::subtract(const Amount& other) {
   gpus -= other.gpus;
   gpu_memory_mb -= other.gpu_memory_mb;

@@ -153,6 +153,15 @@ std::string_view to_string(DeviceState state);
 enum class DeviceCondition : uint8_t { kOk = 1, kUnhealthy, kMissing };
 std::string_view to_string(DeviceCondition condition);
 
+/// What kind of work a job is, for the pools that a cluster may be divided into.
+enum class WorkClass : uint8_t {
+  kUnset = 0,  ///< Batch, where pools are configured.
+  kOnline,     ///< Somebody waits for it.
+  kBatch,
+};
+inline constexpr WorkClass kWorkClassLast = WorkClass::kBatch;
+std::string_view to_string(WorkClass work);
+
 /// What one member of a job's part needs on its node.
 struct Part {
   int32_t member_count = 1;
@@ -162,6 +171,7 @@ struct Part {
   int64_t memory_mb = 0;
   std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
   uint32_t features = 0;  ///< Its node must have all of these.
+  WorkClass work = WorkClass::kUnset;
 
   friend bool operator==(const Part&, const Part&) = default;
   template <typename Self, typename Visit>
@@ -173,8 +183,14 @@ struct Part {
     visit(5, "memory_mb", self.memory_mb);
     visit(6, "gpu_model", self.gpu_model);
     visit(7, "features", self.features);
+    visit(60, "work", self.work);
   }
 };
+
+/// What kind of work a job of these parts is.
+inline WorkClass work_of(const std::vector<Part>& parts) {
+  return parts.empty() ? WorkClass::kUnset : parts.front().work;
+}
 
 /// An amount of everything that quotas count.
 struct Amount {
@@ -202,6 +218,8 @@ struct Amount {
     visit(5, "jobs", self.jobs);
   }
 };
+/// The amount, of which a resource may be negative, as a change of another one.
+Amount negated(const Amount& amount);
 
 /// What all members of `parts` need together, as one running job.
 Amount total_of(const std::vector<Part>& parts);
@@ -315,6 +333,21 @@ struct SchedulingPolicy {
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
 };
 
+/// How the cluster's GPUs are divided into a pool for online work and one for batch work.
+struct PoolShares {
+  int64_t online_milli = 0;  ///< Thousandths of the GPUs in service. Both 0: there are no pools.
+  int64_t batch_milli = 0;   ///< Together at most 1000.
+  bool lend = false;         ///< What one pool leaves idle the other may use, until it is asked back.
+
+  bool on() const { return online_milli + batch_milli > 0; }
+  bool lends() const { return on() && lend; }
+  /// How many of so many GPUs are that pool's.
+  int64_t gpus_of(bool online, int64_t gpus) const {
+    return gpus * (online ? online_milli : batch_milli) / 1000;
+  }
+  friend bool operator==(const PoolShares&, const PoolShares&) = default;
+};
+
 /// What `decide` depends on beside the commands, journaled when it changes.
 struct EngineConfig {
   int64_t aging_per_hour = 10;  ///< Priority points that a waiting job gains in an hour.
@@ -327,6 +360,7 @@ struct EngineConfig {
   int64_t feature_level = 0;       ///< See kFeatureLevel.
   Duration use_half_life;          ///< After so long a tenant's use counts half; 0: kUseHalfLife.
   SchedulingPolicy policy;
+  PoolShares pools;
   AdmissionPolicy admission;
   // What an interactive job may ask for, which starts at once or not at all. Zero: nobody may.
   int64_t interactive_gpus_max = 0;
@@ -351,6 +385,9 @@ struct EngineConfig {
     visit(10, "queue_order", self.policy.queue_order);
     visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
     visit(12, "run_times", self.policy.run_times);
+    visit(30, "pool_online_milli", self.pools.online_milli);
+    visit(31, "pool_batch_milli", self.pools.batch_milli);
+    visit(32, "pools_lend", self.pools.lend);
     visit(40, "job_order", self.policy.job_order);
     visit(41, "attained_levels", self.policy.attained_levels);
     visit(42, "overtaking", self.policy.overtaking);

@@ -149,6 +149,17 @@ class Auditor {
   struct BookTenant {
     TenantId parent;
     Limits limits;
+    Amount guarantee;
+    Duration window;  ///< Of its GPU hours; zero: they have no limit.
+    int64_t gpu_ms_max = 0;
+    Time window_since;  ///< Since when they are counted.
+  };
+  /// GPUs that a job held, or that were kept for it.
+  struct Hold {
+    TenantId tenant;
+    int64_t gpus = 0;
+    Time from;
+    Time to;
   };
   struct Truth {
     std::vector<std::string> devices;
@@ -199,6 +210,12 @@ class Auditor {
   void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
   void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
+  static void take_quota(BookTenant& tenant, const UpdateTenant& change, Time at);
+  void begin_hold(JobId job, uint32_t attempt, Time at);
+  void end_hold(JobId job, uint32_t attempt, Time at);
+  int64_t gpu_ms_of(TenantId tenant, Time now) const;
+  void check_gpu_time(JobId job, const BookJob& entry, Time at);
+  void check_reclaim(const Promise& promise);
   void check_quota(JobId job, const BookJob& entry);
   void check_member_placement(JobId job, const BookJob& entry, const Member& member);
   void check_order(const std::string& node, uint64_t position, const v1::StartAttempt& order);
@@ -227,7 +244,10 @@ class Auditor {
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<NodeId, BookNode> nodes_;
-  std::set<NodeId> heard_;  ///< Registered since the scheduler that runs began.
+  std::set<NodeId> heard_;            ///< Registered since the scheduler that runs began.
+  std::map<JobAttempt, Hold> holds_;  ///< Attempt 0: what is promised.
+  std::vector<Hold> past_holds_;
+  bool gpu_time_known_ = true;
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
   std::map<JobId, Promise> promises_;

@@ -85,7 +85,13 @@ void Auditor::on_event(const Event& event) {
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) return on(*promised);
   if (const auto* over = std::get_if<PromiseEnded>(&event)) return on(*over);
   if (const auto* created = std::get_if<TenantCreated>(&event)) {
-    tenants_[created->tenant->id] = {.parent = created->tenant->parent, .limits = created->tenant->limits};
+    const Tenant& tenant = *created->tenant;
+    tenants_[tenant.id] = {.parent = tenant.parent,
+                           .limits = tenant.limits,
+                           .guarantee = tenant.guarantee,
+                           .window = tenant.gpu_time.length,
+                           .gpu_ms_max = tenant.gpu_time.max_ms,
+                           .window_since = tenant.created_at};
   } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
     jobs_.at(over->job).backs_off = false;
   } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
@@ -247,7 +253,10 @@ void Auditor::on(const AttemptPlaced& event) {
         [](const Member& a, const Member& b) { return a.node == b.node && a.device_mask == b.device_mask; });
     if (!same) fail(name_of(event.job) + " does not start on what was promised to it");
     fulfilled_.erase(kept);
+  } else {
+    check_gpu_time(event.job, job, event.at);
   }
+  begin_hold(event.job, event.attempt, event.at);
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
   check_may_start(event.job, job, event.at);
   if (event.attempt != job.attempts + 1) fail(name_of(event.job) + " skips an attempt's number");
@@ -376,6 +385,7 @@ void Auditor::on(const MemberEnded& event) {
     if (device_in_use(held->uuid)) fail("device " + held->uuid + " is freed and still in use");
   }
   if (!event.last) return;
+  end_hold(event.job, event.attempt, event.at);
   attempt.live = false;
   attempt.over_at = position_;
   live_.erase({event.job, event.attempt});
@@ -385,6 +395,9 @@ void Auditor::on(const AttemptAbandoned& event) {
   if (!jobs_.at(event.job).retry.overlap_allowed)
     fail(name_of(event.job) + " is abandoned and allows no overlap");
   attempts_.at({event.job, event.attempt}).abandoned = true;
+  // Older feature levels do not say when; what of it counts as use is not known then.
+  if (!event.at.valid()) gpu_time_known_ = false;
+  end_hold(event.job, event.attempt, event.at);
 }
 
 void Auditor::on(const JobFinished& event) {
@@ -510,6 +523,7 @@ void Auditor::on(const TenantUpdated& event) {
   take(kTenantMaxCpu, Resource::kCpu);
   take(kTenantMaxMemory, Resource::kMemory);
   take(kTenantMaxJobs, Resource::kJobs);
+  take_quota(tenant, change, event.at);
 }
 
 }  // namespace gpusched::sim

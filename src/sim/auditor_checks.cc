@@ -165,6 +165,14 @@ void Auditor::check_tenants(const char* whose, const State& state) {
     if (tenant == nullptr) return fail(std::string(whose) + " lost tenant " + std::to_string(id.value));
     if (tenant->limits != book.limits)
       fail(std::string(whose) + " has other limits of tenant " + tenant->name);
+    if (tenant->guarantee != book.guarantee)
+      fail(std::string(whose) + " guarantees something else to tenant " + tenant->name);
+    const GpuTime& gpu_time = tenant->gpu_time;
+    if (gpu_time.length != book.window || gpu_time.max_ms != book.gpu_ms_max)
+      fail(std::string(whose) + " has another limit of GPU hours of tenant " + tenant->name);
+    if (gpu_time.limited() && gpu_time_known_ &&
+        gpu_time.used_by(state.last.at, tenant->usage.gpus) != gpu_ms_of(id, state.last.at))
+      fail(std::string(whose) + " miscounts the GPU hours of tenant " + tenant->name);
     if (tenant->usage != usage_of(id))
       fail(std::string(whose) + " miscounts the usage of tenant " + tenant->name);
     int64_t unfinished = 0;

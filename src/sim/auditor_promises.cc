@@ -44,6 +44,9 @@ void Auditor::on(const DevicesPromised& event) {
   job.reason = JobReason::kPreempting;
   promises_.emplace(promise.job, promise);
   check_quota(promise.job, job);
+  check_gpu_time(promise.job, job, promise.since);
+  begin_hold(promise.job, 0, promise.since);
+  if (promise.reclaims) check_reclaim(promise);
 }
 
 // A promise is kept, or somebody or something is to blame.
@@ -94,6 +97,7 @@ void Auditor::on(const PromiseEnded& event) {
   if (found == promises_.end()) return fail(name_of(event.job) + " loses a promise that it does not have");
   const Promise promise = found->second;
   promises_.erase(found);
+  end_hold(event.job, 0, event.at);
   jobs_.at(event.job).promised = false;
   for_each_device(promise, [&](NodeId node, uint32_t index) { device(node, index)->promised_to = {}; });
   check_excuse(event, promise);

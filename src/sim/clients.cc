@@ -97,6 +97,7 @@ JobRequest Clients::some_job(const std::string& tag) {
   if (part.gpu_count > 0 && prng.chance(300)) part.gpu_memory_mb = prng.between(1, 10) * 10'000;
   if (part.gpu_count > 0 && prng.chance(300))
     part.gpu_model = demand_.models[prng.below(demand_.models.size())];
+  if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
   JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
   if (prng.chance(150)) request.max_runtime = milliseconds(prng.between(50, demand_.runtime_max_ms));
   if (prng.chance(300)) request.retry.exit_code_retries = static_cast<int32_t>(prng.between(1, 3));
@@ -310,12 +311,26 @@ Limits Clients::some_limits() {
   return limits;
 }
 
+Amount Clients::some_guarantee() {
+  Prng& prng = context_.prng;
+  Amount guarantee;
+  if (prng.chance(500)) guarantee.gpus = prng.between(1, demand_.gpus_max);
+  if (prng.chance(200)) guarantee.cpu_milli = prng.between(1, 8'000);
+  if (prng.chance(100)) guarantee.jobs = prng.between(1, 3);
+  return guarantee;
+}
+
 void Clients::create_tenant() {
   const std::string name = "tenant-" + std::to_string(next_tenant_++);
   CreateTenant command{.name = name, .limits = some_limits(), .request_key = "tenant-key-" + name};
   command.priority_tier = static_cast<int32_t>(context_.prng.between(1, 5) * 100);
   command.allow_preemption = context_.prng.chance(600);
   command.can_preempt_others = context_.prng.chance(500);
+  command.guarantee = some_guarantee();
+  if (context_.prng.chance(150)) {
+    command.gpu_time_window = seconds(context_.prng.between(60, 300));
+    command.gpu_time_max_ms = context_.prng.between(0, 60'000);
+  }
   if (context_.prng.chance(400)) command.parent = some_tenant();
   if (!command.parent.valid() || command.parent == kDefaultTenant) command.parent = {};
   call(
@@ -335,6 +350,11 @@ void Clients::update_tenant() {
   command.can_preempt_others = context_.prng.chance(500);
   if (context_.prng.chance(300)) command.given |= kTenantAllowPreemption;
   if (context_.prng.chance(300)) command.given |= kTenantCanPreempt;
+  command.guarantee = some_guarantee();
+  command.given |= static_cast<uint32_t>(context_.prng.below(32)) << 12;  // Some of the five guarantees.
+  command.gpu_time_window = seconds(context_.prng.between(60, 300));
+  command.gpu_time_max_ms = context_.prng.between(0, 60'000);
+  if (context_.prng.chance(100)) command.given |= kTenantGpuTimeWindow | kTenantGpuTimeMax;
   if (command.tenant == kDefaultTenant && context_.prng.chance(500)) return;
   call(
       command, [] {},
@@ -369,7 +389,7 @@ void Clients::lift_quotas() {
     call(
         UpdateTenant{.tenant = id,
                      .given = kTenantMaxGpus | kTenantMaxGpuMemory | kTenantMaxCpu | kTenantMaxMemory |
-                              kTenantMaxJobs},
+                              kTenantMaxJobs | kTenantGpuTimeWindow},
         [] {}, [](const Result<Decided>&) {}, [](bool) {});
   }
 }

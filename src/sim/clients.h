@@ -62,6 +62,7 @@ class Clients {
   JobFlow some_flow(std::size_t index);
   TenantId some_tenant();
   Limits some_limits();
+  Amount some_guarantee();
 
   Context& context_;
   SimHost& host_;

@@ -65,6 +65,12 @@ void World::build() {
                                  .soft_queue = prng_.chance(500) ? prng_.between(3, 20) : 0,
                                  .throttled_milli = prng_.between(100, 2'000)};
   }
+  if (prng_.chance(200)) {
+    const int64_t online = prng_.between(200, 800);
+    settings.engine.pools = {.online_milli = online,
+                             .batch_milli = 1'000 - online,
+                             .lend = true};  // Strict ones may be too small.
+  }
   if (prng_.chance(300)) settings.engine.finished_jobs_max = prng_.between(0, 30);
   settings.tuning.node_lease = milliseconds(prng_.between(2'000, 10'000));
   settings.tuning.grace = milliseconds(prng_.between(100, 5'000));

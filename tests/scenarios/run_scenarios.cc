@@ -113,7 +113,7 @@ class Scenario {
         {"update", &Scenario::update},       {"submit-all", &Scenario::submit_all},
         {"array", &Scenario::array},         {"promise", &Scenario::promise},
         {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
-        {"drain", &Scenario::drain},
+        {"drain", &Scenario::drain},         {"reclaimed", &Scenario::reclaimed},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -196,8 +196,19 @@ class Scenario {
     if (line.has("jobs_max")) limits.set(Resource::kJobs, line.number("jobs_max"));
     return limits;
   }
+  static Amount guarantee_of(const Line& line) {
+    return {.gpus = line.number("guarantee_gpus"),
+            .gpu_memory_mb = line.number("guarantee_gpu_mem"),
+            .cpu_milli = line.number("guarantee_cpus") * 1000,
+            .memory_mb = line.number("guarantee_mem"),
+            .jobs = line.number("guarantee_jobs")};
+  }
+  static int64_t gpu_ms_of(const Line& line) { return line.number("gpu_hours") * 3'600'000; }
   std::string tenant(const Line& line) {
     CreateTenant command{.name = line.name, .limits = limits_of(line)};
+    command.guarantee = guarantee_of(line);
+    if (line.has("window")) command.gpu_time_window = duration_of(line.text("window"));
+    command.gpu_time_max_ms = gpu_ms_of(line);
     command.priority_tier = static_cast<int32_t>(line.number("tier", command.priority_tier));
     command.weight_milli = line.number("weight", 1) * 1000;
     command.allow_preemption = line.has("preemptible");
@@ -206,7 +217,21 @@ class Scenario {
     return answer(engine_.apply(command));
   }
   std::string quota(const Line& line) {
-    UpdateTenant command{.tenant = tenant_id(line.name), .limits = limits_of(line)};
+    UpdateTenant command{
+        .tenant = tenant_id(line.name), .limits = limits_of(line), .guarantee = guarantee_of(line)};
+    if (line.has("guarantee_gpus")) command.given |= kTenantGuaranteeGpus;
+    if (line.has("guarantee_gpu_mem")) command.given |= kTenantGuaranteeGpuMemory;
+    if (line.has("guarantee_cpus")) command.given |= kTenantGuaranteeCpu;
+    if (line.has("guarantee_mem")) command.given |= kTenantGuaranteeMemory;
+    if (line.has("guarantee_jobs")) command.given |= kTenantGuaranteeJobs;
+    if (line.has("window")) {
+      command.given |= kTenantGpuTimeWindow;
+      command.gpu_time_window = duration_of(line.text("window"));
+    }
+    if (line.has("gpu_hours")) command.given |= kTenantGpuTimeMax;
+    command.gpu_time_max_ms = gpu_ms_of(line);
+    if (line.has("weight")) command.given |= kTenantWeight;
+    command.weight_milli = line.number("weight") * 1000;
     if (line.has("gpus_max")) command.given |= kTenantMaxGpus;
     if (line.has("cpus_max")) command.given |= kTenantMaxCpu;
     if (line.has("mem_max")) command.given |= kTenantMaxMemory;
@@ -290,6 +315,8 @@ class Scenario {
     if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
     want.require_feasible = line.has("feasible");
     want.preemption_exempt = line.has("exempt");
+    if (line.has("class"))
+      want.work = line.text("class") == "online" ? WorkClass::kOnline : WorkClass::kBatch;
     if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
     want.interactive = line.has("now");
     want.held = line.has("held");
@@ -400,6 +427,10 @@ class Scenario {
     return place_text(engine_.node(kept->members[0].node).name, kept->members[0].device_mask);
   }
   std::string preempted(const Line& line) { return std::to_string(engine_.job(job(line)).preempt_count); }
+  std::string reclaimed(const Line& line) {
+    const Tenant* tenant = engine_.state().find_tenant_named(line.name);
+    return std::to_string(tenant->reclaims) + " " + std::to_string(tenant->reclaim_ms_max / 1000) + "s";
+  }
   std::string saved(const Line& line) {
     const Job& saver = engine_.job(job(line));
     return answer(engine_.apply(CheckpointSaved{.job = saver.id,
@@ -493,6 +524,9 @@ class Scenario {
     config.feature_level = kFeatureLevel;
     config.use_half_life = line.has("half_life") ? duration_of(line.text("half_life")) : config.use_half_life;
     config.policy.queue_order = line.text("order", config.policy.queue_order);
+    config.pools.online_milli = line.number("online", config.pools.online_milli / 10) * 10;
+    config.pools.batch_milli = line.number("batch", config.pools.batch_milli / 10) * 10;
+    config.pools.lend = line.has("pools") ? line.text("pools") == "lending" : config.pools.lend;
     config.policy.reservations_plus_one =
         line.number("reservations", config.policy.reservations_plus_one - 1) + 1;
     AdmissionPolicy& admission = config.admission;

@@ -173,6 +173,10 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       *fields.preemption_mode != "cancel") {
     return invalid("preemption_mode", "preemption_mode must be requeue or cancel");
   }
+  if (fields.work_class && !fields.work_class->empty() && *fields.work_class != "online" &&
+      *fields.work_class != "batch") {
+    return invalid("work_class", "work_class must be online or batch");
+  }
   if (fields.max_runtime_minutes && fields.max_runtime_seconds) {
     return senseless("max_runtime_seconds",
                      "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
@@ -216,6 +220,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
   job.interactive = fields.interactive.value_or(false);
+  if (fields.work_class == "online") job.work = WorkClass::kOnline;
+  if (fields.work_class == "batch") job.work = WorkClass::kBatch;
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
@@ -312,6 +318,17 @@ std::optional<ApiError> read_flow_words(FlowWords&& words, FlowFields& flow) {
   return std::nullopt;
 }
 
+/// A number, or what a tier's name stands for.
+std::optional<int64_t> tier_of(const NumberOrWord& given) {
+  if (const int64_t* number = std::get_if<int64_t>(&given)) return *number;
+  const std::string& word = std::get<std::string>(given);
+  if (word == "low") return 100;
+  if (word == "medium") return 500;
+  if (word == "high") return 1'000;
+  if (word == "critical") return 5'000;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
@@ -319,10 +336,11 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
   BoxWords box;
   FlowWords flow;
   std::optional<std::string> tenant;
+  std::optional<NumberOrWord> priority;
   const std::array fields = {
       JsonField{"tenant_id", &tenant},
       JsonField{"name", &job.name},
-      JsonField{"priority", &job.priority},
+      JsonField{"priority", &priority},
       JsonField{"gpu_count", &job.gpu_count},
       JsonField{"gpu_memory_mb", &job.gpu_memory_mb},
       JsonField{"cpu_cores", &job.cpu_cores},
@@ -354,6 +372,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"array", &flow.array, ", such as 0-999%50"},
       JsonField{"retry_on", &flow.retry_on, R"(, such as ["exit_code:75","signal"])"},
       JsonField{"preemption_mode", &job.preemption_mode},
+      JsonField{"work_class", &job.work_class},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},
@@ -370,6 +389,10 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
   if (auto problem = read_box(std::move(box), job.box)) return std::move(*problem);
   if (auto problem = read_flow_words(std::move(flow), job.flow)) return std::move(*problem);
+  if (priority) {
+    job.priority = tier_of(*priority);
+    if (!job.priority) return invalid("priority", "priority must be low, medium, high, critical or a number");
+  }
   if (tenant) {
     if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
   }
@@ -384,22 +407,10 @@ namespace {
 
 std::optional<ApiError> read_tier(const std::optional<NumberOrWord>& given, TenantRequest& request) {
   if (!given) return std::nullopt;
-  int64_t tier = 0;
-  if (const int64_t* number = std::get_if<int64_t>(&*given)) {
-    tier = *number;
-  } else {
-    const std::string& word = std::get<std::string>(*given);
-    if (word == "low")
-      tier = 100;
-    else if (word == "medium")
-      tier = 500;
-    else if (word == "high")
-      tier = 1'000;
-    else if (word == "critical")
-      tier = 5'000;
-    else
-      return invalid("priority_tier", "priority_tier must be low, medium, high, critical or a number");
-  }
+  const std::optional<int64_t> number = tier_of(*given);
+  if (!number)
+    return invalid("priority_tier", "priority_tier must be low, medium, high, critical or a number");
+  const int64_t tier = *number;
   if (auto problem = check_range("priority_tier", tier, 0, limits::kPriorityMax)) return problem;
   request.priority_tier = static_cast<int32_t>(tier);
   return std::nullopt;
@@ -407,12 +418,31 @@ std::optional<ApiError> read_tier(const std::optional<NumberOrWord>& given, Tena
 
 }  // namespace
 
+std::optional<ApiError> read_gpu_hours(std::optional<double> gpu_hours, std::optional<int64_t> window_seconds,
+                                       TenantRequest& request) {
+  constexpr double kHoursMax = static_cast<double>(limits::kGpuTimeMaxMs / 3'600'000);
+  if (gpu_hours && !(*gpu_hours >= 0 && *gpu_hours <= kHoursMax))
+    return invalid("max_gpu_hours",
+                   "max_gpu_hours must be from 0 to " + std::to_string(limits::kGpuTimeMaxMs / 3'600'000));
+  if (gpu_hours) request.gpu_ms_max = std::llround(*gpu_hours * 3'600'000.0);
+  if (!window_seconds) return std::nullopt;
+  if (auto problem =
+          check_range("gpu_hours_window_seconds", *window_seconds, limits::kGpuTimeWindowMin.ms() / 1'000,
+                      limits::kGpuTimeWindowMax.ms() / 1'000))
+    return problem;
+  request.gpu_window = seconds(*window_seconds);
+  return std::nullopt;
+}
+
 Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
   TenantRequest request;
   std::optional<NumberOrWord> tier;
   std::optional<double> weight;
   std::optional<std::string> parent;
-  std::array<bool, 5> lifted{};
+  std::optional<double> gpu_hours;
+  std::optional<int64_t> window_seconds;
+  std::array<bool, 6> lifted{};
+  TenantLimits& kept = request.guarantee;
   TenantLimits& limit = request.limits;
   const std::array fields = {
       JsonField{"name", &request.name},
@@ -423,6 +453,13 @@ Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
       JsonField{"max_cpu_cores", &limit.cpu_cores, "", &lifted[2]},
       JsonField{"max_memory_mb", &limit.memory_mb, "", &lifted[3]},
       JsonField{"max_concurrent_jobs", &limit.concurrent_jobs, "", &lifted[4]},
+      JsonField{"max_gpu_hours", &gpu_hours, "", &lifted[5]},
+      JsonField{"gpu_hours_window_seconds", &window_seconds},
+      JsonField{"guaranteed_gpus", &kept.gpus},
+      JsonField{"guaranteed_gpu_memory_mb", &kept.gpu_memory_mb},
+      JsonField{"guaranteed_cpu_cores", &kept.cpu_cores},
+      JsonField{"guaranteed_memory_mb", &kept.memory_mb},
+      JsonField{"guaranteed_jobs", &kept.concurrent_jobs},
       JsonField{"priority_tier", &tier},
       JsonField{"fair_share_weight", &weight},
       JsonField{"allow_preemption", &request.allow_preemption},
@@ -437,6 +474,7 @@ Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
     }
     request.weight_milli = std::llround(*weight * 1'000.0);
   }
+  if (auto problem = read_gpu_hours(gpu_hours, window_seconds, request)) return std::move(*problem);
   request.parent = std::move(parent).value_or("");
   if (creating && !request.name) return invalid("name", "name is missing; a tenant needs one");
   for (std::size_t i = 0; i < lifted.size() && !creating; ++i) {
@@ -457,6 +495,14 @@ std::optional<ApiError> check_tenant(const TenantRequest& request) {
       return invalid("name", "name looks like a tenant's id; choose another one");
     }
   }
+  const TenantLimits& kept = request.guarantee;
+  if (auto problem = first_of(
+          [&] { return check_range("guaranteed_gpus", kept.gpus, 0, kCountMax); },
+          [&] { return check_range("guaranteed_gpu_memory_mb", kept.gpu_memory_mb, 0, kCountMax); },
+          [&] { return check_range("guaranteed_cpu_cores", kept.cpu_cores, 0, limits::kCpuCoresMax); },
+          [&] { return check_range("guaranteed_memory_mb", kept.memory_mb, 0, kCountMax); },
+          [&] { return check_range("guaranteed_jobs", kept.concurrent_jobs, 0, kCountMax); }))
+    return problem;
   return first_of(
       [&] {
         return check_length("name", request.name ? std::string_view(*request.name) : "",

@@ -23,6 +23,7 @@ struct JobFields {
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible, held, working_directory_optional;
   std::optional<bool> interactive;
   std::optional<std::string> preemption_mode;
+  std::optional<std::string> work_class;
   std::string submitter;
   BoxFields box;
   FlowFields flow;
@@ -33,6 +34,10 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible);
 
 /// The body of POST /jobs. The request has one job; its key comes from a header.
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible);
+
+/// What a tenant may have of GPU time, from hours and a window as bodies name them.
+std::optional<ApiError> read_gpu_hours(std::optional<double> gpu_hours, std::optional<int64_t> window_seconds,
+                                       TenantRequest& request);
 
 /// The body of POST /tenants (`creating`: a name is needed) or PUT /tenants/{id}, where a limit that is null
 /// is lifted.

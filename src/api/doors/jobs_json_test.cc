@@ -279,6 +279,39 @@ TEST(TenantBody, EveryFieldArrives) {
   EXPECT_EQ(parsed->allow_preemption, true);
 }
 
+TEST(TenantBody, GuaranteesAndGpuHoursArrive) {
+  const auto parsed = parse_tenant(
+      R"({"name":"a","guaranteed_gpus":4,"guaranteed_gpu_memory_mb":5,"guaranteed_cpu_cores":6,
+          "guaranteed_memory_mb":7,"guaranteed_jobs":8,"max_gpu_hours":1.5,"gpu_hours_window_seconds":3600})",
+      true);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->guarantee.gpus, 4);
+  EXPECT_EQ(parsed->guarantee.gpu_memory_mb, 5);
+  EXPECT_EQ(parsed->guarantee.cpu_cores, 6);
+  EXPECT_EQ(parsed->guarantee.memory_mb, 7);
+  EXPECT_EQ(parsed->guarantee.concurrent_jobs, 8);
+  EXPECT_EQ(parsed->gpu_ms_max, 5'400'000);
+  EXPECT_EQ(parsed->gpu_window, hours(1));
+  EXPECT_EQ(parse_tenant(R"({"max_gpu_hours":null})", false)->unlimited,
+            std::vector<std::string>{"max_gpu_hours"});
+  EXPECT_EQ(parse_tenant(R"({"guaranteed_gpus":-1})", false).error().field, "guaranteed_gpus");
+  EXPECT_EQ(parse_tenant(R"({"max_gpu_hours":-1})", false).error().field, "max_gpu_hours");
+  EXPECT_EQ(parse_tenant(R"({"gpu_hours_window_seconds":1})", false).error().field,
+            "gpu_hours_window_seconds");
+}
+
+TEST(SubmitBody, APriorityIsANumberOrATiersNameAndAClassOneOfTwo) {
+  const auto priority = [](const std::string& value) {
+    return parse_submit(R"({"command":["a"],"priority":)" + value + "}", false);
+  };
+  EXPECT_EQ(priority("\"critical\"")->jobs[0].priority, 5'000);
+  EXPECT_EQ(priority("-3")->jobs[0].priority, -3);
+  EXPECT_EQ(priority("\"huge\"").error().field, "priority");
+  EXPECT_EQ(parse_submit(R"({"command":["a"],"work_class":"online"})", false)->jobs[0].work,
+            WorkClass::kOnline);
+  EXPECT_EQ(parse_submit(R"({"command":["a"],"work_class":"other"})", false).error().field, "work_class");
+}
+
 TEST(TenantBody, ANewTenantNeedsAName) {
   EXPECT_EQ(parse_tenant("{}", true).error().field, "name");
   EXPECT_TRUE(parse_tenant("{}", false).ok());

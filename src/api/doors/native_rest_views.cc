@@ -211,6 +211,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   out.field(Fields::kPreemptCountFieldNumber, "preempt_count", job.preempted_count);
   out.time(Fields::kCheckpointedAtFieldNumber, "checkpointed_at", job.checkpointed_at);
   out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
+  out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
   json.end_object();
 }
 

@@ -192,7 +192,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
       !message.has_retry() && !has_flow(message) && message.preemption_mode().empty() &&
-      !message.interactive();
+      !message.interactive() && message.work_class().empty();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -232,6 +232,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .working_directory_optional = spec.working_directory_optional(),
                    .interactive = message.interactive(),
                    .preemption_mode = given(message.preemption_mode()),
+                   .work_class = given(message.work_class()),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
@@ -336,6 +337,17 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
   }
   if (creating || message.allow_preemption()) request.allow_preemption = message.allow_preemption();
   if (creating || message.can_preempt_others()) request.can_preempt_others = message.can_preempt_others();
+  if (message.has_guaranteed_gpus()) request.guarantee.gpus = message.guaranteed_gpus();
+  if (message.has_guaranteed_gpu_memory_mb())
+    request.guarantee.gpu_memory_mb = message.guaranteed_gpu_memory_mb();
+  if (message.has_guaranteed_cpu_cores()) request.guarantee.cpu_cores = message.guaranteed_cpu_cores();
+  if (message.has_guaranteed_memory_mb()) request.guarantee.memory_mb = message.guaranteed_memory_mb();
+  if (message.has_guaranteed_jobs()) request.guarantee.concurrent_jobs = message.guaranteed_jobs();
+  const auto gpu_hours = message.has_max_gpu_hours() ? std::optional(message.max_gpu_hours()) : std::nullopt;
+  const auto window = message.has_gpu_hours_window_seconds()
+                          ? std::optional(message.gpu_hours_window_seconds())
+                          : std::nullopt;
+  if (auto problem = read_gpu_hours(gpu_hours, window, request)) return std::move(*problem);
   if (auto problem = check_tenant(request)) return std::move(*problem);
   return request;
 }
@@ -510,6 +522,7 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_preempt_count(job.preempted_count);
   if (job.checkpointed_at.valid()) write_time(job.checkpointed_at, *out.mutable_checkpointed_at());
   out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
+  out.set_work_class(std::string(to_string(job.work)));
 }
 
 namespace {
@@ -636,6 +649,20 @@ void write_tenant(const TenantView& tenant, v1::Tenant& out) {
   out.set_fair_share_weight(static_cast<double>(tenant.weight_milli) / 1'000.0);
   out.set_allow_preemption(tenant.allow_preemption);
   out.set_can_preempt_others(tenant.can_preempt_others);
+  out.set_guaranteed_gpus(tenant.guaranteed_gpus);
+  out.set_guaranteed_gpu_memory_mb(tenant.guaranteed_gpu_memory_mb);
+  out.set_guaranteed_cpu_cores(tenant.guaranteed_cpu_milli / 1'000);
+  out.set_guaranteed_memory_mb(tenant.guaranteed_memory_mb);
+  out.set_guaranteed_jobs(tenant.guaranteed_jobs);
+  if (tenant.gpu_window.ns > 0) {
+    out.set_max_gpu_hours(static_cast<double>(tenant.gpu_ms_max) / 3'600'000.0);
+    out.set_gpu_hours_window_seconds(tenant.gpu_window.ms() / 1'000);
+    out.set_gpu_hours_used(static_cast<double>(tenant.gpu_ms_used) / 3'600'000.0);
+    write_time(tenant.gpu_window_ends, *out.mutable_gpu_hours_window_ends());
+  }
+  out.set_reclaims(tenant.reclaims);
+  out.set_reclaim_seconds_max(static_cast<double>(tenant.reclaim_ms_max) / 1'000.0);
+  out.set_reclaim_seconds_total(static_cast<double>(tenant.reclaim_ms) / 1'000.0);
   if (tenant.parent.valid()) out.set_parent_id(tenant_name(tenant.parent));
   out.set_current_gpus(tenant.current_gpus);
   out.set_current_gpu_memory_mb(tenant.current_gpu_memory_mb);

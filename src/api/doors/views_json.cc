@@ -1,5 +1,7 @@
 #include "api/doors/views_json.h"
 
+#include <algorithm>
+
 #include "api/doors/flow_fields.h"
 #include "api/doors/names.h"
 #include "api/doors/native_rest_json.h"
@@ -107,6 +109,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("signal", job.signal);
   json.field("attempts", job.attempts);
   json.field("preempted_count", job.preempted_count);
+  if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
 }
 
 void tenant_fields(JsonWriter& json, const TenantView& tenant) {
@@ -121,6 +124,24 @@ void tenant_fields(JsonWriter& json, const TenantView& tenant) {
   json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
   json.field("allow_preemption", tenant.allow_preemption)
       .field("can_preempt_others", tenant.can_preempt_others);
+  json.field("guaranteed_gpus", tenant.guaranteed_gpus);
+  json.field("guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory_mb);
+  cores(json, "guaranteed_cpu_cores", tenant.guaranteed_cpu_milli);
+  json.field("guaranteed_memory_mb", tenant.guaranteed_memory_mb);
+  json.field("guaranteed_jobs", tenant.guaranteed_jobs);
+  if (tenant.gpu_window.ns > 0) {
+    json.field("max_gpu_hours", static_cast<double>(tenant.gpu_ms_max) / 3'600'000.0);
+    json.field("gpu_hours_window_seconds", tenant.gpu_window.ms() / 1'000);
+    json.field("gpu_hours_used", static_cast<double>(tenant.gpu_ms_used) / 3'600'000.0);
+    json.field("gpu_hours_window_ends", tenant.gpu_window_ends);
+  } else {
+    json.key("max_gpu_hours").null();
+  }
+  json.field("reclaims", tenant.reclaims);
+  json.field("reclaim_seconds_max", static_cast<double>(tenant.reclaim_ms_max) / 1'000.0);
+  const int64_t reclaims = std::max<int64_t>(tenant.reclaims, 1);
+  json.field("reclaim_seconds_mean",
+             static_cast<double>(tenant.reclaim_ms) / 1'000.0 / static_cast<double>(reclaims));
   if (tenant.parent.valid()) json.field("parent_id", tenant_name(tenant.parent));
   json.field("current_gpus", tenant.current_gpus).field("current_gpu_memory", tenant.current_gpu_memory_mb);
   cores(json, "current_cpu_cores", tenant.current_cpu_milli);

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -146,6 +147,7 @@ struct VictimView {
   int64_t gpus = 0;      ///< All that it holds.
   Time end;              ///< When it is expected to end by itself.
   int64_t priority = 0;  ///< See `effective_priority`.
+  bool spared = false;   ///< It is ended only when others do not suffice.
 };
 
 /// What a node lacks for a job; zero or less: it has enough.
@@ -160,6 +162,7 @@ struct Lack {
 
 /// What a set of victims costs. Compared field by field, the first that differs decides; less is better.
 struct VictimCost {
+  int64_t spared = 0;          ///< Of those that are ended only when others do not suffice.
   int64_t lost_gpu_ms = 0;     ///< As it is counted: see `counted_loss`.
   int64_t unsaved_gpu_ms = 0;  ///< Really.
   int64_t remaining_ms = 0;    ///< Negative: of the one that would end first. Who ends soon is not ended.
@@ -174,6 +177,10 @@ struct VictimChoice {
   VictimCost cost;
 };
 
+/// Whether all these candidates, by their indexes, may be ended together. One that is true of a set is true
+/// of every part of it.
+using VictimLimit = std::function<bool(std::span<const uint32_t>)>;
+
 /// Whom a job may end to start, and whom it does.
 class VictimSelect {
  public:
@@ -181,11 +188,16 @@ class VictimSelect {
   virtual std::string_view name() const = 0;
   /// From when on the attempt may be ended for `by`; kNever: not at all.
   virtual Time allowed_from(const State& state, const Job& by, const Attempt& attempt) const = 0;
+  /// Whether the attempt may be ended for a job to which a guarantee is given back, if its tenant borrowed.
+  virtual bool reclaimable(const State& state, const Attempt& attempt) const = 0;
+  /// Whether it is then to be ended only when others do not suffice.
+  virtual bool spared(const State& state, const Attempt& attempt, Time now) const = 0;
   /// A job that is expected to start within so long without ending anybody waits.
   virtual Duration patience() const = 0;
   /// Those whose end gives the node what it lacks at the least cost; none when all together do not.
+  /// Without a limit any set will do.
   virtual std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates,
-                                             Time now) const = 0;
+                                             Time now, const VictimLimit& limit = {}) const = 0;
 };
 
 /// What one cycle uses. Copies share their policies, which never change.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "base/limits.h"
 #include "engine/policy/job_orders.h"
@@ -11,7 +12,8 @@ namespace gpusched::policy {
 namespace {
 
 VictimCost plus(const VictimCost& a, const VictimCost& b) {
-  return {.lost_gpu_ms = a.lost_gpu_ms + b.lost_gpu_ms,
+  return {.spared = a.spared + b.spared,
+          .lost_gpu_ms = a.lost_gpu_ms + b.lost_gpu_ms,
           .unsaved_gpu_ms = a.unsaved_gpu_ms + b.unsaved_gpu_ms,
           .remaining_ms = std::max(a.remaining_ms, b.remaining_ms),
           .count = a.count + b.count,
@@ -49,6 +51,66 @@ Time behind_from(const State& state, const Job& job, const Attempt& attempt, con
   return attempt.placed_at + milliseconds((missing_gpu_ms + gpus - 1) / gpus);
 }
 
+std::vector<uint32_t> indexes_of(uint64_t set) {
+  std::vector<uint32_t> indexes;
+  for (uint64_t bits = set; bits != 0; bits &= bits - 1)
+    indexes.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  return indexes;
+}
+
+/// Of all sets that suffice the one that costs least.
+std::optional<uint64_t> cheapest_set(const Lack& lack, const std::vector<VictimView>& candidates,
+                                     const std::vector<VictimCost>& costs, const VictimLimit& limit) {
+  std::optional<uint64_t> chosen;
+  VictimCost best = kNothing;
+  for (uint64_t set = 1; set < uint64_t{1} << candidates.size(); ++set) {
+    Lack rest = lack;
+    VictimCost cost = kNothing;
+    for (uint64_t bits = set; bits != 0; bits &= bits - 1) {
+      const auto index = static_cast<std::size_t>(std::countr_zero(bits));
+      take(rest, candidates[index]);
+      cost = plus(cost, costs[index]);
+    }
+    if (!rest.none() || (chosen.has_value() && !(cost < best))) continue;
+    if (limit && !limit(indexes_of(set))) continue;
+    best = cost;
+    chosen = set;
+  }
+  return chosen;
+}
+
+/// The cheapest first until they suffice, then without those that are not needed.
+std::optional<uint64_t> cheapest_first(const Lack& lack, const std::vector<VictimView>& candidates,
+                                       const std::vector<VictimCost>& costs, const VictimLimit& limit) {
+  std::vector<uint32_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return costs[a] != costs[b] ? costs[a] < costs[b] : a < b; });
+  Lack left = lack;
+  std::vector<uint32_t> taken;
+  for (const uint32_t index : order) {
+    if (left.none()) break;
+    taken.push_back(index);
+    if (limit && !limit(taken)) {
+      taken.pop_back();
+      continue;
+    }
+    take(left, candidates[index]);
+  }
+  if (!left.none()) return std::nullopt;
+  uint64_t chosen = 0;
+  for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
+    Lack without = left;
+    give_back(without, candidates[*it]);
+    if (without.none()) {
+      left = without;
+    } else {
+      chosen |= uint64_t{1} << *it;
+    }
+  }
+  return chosen;
+}
+
 }  // namespace
 
 bool ends_by_attained(const State& state) {
@@ -74,24 +136,31 @@ int64_t effective_priority(const State& state, const Job& job) {
 }
 
 Potential potential_of(const State& state) {
-  Potential potential;
+  Potential potential{.idle = guarantees::idle_of(state), .waiting = {}};
   state.jobs.for_each([&](const Job& job) {
     const bool waits = job.state == JobState::kPending && !job.promised;
-    if (waits || job.state == JobState::kPreempted) ++potential[standing_of(state, job, state.last.at)];
+    if (waits || job.state == JobState::kPreempted)
+      ++potential.waiting[standing_of(state, job, state.last.at)];
     return true;
   });
   return potential;
 }
 
 bool potential_less(const Potential& a, const Potential& b) {
-  auto left = a.rbegin();
-  auto right = b.rbegin();
-  for (; left != a.rend() && right != b.rend(); ++left, ++right) {
+  if (a.idle != b.idle) return a.idle < b.idle;
+  auto left = a.waiting.rbegin();
+  auto right = b.waiting.rbegin();
+  for (; left != a.waiting.rend() && right != b.waiting.rend(); ++left, ++right) {
     // Who has jobs on a higher level is more.
     if (left->first != right->first) return left->first < right->first;
     if (left->second != right->second) return left->second < right->second;
   }
-  return left == a.rend() && right != b.rend();
+  return left == a.waiting.rend() && right != b.waiting.rend();
+}
+
+Time LeastLost::protected_until(const Job& job, const Attempt& attempt) const {
+  const Time started = attempt.started_at + params_.protection;
+  return job.preempted_at.valid() ? std::max(started, job.preempted_at + params_.recent) : started;
 }
 
 Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& attempt) const {
@@ -102,25 +171,36 @@ Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& a
   const Tenant* other = state.find_tenant(by.tenant);
   CHECK(owner != nullptr);
   CHECK(other != nullptr);
-  // Reclaiming a guarantee from whoever borrowed it will be the second way to be allowed.
   if (!owner->allow_preemption || !other->can_preempt_others) return kNever;
   const int64_t theirs = effective_priority(state, *job);
   const int64_t ours = effective_priority(state, by);
   if (theirs > ours) return kNever;
   const Time behind = theirs < ours ? Time{} : behind_from(state, *job, attempt, by);
   if (behind == kNever) return kNever;
-  const Time protected_until = std::max(attempt.started_at + params_.protection, behind);
-  if (!job->preempted_at.valid()) return protected_until;
-  return std::max(protected_until, job->preempted_at + params_.recent);
+  return std::max(protected_until(*job, attempt), behind);
+}
+
+bool LeastLost::reclaimable(const State& state, const Attempt& attempt) const {
+  if (attempt.abandoned || attempt.stop != StopReason::kNone) return false;
+  const Job* job = state.jobs.find(attempt.job);
+  return job != nullptr && !job->preemption_exempt;
+}
+
+bool LeastLost::spared(const State& state, const Attempt& attempt, Time now) const {
+  const Job* job = state.jobs.find(attempt.job);
+  CHECK(job != nullptr);
+  return !attempt.started_at.valid() || job->preempt_count >= params_.budget ||
+         now < protected_until(*job, attempt);
 }
 
 VictimCost LeastLost::cost_of(const VictimView& victim, Time now) const {
-  const Time started = victim.attempt->started_at;
+  const Time started = victim.attempt->started_at.valid() ? victim.attempt->started_at : now;
   const Time saved = victim.job->saved_at;
   const bool silent = !saved.valid() || saved < started;
   const Duration unsaved = std::max(now - (silent ? started : saved), Duration{});
   const Duration counted = std::min(unsaved, silent ? params_.silent_max : params_.loss_max);
-  return {.lost_gpu_ms = victim.gpus * counted.ms(),
+  return {.spared = victim.spared ? 1 : 0,
+          .lost_gpu_ms = victim.gpus * counted.ms(),
           .unsaved_gpu_ms = victim.gpus * unsaved.ms(),
           .remaining_ms = -std::max(victim.end - now, Duration{}).ms(),
           .count = 1,
@@ -128,7 +208,7 @@ VictimCost LeastLost::cost_of(const VictimView& victim, Time now) const {
 }
 
 std::optional<VictimChoice> LeastLost::choose(const Lack& lack, const std::vector<VictimView>& candidates,
-                                              Time now) const {
+                                              Time now, const VictimLimit& limit) const {
   std::vector<VictimCost> costs;
   costs.reserve(candidates.size());
   Lack left = lack;
@@ -137,49 +217,12 @@ std::optional<VictimChoice> LeastLost::choose(const Lack& lack, const std::vecto
     take(left, candidate);
   }
   if (!left.none() || lack.none()) return std::nullopt;
-  uint64_t chosen = 0;
-  if (candidates.size() <= kExactMax) {
-    std::optional<VictimCost> best;
-    for (uint64_t set = 1; set < uint64_t{1} << candidates.size(); ++set) {
-      Lack rest = lack;
-      VictimCost cost = kNothing;
-      for (uint64_t bits = set; bits != 0; bits &= bits - 1) {
-        const auto index = static_cast<std::size_t>(std::countr_zero(bits));
-        take(rest, candidates[index]);
-        cost = plus(cost, costs[index]);
-      }
-      if (!rest.none() || (best.has_value() && !(cost < *best))) continue;
-      best = cost;
-      chosen = set;
-    }
-  } else {
-    std::vector<uint32_t> order(candidates.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return costs[a] != costs[b] ? costs[a] < costs[b] : a < b; });
-    left = lack;
-    std::vector<uint32_t> taken;
-    for (const uint32_t index : order) {
-      if (left.none()) break;
-      take(left, candidates[index]);
-      taken.push_back(index);
-    }
-    for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
-      Lack without = left;
-      give_back(without, candidates[*it]);
-      if (without.none()) {
-        left = without;
-      } else {
-        chosen |= uint64_t{1} << *it;
-      }
-    }
-  }
-  VictimChoice choice{.chosen = {}, .cost = kNothing};
-  for (uint64_t bits = chosen; bits != 0; bits &= bits - 1) {
-    const auto index = static_cast<uint32_t>(std::countr_zero(bits));
-    choice.chosen.push_back(index);
-    choice.cost = plus(choice.cost, costs[index]);
-  }
+  const std::optional<uint64_t> chosen = candidates.size() <= kExactMax
+                                             ? cheapest_set(lack, candidates, costs, limit)
+                                             : cheapest_first(lack, candidates, costs, limit);
+  if (!chosen.has_value()) return std::nullopt;
+  VictimChoice choice{.chosen = indexes_of(*chosen), .cost = kNothing};
+  for (const uint32_t index : choice.chosen) choice.cost = plus(choice.cost, costs[index]);
   return choice;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 
+#include "engine/guarantees.h"
 #include "engine/policy/policy.h"
 
 /// Who may be ended for whom, and who is.
@@ -21,14 +22,21 @@ bool ends_by_attained(const State& state);
 /// runs, and never rising; that it waited counts no more than with priorities.
 int64_t standing_of(const State& state, const Job& job, Time now);
 
-/// What strictly falls with every preemption and every start: how many unfinished jobs are without devices,
-/// by standing. Compared from the highest down (`potential_less`). A promised job counts
-/// as having its devices, one that is told to end as not. A preemption takes one from the preemptor's level
-/// and adds only to lower ones; so without arrivals, ends, faults and people's changes there are only
-/// finitely many, and no job can, over any number of others, come to be ended for one that it was ended for.
-/// Levels of `least_attained` fall meanwhile, which lowers it too where the job waits; that a job falls to
-/// the next one takes all the service that lies between, and happens a bounded number of times.
-using Potential = std::map<int64_t, int64_t>;
+/// What strictly falls with every preemption and every start; so without arrivals, ends, faults and people's
+/// changes there are only finitely many, and no job can, over any number of others, come to be ended for one
+/// that it was ended for. A promised job counts as having its devices, one that is told to end as not.
+///
+/// First what of the guarantees is idle, GPUs before the rest, the deepest tenants first, then what of pools'
+/// shares. Nothing adds to it but a reclaim, which takes from a deeper tenant, from GPUs, or from a guarantee
+/// what it adds to a higher one, to the rest, or to a pool: see `guarantees::leaves_in_peace`. Then how many
+/// unfinished jobs are without devices, by standing, from the highest down: a start takes one away, a
+/// preemption without a claim takes one from the preemptor's level and adds only to lower ones. Levels of
+/// `least_attained` fall meanwhile, which lowers it too where the job waits; that a job falls to the next one
+/// takes all the service that lies between, and happens a bounded number of times.
+struct Potential {
+  guarantees::Idle idle;
+  std::map<int64_t, int64_t> waiting;  ///< By standing.
+};
 Potential potential_of(const State& state);
 bool potential_less(const Potential& a, const Potential& b);
 
@@ -41,6 +49,9 @@ bool potential_less(const Potential& a, const Potential& b);
 /// Counted is, for each victim, GPUs x time since it saved its work, of at most `loss_max`; of one that never
 /// said so in this attempt, the time since its start, of at most `silent_max`. So ties among jobs that say
 /// nothing are broken by what they really lose, and keeping silent protects for no longer than `silent_max`.
+///
+/// A guarantee is taken back from whoever borrowed it, whatever the flags and priorities; what would protect
+/// a victim otherwise (`protection`, `recent`, `budget`) then only means that others go first.
 ///
 /// Of at most `kExactMax` candidates the best set is found by trying all; of more, the cheapest first until
 /// they suffice, then without those that are not needed. Thread-safe.
@@ -59,12 +70,15 @@ class LeastLost final : public VictimSelect {
   explicit LeastLost(const Params& params) : params_(params) {}
   std::string_view name() const override { return "least_lost"; }
   Time allowed_from(const State& state, const Job& by, const Attempt& attempt) const override;
+  bool reclaimable(const State& state, const Attempt& attempt) const override;
+  bool spared(const State& state, const Attempt& attempt, Time now) const override;
   Duration patience() const override { return params_.patience; }
-  std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates,
-                                     Time now) const override;
+  std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates, Time now,
+                                     const VictimLimit& limit = {}) const override;
 
  private:
   VictimCost cost_of(const VictimView& victim, Time now) const;
+  Time protected_until(const Job& job, const Attempt& attempt) const;
 
   Params params_;
 };

@@ -86,6 +86,7 @@ class RandomCommands {
               .gpu_model = kModels[prng_.below(5)]};
     if (prng_.chance(10)) part.member_count = 2;
     if (prng_.chance(50)) part.features = kFeatureContainer;
+    if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
     return {part};
   }
   Command submit(const State& state) {
@@ -268,6 +269,11 @@ class RandomCommands {
                              ? prng_.between(0, 9000)
                              : prng_.between(0, 9));
     const uint64_t draw = prng_.below(10);
+    Amount guarantee;
+    if (prng_.chance(300)) guarantee.gpus = prng_.between(1, 6);
+    if (prng_.chance(200)) guarantee.cpu_milli = prng_.between(1, 6000);
+    const Duration window = prng_.chance(200) ? minutes(prng_.between(1, 30)) : Duration{};
+    const int64_t gpu_time_max_ms = prng_.between(0, 400'000);
     if (draw < 3) {
       return CreateTenant{.name = name,
                           .parent = prng_.chance(500) ? any_tenant(state) : TenantId{},
@@ -275,16 +281,22 @@ class RandomCommands {
                           .priority_tier = static_cast<int32_t>(prng_.below(3)),
                           .allow_preemption = prng_.chance(500),
                           .can_preempt_others = prng_.chance(300),
-                          .request_key = prng_.chance(200) ? "key-1" : ""};
+                          .request_key = prng_.chance(200) ? "key-1" : "",
+                          .guarantee = guarantee,
+                          .gpu_time_window = window,
+                          .gpu_time_max_ms = gpu_time_max_ms};
     }
     if (draw < 6) {
       return UpdateTenant{.tenant = any_tenant(state),
-                          .given = static_cast<uint32_t>(prng_.below(4096)),
+                          .given = static_cast<uint32_t>(prng_.below(uint64_t{1} << 19)),
                           .name = name,
                           .limits = limits,
                           .priority_tier = 2,
                           .allow_preemption = prng_.chance(500),
-                          .can_preempt_others = prng_.chance(300)};
+                          .can_preempt_others = prng_.chance(300),
+                          .guarantee = guarantee,
+                          .gpu_time_window = window,
+                          .gpu_time_max_ms = gpu_time_max_ms};
     }
     return DeleteTenant{.tenant = any_tenant(state)};
   }

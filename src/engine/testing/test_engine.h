@@ -41,6 +41,7 @@ struct Want {
   std::vector<JobFlow> flow = {};
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
+  WorkClass work = WorkClass::kUnset;
   std::string task_type = {};
   bool interactive = false;
 };
@@ -52,7 +53,8 @@ inline JobRequest request_of(const Want& want) {
                                    .cpu_milli = want.cpu_milli,
                                    .memory_mb = want.memory_mb,
                                    .gpu_model = want.model,
-                                   .features = want.features}},
+                                   .features = want.features,
+                                   .work = want.work}},
                     .max_runtime = want.max_runtime,
                     .retry = want.retry,
                     .require_feasible = want.require_feasible,

@@ -1,0 +1,96 @@
+// The auditor's books of guarantees and GPU hours, counted from what was placed and what ended.
+#include <algorithm>
+
+#include "sim/auditor.h"
+
+namespace gpusched::sim {
+namespace {
+
+std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+
+int64_t gpus_of(const std::vector<Part>& parts) { return total_of(parts).gpus; }
+
+}  // namespace
+
+void Auditor::take_quota(BookTenant& tenant, const UpdateTenant& change, Time at) {
+  const auto take = [&](TenantField field, int64_t& to, int64_t from) {
+    if ((change.given & field) != 0) to = from;
+  };
+  take(kTenantGuaranteeGpus, tenant.guarantee.gpus, change.guarantee.gpus);
+  take(kTenantGuaranteeGpuMemory, tenant.guarantee.gpu_memory_mb, change.guarantee.gpu_memory_mb);
+  take(kTenantGuaranteeCpu, tenant.guarantee.cpu_milli, change.guarantee.cpu_milli);
+  take(kTenantGuaranteeMemory, tenant.guarantee.memory_mb, change.guarantee.memory_mb);
+  take(kTenantGuaranteeJobs, tenant.guarantee.jobs, change.guarantee.jobs);
+  take(kTenantGpuTimeMax, tenant.gpu_ms_max, change.gpu_time_max_ms);
+  if ((change.given & kTenantGpuTimeWindow) == 0 || tenant.window == change.gpu_time_window) return;
+  tenant.window = change.gpu_time_window;
+  tenant.window_since = at;
+}
+
+void Auditor::begin_hold(JobId job, uint32_t attempt, Time at) {
+  const BookJob& book = jobs_.at(job);
+  holds_[{job, attempt}] = {.tenant = book.tenant, .gpus = gpus_of(book.parts), .from = at, .to = kNever};
+}
+
+void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
+  const auto found = holds_.find({job, attempt});
+  if (found == holds_.end()) return;
+  found->second.to = at;
+  past_holds_.push_back(found->second);
+  holds_.erase(found);
+  // No window is longer than this.
+  std::erase_if(past_holds_, [&](const Hold& hold) { return hold.to + minutes(10) < at; });
+}
+
+int64_t Auditor::gpu_ms_of(TenantId tenant, Time now) const {
+  const BookTenant& book = tenants_.at(tenant);
+  const Time start = std::max(Time{now.ns / book.window.ns * book.window.ns}, book.window_since);
+  int64_t sum = 0;
+  const auto count = [&](const Hold& hold) {
+    if (!is_in(hold.tenant, tenant)) return;
+    const int64_t span = std::min(hold.to, now).ms() - std::max(hold.from, start).ms();
+    sum += hold.gpus * std::max<int64_t>(span, 0);
+  };
+  for (const Hold& hold : past_holds_) count(hold);
+  for (const auto& [key, hold] : holds_) count(hold);
+  return sum;
+}
+
+void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
+  if (gpus_of(entry.parts) == 0 || !gpu_time_known_) return;
+  for (TenantId tenant = entry.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
+    const BookTenant& book = tenants_.at(tenant);
+    if (book.window.ns == 0 || gpu_ms_of(tenant, at) < book.gpu_ms_max) continue;
+    fail(name_of(job) + " starts although tenant " + std::to_string(tenant.value) +
+         " has used up its GPU hours");
+  }
+}
+
+// Whoever gives back what it borrowed keeps what it is guaranteed.
+void Auditor::check_reclaim(const Promise& promise) {
+  const BookJob& asking = jobs_.at(promise.job);
+  const bool by_gpus = gpus_of(asking.parts) > 0;
+  for (const Preemption& preemption : promise.victims) {
+    const BookJob& victim = jobs_.at(preemption.job);
+    const bool judged_by_gpus = by_gpus && gpus_of(victim.parts) > 0;
+    for (TenantId tenant = victim.tenant; tenant.valid() && !is_in(asking.tenant, tenant);
+         tenant = tenants_.at(tenant).parent) {
+      const BookTenant& book = tenants_.at(tenant);
+      Amount kept = usage_of(tenant);
+      for (const JobAttempt& live : live_) {
+        const BookJob& job = jobs_.at(live.first);
+        if (job.state == JobState::kPreempted && !attempts_.at(live).abandoned && is_in(job.tenant, tenant))
+          kept.add(negated(total_of(job.parts)));
+      }
+      const bool fails = judged_by_gpus
+                             ? kept.gpus < book.guarantee.gpus
+                             : gpus_of(victim.parts) == 0 && total_of(victim.parts).cpu_milli > 0 &&
+                                   kept.cpu_milli < book.guarantee.cpu_milli;
+      if (fails)
+        fail(name_of(promise.job) + " takes from tenant " + std::to_string(tenant.value) +
+             " what that is guaranteed");
+    }
+  }
+}
+
+}  // namespace gpusched::sim
