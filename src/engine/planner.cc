@@ -40,6 +40,10 @@ void Planner::choose_policies() {
 void Planner::adopt_policy(const State& state) {
   chosen_ = state.config.policy;
   choose_policies();
+  start_over(state);
+}
+
+void Planner::start_over(const State& state) {
   std::vector<bool> present;
   for (const NodeInfo& node : nodes_) present.push_back(node.present);
   reset(state);
@@ -138,7 +142,7 @@ void Planner::tenant_gained(const State& state, TenantId tenant) {
 void Planner::tenants_changed(const State& state) {
   const bool before = guarantees_;
   refresh_preemptors(state);
-  if (before != guarantees_) adopt_policy(state);  // Places in line have another form now.
+  if (before != guarantees_) start_over(state);  // Places in line have another form now.
 }
 
 // A class's line changed: idle when nobody waits, and ready under its present head.
@@ -294,9 +298,11 @@ void Planner::unblock(const State& state) {
     if (info(job_class).state == ClassState::kBlocked) make_ready(state, job_class);
   }
   unblock_shapes(state);
-  if (!freed_nodes_.empty() || (may_ask_back() && !freed_tenants_.empty())) {
-    for (const uint32_t job_class : preemptors_)
-      look_again(job_class, info(job_class).tried_at + kPreemptAgain);
+  for (const uint32_t job_class : preemptors_) {
+    const ClassInfo& entry = info(job_class);
+    const bool by_priority = may_preempt_ && state.find_tenant(entry.tenant)->can_preempt_others;
+    const bool again = (by_priority && !freed_nodes_.empty()) || (may_ask_back() && !freed_tenants_.empty());
+    if (again) look_again(job_class, entry.tried_at + kPreemptAgain);
   }
   unblock_all_ = false;
   freed_nodes_.clear();

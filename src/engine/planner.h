@@ -252,6 +252,7 @@ class Planner {
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
   Shape& shape_of(uint32_t job_class) { return shapes_[info(job_class).shape]; }
   void adopt_policy(const State& state);
+  void start_over(const State& state);
   void tenants_changed(const State& state);
   /// Places in line change with time, or with what others have.
   bool drifts() const { return policies_.queue_order->drifts() || may_ask_back(); }

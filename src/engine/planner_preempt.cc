@@ -391,9 +391,9 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
   const std::optional<Claim> claim = asked_back(state, job);
   entry.preempts = by_priority || may_ask_back();
+  entry.tried_at = now_;
   if (!by_priority && !claim.has_value()) return false;
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
-  entry.tried_at = now_;
   Time look = kNever;
   std::optional<Preempting> best;
   if (claim.has_value()) best = find_victims(state, job, candidate, *claim, look);

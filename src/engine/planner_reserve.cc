@@ -313,6 +313,9 @@ void Planner::drop_reservation(uint32_t job_class) {
 // blocked stands before it without one, or if it stands before somebody who has one.
 void Planner::promise(const State& state, uint32_t job_class) {
   if (const Reservation* held = reservation_of(job_class)) return set_start(job_class, held->start);
+  // What no node could ever run takes nobody's.
+  refresh_starts(state, shape_of(job_class));
+  if (shape_of(job_class).starts.order.empty()) return;
   if (reservations_.size() >= policies_.reservations) {
     const auto last = std::max_element(reservations_.begin(), reservations_.end(),
                                        [](const auto& a, const auto& b) { return a.key < b.key; });
