@@ -977,11 +977,11 @@ TEST(Tenants, AreGuaranteedWhatIsSaidAndMayPreempt) {
   std::vector<Request> seen;
   run_against([](const Request&) { return Reply{.body = R"({"id":"tenant-4"})"}; },
               {"tenant", "update", "tenant-4", "--guarantee-gpus", "4", "--guarantee-mem", "64G",
-               "--guarantee-cpus", "none", "--gpu-hours", "100.5", "--gpu-hours-window", "24h",
+               "--guarantee-cpus", "none", "--gpu-hours", "2", "--gpu-hours-window", "24h",
                "--allow-preemption", "yes", "--can-preempt", "no"},
               &seen);
   EXPECT_EQ(seen.at(0).body, R"({"guaranteed_gpus":4,"guaranteed_cpu_cores":0,"guaranteed_memory_mb":65536,)"
-                             R"("max_gpu_hours":100.5,"gpu_hours_window_seconds":86400,)"
+                             R"("max_gpu_hours":2,"gpu_hours_window_seconds":86400,)"
                              R"("allow_preemption":true,"can_preempt_others":false})");
 }
 
