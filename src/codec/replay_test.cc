@@ -233,7 +233,7 @@ TEST(RandomCommands, ReachEveryStateAndEvent) {
   int abandoned = 0;
   int lost = 0;
   int quarantined = 0;
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  for (uint64_t seed = 0; seed < 80; ++seed) {
     World world(seed);
     State state;
     for (int i = 0; i < 700; ++i) {

@@ -67,13 +67,15 @@ TEST(ClusterFile, ChangesOnlyWhatDiffers) {
 
 TEST(ClusterFile, GuaranteesGpuHoursAndLiftsThem) {
   const std::vector<ClusterChange> planned = changes(
-      "tenants:\n  - {name: vision, guaranteed_gpus: 2, max_gpu_hours: 12.5, gpu_hours_window_seconds: "
+      "tenants:\n  - {name: vision, parent: research, guaranteed_gpus: 2, max_gpu_hours: 12.5, "
+      "gpu_hours_window_seconds: "
       "86400, "
       "allow_preemption: true}\n");
   ASSERT_EQ(planned.size(), 1u);
-  EXPECT_EQ(planned[0].body, R"({"guaranteed_gpus":2,"max_gpu_hours":12.500,)"
-                             R"("gpu_hours_window_seconds":86400,"allow_preemption":true})");
-  EXPECT_TRUE(changes("tenants:\n  - {name: vision, max_gpu_hours: null}\n").empty());
+  EXPECT_EQ(planned[0].body,
+            R"({"allow_preemption":true,"gpu_hours_window_seconds":86400,"guaranteed_gpus":2,)"
+            R"("max_gpu_hours":12.500})");
+  EXPECT_TRUE(changes("tenants:\n  - {name: vision, parent: research, max_gpu_hours: null}\n").empty());
   EXPECT_EQ(refusal("tenants:\n  - {name: a, guaranteed_gpus: null}\n"),
             "c.yaml:2: tenant a: guaranteed_gpus must be a whole number up to 100000");
 }
