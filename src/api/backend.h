@@ -51,6 +51,30 @@ struct JobRequest {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool interactive = false;  ///< Starts at once or not at all.
   WorkClass work = WorkClass::kUnset;
+  std::string reservation;  ///< The name of one; empty: none.
+};
+
+/// Nodes to be kept for a time; the engine's Booking.
+struct ReservationRequest {
+  std::string name;
+  std::string tenant;  ///< Empty: nobody's, for maintenance.
+  std::vector<std::string> users;
+  std::vector<std::string> nodes;  ///< Names or patterns.
+  Time begin_at;
+  Duration begin_after = {};
+  Duration length = {};
+  Duration every = {};
+  std::string reason;
+};
+
+struct ReservationView {
+  std::string id, name;
+  std::string tenant;  ///< Its name; empty: nobody's.
+  std::vector<std::string> users, nodes;
+  Time begin, end;
+  Duration every = {};
+  std::string reason;
+  bool active = false;
 };
 
 struct SubmitRequest {
@@ -172,6 +196,7 @@ struct JobView {
   int32_t attempts = 0, preempted_count = 0;
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   WorkClass work = WorkClass::kUnset;
+  std::string reservation;  ///< Its name, or its id when it is over.
   std::string node_name;
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
@@ -528,6 +553,12 @@ class Backend {
   virtual void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) = 0;
   virtual void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
                           Done<NodeView> done) = 0;
+
+  virtual void make_reservation(ReservationRequest request, Done<ReservationView> done) = 0;
+  /// By begin.
+  virtual void list_reservations(Done<std::vector<ReservationView>> done) = 0;
+  /// By its name or its id.
+  virtual void cancel_reservation(const std::string& reservation, Done<Unit> done) = 0;
 
   virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
   /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good

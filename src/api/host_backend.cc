@@ -44,6 +44,7 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .held = job.held,
                            .flow = std::move(job.flow),
                            .preemption_mode = job.preemption_mode,
+                           .booking = std::move(job.reservation),
                            .interactive = job.interactive};
   out.parts.push_back(std::move(part));
   return out;
@@ -134,14 +135,13 @@ bool any_container_node(const State& state) {
                      [](const Node& node) { return (node.feature_bits & kFeatureContainer) != 0; });
 }
 
-/// The answer to a proposal as a value or the client's error.
-std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size = 1) {
+}  // namespace
+
+std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size) {
   if (!decided) return to_api_error(decided.error());
   if (decided->applied.rejection) return to_api_error(*decided->applied.rejection, batch_size);
   return std::nullopt;
 }
-
-}  // namespace
 
 HostBackend::HostBackend(Host& host, HostBackendOptions options)
     : host_(host),

@@ -13,6 +13,9 @@
 
 namespace gpusched::api {
 
+/// The client's error when a proposal was refused.
+std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size = 1);
+
 struct HostBackendOptions {
   int32_t default_priority = 100;
 };
@@ -39,6 +42,9 @@ class HostBackend final : public Backend {
                   Done<NodeView> done) override;
   void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) override;
   void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) override;
+  void make_reservation(ReservationRequest request, Done<ReservationView> done) override;
+  void list_reservations(Done<std::vector<ReservationView>> done) override;
+  void cancel_reservation(const std::string& reservation, Done<Unit> done) override;
   void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
                   Done<NodeView> done) override;
   void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;

@@ -70,6 +70,18 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kQuotaExceeded;
     case RejectionCode::kQueueFull:
       return ErrorKind::kQueueFull;
+    case RejectionCode::kBookingNotFound:
+      return ErrorKind::kReservationNotFound;
+    case RejectionCode::kBookingExists:
+      return ErrorKind::kReservationExists;
+    case RejectionCode::kBookingDenied:
+      return ErrorKind::kReservationDenied;
+    case RejectionCode::kBookingTaken:
+      return ErrorKind::kReservationTaken;
+    case RejectionCode::kBookingTimes:
+      return ErrorKind::kReservationTimes;
+    case RejectionCode::kBookingLimit:
+      return ErrorKind::kReservationLimit;
     case RejectionCode::kThrottled:
       return ErrorKind::kThrottled;
     case RejectionCode::kRateExceeded:
@@ -314,6 +326,10 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .preemption_mode = job.preemption_mode,
               .work = work_of(state.class_of(job).parts),
               .version = version_of(job)};
+  if (const uint64_t booking = view.state.class_of(job).parts.front().booking; booking != 0) {
+    const Booking* found = view.state.find_booking(BookingId{booking});
+    out.reservation = found != nullptr ? found->name : reservation_name(booking);
+  }
   if (details.name) out.name = peek_spec(job.spec.view()).name;
   if (details.message) out.message = message_of(view, job, node);
   if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;

@@ -44,6 +44,7 @@ struct SubmitOptions {
   bool hold = false;
   bool now = false;
   std::string preemption_mode;
+  std::string reservation;
   bool require_feasible = false;
   bool wait = false;
   bool logs = false;

@@ -85,6 +85,8 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                "only, with a --time");
   grammar.option("--preemption-mode", "MODE", &submit.preemption_mode,
                  "When it is ended for a job of higher priority: requeue (the default) or cancel");
+  grammar.option("--reservation", "NAME", &submit.reservation,
+                 "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
   grammar.flag("--logs", submit.logs,
                "With --wait: copy its output to ours while it runs; the id goes to standard error then");

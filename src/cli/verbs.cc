@@ -49,6 +49,12 @@ constexpr std::array kVerbs = {
                    define_node_condition},
     VerbDefinition{"device list", kCluster, "List the GPUs", define_device_list, "gpus"},
 
+    VerbDefinition{"reservation create", kCluster,
+                   "Keep nodes for a tenant, or for maintenance, at a set time", define_reservation_create},
+    VerbDefinition{"reservation list", kCluster, "List the reservations", define_reservation_list},
+    VerbDefinition{"reservation cancel", kCluster, "Give a reservation's nodes back",
+                   define_reservation_cancel},
+
     VerbDefinition{"tenant create", kTenants, "Create a tenant", define_tenant_create},
     VerbDefinition{"tenant list", kTenants, "List the tenants", define_tenant_list},
     VerbDefinition{"tenant get", kTenants, "Show a tenant", define_tenant_get},

@@ -36,6 +36,9 @@ Action define_node_label(Grammar& grammar);
 Action define_node_confirm_dead(Grammar& grammar);
 Action define_node_condition(Grammar& grammar);
 
+Action define_reservation_create(Grammar& grammar);
+Action define_reservation_list(Grammar& grammar);
+Action define_reservation_cancel(Grammar& grammar);
 Action define_tenant_create(Grammar& grammar);
 Action define_tenant_list(Grammar& grammar);
 Action define_tenant_get(Grammar& grammar);

@@ -151,6 +151,16 @@ std::vector<Command> full_commands() {
       NoteStart{.unused = 9},
       CheckpointSaved{
           .job = JobId{1}, .attempt = 2, .node = NodeId{3}, .age = seconds(4), .placed_at = Time{5}},
+      MakeBooking{.name = "b",
+                  .tenant = TenantId{1},
+                  .users = {"u"},
+                  .nodes = {NodeId{2}},
+                  .begin_at = Time{3},
+                  .begin_after = seconds(4),
+                  .length = seconds(5),
+                  .every = seconds(6),
+                  .reason = "r"},
+      CancelBooking{.booking = BookingId{1}},
   };
 }
 
@@ -169,12 +179,33 @@ TEST(Group, EveryCommandComesBackWithAllItsFields) {
 }
 
 TEST(Group, DefaultCommandsComeBack) {
-  std::vector<Command> commands = {
-      Configure{},           AdvanceTime{},     CreateTenant{},  UpdateTenant{},    DeleteTenant{},
-      RegisterNode{},        NodeLeaseLost{},   NodeLeaseBack{}, ConfirmNodeDead{}, SetDeviceCondition{},
-      SubmitJobs{},          CancelJob{},       CommitPlan{},    AttemptStarted{},  AttemptEnded{},
-      DeviceReleased{},      DeviceStillBusy{}, UpdateJob{},     HoldJob{},         RequeueJob{},
-      SetNodeAvailability{}, NodeValidated{},   LabelNode{},     NoteStart{},       CheckpointSaved{}};
+  std::vector<Command> commands = {Configure{},
+                                   AdvanceTime{},
+                                   CreateTenant{},
+                                   UpdateTenant{},
+                                   DeleteTenant{},
+                                   RegisterNode{},
+                                   NodeLeaseLost{},
+                                   NodeLeaseBack{},
+                                   ConfirmNodeDead{},
+                                   SetDeviceCondition{},
+                                   SubmitJobs{},
+                                   CancelJob{},
+                                   CommitPlan{},
+                                   AttemptStarted{},
+                                   AttemptEnded{},
+                                   DeviceReleased{},
+                                   DeviceStillBusy{},
+                                   UpdateJob{},
+                                   HoldJob{},
+                                   RequeueJob{},
+                                   SetNodeAvailability{},
+                                   NodeValidated{},
+                                   LabelNode{},
+                                   NoteStart{},
+                                   CheckpointSaved{},
+                                   MakeBooking{.name = "b", .length = seconds(1)},
+                                   CancelBooking{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

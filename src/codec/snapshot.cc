@@ -86,6 +86,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const auto& [id, array] : state.arrays) out.add(Section::kArray, array);
   for (const auto& [job, promise] : state.promises) out.add(Section::kPromise, promise);
   for (const auto& [key, submitter] : state.submitters) out.add(Section::kSubmitter, submitter);
+  for (const auto& [id, booking] : state.bookings) out.add(Section::kBooking, booking);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

@@ -172,6 +172,8 @@ class SnapshotDecoder {
         return add_promise(bytes);
       case Section::kSubmitter:
         return add_submitter(bytes);
+      case Section::kBooking:
+        return add_booking(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -329,6 +331,32 @@ class SnapshotDecoder {
     state_.remember(std::move(request));
     return Unit{};
   }
+  Result<Unit> add_booking(std::string_view bytes) {
+    Booking booking;
+    if (!read(bytes, booking) || !was(booking.id.value) || booking.name.empty() || booking.nodes.empty() ||
+        state_.find_booking(booking.id) != nullptr || state_.find_booking_named(booking.name) != nullptr) {
+      return corrupt("a reservation");
+    }
+    if (!possible(booking.begin) || !between(1, booking.length.ns, limits::kBookingMax.ns) ||
+        !between(0, booking.every.ns, limits::kBookingMax.ns) || !possible(booking.end())) {
+      return corrupt("a reservation's times");
+    }
+    if (booking.tenant.valid() && state_.find_tenant(booking.tenant) == nullptr)
+      return corrupt("a reservation's tenant");
+    const bool known = std::all_of(booking.nodes.begin(), booking.nodes.end(),
+                                   [&](NodeId node) { return state_.find_node(node) != nullptr; });
+    if (!known || !std::is_sorted(booking.nodes.begin(), booking.nodes.end()) ||
+        state_.bookings.size() >= limits::kBookingsMax) {
+      return corrupt("a reservation's nodes");
+    }
+    ++bookings_;
+    const Timer timer = {.due = booking.active ? booking.end() : booking.begin,
+                         .kind = TimerKind::kBooking,
+                         .id = booking.id.value};
+    if (state_.timers.erase(timer) == 0) return corrupt("a reservation's timer");
+    state_.put_booking(std::move(booking));
+    return Unit{};
+  }
   Result<Unit> add_submitter(std::string_view bytes) {
     Submitter submitter;
     if (!read(bytes, submitter) || !possible(submitter.full_at) || !possible(submitter.next_at) ||
@@ -410,6 +438,10 @@ class SnapshotDecoder {
       case TimerKind::kNodeLost:
         if (node == nullptr) return corrupt("a node's timer");
         break;
+      case TimerKind::kBooking:
+        if (timer.extra != 0) return corrupt("a reservation's timer");
+        ++booking_timers_;
+        break;
       case TimerKind::kPromiseOver:
         if (job == nullptr || !job->promised) return corrupt("a promise's timer");
         ++promise_timers_;
@@ -463,6 +495,7 @@ class SnapshotDecoder {
     if (array_jobs_ != 0 || !elements_.empty() || (!state.arrays.empty() && !elements_fit())) return false;
     const auto promises = static_cast<int64_t>(state.promises.size());
     if (promised_jobs_ != promises || promise_timers_ != promises) return false;
+    if (bookings_ != booking_timers_) return false;
     int64_t held = 0;
     int64_t promised = 0;
     for (const Node& node : state.nodes) {
@@ -490,6 +523,8 @@ class SnapshotDecoder {
   int64_t held_devices_ = 0;
   int64_t promised_devices_ = 0;
   int64_t promised_jobs_ = 0;
+  int64_t bookings_ = 0;
+  int64_t booking_timers_ = 0;
   int64_t promise_timers_ = 0;
   int64_t backing_off_ = 0;
   int64_t backoff_timers_ = 0;

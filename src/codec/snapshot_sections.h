@@ -26,9 +26,10 @@ enum class Section : uint8_t {
   kArray,    ///< Before kEnd, although its number is higher.
   kPromise,  ///< Before kEnd too.
   kSubmitter = 15,
+  kBooking = 16,
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
-inline constexpr Section kSectionLast = Section::kSubmitter;
+inline constexpr Section kSectionLast = Section::kBooking;
 
 struct Header {
   uint32_t format = kFormat;

@@ -119,6 +119,13 @@ bool is_sane(const CommitPlan& command) {
                      [](const PlanGroup& group) { return group.preemptions.size() <= limits::kVictimsMax; });
 }
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
+bool is_sane(const MakeBooking& command) {
+  return !command.name.empty() && command.name.size() <= limits::kNameBytesMax && is_sane(command.begin_at) &&
+         between(Duration{}, command.begin_after, limits::kBookingMax) &&
+         between(Duration{1}, command.length, limits::kBookingMax) &&
+         between(Duration{}, command.every, limits::kBookingMax) &&
+         command.users.size() <= limits::kBookingUsersMax && command.nodes.size() <= limits::kNodesMax;
+}
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax)
     return false;
@@ -180,6 +187,8 @@ std::string_view name_of(const Command& command) {
       "node_validated",
       "label_node",
       "note_start",
+      "make_booking",
+      "cancel_booking",
       "checkpoint_saved"};
   return kNames[command.index()];
 }
@@ -188,7 +197,8 @@ bool is_new_work(const Command& command) {
   return std::holds_alternative<SubmitJobs>(command) || std::holds_alternative<CreateTenant>(command) ||
          std::holds_alternative<UpdateTenant>(command) || std::holds_alternative<CommitPlan>(command) ||
          std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
-         std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command);
+         std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
+         std::holds_alternative<MakeBooking>(command);
 }
 
 }  // namespace gpusched

@@ -7,6 +7,7 @@
 
 #include "base/blob.h"
 #include "base/fields.h"
+#include "model/booking.h"
 #include "model/job.h"
 #include "model/types.h"
 
@@ -327,6 +328,7 @@ struct JobRequest {
   }
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
+  std::string booking;       ///< The name of one, on whose nodes it shall run; empty: on any other.
   std::string task_type;     ///< What its admission costs, see AdmissionPolicy; empty: one token.
   bool interactive = false;  ///< Starts at once or not at all.
 
@@ -343,6 +345,7 @@ struct JobRequest {
     visit(50, "preemption_mode", self.preemption_mode);
     visit(51, "preemption_exempt", self.preemption_exempt);
     visit(70, "task_type", self.task_type);
+    visit(71, "booking", self.booking);
     visit(80, "interactive", self.interactive);
   }
 };
@@ -638,12 +641,49 @@ struct CheckpointSaved {
   }
 };
 
+/// Keeps nodes for somebody, or for nobody, at a time agreed before; see Booking.
+struct MakeBooking {
+  std::string name;
+  TenantId tenant;
+  std::vector<std::string> users;
+  std::vector<NodeId> nodes;
+  Time begin_at;         ///< Given, or
+  Duration begin_after;  ///< so long from now on.
+  Duration length;
+  Duration every;
+  std::string reason;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.name);
+    visit(2, "tenant", self.tenant);
+    visit(3, "users", self.users);
+    visit(4, "nodes", self.nodes);
+    visit(5, "begin_at", self.begin_at);
+    visit(6, "begin_after", self.begin_after);
+    visit(7, "length", self.length);
+    visit(8, "every", self.every);
+    visit(9, "reason", self.reason);
+  }
+};
+
+/// Ends a booking, whether it is on or not. What runs there goes on.
+struct CancelBooking {
+  BookingId booking;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "booking", self.booking);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
-using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
-                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
-                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
-                             NodeValidated, LabelNode, NoteStart, CheckpointSaved>;
+using Command =
+    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
+                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
+                 CheckpointSaved, MakeBooking, CancelBooking>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

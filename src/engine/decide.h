@@ -21,6 +21,13 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
 /// spent.
 std::optional<Rejection> admit(const State& state, const SubmitJobs& command, int64_t jobs, Time at,
                                Events& events);
+Applied make_booking(const State& state, const MakeBooking& command, Stamp stamp, Events& events);
+Applied cancel_booking(const State& state, const CancelBooking& command, Stamp stamp, Events& events);
+/// Puts the booking of this name into the parts, when the submission may use it.
+std::optional<Rejection> book(const State& state, const SubmitJobs& command, const std::string& name,
+                              std::vector<Part>& parts);
+/// A booking's timer: it begins or ends.
+void booking_due(const State& state, const Timer& timer, Time now, Events& events);
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
 Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events);

@@ -31,6 +31,7 @@ bool member_fits(const State& state, const PlanGroup& group, const std::vector<P
   if (node == nullptr || !node->in_service()) return false;
   if (placement.part >= parts.size()) return false;
   if ((parts[placement.part].features & ~node->feature_bits) != 0) return false;
+  if (parts[placement.part].booking != node->booked_by) return false;
   Given gained;
   for (const Given& each : given) {
     if (each.node != placement.node) continue;

@@ -210,6 +210,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
   std::vector<JobFlow> flows;  // Of the jobs that have one, in their order.
+  std::vector<std::vector<Part>> booked(command.jobs.size());
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     std::optional<Rejection> problem;
@@ -220,6 +221,10 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     }
     if (!problem && request.require_feasible && !feasible(state, request.parts.front())) {
       problem = Rejection{.code = RejectionCode::kInfeasible};
+    }
+    if (!problem && !request.booking.empty()) {
+      booked[i] = request.parts;
+      problem = book(state, command, request.booking, booked[i]);
     }
     if (!problem && request.interactive) problem = check_interactive(state, request);
     if (!problem && has_flow(request)) {
@@ -246,6 +251,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
+    if (!booked[i].empty()) std::get<JobSubmitted>(events.back()).request.parts = std::move(booked[i]);
     if (state.config.pools.on()) {
       for (Part& part : std::get<JobSubmitted>(events.back()).request.parts)
         part.work = kind_of_work(part.work, effective);
@@ -344,6 +350,7 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
       return reject(*over);
   }
   JobUpdated updated{.change = command};
+  for (Part& part : updated.change->parts) part.booking = state.class_of(*job).parts.front().booking;
   JobFlow times{.begin_at = command.begin_at,
                 .begin_after = command.begin_after,
                 .deadline = command.deadline,

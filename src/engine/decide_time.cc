@@ -167,6 +167,9 @@ bool next_due(const State& state, Time now, Events& events) {
       case TimerKind::kRuntimeOver:
         runtime_over(state, timer, events);
         break;
+      case TimerKind::kBooking:
+        booking_due(state, timer, now, events);
+        return true;
       case TimerKind::kPromiseOver:
         events.push_back(PromiseEnded{.job = JobId{timer.id}, .why = PromiseEnd::kTime, .at = timer.due});
         return true;

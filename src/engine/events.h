@@ -119,6 +119,41 @@ struct JobSubmitted {
   }
 };
 
+struct BookingMade {
+  Boxed<Booking> booking;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "booking", self.booking);
+  }
+};
+
+/// Its nodes are its own from now on.
+struct BookingBegan {
+  BookingId booking;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "booking", self.booking);
+    visit(2, "at", self.at);
+  }
+};
+
+/// Its time is over; one that repeats waits for its next, unless it was cancelled.
+struct BookingEnded {
+  BookingId booking;
+  Time at;
+  bool cancelled = false;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "booking", self.booking);
+    visit(2, "at", self.at);
+    visit(3, "cancelled", self.cancelled);
+  }
+};
+
 /// A user's work was let in, and this is what it has spent now.
 struct Admitted {
   Boxed<Submitter> submitter;
@@ -544,7 +579,8 @@ using Event =
                  JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
-                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted>;
+                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
+                 BookingEnded>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

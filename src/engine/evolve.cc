@@ -238,6 +238,24 @@ void on(State& state, const JobSubmitted& event) {
       request.is_array() ? count_of(request.flow.front().array) : 1;
 }
 
+void on(State& state, const BookingMade& event) { state.put_booking(*event.booking); }
+
+void on(State& state, const BookingBegan& event) {
+  Booking booking = *state.find_booking(event.booking);
+  booking.active = true;
+  state.put_booking(std::move(booking));
+}
+
+void on(State& state, const BookingEnded& event) {
+  Booking booking = *state.find_booking(event.booking);
+  if (event.cancelled || !booking.repeats()) return state.remove_booking(event.booking);
+  // Times that went by while no scheduler ran are not made up for.
+  const int64_t missed = (event.at - booking.end()).ns / booking.every.ns;
+  booking.begin = booking.begin + Duration{booking.every.ns * (missed + 1)};
+  booking.active = false;
+  state.put_booking(std::move(booking));
+}
+
 void on(State& state, const Admitted& event) { state.put_submitter(*event.submitter, event.at); }
 
 void on(State& state, const RequestRemembered& event) { state.remember(*event.request); }
@@ -529,7 +547,8 @@ void on(State& state, const JobCheckpointed& event) { job_at(state, event.job).s
 void skip_timers(State& state, Duration span) {
   std::set<Timer> moved;
   for (Timer timer : state.timers) {
-    if (timer.kind != TimerKind::kBackoffOver && timer.kind != TimerKind::kDeadline)
+    if (timer.kind != TimerKind::kBackoffOver && timer.kind != TimerKind::kDeadline &&
+        timer.kind != TimerKind::kBooking)
       timer.due = timer.due + span;
     moved.insert(timer);
   }

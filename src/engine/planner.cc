@@ -224,6 +224,12 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* added = std::get_if<ElementAdded>(&event)) return touch_job(state, added->job);
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
   if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
+  if (std::holds_alternative<BookingMade>(event) || std::holds_alternative<BookingBegan>(event) ||
+      std::holds_alternative<BookingEnded>(event)) {
+    // Whose nodes it had is not known any more when it is gone; these events are rare.
+    for (const Node& node : state.nodes) node_changed(state, node.id);
+    return;
+  }
   if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event))
     return node_changed(state, available->node);
   if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_job(state, finished->job);
@@ -378,8 +384,12 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     return true;
   }
   WaitReason reason = explain_refusal(state, job_class);
-  const bool kept_back = candidate.refused_by != nullptr;
-  if (kept_back) {
+  const bool kept_back = candidate.refused_by != nullptr || candidate.booked_from.valid();
+  if (candidate.booked_from.valid()) {
+    reason.code = WaitCode::kBooked;
+    reason.reserved_start = candidate.booked_from;
+  }
+  if (candidate.refused_by != nullptr) {
     reason.code = WaitCode::kReserved;
     reason.reserved_for = candidate.refused_by->job;
     reason.reserved_start = candidate.refused_by->start;
@@ -394,8 +404,8 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   }
   if (policies_.reservations > 0) {
     promise(state, job_class);
-    if (kept_back) pass_behind_head(state, job_class, plan);
   }
+  if (kept_back) pass_behind_head(state, job_class, plan);
   if (kept_back) lift_next(state, index);
   return false;
 }

@@ -39,6 +39,8 @@ enum class WaitCode : uint8_t {
   kReserved,   ///< What is free is kept for a job that stands before it and starts soon.
   kGpuTime,    ///< The tenant's GPU hours of this window are used up.
   kPool,       ///< Its kind of work uses its share of the GPUs.
+  kBooked,     ///< Nodes that could run it are booked by others, now or before it would end; or its booking
+               ///< is not on.
 };
 /// Whether it is a limit and nothing that a node could lift.
 constexpr bool is_quota(WaitCode code) {
@@ -56,13 +58,21 @@ struct WaitReason {
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
-  JobId reserved_for;   ///< kReserved: the job that stands before it,
-  Time reserved_start;  ///< and when that can start.
-  Time lifts_at;        ///< kGpuTime: when the next window begins.
-  Time start;           ///< When the class's first job can start, as was promised to it; none: it was not.
+  JobId reserved_for;         ///< kReserved: the job that stands before it,
+  Time reserved_start;        ///< and when that can start. kBooked: when the booking begins.
+  uint64_t booking = 0;       ///< kBooked: its own, which is not on;
+  bool booking_over = false;  ///< and never will be again.
+  Time lifts_at;              ///< kGpuTime: when the next window begins.
+  Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
+
+/// There is room, and it is only the job's length that keeps it from that: a shorter one like it may pass.
+inline bool is_kept_back(const WaitReason& reason) {
+  return reason.code == WaitCode::kReserved ||
+         (reason.code == WaitCode::kBooked && reason.booking == 0 && reason.reserved_start.valid());
+}
 
 /// One sentence for people.
 std::string describe(const WaitReason& reason);
@@ -147,6 +157,7 @@ class Planner {
     bool ready = false;
     bool dirty = false;
     bool reserved = false;        ///< A reservation is on it.
+    bool booked = false;          ///< Some booking lies ahead.
     Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
@@ -159,7 +170,7 @@ class Planner {
   using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
   /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.
   struct Census {
-    static constexpr std::size_t kStages = 10;
+    static constexpr std::size_t kStages = 11;
     uint64_t known = 0;          ///< How much of the log of changed nodes it has; 0: nothing.
     std::vector<uint8_t> stage;  ///< By slot: how many checks it passes.
     std::vector<uint8_t> free;   ///< By slot: fitting GPUs that are free, of a healthy one.
@@ -226,6 +237,7 @@ class Planner {
     Time end;                                 ///< If it started now, as is expected,
     Time end_by_limit;                        ///< and at the latest; kNever: it has no limit.
     const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
+    Time booked_from;                         ///< A booking that kept it from a node begins then.
   };
   struct Planned {
     JobId job;
@@ -315,6 +327,8 @@ class Planner {
   void count_capacity(const Node& node, NodeInfo& copy);
   static void refresh_device_classes(const State& state, Shape& shape);
   bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
+  /// The candidate might still run when the node's next booking begins; notes that in the candidate.
+  bool meets_booking(const State& state, Candidate& candidate, uint32_t slot) const;
   bool fits_node(const State& state, uint32_t shape, uint32_t slot);
   Choice choose(const State& state, Candidate& candidate);
   Choice choose_on(const State& state, Candidate& candidate, uint32_t slot);
@@ -406,8 +420,9 @@ class Planner {
   std::vector<NodeInfo> nodes_;
   FreeIndex index_;
   std::vector<uint32_t> dirty_nodes_;
-  std::vector<uint32_t> freed_nodes_;  ///< Gained something since the last cycle.
-  std::set<TenantId> freed_tenants_;   ///< Use less than at the last cycle, or may use more.
+  std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.
+  std::vector<uint32_t> freed_nodes_;   ///< Gained something since the last cycle.
+  std::set<TenantId> freed_tenants_;    ///< Use less than at the last cycle, or may use more.
   bool unblock_all_ = false;
   std::vector<Reservation> reservations_;
   std::vector<uint32_t> fresh_classes_;

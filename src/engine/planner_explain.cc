@@ -59,10 +59,11 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   const int64_t with_devices = at_least[2];
   const int64_t ready = at_least[4];
   const int64_t in_service = at_least[5];
-  const int64_t healthy = at_least[6];
-  const int64_t with_free = at_least[7];
-  const int64_t with_cpu = at_least[8];
-  const int64_t with_memory = at_least[9];
+  const int64_t booked = in_service - at_least[6];
+  const int64_t healthy = at_least[7];
+  const int64_t with_free = at_least[8];
+  const int64_t with_cpu = at_least[9];
+  const int64_t with_memory = at_least[10];
   reason.nodes_fitting = at_least[3];
   for (std::size_t free = shape.census.free_count.size(); free-- > 1;) {
     if (shape.census.free_count[free] == 0) continue;
@@ -81,6 +82,12 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     reason.code = WaitCode::kNodesAway;
   } else if (in_service == 0) {
     reason.code = WaitCode::kNodesHeld;
+  } else if (in_service == booked) {
+    reason.code = WaitCode::kBooked;
+    const Booking* own = state.find_booking(BookingId{shape.parts.front().booking});
+    if (own != nullptr) reason.reserved_start = own->begin;
+    reason.booking = shape.parts.front().booking;
+    reason.booking_over = reason.booking != 0 && own == nullptr;
   } else if (healthy == 0) {
     reason.code = WaitCode::kDevicesUnfit;
   } else if (with_free == 0) {

@@ -220,7 +220,7 @@ void Planner::block(const State& state, uint32_t job_class, const WaitReason& re
   if (is_quota(reason.code)) {
     over_quota_.insert({reason.tenant, job_class});
   } else {
-    stand_blocked(state, job_class, reason.code == WaitCode::kReserved);
+    stand_blocked(state, job_class, is_kept_back(reason));
   }
 }
 

@@ -64,6 +64,10 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   copy.free_mask = node.free_mask;
   copy.attempt_count = static_cast<uint32_t>(node.attempts.size());
   copy.ready = node.in_service() && copy.present;
+  const bool booked = node.booked_from != kNever;
+  if (booked && !copy.booked) booked_nodes_.push_back(slot);
+  if (!booked && copy.booked) std::erase(booked_nodes_, slot);
+  copy.booked = booked;
   for (const auto& [device_class, mask] : copy.class_masks) index_.remove(slot, device_class);
   copy.class_masks.clear();
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
@@ -109,6 +113,21 @@ bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, c
                      [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
 }
 
+// By its limit, not by what it is expected to need: nobody is ended when a booking begins.
+bool Planner::meets_booking(const State& state, Candidate& candidate, uint32_t slot) const {
+  const Node& node = state.nodes[slot];
+  const Job* job = state.jobs.find(candidate.job);
+  CHECK(job != nullptr);
+  if (state.class_of(*job).parts.front().booking != 0 || node.booked_from == kNever) return false;
+  const Duration longest = job->max_runtime.ns > 0
+                               ? job->max_runtime + limits::kRuntimeSlack
+                               : policies_.run_times->of_running(state, *job, Duration{}, now_);
+  if (longest < node.booked_from - now_) return false;
+  candidate.booked_from =
+      candidate.booked_from.valid() ? std::min(candidate.booked_from, node.booked_from) : node.booked_from;
+  return true;
+}
+
 // Whatever is reserved there: that is for each job to see.
 bool Planner::fits_node(const State& state, uint32_t index, uint32_t slot) {
   if (!nodes_[slot].ready) return false;
@@ -141,6 +160,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
       if (nodes_[slot].class_masks.size() <= 1 || part.gpu_count == 0) entry.refused.set(slot);
       continue;
     }
+    if (nodes_[slot].booked && meets_booking(state, candidate, slot)) continue;
     if (is_reserved(slot)) {
       const Reservation* delayed = delayed_by(state, candidate, slot, part, index_class);
       if (delayed != nullptr) {
@@ -171,6 +191,7 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
   const auto look = [&](uint32_t device_class) {
     if (best.node != Bitmap::kNone || !passes(state, slot, device_class, part)) return;
     if (delayed_by(state, candidate, slot, part, device_class) != nullptr) return;
+    if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return;
     const NodeView view = view_of(state, slot, device_class);
     best = Choice{.node = slot,
                   .device_mask = lowest_bits(view.usable_mask, part.gpu_count),

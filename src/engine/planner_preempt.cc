@@ -177,6 +177,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
   if (!could_run(state, slot, device_class, kind_mask, part)) return std::nullopt;
   if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr)
     return std::nullopt;
+  if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return std::nullopt;
   const policy::NodeView view = view_of(state, slot, device_class);
   const Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
                   .cpu_milli = part.cpu_milli - view.cpu_milli_free,

@@ -32,6 +32,16 @@ bool could_be_placed(const State& state, const Job& job) {
       return false;
   }
   for (const Node& node : state.nodes) {
+    // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
+    const bool booked = std::any_of(state.bookings.begin(), state.bookings.end(), [&](const auto& entry) {
+      const auto& [id, booking] = entry;
+      const bool here = std::count(booking.nodes.begin(), booking.nodes.end(), node.id) > 0;
+      return here && id.value != part.booking && (booking.active || part.booking == 0);
+    });
+    const Booking* own = state.find_booking(BookingId{part.booking});
+    const bool on =
+        own != nullptr && own->active && std::count(own->nodes.begin(), own->nodes.end(), node.id) > 0;
+    if (booked || (part.booking != 0 && !on)) continue;
     if (node.state != NodeState::kReady || node.availability != Availability::kInService) continue;
     const bool containers =
         std::find(node.features.begin(), node.features.end(), "container") != node.features.end();

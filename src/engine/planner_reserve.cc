@@ -237,6 +237,8 @@ std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, 
 std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32_t job_class, uint32_t slot) {
   const Reservation* own = reservation_of(job_class);
   if (is_reserved(slot) && (own == nullptr || own->node != slot)) return std::nullopt;
+  Candidate head{.job = info(job_class).head.job, .job_class = job_class};
+  if (nodes_[slot].booked && meets_booking(state, head, slot)) return std::nullopt;
   Shape& shape = shape_of(job_class);
   refresh_device_classes(state, shape);
   std::optional<Reservation> found = start_of_shape(state, shape, slot);
@@ -254,6 +256,12 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
   Candidate candidate{.job = id, .job_class = job->job_class};
   for (const Reservation& held : reservations_) {
     const Choice choice = choose_on(state, candidate, held.node);
+    if (choice.node == Bitmap::kNone) continue;
+    place(state, *job, candidate, choice, plan);
+    return true;
+  }
+  for (std::size_t i = 0; i < booked_nodes_.size() && i < kMovesMax; ++i) {
+    const Choice choice = choose_on(state, candidate, booked_nodes_[i]);
     if (choice.node == Bitmap::kNone) continue;
     place(state, *job, candidate, choice, plan);
     return true;

@@ -127,6 +127,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
       node.cpu_milli >= part.cpu_milli && node.memory_mb >= part.memory_mb,
       node.state == NodeState::kReady && now.present,
       node.availability == Availability::kInService,
+      node.booked_by == part.booking,
       count_healthy >= part.gpu_count,
       count_free >= part.gpu_count,
       now.cpu_milli_free >= part.cpu_milli,
@@ -138,7 +139,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     --census.free_count[census.free[slot]];
   }
   // Free devices are evidence on healthy nodes only.
-  const auto free = static_cast<uint8_t>(stage >= 6 ? count_free : 0);
+  const auto free = static_cast<uint8_t>(stage >= 7 ? count_free : 0);
   census.stage[slot] = stage;
   census.free[slot] = free;
   ++census.count[stage];
@@ -179,6 +180,11 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
     ++visits_;
     const Reservation* own = reservation_of(job_class);
     if (is_reserved(slot) && (own == nullptr || own->node != slot)) {
+      ++at;
+      continue;
+    }
+    Candidate head{.job = info(job_class).head.job, .job_class = job_class};
+    if (nodes_[slot].booked && meets_booking(state, head, slot)) {
       ++at;
       continue;
     }

@@ -54,6 +54,18 @@ std::string_view to_string(RejectionCode code) {
       return "dependency_not_found";
     case RejectionCode::kDependencyInvalid:
       return "dependency_invalid";
+    case RejectionCode::kBookingNotFound:
+      return "reservation_not_found";
+    case RejectionCode::kBookingExists:
+      return "reservation_exists";
+    case RejectionCode::kBookingDenied:
+      return "reservation_denied";
+    case RejectionCode::kBookingTaken:
+      return "reservation_taken";
+    case RejectionCode::kBookingTimes:
+      return "reservation_times";
+    case RejectionCode::kBookingLimit:
+      return "reservation_limit";
     case RejectionCode::kThrottled:
       return "throttled";
     case RejectionCode::kRateExceeded:
@@ -175,6 +187,20 @@ std::string describe(const Rejection& rejection) {
       return "a job can wait once for each other job, and within one submission only for earlier ones, so "
              "that "
              "no circle arises; reorder the submission or drop the dependency";
+    case RejectionCode::kBookingNotFound:
+      return "no such reservation; look at `gpu-cli reservation list`";
+    case RejectionCode::kBookingExists:
+      return "a reservation of this name exists; choose another name, or cancel that one";
+    case RejectionCode::kBookingDenied:
+      return "this reservation is for another tenant or user; submit without it";
+    case RejectionCode::kBookingTaken:
+      return "reservation-" + std::to_string(rejection.requested) +
+             " has one of these nodes at that time; choose other nodes or another time";
+    case RejectionCode::kBookingTimes:
+      return "the reservation is over before it begins, or lasts longer than from one time to the next; give "
+             "other times";
+    case RejectionCode::kBookingLimit:
+      return "there are too many reservations; cancel some first";
     case RejectionCode::kThrottled:
       return "many jobs wait (" + std::to_string(rejection.current) + "; from " +
              std::to_string(rejection.limit) + " on, each user's are let in one by one); try again in " +

@@ -35,6 +35,12 @@ enum class RejectionCode : uint8_t {
   kLabelLimit,          ///< Too many labels on a node.
   kDependencyNotFound,  ///< No such job, or none of this tenant's, or no longer known.
   kDependencyInvalid,  ///< It would wait for itself or for a later one of its submission, or names one twice.
+  kBookingNotFound,    ///< No reservation of this name or number.
+  kBookingExists,      ///< Another one has the name.
+  kBookingDenied,      ///< It is for others.
+  kBookingTaken,       ///< Another one has a node of it at that time.
+  kBookingTimes,       ///< It is over already, or repeats before it ends.
+  kBookingLimit,       ///< Too many of them.
   kThrottled,          ///< Many jobs wait, and the user's last one came in just now.
   kRateExceeded,       ///< The user's bucket has too few tokens.
   kDailyExceeded,      ///< The user spent its tokens of the day.

@@ -37,6 +37,8 @@ std::string_view to_string(WaitCode code) {
       return "gpu_hours";
     case WaitCode::kPool:
       return "pool";
+    case WaitCode::kBooked:
+      return "booked";
   }
   UNREACHABLE();
 }
@@ -145,6 +147,14 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kPool:
       return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
              std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";
+    case WaitCode::kBooked:
+      if (reason.booking_over)
+        return "its reservation is over or was cancelled; cancel the job and submit it without, or for "
+               "another";
+      if (reason.booking != 0) return "its reservation has not begun; it runs on the nodes of that alone";
+      return "the nodes that could run it are reserved for others, now or before its time limit would be "
+             "over; "
+             "a shorter time limit may let it run at once";
   }
   UNREACHABLE();
 }
@@ -194,6 +204,9 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"WindowEnded", "QuotaRaised"};
     case WaitCode::kPool:
       return {"JobEnded", "NodeAdded", "PoolChanged"};
+    case WaitCode::kBooked:
+      if (reason.booking_over) return {};
+      return {"ReservationBegan", "ReservationEnded", "NodeAdded"};
   }
   UNREACHABLE();
 }

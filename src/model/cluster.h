@@ -108,6 +108,8 @@ struct Node {
   uint64_t free_mask = 0;            ///< The placeable devices, one bit each.
   std::vector<AttemptKey> attempts;  ///< What it runs, sorted.
   uint32_t promised_count = 0;       ///< Members that it is promised to.
+  uint64_t booked_by = 0;            ///< The booking that is on.
+  Time booked_from = kNever;         ///< When the next one begins.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

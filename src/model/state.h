@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/time.h"
+#include "model/booking.h"
 #include "model/cluster.h"
 #include "model/job.h"
 #include "model/job_array.h"
@@ -26,6 +27,7 @@ enum class TimerKind : uint8_t {
   kContactLost,      ///< id: job, extra: attempt
   kDeadline,         ///< id: job
   kPromiseOver,      ///< id: job
+  kBooking,          ///< id: booking
 };
 /// A job that waits for another one.
 struct Dependent {
@@ -75,6 +77,7 @@ struct State {
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
   std::map<JobId, Promise> promises;
+  std::map<BookingId, Booking> bookings;
   std::map<SubmitterKey, Submitter> submitters;  ///< Those who spent lately.
   std::deque<RememberedRequest> requests;        ///< Oldest first.
   std::deque<JobId> finished;                    ///< Final jobs, oldest end first.
@@ -185,6 +188,11 @@ struct State {
   void remove_promise(JobId job, Time at);
   /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
   void count_promise(const Promise& promise, int64_t sign, Time at);
+  const Booking* find_booking(BookingId id) const;
+  const Booking* find_booking_named(std::string_view name) const;
+  /// Adds the booking, or puts it in place of what it was, with its timer and what its nodes know of it.
+  void put_booking(Booking booking);
+  void remove_booking(BookingId id);
   /// Puts down what a user spent. At most limits::kSubmittersMax are remembered: whoever's spending matters
   /// for the shortest time is forgotten first, and at once when it no longer does at `at`.
   void put_submitter(Submitter submitter, Time at);
@@ -199,6 +207,7 @@ struct State {
 
  private:
   void copy_all_but_jobs(State& copy) const;
+  void refresh_booked(const std::vector<NodeId>& nodes_of_it);
   void refresh_array(JobId id);
   void count_array_waiting(const Job& array_job, int64_t change);
   void element_moved(const Job& job, JobState from);

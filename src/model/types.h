@@ -172,6 +172,7 @@ struct Part {
   std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
   uint32_t features = 0;  ///< Its node must have all of these.
   WorkClass work = WorkClass::kUnset;
+  uint64_t booking = 0;  ///< It runs on this booking's nodes while that is on; 0: where no booking is on.
 
   friend bool operator==(const Part&, const Part&) = default;
   template <typename Self, typename Visit>
@@ -183,6 +184,7 @@ struct Part {
     visit(5, "memory_mb", self.memory_mb);
     visit(6, "gpu_model", self.gpu_model);
     visit(7, "features", self.features);
+    visit(8, "booking", self.booking);
     visit(60, "work", self.work);
   }
 };

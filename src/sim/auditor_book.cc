@@ -84,6 +84,14 @@ void Auditor::on_event(const Event& event) {
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return on(*settled);
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) return on(*promised);
   if (const auto* over = std::get_if<PromiseEnded>(&event)) return on(*over);
+  if (const auto* made = std::get_if<BookingMade>(&event)) {
+    bookings_[made->booking->id] = made->booking->nodes;
+  } else if (const auto* began = std::get_if<BookingBegan>(&event)) {
+    const std::vector<NodeId>& nodes = bookings_.at(began->booking);
+    booked_.insert(nodes.begin(), nodes.end());
+  } else if (const auto* over_now = std::get_if<BookingEnded>(&event)) {
+    for (const NodeId node : bookings_.at(over_now->booking)) booked_.erase(node);
+  }
   if (const auto* created = std::get_if<TenantCreated>(&event)) {
     const Tenant& tenant = *created->tenant;
     tenants_[tenant.id] = {.parent = tenant.parent,
@@ -200,6 +208,8 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     fail(name_of(job) + " is placed on node " + node.name + ", which is not ready");
   if (node.availability != Availability::kInService)
     fail(name_of(job) + " is placed on node " + node.name + ", which is out of service");
+  if (booked_.contains(member.node))
+    fail(name_of(job) + " is placed on node " + node.name + ", which is in maintenance");
   if (!heard_.contains(member.node))
     fail(name_of(job) + " is placed on node " + node.name + ", which this scheduler has not heard");
   if (std::popcount(member.device_mask) != part.gpu_count)

@@ -48,7 +48,8 @@ void Clients::act() {
   if (draw < 66) return look_at_something();
   if (draw < 77) return cancel_something();
   if (draw < 88) return control_something();
-  if (draw < 96) return update_tenant();
+  if (draw < 95) return update_tenant();
+  if (draw < 96) return reserve_something();
   if (draw < 98) return create_tenant();
   delete_tenant();
 }
@@ -318,6 +319,25 @@ Amount Clients::some_guarantee() {
   if (prng.chance(200)) guarantee.cpu_milli = prng.between(1, 8'000);
   if (prng.chance(100)) guarantee.jobs = prng.between(1, 3);
   return guarantee;
+}
+
+/// Maintenance of a node, soon and for a short time.
+void Clients::reserve_something() {
+  if (!host_.up()) return;
+  host_.read(0, [this](const Observer::View& view) {
+    if (view.state.nodes.empty()) return;
+    Prng& prng = context_.prng;
+    MakeBooking command{.name = "maintenance-" + std::to_string(prng.below(4)),
+                        .nodes = {view.state.nodes[prng.below(view.state.nodes.size())].id},
+                        .begin_after = milliseconds(prng.between(0, 30'000)),
+                        .length = milliseconds(prng.between(500, 60'000))};
+    call(
+        command, [] {},
+        [this](const Result<Decided>& result) {
+          if (result.ok() && !result->applied.rejection) context_.auditor.on_answer(result->sequence);
+        },
+        [](bool) {});
+  });
 }
 
 void Clients::create_tenant() {

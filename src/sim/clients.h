@@ -54,6 +54,7 @@ class Clients {
   void try_conflict(const std::shared_ptr<Submission>& submission);
   JobRequest some_job(const std::string& tag);
   void create_tenant();
+  void reserve_something();
   void update_tenant();
   void delete_tenant();
   void cancel_something();

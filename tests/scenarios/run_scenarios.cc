@@ -109,6 +109,7 @@ class Scenario {
         {"confirm-dead", &Scenario::dead},   {"condition", &Scenario::condition},
         {"advance", &Scenario::advance},     {"state", &Scenario::state},
         {"device", &Scenario::device},       {"config", &Scenario::config},
+        {"book", &Scenario::book},           {"unbook", &Scenario::unbook},
         {"hold", &Scenario::hold},           {"release", &Scenario::release},
         {"update", &Scenario::update},       {"submit-all", &Scenario::submit_all},
         {"array", &Scenario::array},         {"promise", &Scenario::promise},
@@ -321,6 +322,7 @@ class Scenario {
     want.interactive = line.has("now");
     want.held = line.has("held");
     want.task_type = line.text("task");
+    want.booking = line.text("reservation");
     if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
     want.flow = flow_of(line);
     return want;
@@ -356,6 +358,25 @@ class Scenario {
       names_[JobId{applied.first_id + i}] = names[i];
     }
     return answer(applied);
+  }
+  std::string book(const Line& line) {
+    MakeBooking make{.name = line.name,
+                     .tenant = line.has("tenant") ? tenant_id(line.text("tenant")) : TenantId{},
+                     .begin_after = line.has("begin") ? duration_of(line.text("begin")) : Duration{},
+                     .length = duration_of(line.text("length")),
+                     .every = line.has("every") ? duration_of(line.text("every")) : Duration{}};
+    std::istringstream users(line.text("users"));
+    for (std::string user; std::getline(users, user, ',');) make.users.push_back(user);
+    std::istringstream nodes(line.text("nodes"));
+    for (std::string name; std::getline(nodes, name, ',');) {
+      const Node* node = engine_.state().find_node_named(name);
+      make.nodes.push_back(node != nullptr ? node->id : NodeId{404});
+    }
+    return answer(engine_.apply(make));
+  }
+  std::string unbook(const Line& line) {
+    const Booking* booking = engine_.state().find_booking_named(line.name);
+    return answer(engine_.apply(CancelBooking{.booking = booking != nullptr ? booking->id : BookingId{}}));
   }
   std::string hold(const Line& line) {
     return answer(engine_.apply(HoldJob{.job = job(line), .held = true}));

@@ -135,6 +135,7 @@ std::optional<ApiError> check_numbers(const JobFields& fields) {
   };
   return first_of(
       [&] { return check_length("name", text(fields.name), limits::kNameBytesMax); },
+      [&] { return check_length("reservation", text(fields.reservation), limits::kNameBytesMax); },
       [&] { return check_range("priority", fields.priority, -limits::kPriorityMax, limits::kPriorityMax); },
       [&] { return check_range("gpu_count", fields.gpu_count, 0, limits::kGpusPerJobMax); },
       [&] { return check_range("gpu_memory_mb", fields.gpu_memory_mb, 0, limits::kMegabytesMax); },
@@ -222,6 +223,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   job.interactive = fields.interactive.value_or(false);
   if (fields.work_class == "online") job.work = WorkClass::kOnline;
   if (fields.work_class == "batch") job.work = WorkClass::kBatch;
+  job.reservation = std::move(fields.reservation).value_or("");
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
@@ -373,6 +375,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"retry_on", &flow.retry_on, R"(, such as ["exit_code:75","signal"])"},
       JsonField{"preemption_mode", &job.preemption_mode},
       JsonField{"work_class", &job.work_class},
+      JsonField{"reservation", &job.reservation},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},

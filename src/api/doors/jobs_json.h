@@ -24,6 +24,7 @@ struct JobFields {
   std::optional<bool> interactive;
   std::optional<std::string> preemption_mode;
   std::optional<std::string> work_class;
+  std::optional<std::string> reservation;
   std::string submitter;
   BoxFields box;
   FlowFields flow;

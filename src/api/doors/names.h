@@ -25,6 +25,9 @@ inline std::string job_name(JobId id) {
   if (!is_element_name(id)) return "job-" + std::to_string(id.value);
   return "job-" + std::to_string(array_of_name(id).value) + "[" + std::to_string(index_of_name(id)) + "]";
 }
+/// "reservation-<digits>"
+inline std::string reservation_name(uint64_t id) { return "reservation-" + std::to_string(id); }
+
 inline std::string tenant_name(TenantId id) {
   return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);
 }

@@ -102,6 +102,9 @@ class NativeService final : public AsyncService {
     serve_unary(thread, *this, &AsyncService::RequestCreateTenant, &NativeService::CreateTenant);
     serve_unary(thread, *this, &AsyncService::RequestUpdateTenant, &NativeService::UpdateTenant);
     serve_unary(thread, *this, &AsyncService::RequestDeleteTenant, &NativeService::DeleteTenant);
+    serve_unary(thread, *this, &AsyncService::RequestCreateReservation, &NativeService::CreateReservation);
+    serve_unary(thread, *this, &AsyncService::RequestListReservations, &NativeService::ListReservations);
+    serve_unary(thread, *this, &AsyncService::RequestCancelReservation, &NativeService::CancelReservation);
     serve_unary(thread, *this, &AsyncService::RequestGetTenant, &NativeService::GetTenant);
     serve_unary(thread, *this, &AsyncService::RequestListTenants, &NativeService::ListTenants);
     serve_unary(thread, *this, &AsyncService::RequestListNodes, &NativeService::ListNodes);
@@ -395,6 +398,37 @@ class NativeService final : public AsyncService {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
       backend_.reboot_node(request->node_name(), request->reason(),
                            answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  void CreateReservation(const GrpcCall& incoming, const v1::Reservation* request,
+                         v1::Reservation* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      Answer<ReservationRequest> parsed = read_reservation(*request);
+      if (!parsed) return call.fail(parsed.error());
+      backend_.make_reservation(std::move(*parsed),
+                                answer_with<ReservationView>(call, response, write_reservation));
+    });
+  }
+
+  void ListReservations(const GrpcCall& incoming, const v1::ListReservationsRequest*,
+                        v1::ListReservationsResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      backend_.list_reservations([call, response](Answer<std::vector<ReservationView>> answer) {
+        if (!answer) return call.fail(answer.error());
+        for (const ReservationView& one : *answer) write_reservation(one, *response->add_reservations());
+        call.finish();
+      });
+    });
+  }
+
+  void CancelReservation(const GrpcCall& incoming, const v1::ReservationRequest* request,
+                         v1::CancelReservationResponse*) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      backend_.cancel_reservation(request->reservation(), [call](Answer<Unit> answer) {
+        if (!answer) return call.fail(answer.error());
+        call.finish();
+      });
     });
   }
 

@@ -357,6 +357,28 @@ void NativeRest::reboot_node(NativeCall& call) {
   backend_.reboot_node(call.path[2], words->reason, answer_with<NodeView>(call, write_node));
 }
 
+void NativeRest::create_reservation(NativeCall& call) {
+  Answer<ReservationRequest> request = read_native_reservation(call.request.body);
+  if (!request) return call.call->fail(request.error());
+  backend_.make_reservation(std::move(*request), answer_with<ReservationView>(call, write_reservation));
+}
+
+void NativeRest::list_reservations(NativeCall& call) {
+  backend_.list_reservations([reply = call.call](Answer<std::vector<ReservationView>> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::ListReservationsResponse response;
+    for (const ReservationView& one : *answer) write_reservation(one, *response.add_reservations());
+    reply->send(200, native_json(response));
+  });
+}
+
+void NativeRest::cancel_reservation(NativeCall& call) {
+  backend_.cancel_reservation(call.path[2], [reply = call.call](Answer<Unit> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, "{}");
+  });
+}
+
 void NativeRest::label_node(NativeCall& call) {
   Answer<LabelChange> change = read_native_labels(call.request.body, call.path[2]);
   if (!change) return call.call->fail(change.error());

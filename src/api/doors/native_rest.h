@@ -101,6 +101,9 @@ class NativeRest {
   void drain_node(NativeCall& call);
   void resume_node(NativeCall& call);
   void reboot_node(NativeCall& call);
+  void create_reservation(NativeCall& call);
+  void list_reservations(NativeCall& call);
+  void cancel_reservation(NativeCall& call);
   void label_node(NativeCall& call);
   void confirm_dead(NativeCall& call);
   void set_condition(NativeCall& call);

@@ -177,6 +177,14 @@ Answer<DrainWords> read_native_drain(std::string_view body, std::string_view nod
       .reason = message.reason()};
 }
 
+Answer<ReservationRequest> read_native_reservation(std::string_view body) {
+  v1::Reservation message;
+  pb::Message* const roots[] = {&message};
+  NativeBody given;
+  if (auto problem = read_native_json(body, roots, given)) return std::move(*problem);
+  return read_reservation(message);
+}
+
 Answer<LabelChange> read_native_labels(std::string_view body, std::string_view node) {
   v1::LabelNodeRequest message;
   pb::Message* const roots[] = {&message};

@@ -27,6 +27,9 @@ Answer<TenantRequest> read_native_tenant(std::string_view body, const std::strin
 /// An UpdateJobRequest for the job of the path; its job_id, when it is given, must be that one.
 Answer<JobUpdate> read_native_update(std::string_view body, std::string_view job);
 
+/// A Reservation to be made.
+Answer<ReservationRequest> read_native_reservation(std::string_view body);
+
 /// A DrainNodeRequest for the node of the path, or an empty body. `by` falls back to `caller`.
 struct DrainWords {
   std::string by, reason;

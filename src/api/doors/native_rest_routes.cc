@@ -252,6 +252,19 @@ void NativeRest::Routes::nodes(Table& table) {
            &NativeRest::set_condition, "Puts a device back, or takes it out.")
       .body(v1::SetDeviceConditionRequest::descriptor())
       .answers(node);
+  table
+      .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
+           "Keeps nodes for a tenant, or for maintenance, at a time agreed before.")
+      .body(v1::Reservation::descriptor())
+      .answers(v1::Reservation::descriptor(), 201);
+  table
+      .add(kGet, "v1/reservations", "list_reservations", &NativeRest::list_reservations,
+           "Lists reservations by their begin; those that are over are gone.")
+      .answers(v1::ListReservationsResponse::descriptor());
+  table
+      .add(kDelete, "v1/reservations/{reservation}", "cancel_reservation", &NativeRest::cancel_reservation,
+           "Gives the nodes back, by the reservation's name or id; what runs there goes on.")
+      .answers(v1::CancelReservationResponse::descriptor());
   table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Shows the cluster's sums.")
       .answers(v1::Cluster::descriptor());
   table

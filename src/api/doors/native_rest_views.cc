@@ -212,6 +212,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   out.time(Fields::kCheckpointedAtFieldNumber, "checkpointed_at", job.checkpointed_at);
   out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
   out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
+  out.field(Fields::kReservationFieldNumber, "reservation", job.reservation);
   json.end_object();
 }
 

@@ -20,6 +20,7 @@ struct LabelChange {
   std::vector<Label> set;
   std::vector<std::string> remove;
 };
+Answer<ReservationRequest> read_reservation(const v1::Reservation& message);
 Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message);
 
 void write_job(const JobView& job, v1::Job& out);
@@ -31,6 +32,7 @@ void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, in
                        v1::ListTenantsResponse& out);
 void write_tenant(const TenantView& tenant, v1::Tenant& out);
 void write_node(const NodeView& node, v1::Node& out);
+void write_reservation(const ReservationView& reservation, v1::Reservation& out);
 void write_cluster(const ClusterView& cluster, v1::Cluster& out);
 
 void write_time(Time time, google::protobuf::Timestamp& out);

@@ -70,7 +70,7 @@ struct Score {
 };
 
 /// Why a filter refuses a node. The cycle counts these to explain a wait.
-enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature };
+enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature, kBooked };
 
 /// Which tenant's first job is placed next.
 class QueueOrder {

@@ -40,7 +40,8 @@ class RandomCommands {
     if (draw < 89) return lease(state);
     if (draw < 91) return condition(state);
     if (draw < 98) return tenant_command(state);
-    if (draw < 99) return prng_.chance(200) ? Command(NoteStart{}) : Command(AdvanceTime{});
+    if (draw < 99)
+      return prng_.chance(200) ? Command(NoteStart{}) : prng_.chance(400) ? booking(state) : AdvanceTime{};
     return configure();
   }
   /// A plan without a planner: jobs from the head of the line onto whatever is drawn.
@@ -102,6 +103,7 @@ class RandomCommands {
                      .held = prng_.chance(20),
                      .preemption_mode = static_cast<PreemptionMode>(prng_.chance(300) ? 1 : 0),
                      .preemption_exempt = prng_.chance(50),
+                     .booking = prng_.chance(50) ? "b" + std::to_string(prng_.below(6)) : "",
                      .task_type = prng_.chance(300) ? "llm" : ""};
       if (prng_.chance(200)) job.max_runtime = seconds(prng_.between(1, 100));
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
@@ -307,6 +309,18 @@ class RandomCommands {
             .soft_queue = prng_.chance(500) ? prng_.between(1, 50) : 0,
             .throttled_milli = prng_.between(0, 3'000),
             .costs = {{.type = "llm", .tokens = prng_.between(1, 9)}}};
+  }
+  Command booking(const State& state) {
+    if (!state.bookings.empty() && prng_.chance(300))
+      return CancelBooking{.booking = any(state.bookings)->first};
+    MakeBooking make{.name = "b" + std::to_string(prng_.below(6)),
+                     .tenant = prng_.chance(700) ? any_tenant(state) : TenantId{},
+                     .begin_after = seconds(prng_.between(0, 200)),
+                     .length = seconds(prng_.between(1, 200)),
+                     .every = prng_.chance(300) ? seconds(prng_.between(1, 400)) : Duration{}};
+    if (prng_.chance(300)) make.users = {"user-1", "user-2"};
+    for (uint64_t count = 1 + prng_.below(2); count > 0; --count) make.nodes.push_back(any_node(state));
+    return make;
   }
   Command configure() {
     EngineConfig config;

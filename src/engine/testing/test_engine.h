@@ -44,6 +44,7 @@ struct Want {
   WorkClass work = WorkClass::kUnset;
   std::string task_type = {};
   bool interactive = false;
+  std::string booking = {};
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -63,6 +64,7 @@ inline JobRequest request_of(const Want& want) {
                     .flow = want.flow,
                     .preemption_mode = want.preemption_mode,
                     .preemption_exempt = want.preemption_exempt,
+                    .booking = want.booking,
                     .task_type = want.task_type,
                     .interactive = want.interactive};
 }
