@@ -183,6 +183,9 @@ class Auditor {
   using JobAttempt = std::pair<JobId, uint32_t>;
 
   void on_command(const Command& command, const Events& events);
+  void note_line(const Event& event, Time at);
+  bool must_go_first(const Job& waiting, const Job& placed, Time at) const;
+  void check_overtaking(const AttemptPlaced& event);
   void on_event(const Event& event);
   void on(const ElementAdded& event);
   void on(const ArrayClosed& event);
@@ -252,6 +255,8 @@ class Auditor {
   bool gpu_time_known_ = true;
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
+  std::map<JobId, Time> line_since_;  ///< When something last said that it waits, and how.
+  std::set<JobId> planned_;           ///< Whom the command at hand places, or meant to.
   std::map<JobId, Promise> promises_;
   std::set<JobAttempt> unclaimed_;      ///< Victims whose preemptor the command at hand has not named yet.
   std::map<JobId, Promise> fulfilled_;  ///< Promises that ended because their job starts, in this command.

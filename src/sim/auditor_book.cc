@@ -58,7 +58,14 @@ void Auditor::on_command(const Command& command, const Events& events) {
     if (job != jobs_.end()) job->second.cancel_asked = true;
     cancelling_ = cancel->job;
   }
-  for (const Event& event : events) on_event(event);
+  planned_.clear();
+  if (const auto* plan = std::get_if<CommitPlan>(&command)) {
+    for (const PlanGroup& group : plan->groups) planned_.insert(group.job);
+  }
+  for (const Event& event : events) {
+    on_event(event);
+    note_line(event, replica_.last.at);
+  }
   cancelling_ = {};
   if (!unclaimed_.empty()) fail(name_of(unclaimed_.begin()->first) + " is ended for nobody");
   if (!fulfilled_.empty()) fail(name_of(fulfilled_.begin()->first) + " lost its promise and did not start");
@@ -257,6 +264,7 @@ void Auditor::on(const AttemptPlaced& event) {
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
   if (job.held) fail(name_of(event.job) + " is placed and is held");
   if (job.promised) fail(name_of(event.job) + " is placed beside what is promised to it");
+  if (!fulfilled_.contains(event.job)) check_overtaking(event);
   if (const auto kept = fulfilled_.find(event.job); kept != fulfilled_.end()) {
     const bool same = std::equal(
         event.members.begin(), event.members.end(), kept->second.members.begin(), kept->second.members.end(),

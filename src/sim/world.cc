@@ -56,6 +56,12 @@ void World::build() {
   settings.engine.feature_level = kFeatureLevel;
   settings.engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
   settings.engine.feature_level = prng_.between(0, kFeatureLevel);
+  static constexpr const char* kOrders[] = {"priority_aging", "deadline", "shortest", "least_attained"};
+  settings.engine.policy.job_order = kOrders[prng_.below(4)];
+  settings.engine.policy.attained_levels = {1, 5, 20};
+  settings.engine.policy.overtaking = milliseconds(prng_.between(0, 20'000));
+  settings.engine.policy.preempt_by_attained = prng_.chance(500);
+  if (prng_.chance(500)) settings.engine.policy.reservations_plus_one = 1;
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
   if (prng_.chance(150)) {
