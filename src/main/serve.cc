@@ -5,6 +5,7 @@
 
 #include "api/server.h"
 #include "api/token.h"
+#include "base/check.h"
 #include "host/host.h"
 #include "log/log.h"
 #include "main/ports_file.h"
@@ -29,7 +30,9 @@ AdmissionPolicy admission_of(const Config& config) {
                          .soft_queue = config.admission.soft_queue,
                          .throttled_milli = std::llround(config.admission.throttled_rate * 1'000)};
   if (!policy.active()) return {};  // What is off is the same, whatever else is configured.
-  for (const auto& [type, tokens] : parse_task_costs(config.admission.task_costs).value()) {
+  const std::optional<std::map<std::string, int64_t>> costs = parse_task_costs(config.admission.task_costs);
+  CHECK(costs.has_value());  // The configuration was checked.
+  for (const auto& [type, tokens] : *costs) {
     if (tokens != 1) policy.costs.push_back({.type = type, .tokens = tokens});
   }
   return policy;
