@@ -17,6 +17,7 @@ C_ALLOWED = re.compile(
     r"__cxa_(allocate_exception|atexit|bad_cast|bad_typeid|begin_catch|call_terminate|call_unexpected|deleted_virtual|"
     r"end_catch|free_exception|get_exception_ptr|guard_abort|guard_acquire|guard_release|init_primary_exception|"
     r"pure_virtual|rethrow|throw|throw_bad_array_new_length)|__dynamic_cast|"
+    r"__libc_single_threaded|"  # Whether a shared_ptr must count atomically.
     r"mem(cmp|cpy|move|set|chr)|str(len|cmp|ncmp|chr|tol|toul|toll|toull)|__isoc23_strto(l|ul|ll|ull)|bcmp|abs|"
     r"__(memcpy|memmove|memset)_chk|snprintf|__snprintf_chk|abort|__assert_fail|"
     r"__(u?divti3|u?modti3|multi3|popcountdi2|clzdi2|ctzdi2|cpu_model|cpu_indicator_init)|"
@@ -31,7 +32,8 @@ CPP_FORBIDDEN = re.compile(
     r"__atomic_futex|__detail::__waiter)\b")
 CPP_ALLOWED = re.compile(
     r"^((non-virtual thunk to|vtable for|typeinfo for|typeinfo name for|guard variable for|VTT for|construction vtable for) )?"
-    r"(std::|__cxxabiv1::|__gnu_cxx::|gpusched::|boost::unordered|operator (new|delete)|fmt_none)")
+    r"(_ZNK?8gpusched|"  # Too long for the demangler.
+    r"std::|__cxxabiv1::|__gnu_cxx::|gpusched::|boost::unordered|operator (new|delete)|fmt_none)")
 
 # Codec translates to JSON and wire messages with other people's libraries, but is as deaf and blind otherwise.
 CODEC_C_FORBIDDEN = re.compile(
