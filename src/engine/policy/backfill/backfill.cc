@@ -98,8 +98,10 @@ Offer BackfillPass::offer_profile(const Waiting& work) {
 std::vector<uint32_t> shortest_first(std::span<const Duration> estimates) {
   std::vector<uint32_t> order(estimates.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return estimates[a] < estimates[b]; });
+  // By place among equals: as a stable sort, whose library form asks for what clang calls deprecated.
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return estimates[a] != estimates[b] ? estimates[a] < estimates[b] : a < b;
+  });
   return order;
 }
 
