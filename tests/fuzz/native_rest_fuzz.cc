@@ -1,5 +1,6 @@
 // rooms: model base
 // libs: gpusched_proto
+// source: api/doors/flow_fields.cc
 // source: api/doors/check_box.cc
 // source: api/doors/jobs_json.cc
 // source: api/doors/json_fields.cc

@@ -1,4 +1,6 @@
-// rooms: base
+// rooms: model base
+// source: api/doors/flow_fields.cc
+// source: api/doors/rfc3339.cc
 // source: api/doors/check_box.cc
 // source: api/doors/jobs_json.cc
 // source: api/doors/json_fields.cc

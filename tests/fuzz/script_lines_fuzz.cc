@@ -6,7 +6,7 @@
 // source: cli/units.cc
 // source: client/json.cc
 //
-// #GPU lines of a script, the words of such a line, and the texts of options: arrays, durations, sizes,
+// #GPU lines of a script, the words of such a line, and the texts of options: durations, sizes,
 // times. What is understood makes a body that is JSON.
 #include <algorithm>
 #include <cstddef>
@@ -83,14 +83,6 @@ void try_words(const std::string& text) {
 }
 
 void try_values(const std::string& text) {
-  constexpr std::size_t kMost = 1'000;
-  if (const auto indexes = cli::parse_array(text, kMost)) {
-    CHECK(indexes->size() <= kMost);
-    for (std::size_t i = 0; i < indexes->size(); ++i) {
-      CHECK((*indexes)[i] >= 0);
-      CHECK(i == 0 || (*indexes)[i - 1] < (*indexes)[i]);
-    }
-  }
   if (const auto seconds = cli::parse_duration_seconds(text)) {
     CHECK(*seconds > 0);
     CHECK(*cli::parse_duration_seconds(std::to_string(*seconds) + "s") == *seconds);
