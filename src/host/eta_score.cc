@@ -5,11 +5,29 @@
 
 namespace gpusched {
 
+void EtaScore::calibrate(forecast::Estimate& estimate, Time made_at) const {
+  if (estimate.p50 == kNever || estimate.p50 <= made_at) return;
+  estimate.p50 = made_at + calibration_p50_.told(estimate.p50 - made_at);
+  // Where only some runs say when, no share of it is told.
+  if (estimate.p90 == kNever) return;
+  estimate.p90 = std::max(estimate.p50, made_at + calibration_p90_.told(estimate.p90 - made_at));
+}
+
+void EtaScore::calibrate(forecast::Forecast& made) const {
+  for (auto& [job, estimate] : made.jobs) calibrate(estimate, made.at);
+}
+
 void EtaScore::add(const forecast::Forecast& made) {
   for (const auto& [job, estimate] : made.jobs) {
     if (first_.size() >= kJobsMax) return;
     if (estimate.p90 == kNever || estimate.p50 <= made.at) continue;
-    first_.try_emplace(job, First{.made_at = made.at, .p50 = estimate.p50, .p90 = estimate.p90});
+    forecast::Estimate told = estimate;
+    calibrate(told, made.at);
+    first_.try_emplace(job, First{.made_at = made.at,
+                                  .p50 = told.p50,
+                                  .p90 = told.p90,
+                                  .raw_p50 = estimate.p50 - made.at,
+                                  .raw_p90 = estimate.p90 - made.at});
   }
 }
 
@@ -30,6 +48,8 @@ void EtaScore::placed(JobId job, TenantId tenant, Time at) {
   const First first = found->second;
   first_.erase(found);
   if (at < first.made_at) return;
+  calibration_p50_.add(first.raw_p50, at - first.made_at);
+  calibration_p90_.add(first.raw_p90, at - first.made_at);
   score(totals_, first, at);
   const bool own = by_tenant_.contains(tenant) || by_tenant_.size() < kTenantsMax;
   score(by_tenant_[own ? tenant : TenantId{}], first, at);

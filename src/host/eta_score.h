@@ -7,14 +7,15 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "forecast/calibration.h"
 #include "forecast/forecast.h"
 #include "predict/quality.h"
 
 namespace gpusched {
 
 /// How good estimates of starts were: the first one of each wait of each job against when it was placed. Jobs
-/// that were to start at once do not count, nor do those that were changed, held or ended meanwhile. Not
-/// thread-safe.
+/// that were to start at once do not count, nor do those that were changed, held or ended meanwhile. What
+/// came out calibrates what is told next (forecast::WaitCalibration). Not thread-safe.
 class EtaScore {
  public:
   static constexpr std::size_t kJobsMax = 200'000;  ///< Whose first estimate is remembered.
@@ -30,8 +31,11 @@ class EtaScore {
     int64_t early_sum_ms = 0;  ///< Of those that were placed before p50.
   };
 
-  /// Remembers the estimate of each job that has none yet.
+  /// Remembers the estimate of each job that has none yet: as it was made, and as it is told.
   void add(const forecast::Forecast& made);
+  /// Turns estimates as they were made into what is told. Who starts at once still does; turns stay as they
+  /// are.
+  void calibrate(forecast::Forecast& made) const;
   /// The job was placed; its estimate, if there is one, is scored.
   void placed(JobId job, TenantId tenant, Time at);
   /// The job is no longer what was estimated.
@@ -44,10 +48,14 @@ class EtaScore {
  private:
   struct First {
     Time made_at, p50, p90;
+    Duration raw_p50, raw_p90;  ///< From then on, before they were calibrated.
   };
+  void calibrate(forecast::Estimate& estimate, Time made_at) const;
   static void score(Totals& totals, const First& first, Time at);
 
   boost::unordered_flat_map<uint64_t, First> first_;
+  forecast::WaitCalibration calibration_p50_{500};
+  forecast::WaitCalibration calibration_p90_{900};
   Totals totals_;
   std::map<TenantId, Totals> by_tenant_;
 };

@@ -49,5 +49,40 @@ TEST(EtaScore, TenantsBeyondTheBoundAreCountedTogether) {
   EXPECT_EQ(score.by_tenant().at(TenantId{}).p50.count(), 5);
 }
 
+// Everybody waits three times as long as the runs said: soon that is what is told.
+TEST(EtaScore, WhatIsToldFollowsWhatCameOfIt) {
+  EtaScore score;
+  for (uint64_t i = 1; i <= 400; ++i) {
+    forecast::Forecast one = made({{i, between(minutes(10), minutes(20))}});
+    score.add(one);
+    score.placed(JobId{i}, kDefaultTenant, kNow + minutes(20 + static_cast<int64_t>(i % 20)));
+  }
+  EXPECT_GT(score.totals().p90.covered_per_mille(), 850);
+  EXPECT_LT(score.totals().p90.covered_per_mille(), 950);
+  forecast::Forecast next = made({{1000, between(minutes(10), minutes(20))},
+                                  {1001, {.p50 = kNow, .p90 = kNow}},
+                                  {1002, {.p50 = kNever, .p90 = kNever}},
+                                  {1003, {.p50 = kNow + minutes(10), .p90 = kNever}}});
+  score.calibrate(next);
+  EXPECT_NEAR(static_cast<double>((next.find(JobId{1000})->p50 - kNow).ms()), 30 * 60e3, 60e3);
+  EXPECT_NEAR(static_cast<double>((next.find(JobId{1000})->p90 - kNow).ms()), 38 * 60e3, 60e3);
+  EXPECT_EQ(next.find(JobId{1001})->p90, kNow);
+  EXPECT_EQ(next.find(JobId{1002})->p50, kNever);
+  EXPECT_GT(next.find(JobId{1003})->p50, kNow + minutes(29));
+  EXPECT_EQ(next.find(JobId{1003})->p90, kNever);
+}
+
+// The half of them must not be told a later time than nine tenths.
+TEST(EtaScore, TheMedianIsNeverToldAfterTheNinth) {
+  EtaScore score;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    score.add(made({{i, between(seconds(1), hours(9))}}));
+    score.placed(JobId{i}, kDefaultTenant, kNow + hours(1));
+  }
+  forecast::Forecast next = made({{1000, between(hours(1), hours(2))}});
+  score.calibrate(next);
+  EXPECT_GE(next.find(JobId{1000})->p90, next.find(JobId{1000})->p50);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -188,11 +188,15 @@ const forecast::Forecast& ForecastDesk::Table::forecast(JobId job) {
   desk_.forecast_at_ = desk_.clock_.monotonic();
   const std::lock_guard lock(desk_.mutex_);
   desk_.score_.add(*desk_.forecast_);
+  desk_.score_.calibrate(*desk_.forecast_);
   return *desk_.forecast_;
 }
 
 forecast::Forecast ForecastDesk::Table::forecast_of(const forecast::World& world, JobId job) {
-  return desk_.make(world, job);
+  forecast::Forecast made = desk_.make(world, job);
+  const std::lock_guard lock(desk_.mutex_);
+  desk_.score_.calibrate(made);
+  return made;
 }
 
 void ForecastDesk::run() {

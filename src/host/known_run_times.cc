@@ -5,6 +5,11 @@
 
 namespace gpusched {
 
+KnownRunTimes::KnownRunTimes(LookUp look_up) : KnownRunTimes(std::move(look_up), facts_of) {}
+
+KnownRunTimes::KnownRunTimes(LookUp look_up, FactsOf facts_of)
+    : look_up_(std::move(look_up)), facts_of_(std::move(facts_of)) {}
+
 const predict::RunTimes& KnownRunTimes::known(const State& state, const Job& job) const {
   const int64_t limit_ms = job.max_runtime.ms();
   const auto found = kind_of_job_.find(job.id.value);
@@ -16,7 +21,7 @@ const predict::RunTimes& KnownRunTimes::known(const State& state, const Job& job
     kind_of_job_.clear();
     kind_of_facts_.clear();
   }
-  const predict::JobFacts facts = facts_of(state, job);
+  const predict::JobFacts facts = facts_of_(state, job);
   Digest digest;
   for (const uint64_t word : {facts.user, facts.name, facts.shape, static_cast<uint64_t>(facts.size),
                               static_cast<uint64_t>(facts.limit_ms)}) {

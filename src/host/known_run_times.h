@@ -15,7 +15,10 @@ namespace gpusched {
 class KnownRunTimes final : public policy::RunTimes, public forecast::RunSource {
  public:
   using LookUp = std::function<predict::RunTimes(const predict::JobFacts&)>;
-  explicit KnownRunTimes(LookUp look_up) : look_up_(std::move(look_up)) {}
+  /// What a job is known by.
+  using FactsOf = std::function<predict::JobFacts(const State& state, const Job& job)>;
+  explicit KnownRunTimes(LookUp look_up);
+  KnownRunTimes(LookUp look_up, FactsOf facts_of);
 
   std::string_view name() const override { return "known"; }
   Duration to_pass(const State& state, const Job& job, Time now) const override;
@@ -36,6 +39,7 @@ class KnownRunTimes final : public policy::RunTimes, public forecast::RunSource 
   };
 
   LookUp look_up_;
+  FactsOf facts_of_;
   mutable boost::unordered_flat_map<uint64_t, Kind> kind_of_job_;
   mutable boost::unordered_flat_map<uint64_t, uint32_t> kind_of_facts_;
   mutable std::vector<predict::RunTimes> kinds_;

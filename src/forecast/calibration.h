@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpusched::forecast {
+
+/// Holds the coverage of an estimated wait where it was promised. Runs of the engine know nothing of what is
+/// submitted later, so jobs wait longer than they say where others keep coming, and shorter where people give
+/// up. What past waits came to, as shares of what was estimated, says by how much: the next estimate is
+/// multiplied by the share that the promised part of them did not exceed (split conformal prediction over the
+/// newest waits: Papadopoulos et al. 2002, "Inductive confidence machines for regression"). In whole numbers;
+/// pure; not thread-safe.
+class WaitCalibration {
+ public:
+  static constexpr std::size_t kWindow = 500;  ///< The newest waits that count.
+  static constexpr std::size_t kLeast = 10;    ///< Before there are so many, estimates are left as they are.
+  /// Added to both before they are compared: a second more or less does not matter.
+  static constexpr Duration kSlack = seconds(1);
+
+  explicit WaitCalibration(int32_t per_mille) : per_mille_(per_mille) {}
+
+  /// A job of which it was estimated that it would wait for `estimated` has waited for `waited`. The estimate
+  /// as it was before it was calibrated.
+  void add(Duration estimated, Duration waited);
+  /// What to say when a wait is estimated as this; not negative, and rising with it.
+  Duration told(Duration estimated) const;
+
+ private:
+  /// In millionths.
+  int64_t factor() const;
+
+  int32_t per_mille_;
+  std::vector<int64_t> shares_;  ///< In millionths, a ring once it is full.
+  std::size_t next_ = 0;
+  mutable int64_t factor_ = 0;  ///< Of these shares; 0: not found yet.
+};
+
+}  // namespace gpusched::forecast
