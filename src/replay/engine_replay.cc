@@ -57,6 +57,7 @@ class EngineReplay {
         submit_what_is_due();
         cycle();
       } while (!ends_.empty() && ends_.top().at <= now_);
+      if (options_.watcher != nullptr) options_.watcher->settled(state_, *run_times_, now_);
     }
     outcome_.digest = state_.digest.value();
     return std::move(outcome_);
@@ -184,6 +185,8 @@ class EngineReplay {
     for (const Event& event : events_) {
       planner_.observe(state_, event);
       if (const auto* stop = std::get_if<StopRequested>(&event)) stop_requested(*stop);
+      if (const auto* over = std::get_if<PromiseEnded>(&event); over != nullptr && over->asked_at.valid())
+        outcome_.reclaims.push_back(over->at - over->asked_at);
     }
     return applied;
   }
@@ -226,6 +229,7 @@ class EngineReplay {
     if (applied.rejection.has_value()) return false;
     lives_[index] = {.id = JobId{applied.first_id}, .left = job.run};
     ++unfinished_;
+    if (options_.watcher != nullptr) options_.watcher->submitted(lives_[index].id, index, now_);
     return true;
   }
 
@@ -262,12 +266,17 @@ class EngineReplay {
     run_times_->started(index, life.left, now_);
     apply(AttemptStarted{.job = id, .attempt = life.attempt, .node = node, .image_digest = {}});
     ends_.push({.at = now_ + life.left, .order = ++order_, .job = index, .attempt = life.attempt});
+    if (options_.watcher != nullptr) options_.watcher->placed(id, index, now_);
   }
 
   void stop_requested(const StopRequested& stop) {
     if (stop.reason != StopReason::kPreempt) return;  // At its limit: the trace says that it ran on.
     const uint32_t index = run_times_->index_of(stop.job);
-    ends_.push({.at = now_, .order = ++order_, .job = index, .attempt = stop.attempt, .stopped = true});
+    ends_.push({.at = now_ + options_.grace,
+                .order = ++order_,
+                .job = index,
+                .attempt = stop.attempt,
+                .stopped = true});
   }
 
   void end_what_is_over() {
@@ -278,8 +287,13 @@ class EngineReplay {
       if (!life.runs || life.attempt != end.attempt) continue;
       life.runs = false;
       if (end.stopped) {
-        // Saved within its grace period: it goes on from here.
-        life.left = life.left - (now_ - life.started);
+        if (options_.starts_anew) {
+          outcome_.lost_ms += jobs_[end.job].size * (now_ - life.started).ms();
+          life.left = jobs_[end.job].run;
+        } else {
+          // Saved within its grace period: it goes on from here.
+          life.left = life.left - (now_ - life.started);
+        }
         ++outcome_.preemptions;
         ++outcome_.runs[end.job].preemptions;
         run_times_->stopped(end.job);
@@ -290,6 +304,7 @@ class EngineReplay {
         --unfinished_;
       }
       tell_end(life, end.stopped);
+      if (end.stopped && options_.watcher != nullptr) options_.watcher->stopped(life.id, end.job, now_);
     }
   }
 

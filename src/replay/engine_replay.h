@@ -8,6 +8,8 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "engine/commands.h"
+#include "model/state.h"
+#include "predict/run_times.h"
 #include "replay/replay_policy.h"
 #include "replay/trace_job.h"
 
@@ -27,6 +29,29 @@ struct ReplayCluster {
 /// Which of a trace's numbers says whose tenant a job is.
 enum class TenantOf : uint8_t { kNobody, kQueue, kUser };
 
+/// Looks on while a trace is replayed. Called on the replay's thread; changes nothing.
+class ReplayWatcher {
+ public:
+  virtual ~ReplayWatcher() = default;
+  /// What is known of jobs at the moment.
+  class Knowledge {
+   public:
+    virtual ~Knowledge() = default;
+    /// Which job of the trace the engine calls so.
+    virtual uint32_t index_of(JobId id) const = 0;
+    /// How long the job may run, by what the policy knows; empty: nothing.
+    virtual predict::RunTimes expected(uint32_t index, Time now) const = 0;
+  };
+  /// The engine accepted the job.
+  virtual void submitted(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
+  /// It was placed, for the first time or again.
+  virtual void placed(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
+  /// It was ended for another one, and waits again.
+  virtual void stopped(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
+  /// All of an instant has happened, and the planner starts nothing more.
+  virtual void settled(const State& /*state*/, const Knowledge& /*knowledge*/, Time /*now*/) {}
+};
+
 struct ReplayOptions {
   ReplayCluster cluster;
   std::vector<RegisterNode> machines;  ///< Given instead of a cluster: these nodes.
@@ -36,9 +61,11 @@ struct ReplayOptions {
   std::vector<CreateTenant> tenants;
   std::vector<JobRequest> requests;  ///< By job, given: instead of its size and what it asked for.
   EngineConfig config;               ///< Of the engine; its policy is the replay's.
-  /// What a job that was ended for another one needs more, each time that it starts again. It goes on from
-  /// where it was.
+  /// What a job that was ended for another one needs more, each time that it starts again.
   Duration restart;
+  Duration grace;            ///< From the word to end a job until it has ended and all it held is free.
+  bool starts_anew = false;  ///< It has saved nothing when it was ended; else it goes on from where it was.
+  ReplayWatcher* watcher = nullptr;  ///< Outlives the replay.
 };
 
 struct ReplayOutcome {
@@ -51,6 +78,9 @@ struct ReplayOutcome {
   std::vector<Run> runs;  ///< By job.
   uint64_t left_out = 0;  ///< Jobs that did not run.
   uint64_t preemptions = 0;
+  int64_t lost_ms = 0;  ///< GPUs x time that ended jobs ran for nothing.
+  /// Each time that a guarantee was taken back: from asking until the job was placed.
+  std::vector<Duration> reclaims;
   uint64_t cycles = 0;
   uint64_t commands = 0;  ///< That the engine decided.
   uint64_t digest = 0;    ///< Of all that happened: two equal replays have the same.

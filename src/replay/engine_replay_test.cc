@@ -96,6 +96,77 @@ TEST(EngineReplay, ATenantWithAHigherTierPreemptsAndTheVictimGoesOnWhereItWas) {
   EXPECT_EQ(outcome.runs[0].ended, seconds(1120));
 }
 
+/// Two tenants of four GPUs each, as cores of a pool of eight; the first has taken all of them.
+ReplayOptions lending(Duration grace) {
+  ReplayOptions options{.cluster = {.pool = 8}, .tenant_of = TenantOf::kQueue};
+  options.tenants.resize(3);
+  options.tenants[1].guarantee.cpu_milli = 4'000;
+  options.tenants[2].guarantee.cpu_milli = 4'000;
+  options.grace = grace;
+  return options;
+}
+
+std::vector<TraceJob> borrowed() {
+  std::vector<TraceJob> jobs = {job(0, 1000, 4), job(0, 1000, 4), job(500, 100, 4)};
+  jobs[0].queue = jobs[1].queue = 1;
+  jobs[2].queue = 2;
+  return jobs;
+}
+
+TEST(EngineReplay, AGuaranteeIsTakenBackAfterTheGracePeriodAndWhatWasNotSavedIsLost) {
+  ReplayOptions options = lending(seconds(10));
+  options.starts_anew = true;
+  const ReplayOutcome outcome = replay(borrowed(), "fair_share+reservations=0", options);
+  EXPECT_EQ(outcome.preemptions, 1u);
+  EXPECT_EQ(outcome.runs[2].started, seconds(510));
+  ASSERT_EQ(outcome.reclaims.size(), 1u);
+  EXPECT_EQ(outcome.reclaims[0], seconds(10));
+  EXPECT_EQ(outcome.lost_ms, 4 * seconds(510).ms());
+  // It starts anew when the third one has ended, for all of its 1,000 s.
+  EXPECT_EQ(std::max(outcome.runs[0].ended, outcome.runs[1].ended), seconds(1610));
+}
+
+TEST(EngineReplay, WhatWasSavedGoesOn) {
+  const ReplayOutcome outcome = replay(borrowed(), "fair_share+reservations=0", lending(seconds(10)));
+  EXPECT_EQ(outcome.preemptions, 1u);
+  EXPECT_EQ(outcome.lost_ms, 0);
+  EXPECT_EQ(std::max(outcome.runs[0].ended, outcome.runs[1].ended), seconds(1100));
+}
+
+class Log final : public ReplayWatcher {
+ public:
+  void submitted(JobId id, uint32_t index, Time /*now*/) override { add("submitted", id, index); }
+  void placed(JobId id, uint32_t index, Time /*now*/) override { add("placed", id, index); }
+  void stopped(JobId id, uint32_t index, Time /*now*/) override { add("stopped", id, index); }
+  void settled(const State& state, const Knowledge& knowledge, Time now) override {
+    for (const auto& [id, index] : ids) EXPECT_EQ(knowledge.index_of(JobId{id}), index);
+    EXPECT_EQ(state.last.at, now);
+    EXPECT_FALSE(knowledge.expected(0, now).empty());
+    ++instants;
+  }
+  std::vector<std::string> lines;
+  std::map<uint64_t, uint32_t> ids;
+  int instants = 0;
+
+ private:
+  void add(const char* what, JobId id, uint32_t index) {
+    ids[id.value] = index;
+    lines.push_back(what + std::to_string(index));
+  }
+};
+
+TEST(EngineReplay, AWatcherIsToldOfEachStepAndChangesNothing) {
+  Log log;
+  ReplayOptions options = lending({});
+  const uint64_t digest = replay(borrowed(), "fair_share+oracle", options).digest;
+  options.watcher = &log;
+  EXPECT_EQ(replay(borrowed(), "fair_share+oracle", options).digest, digest);
+  const std::vector<std::string> expected = {"submitted0", "submitted1", "placed0", "placed1",
+                                             "submitted2", "stopped0",   "placed2", "placed0"};
+  EXPECT_EQ(log.lines, expected);
+  EXPECT_GE(log.instants, 4);
+}
+
 std::vector<TraceJob> random_jobs(uint64_t seed, int count, int64_t size_max) {
   Prng prng(seed);
   std::vector<TraceJob> jobs;

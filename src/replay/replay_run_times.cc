@@ -18,6 +18,12 @@ uint32_t ReplayRunTimes::index_of(JobId id) const {
   return index_[id.value];
 }
 
+predict::RunTimes ReplayRunTimes::expected(uint32_t index, Time now) const {
+  if (knows_ == ReplayPolicy::Knows::kOracle) return predict::RunTimes::exactly(jobs_[index].run.ms());
+  if (knows_ == ReplayPolicy::Knows::kLimits) return {};
+  return predictor_.predict(facts_of(index, jobs_[index]), now.ms());
+}
+
 Duration ReplayRunTimes::unknown(const TraceJob& job) const {
   return job.requested.ns > 0 ? job.requested : policy::LimitRunTimes::kUnlimitedRunTime;
 }

@@ -6,6 +6,7 @@
 
 #include "engine/policy/policy.h"
 #include "predict/learned.h"
+#include "replay/engine_replay.h"
 #include "replay/replay_policy.h"
 #include "replay/trace_job.h"
 
@@ -14,7 +15,7 @@ namespace gpusched::replay {
 /// Expected run times of a replayed trace's jobs for the planner, by what a policy may know. What is learned
 /// is learned from what ended before; a job that waits is predicted once, when it is first asked for. Its
 /// owner tells it what happens. Not thread-safe.
-class ReplayRunTimes final : public policy::RunTimes {
+class ReplayRunTimes final : public policy::RunTimes, public ReplayWatcher::Knowledge {
  public:
   /// Outlives neither `jobs`.
   ReplayRunTimes(std::span<const TraceJob> jobs, ReplayPolicy::Knows knows)
@@ -27,7 +28,8 @@ class ReplayRunTimes final : public policy::RunTimes {
 
   /// The engine calls this job of the trace so.
   void submitted(JobId id, uint32_t index);
-  uint32_t index_of(JobId id) const;
+  uint32_t index_of(JobId id) const override;
+  predict::RunTimes expected(uint32_t index, Time now) const override;
   /// It runs, for the first time or again, and needs `left` until its end.
   void started(uint32_t index, Duration left, Time now);
   void finished(uint32_t index, Duration run, Time now);
