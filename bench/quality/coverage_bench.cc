@@ -2,12 +2,11 @@
 //
 // Does the p90 cover nine of ten? Run times as they are predicted when a job is submitted, from what had
 // ended by then, on KTH-SP2 and Helios vcvGl; and the same with the quantile calibrated by what happened.
+#include "experiment.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
 #include "replay/estimators.h"
-#include "replay/formats.h"
 #include "replay/gang_replay.h"
-#include "replay/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {
@@ -59,35 +58,25 @@ class Predicting final : public replay::GangOrder {
   predict::Calibration calibration_{900};
 };
 
-/// False when the trace is not there.
-bool measure(const char* name, const char* format, const std::string& file, const char* queue,
-             const replay::GangRules& rules, bool& met) {
-  const Result<replay::Trace> trace = replay::read_trace(format, replay::traces_folder() + file);
-  if (!trace.ok()) {
-    const bool absent = trace.error().code == ErrorCode::kNotFound;
-    std::printf("%s: %s\n", absent ? "skipped" : "failed", trace.error().message.c_str());
-    met = met && absent;
-    return false;
-  }
-  std::vector<TraceJob> jobs;
-  for (const TraceJob& job : trace->jobs) {
-    if (queue == nullptr || trace->queue_names[job.queue] == queue) jobs.push_back(job);
-  }
+bool measure(const char* name, const char* format, const char* file, const char* queue,
+             const replay::GangRules& rules, int& status) {
+  const std::optional<replay::Trace> trace = quality::open_trace(format, file, status);
+  if (!trace.has_value()) return true;
   Predicting order;
-  replay::replay_gangs(jobs, rules, order);
-  met &= order.print(name);
-  return true;
+  replay::replay_gangs(quality::jobs_of(*trace, queue), rules, order);
+  return order.print(name);
+}
+
+int run() {
+  int status = 0;
+  bool met = measure("KTH-SP2", "swf", "/kth/KTH-SP2.swf.gz", nullptr,
+                     {.nodes = 100, .gpus_per_node = 1, .pass_blocked = true}, status);
+  met &= measure("Helios vcvGl", "helios", "/helios_venus/venus_2vc_sept2020.csv.gz", "vcvGl",
+                 {.nodes = 20, .gpus_per_node = 8, .consolidated = true, .pass_blocked = true}, status);
+  return met ? status : 1;
 }
 
 }  // namespace
 }  // namespace gpusched
 
-int main() {
-  using gpusched::measure;
-  bool met = true;
-  measure("KTH-SP2", "swf", "/kth/KTH-SP2.swf.gz", nullptr,
-          {.nodes = 100, .gpus_per_node = 1, .pass_blocked = true}, met);
-  measure("Helios vcvGl", "helios", "/helios_venus/venus_2vc_sept2020.csv.gz", "vcvGl",
-          {.nodes = 20, .gpus_per_node = 8, .consolidated = true, .pass_blocked = true}, met);
-  return met ? 0 : 1;
-}
+int main() { return gpusched::run(); }

@@ -4,10 +4,10 @@
 // scheduler would have had. One pool of 100 processors, one tenant.
 #include <cstdlib>
 
+#include "experiment.h"
 #include "replay/engine_replay.h"
 #include "replay/measures.h"
 #include "replay/swf.h"
-#include "replay/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {
@@ -26,14 +26,9 @@ double slowdown(const std::vector<TraceJob>& jobs, const char* text) {
 }
 
 int run(int runs) {
-  const std::string path = replay::traces_folder() + "/kth/KTH-SP2.swf.gz";
-  const Result<replay::Trace> trace = replay::read_swf(path);
-  if (!trace.ok()) {
-    if (trace.error().code != ErrorCode::kNotFound)
-      return std::fprintf(stderr, "%s\n", trace.error().message.c_str()), 1;
-    std::printf("skipped: no %s; GPUSCHED_TRACES names the folder of traces\n", path.c_str());
-    return 0;
-  }
+  int status = 0;
+  const std::optional<replay::Trace> trace = quality::open_trace("swf", "/kth/KTH-SP2.swf.gz", status);
+  if (!trace.has_value()) return status;
   std::printf(
       "KTH-SP2 on the real engine, average bounded slowdown, as it is and %d runs shaken by up to 60 s\n",
       runs);
@@ -54,8 +49,8 @@ int run(int runs) {
   const double shortest = measure("fifo+jobs=shortest");
   measure("fifo+jobs=shortest+oracle");
   bool met = quality::print_row("KTH-SP2, real engine, EASY by limits (published EASY)",
-                                quality::grouped(kEasy, 3) + " +- 1 %", quality::grouped(easy, 3),
-                                easy > kEasy * 0.99 && easy < kEasy * 1.01);
+                                "<= " + quality::grouped(kEasy, 3) + " + 1 %", quality::grouped(easy, 3),
+                                easy < kEasy * 1.01);
   met &= quality::print_row("KTH-SP2, real engine, learned, shortest (published EASY++)",
                             "< " + quality::grouped(kEasyPlusPlus, 3), quality::grouped(shortest, 3),
                             shortest < kEasyPlusPlus);
@@ -66,10 +61,5 @@ int run(int runs) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  const int runs = argc > 1 ? std::atoi(argv[1]) : gpusched::quality::kShakenRuns;
-  if (runs < 1 || runs > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality engine [RUNS]: 1 to 1000 shaken runs\n");
-    return 2;
-  }
-  return gpusched::run(runs);
+  return gpusched::quality::run_experiment(argc, argv, "engine", gpusched::run);
 }

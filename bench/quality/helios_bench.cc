@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "experiment.h"
 #include "predict/learned.h"
 #include "replay/estimators.h"
 #include "replay/formats.h"
 #include "replay/gang_replay.h"
 #include "replay/measures.h"
-#include "replay/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {
@@ -83,18 +83,11 @@ void print(const char* name, const Figures& of) {
 }
 
 int run(int shaken_runs) {
-  const std::string path = replay::traces_folder() + "/helios_venus/venus_2vc_sept2020.csv.gz";
-  const Result<replay::Trace> trace = replay::read_trace("helios", path);
-  if (!trace.ok()) {
-    if (trace.error().code != ErrorCode::kNotFound)
-      return std::fprintf(stderr, "%s\n", trace.error().message.c_str()), 1;
-    std::printf("skipped: no %s; GPUSCHED_TRACES names the folder of traces\n", path.c_str());
-    return 0;
-  }
-  std::vector<TraceJob> jobs;
-  for (const TraceJob& job : trace->jobs) {
-    if (trace->queue_names[job.queue] == "vcvGl") jobs.push_back(job);
-  }
+  int status = 0;
+  const std::optional<replay::Trace> trace =
+      quality::open_trace("helios", "/helios_venus/venus_2vc_sept2020.csv.gz", status);
+  if (!trace.has_value()) return status;
+  const std::vector<TraceJob> jobs = quality::jobs_of(*trace, "vcvGl");
   std::printf("Helios Venus vcvGl: %zu jobs, 20 nodes of 8 GPUs, consolidated\n", jobs.size());
   std::printf("%-44s %12s %12s %14s %12s\n", "seconds", "completion", "wait", "wait >= 64", "longest wait");
   const Figures fifo = with<replay::FirstCome>(jobs, kStrict);
@@ -151,10 +144,5 @@ int run(int shaken_runs) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  const int runs = argc > 1 ? std::atoi(argv[1]) : gpusched::quality::kShakenRuns;
-  if (runs < 1 || runs > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality helios [RUNS]: 1 to 1000 shaken runs\n");
-    return 2;
-  }
-  return gpusched::run(runs);
+  return gpusched::quality::run_experiment(argc, argv, "helios", gpusched::run);
 }

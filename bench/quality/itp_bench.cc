@@ -5,11 +5,11 @@
 // published.
 #include <cstdlib>
 
+#include "experiment.h"
 #include "replay/engine_replay.h"
 #include "replay/formats.h"
 #include "replay/gang_replay.h"
 #include "replay/measures.h"
-#include "replay/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {
@@ -51,14 +51,10 @@ replay::Measures preemptive(const std::vector<TraceJob>& jobs, int64_t gpus, Ord
 
 int run(int runs) {
   for (const Cluster& cluster : kClusters) {
-    const std::string path = replay::traces_folder() + "/itp/" + cluster.name + ".csv.gz";
-    const Result<replay::Trace> trace = replay::read_trace("itp", path);
-    if (!trace.ok()) {
-      if (trace.error().code != ErrorCode::kNotFound)
-        return std::fprintf(stderr, "%s\n", trace.error().message.c_str()), 1;
-      std::printf("skipped: no %s; GPUSCHED_TRACES names the folder of traces\n", path.c_str());
-      return 0;
-    }
+    int status = 0;
+    const std::optional<replay::Trace> trace =
+        quality::open_trace("itp", std::string("/itp/") + cluster.name + ".csv.gz", status);
+    if (!trace.has_value()) return status;
     std::printf("\nITP %s: %zu jobs, %lld GPUs\n%-44s %12s %12s %12s %10s %10s %10s %10s\n", cluster.name,
                 trace->jobs.size(), static_cast<long long>(cluster.gpus), "seconds", "wait", "completion",
                 "p99", "slowdown", "unfair p99", "worst", "preempted");
@@ -91,10 +87,5 @@ int run(int runs) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  const int runs = argc > 1 ? std::atoi(argv[1]) : gpusched::quality::kShakenRuns;
-  if (runs < 1 || runs > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality itp [RUNS]: 1 to 1000 shaken runs\n");
-    return 2;
-  }
-  return gpusched::run(runs);
+  return gpusched::quality::run_experiment(argc, argv, "itp", gpusched::run);
 }

@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "experiment.h"
 #include "predict/baselines.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
 #include "replay/estimators.h"
 #include "replay/pool_replay.h"
 #include "replay/swf.h"
-#include "replay/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {
@@ -268,16 +268,9 @@ bool print_shaken(const std::vector<TraceJob>& jobs, int64_t by_s, int runs) {
 }
 
 int run(int shaken_runs) {
-  const std::string path = replay::traces_folder() + "/kth/KTH-SP2.swf.gz";
-  const Result<replay::Trace> trace = replay::read_swf(path);
-  if (!trace.ok()) {
-    if (trace.error().code != ErrorCode::kNotFound) {
-      std::fprintf(stderr, "%s\n", trace.error().message.c_str());
-      return 1;
-    }
-    std::printf("skipped: no %s; GPUSCHED_TRACES names the folder of traces\n", path.c_str());
-    return 0;
-  }
+  int status = 0;
+  const std::optional<replay::Trace> trace = quality::open_trace("swf", "/kth/KTH-SP2.swf.gz", status);
+  if (!trace.has_value()) return status;
   std::printf("KTH-SP2: %zu jobs, 100 processors\n", trace->jobs.size());
   bool met = print_published(trace->jobs);
   met &= print_shaken(trace->jobs, 60, shaken_runs);
@@ -294,10 +287,5 @@ int run(int shaken_runs) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  const int runs = argc > 1 ? std::atoi(argv[1]) : 20;
-  if (runs < 1 || runs > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality kth [RUNS]: 1 to 1000 shaken runs\n");
-    return 2;
-  }
-  return gpusched::run(runs);
+  return gpusched::quality::run_experiment(argc, argv, "kth", gpusched::run);
 }

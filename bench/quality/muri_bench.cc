@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "experiment.h"
 #include "replay/formats.h"
 #include "replay/gang_replay.h"
 #include "replay/measures.h"
@@ -142,10 +143,5 @@ int try_levels(char** argv) {
 
 int main(int argc, char** argv) {
   if (argc == 5 && std::string(argv[1]) == "levels") return gpusched::try_levels(argv);
-  const int runs = argc > 1 ? std::atoi(argv[1]) : gpusched::quality::kShakenRuns;
-  if (runs < 1 || runs > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality muri [RUNS]: 1 to 1000 shaken runs\n");
-    return 2;
-  }
-  return gpusched::run(runs);
+  return gpusched::quality::run_experiment(argc, argv, "muri", gpusched::run);
 }

@@ -4,6 +4,7 @@
 // that need all and half of them. The bound is stated before, and is that of docs/policies.md.
 #include <cstdlib>
 
+#include "experiment.h"
 #include "replay/engine_replay.h"
 #include "replay/measures.h"
 #include "replay/starving_stream.h"
@@ -75,10 +76,5 @@ int run(int seeds) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  const int seeds = argc > 1 ? std::atoi(argv[1]) : gpusched::quality::kShakenRuns;
-  if (seeds < 1 || seeds > 1000) {
-    std::fprintf(stderr, "usage: tools/bench quality starvation [SEEDS]: 1 to 1000 streams\n");
-    return 2;
-  }
-  return gpusched::run(seeds);
+  return gpusched::quality::run_experiment(argc, argv, "starvation", gpusched::run);
 }
