@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/policy/fragmentation/shapes.h"
+
+/// What a node's space is worth to the tasks that come.
+namespace gpusched::policy {
+
+/// Prices of holes: what what fits into a hole of each size is worth, if all that comes had to be packed into
+/// as few devices as can be. They are the dual prices of the linear program of cutting stock (Gilmore, Gomory
+/// 1961): each size has a price, the fullest pattern of a device costs 1, and demand is worth as much as
+/// possible. Found by multiplicative weights (Plotkin, Shmoys, Tardos 1995) in whole numbers, approximately.
+/// A hole of 190 is worth nothing where hardly anything so small comes; of 530, half a device where halves
+/// come.
+class HolePrices {
+ public:
+  /// A whole device, when anything that comes fits one.
+  static constexpr int64_t kUnit = int64_t{1} << 20;
+
+  explicit HolePrices(std::span<const PopularShape> shapes);
+  /// Of a hole of `milli`; grows with it, from 0 to kUnit.
+  int64_t of(int32_t milli) const { return price_[static_cast<std::size_t>(milli)]; }
+
+ private:
+  std::array<int64_t, kWholeMilli + 1> price_{};
+};
+
+/// What a node's space is worth to what comes: the prices of its holes that somebody could still use, by
+/// CPU, memory and class, `hole_weight` times; and, averaged over the popular shapes, the share of its
+/// devices that would be used if only that shape came, limited by what runs out first: CPU, memory or devices
+/// (so a GPU whose CPU is gone is worth little, and CPU beside full GPUs nothing). Immutable; thread-safe.
+class SpaceValue {
+ public:
+  /// One thousandth of a device.
+  static constexpr int64_t kUnit = int64_t{1} << 20;
+  struct Params {
+    int64_t hole_weight = 4;
+    int64_t several_weight = 1;
+  };
+
+  SpaceValue(std::span<const PopularShape> shapes, Params params);
+
+  int64_t of(const NodeSpace& node) const;
+  /// What the node's space is worth less when the task has taken `devices` (of `devices_for`).
+  int64_t loss(const TaskShape& shape, uint64_t devices, const NodeSpace& node) const;
+
+ private:
+  struct Wanted {
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    int64_t cpu_reciprocal = 0;  ///< Of what it asks, in 2^-kReciprocalBits; 0: it asks for none.
+    int64_t memory_reciprocal = 0;
+    int64_t worth = 0;   ///< Popularity times what one such task uses.
+    uint32_t level = 0;  ///< Of one device's share; several devices: how many.
+    bool several = false;
+    int32_t milli = 0;
+    uint64_t device_classes = 0;
+  };
+  std::vector<Wanted> wanted_;
+  std::vector<int32_t> levels_;      ///< Shares that are asked for, ascending.
+  std::vector<uint8_t> times_;       ///< By level and free milli: how many fit into the hole.
+  std::vector<int64_t> hole_value_;  ///< By free milli.
+};
+
+}  // namespace gpusched::policy
