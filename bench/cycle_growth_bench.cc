@@ -5,7 +5,7 @@
 // nodes and tenants, for each order of tenants and of jobs; and by how much it grows with each doubling. The
 // cluster is full, so a change is of the same size everywhere. Counted is what the planner does (observing
 // and planning), not deciding and applying. No disk, no network; `tools/bench cycle_growth [changes]
-// [order]`.
+// [order [row]]`, such as `2000 fair_share nodes`.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -171,7 +171,8 @@ void measure(const std::string& name, const std::vector<Point>& points, double f
              text + text_of("   %+.1f %% a doubling%s", growth * 100, growth <= 0.1 ? "" : ", MISSED"));
 }
 
-void run_bench(int changes, std::string_view only) {
+void run_bench(int changes, std::string_view only, std::string_view row) {
+  const auto wants = [&](std::string_view name) { return row.empty() || name == row; };
   print_line("machine", bench::machine_line());
   print_line("durability", "none: in process, one thread");
   print_line("sizes",
@@ -199,11 +200,16 @@ void run_bench(int changes, std::string_view only) {
                                   .attained_levels = {3'600, 36'000},
                                   .overtaking = hours(24)};
     const std::string name = order.name;
-    measure(name + ", waiting 1k 10k 100k", {{.waiting = 1'000}, {}, {.waiting = 100'000}}, 100, policy,
-            changes);
-    measure(name + ", nodes 100 1k 10k", {{.nodes = 100}, {}, {.nodes = 10'000}}, 100, policy, changes);
-    measure(name + ", tenants 10 100 1k 5k", {{.tenants = 10}, {}, {.tenants = 1'000}, {.tenants = 5'000}},
-            500, policy, changes);
+    if (wants("waiting")) {
+      measure(name + ", waiting 1k 10k 100k", {{.waiting = 1'000}, {}, {.waiting = 100'000}}, 100, policy,
+              changes);
+    }
+    if (wants("nodes"))
+      measure(name + ", nodes 100 1k 10k", {{.nodes = 100}, {}, {.nodes = 10'000}}, 100, policy, changes);
+    if (wants("tenants")) {
+      measure(name + ", tenants 10 100 1k 5k", {{.tenants = 10}, {}, {.tenants = 1'000}, {.tenants = 5'000}},
+              500, policy, changes);
+    }
   }
 }
 
@@ -212,6 +218,6 @@ void run_bench(int changes, std::string_view only) {
 
 int main(int argc, char** argv) {
   const int changes = argc > 1 ? std::max(std::atoi(argv[1]), 100) : 2'000;
-  gpusched::run_bench(changes, argc > 2 ? argv[2] : "");
+  gpusched::run_bench(changes, argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
   return 0;
 }

@@ -363,7 +363,7 @@ void on(State& state, const MemberEnded& event) {
                                .extra = event.attempt});
     }
   }
-  state.attempts.erase(attempt->key());
+  state.remove_attempt(attempt->key());
 }
 
 void on(State& state, const AttemptAbandoned& event) {

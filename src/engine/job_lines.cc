@@ -1,6 +1,7 @@
 #include "engine/job_lines.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/policy/policies.h"
@@ -11,8 +12,11 @@ namespace {
 /// Expected run times asked for between two refreshes when jobs come in line; later ones are ranked by their
 /// limits until it is their turn to be ranked anew.
 constexpr int64_t kPredictionsMax = 256;
-/// Ranks made anew in a refresh.
-constexpr std::size_t kRanksMax = 8;
+/// So many ranks are made anew for each refresh, but together, and at most kRanksMax of them, every
+/// kRanksEvery: one after the other in the order of age they cost less, and most refreshes nothing.
+constexpr std::size_t kRanksEach = 8;
+constexpr std::size_t kRanksMax = 32;
+constexpr Duration kRanksEvery = milliseconds(100);
 
 const policy::RunTimes& by_limit() {
   static const policy::LimitRunTimes kRunTimes;
@@ -31,6 +35,8 @@ void JobLines::reset(const State& state, const policy::PolicySet& policies, Time
   entries_.clear();
   by_age_.clear();
   cursor_ = {};
+  ranks_owed_ = 0;
+  ranked_at_ = {};
   if (!kept()) return;
   for (OrderedJobs::Cursor at = state.line.begin(); !at.at_end(); at.next())
     put_in(state, *state.jobs.find((*at).job));
@@ -117,17 +123,24 @@ std::vector<uint32_t> JobLines::refresh(const State& state, Time now) {
     if (move(oldest, policy::JobOrder::kFirst)) changed.push_back(entries_.at(oldest.value).job_class);
     by_age_.erase(by_age_.begin());
   }
-  if (!order_->drifts()) return changed;
-  const std::size_t count = std::min(kRanksMax, by_age_.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    auto next = by_age_.upper_bound(cursor_);
+  if (order_->drifts()) rank_anew(state, changed);
+  return changed;
+}
+
+// The next few in the order of age, and after the youngest the oldest again.
+void JobLines::rank_anew(const State& state, std::vector<uint32_t>& changed) {
+  ranks_owed_ = std::min(ranks_owed_ + kRanksEach, kRanksMax);
+  if (now_ < ranked_at_ + kRanksEvery) return;
+  ranked_at_ = now_;
+  const std::size_t count = std::min(std::exchange(ranks_owed_, 0), by_age_.size());
+  auto next = by_age_.upper_bound(cursor_);
+  for (std::size_t i = 0; i < count; ++i, ++next) {
     if (next == by_age_.end()) next = by_age_.begin();
-    cursor_ = *next;
     const Job* job = state.jobs.find(next->second);
     CHECK(job != nullptr);  // Everything that happened was observed.
     if (move(job->id, rank_of(state, *job, now_))) changed.push_back(job->job_class);
+    cursor_ = *next;
   }
-  return changed;
 }
 
 }  // namespace gpusched

@@ -14,15 +14,15 @@ namespace gpusched {
 
 /// The jobs of each class that wait in line, in the order of the policies' JobOrder. Of the state's own order
 /// nothing is kept beside the state. Every change costs O(log n); of an order that drifts a few ranks are
-/// made anew at each `refresh`. Pure; not thread-safe.
+/// made anew every now and then. Pure; not thread-safe.
 class JobLines {
  public:
   /// `policies` must outlive this, or the next `reset`.
   void reset(const State& state, const policy::PolicySet& policies, Time now);
   /// The job may have come in line, left it, or changed.
   void observe(const State& state, JobId job);
-  /// Puts those first that waited for too long, and makes some ranks anew. The classes whose lines changed;
-  /// one may be named twice.
+  /// Puts those first that waited for too long, and makes some ranks anew when it is time. The classes whose
+  /// lines changed; one may be named twice.
   std::vector<uint32_t> refresh(const State& state, Time now);
 
   /// The class's line; valid until the next change.
@@ -44,6 +44,7 @@ class JobLines {
   void put_in(const State& state, const Job& job);
   void take_out(JobId job);
   bool move(JobId job, int64_t rank);
+  void rank_anew(const State& state, std::vector<uint32_t>& changed);
 
   const policy::JobOrder* order_ = nullptr;
   const policy::RunTimes* run_times_ = nullptr;
@@ -53,7 +54,9 @@ class JobLines {
   std::vector<OrderedJobs> lines_;                      ///< By class.
   boost::unordered_flat_map<uint64_t, Entry> entries_;  ///< By job.
   std::set<std::pair<Time, JobId>> by_age_;             ///< All that are not first because they waited.
-  std::pair<Time, JobId> cursor_;                       ///< Up to there ranks were made anew.
+  std::pair<Time, JobId> cursor_;                       ///< Up to there ranks were made anew,
+  Time ranked_at_;                                      ///< when that was last done,
+  std::size_t ranks_owed_ = 0;                          ///< and for how many refreshes it is due.
 };
 
 }  // namespace gpusched

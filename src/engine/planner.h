@@ -152,6 +152,7 @@ class Planner {
     int64_t cpu_milli_free = 0;
     int64_t memory_mb_free = 0;
     uint64_t free_mask = 0;
+    uint64_t healthy_mask = 0;  ///< Devices that are fit for work and not quarantined, free or not.
     uint32_t attempt_count = 0;
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
@@ -316,6 +317,7 @@ class Planner {
   void share_reason(uint32_t shape, const WaitReason& reason);
   template <typename Visit>
   void catch_up(uint64_t& known, Visit&& visit);
+  bool is_far_behind(uint64_t known) const;
   void count_node(const State& state, Shape& shape, uint32_t slot);
   void refresh_census(const State& state, Shape& shape);
   std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);

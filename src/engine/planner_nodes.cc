@@ -70,8 +70,12 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   copy.booked = booked;
   for (const auto& [device_class, mask] : copy.class_masks) index_.remove(slot, device_class);
   copy.class_masks.clear();
+  copy.healthy_mask = 0;
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
-    const uint32_t device_class = node.devices[i].device_class;
+    const Device& device = node.devices[i];
+    const bool healthy = device.fit() && device.state != DeviceState::kQuarantined;
+    copy.healthy_mask |= uint64_t{healthy} << i;
+    const uint32_t device_class = device.device_class;
     auto it = std::find_if(copy.class_masks.begin(), copy.class_masks.end(),
                            [&](const auto& entry) { return entry.first == device_class; });
     if (it == copy.class_masks.end()) it = copy.class_masks.insert(it, {device_class, 0});

@@ -321,15 +321,16 @@ void Planner::drop_reservation(uint32_t job_class) {
 // blocked stands before it without one, or if it stands before somebody who has one.
 void Planner::promise(const State& state, uint32_t job_class) {
   if (const Reservation* held = reservation_of(job_class)) return set_start(job_class, held->start);
+  Shape& shape = shape_of(job_class);
+  const auto last = std::max_element(reservations_.begin(), reservations_.end(),
+                                     [](const auto& a, const auto& b) { return a.key < b.key; });
+  const bool all_given = reservations_.size() >= policies_.reservations;
+  const bool none_for_it = all_given && last->key < info(job_class).key;
+  if (none_for_it && !is_far_behind(shape.starts.known)) return;
+  refresh_starts(state, shape);
   // What no node could ever run takes nobody's.
-  refresh_starts(state, shape_of(job_class));
-  if (shape_of(job_class).starts.order.empty()) return;
-  if (reservations_.size() >= policies_.reservations) {
-    const auto last = std::max_element(reservations_.begin(), reservations_.end(),
-                                       [](const auto& a, const auto& b) { return a.key < b.key; });
-    if (last->key < info(job_class).key) return;
-    drop_reservation(last->job_class);
-  }
+  if (none_for_it || shape.starts.order.empty()) return;
+  if (all_given) drop_reservation(last->job_class);
   fill_reservations(state);
 }
 

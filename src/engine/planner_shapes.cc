@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kUnusedShapesMax = 64;
 /// How long the log of changed nodes gets before its older half is forgotten.
 constexpr std::size_t kLogMin = 4096;
+/// What is known of nodes and not asked for yet is brought up to date when so many changes were missed.
+constexpr uint64_t kBehindMax = 128;
 /// More freed nodes than this, and trying every shape once is cheaper than asking each node.
 constexpr std::size_t kFreedNodesMax = 64;
 
@@ -103,6 +105,11 @@ void Planner::catch_up(uint64_t& known, Visit&& visit) {
   known = end;
 }
 
+// Whether catching up is work that is better done in pieces.
+bool Planner::is_far_behind(uint64_t known) const {
+  return changed_begin_ + changed_log_.size() - known > kBehindMax;
+}
+
 void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
   const Part& part = shape.parts.front();
   const Node& node = state.nodes[slot];
@@ -114,12 +121,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     if (((shape.device_classes >> kind) & 1) == 0) continue;
     count_all = std::max(count_all, std::popcount(mask));
     count_free = std::max(count_free, std::popcount(mask & now.free_mask));
-    int fit = 0;
-    for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
-      const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
-      if (device.fit() && device.state != DeviceState::kQuarantined) ++fit;
-    }
-    count_healthy = std::max(count_healthy, fit);
+    count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
   }
   const bool passes[Census::kStages - 1] = {
       (part.features & ~node.feature_bits) == 0,

@@ -9,9 +9,8 @@ namespace gpusched {
 // The last block whose first entry is not behind `key`; the first block if there is none.
 std::size_t OrderedJobs::block_of(const OrderKey& key) const {
   CHECK(!blocks_.empty());
-  const auto behind =
-      std::upper_bound(blocks_.begin(), blocks_.end(), key,
-                       [](const OrderKey& k, const Block& b) { return k < b.entries.front(); });
+  const auto behind = std::upper_bound(blocks_.begin(), blocks_.end(), key,
+                                       [](const OrderKey& k, const Block& b) { return k < b.first; });
   if (behind == blocks_.begin()) return 0;
   return static_cast<std::size_t>(behind - blocks_.begin()) - 1;
 }
@@ -19,7 +18,7 @@ std::size_t OrderedJobs::block_of(const OrderKey& key) const {
 void OrderedJobs::insert(const OrderKey& key) {
   ++size_;
   if (blocks_.empty()) {
-    blocks_.push_back(Block{.entries = {key}});
+    blocks_.push_back(Block{.first = key, .entries = {key}});
     return;
   }
   const std::size_t at = block_of(key);
@@ -28,24 +27,26 @@ void OrderedJobs::insert(const OrderKey& key) {
   CHECK(place == entries.end() || *place != key);
   if (entries.size() < kBlockMax) {
     entries.insert(place, key);
+    blocks_[at].first = entries.front();
     return;
   }
   // The common insert is at the end of the line: leave full blocks full there, split in halves elsewhere.
   const bool at_end = place == entries.end() && at + 1 == blocks_.size();
   if (at_end) {
-    Block fresh;
+    Block fresh{.first = key, .entries = {}};
     fresh.entries.reserve(kBlockMax);
     fresh.entries.push_back(key);
     blocks_.push_back(std::move(fresh));
     return;
   }
   const bool into_first = place - entries.begin() <= static_cast<std::ptrdiff_t>(kBlockMax / 2);
-  Block second{.entries = {entries.begin() + kBlockMax / 2, entries.end()}};
+  Block second{.first = entries[kBlockMax / 2], .entries = {entries.begin() + kBlockMax / 2, entries.end()}};
   entries.resize(kBlockMax / 2);
   const auto inserted =
       blocks_.insert(blocks_.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(second));
-  std::vector<OrderKey>& target = into_first ? blocks_[at].entries : inserted->entries;
-  target.insert(std::lower_bound(target.begin(), target.end(), key), key);
+  Block& target = into_first ? blocks_[at] : *inserted;
+  target.entries.insert(std::lower_bound(target.entries.begin(), target.entries.end(), key), key);
+  target.first = target.entries.front();
 }
 
 void OrderedJobs::erase(const OrderKey& key) {
@@ -57,12 +58,16 @@ void OrderedJobs::erase(const OrderKey& key) {
   CHECK(*place == key);
   entries.erase(place);
   --size_;
-  if (entries.empty()) blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(at));
+  if (entries.empty()) {
+    blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(at));
+  } else {
+    blocks_[at].first = entries.front();
+  }
 }
 
 const OrderKey& OrderedJobs::front() const {
   CHECK(!blocks_.empty());
-  return blocks_.front().entries.front();
+  return blocks_.front().first;
 }
 
 std::size_t OrderedJobs::rank(const OrderKey& key) const {

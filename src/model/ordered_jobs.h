@@ -60,6 +60,7 @@ class OrderedJobs {
  private:
   static constexpr std::size_t kBlockMax = 256;
   struct Block {
+    OrderKey first;  ///< The first of `entries`: blocks are searched without looking into them.
     std::vector<OrderKey> entries;  ///< Never empty.
   };
   std::size_t block_of(const OrderKey& key) const;

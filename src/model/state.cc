@@ -39,9 +39,11 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.last = last;
   copy.digest = digest;
   copy.tenants = tenants;
+  for (auto& [id, tenant] : copy.tenants) copy.tenant_by_id_[id.value] = &tenant;
   copy.device_classes = device_classes;
   copy.nodes = nodes;
   copy.attempts = attempts;
+  for (auto& [key, attempt] : copy.attempts) copy.attempt_by_job_[key.job.value] = &attempt;
   copy.promises = promises;
   copy.bookings = bookings;
   copy.submitters = submitters;
@@ -68,8 +70,8 @@ void State::copy_all_but_jobs(State& copy) const {
 }
 
 const Tenant* State::find_tenant(TenantId id) const {
-  const auto it = tenants.find(id);
-  return it == tenants.end() ? nullptr : &it->second;
+  const auto it = tenant_by_id_.find(id.value);
+  return it == tenant_by_id_.end() ? nullptr : it->second;
 }
 Tenant* State::find_tenant(TenantId id) { return const_cast<Tenant*>(std::as_const(*this).find_tenant(id)); }
 
@@ -93,6 +95,9 @@ const Node* State::find_node_named(std::string_view name) const {
 }
 
 const Attempt* State::find_attempt(JobId job, uint32_t number) const {
+  const auto known = attempt_by_job_.find(job.value);
+  if (known == attempt_by_job_.end()) return nullptr;
+  if (known->second->number == number) return known->second;
   const auto it = attempts.find(AttemptKey{.job = job, .attempt = number, .member = 0});
   return it == attempts.end() ? nullptr : &it->second;
 }
@@ -171,6 +176,7 @@ Tenant& State::add_tenant(Tenant tenant) {
   const TenantId id = tenant.id;
   const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
   CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.
+  tenant_by_id_[id.value] = &it->second;
   return it->second;
 }
 
@@ -424,7 +430,28 @@ Attempt& State::add_attempt(Attempt attempt) {
   const AttemptKey key = attempt.key();
   const auto [it, inserted] = attempts.try_emplace(key, std::move(attempt));
   CHECK(inserted);
+  attempt_by_job_[key.job.value] = &it->second;
   return it->second;
+}
+
+void State::remove_attempt(const AttemptKey& key) {
+  const auto found = attempts.find(key);
+  CHECK(found != attempts.end());
+  const auto known = attempt_by_job_.find(key.job.value);
+  CHECK(known != attempt_by_job_.end());
+  if (known->second == &found->second) {
+    // Another of the job's may still hold something.
+    const auto other = attempts.lower_bound(AttemptKey{.job = key.job, .attempt = 0, .member = 0});
+    auto next = std::next(found);
+    if (other != found) {
+      known->second = &other->second;
+    } else if (next != attempts.end() && next->first.job == key.job) {
+      known->second = &next->second;
+    } else {
+      attempt_by_job_.erase(known);
+    }
+  }
+  attempts.erase(found);
 }
 
 TenantId State::root_of(TenantId id) const {

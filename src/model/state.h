@@ -175,6 +175,8 @@ struct State {
   /// Changes what a pending job needs.
   void set_parts(Job& job, const std::vector<Part>& parts);
   Attempt& add_attempt(Attempt attempt);
+  /// An attempt that is there and holds nothing any more.
+  void remove_attempt(const AttemptKey& key);
   /// Adds the attempt's amount to, or takes it from, its tenant and all of that tenant's ancestors.
   /// Use counts until or from `at` on, which may be none where use is not counted.
   void charge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
@@ -226,7 +228,9 @@ struct State {
   std::vector<uint32_t> free_classes_;
   std::map<std::string, uint32_t, std::less<>> node_by_name_;
   boost::unordered_flat_map<uint64_t, uint32_t> node_by_id_;
+  boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of its; mostly the newest.
   std::map<std::string, TenantId, std::less<>> tenant_by_name_;
+  boost::unordered_flat_map<uint64_t, Tenant*> tenant_by_id_;
   boost::unordered_flat_map<uint64_t, uint64_t>
       request_by_hash_;  ///< To the index since `requests_forgotten_` began.
   uint64_t requests_forgotten_ = 0;

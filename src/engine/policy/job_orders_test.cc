@@ -119,6 +119,9 @@ TEST_F(Lines, AskForSoManyRunTimesAtATimeAndGoByLimitsBeyond) {
   EXPECT_EQ(front(), last) << "its limit is shorter than what is expected of the others";
   said_->of_job[last] = hours(20);
   for (int i = 0; i < 1000; ++i) lines_.refresh(engine_.state(), engine_.now());
+  EXPECT_LT(said_->asked, before + 50) << "one after the other, however often";
+  Time now = engine_.now();
+  for (int i = 0; i < 1000; ++i) lines_.refresh(engine_.state(), now = now + milliseconds(20));
   EXPECT_NE(front(), last) << "its turn to be asked for came";
 }
 
