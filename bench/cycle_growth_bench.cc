@@ -31,6 +31,8 @@ struct Point {
   int waiting = 10'000;
   int nodes = 1'000;
   int tenants = 100;
+  /// Half of the cluster is guaranteed to the tenants together, to each as much as to any other.
+  bool guaranteed = false;
 };
 
 /// A full cluster in which jobs end and come.
@@ -41,7 +43,10 @@ class Cluster {
     planner_.reset(state_);
     run(Configure{.config = {.feature_level = kFeatureLevel, .policy = policy}});
     for (int i = 0; i < point.tenants; ++i) {
-      run(CreateTenant{.name = "t" + std::to_string(i), .weight_milli = prng_.between(1, 4) * 1000});
+      const int64_t share = int64_t{point.nodes} * 8 / 2 / point.tenants;
+      run(CreateTenant{.name = "t" + std::to_string(i),
+                       .weight_milli = prng_.between(1, 4) * 1000,
+                       .guarantee = {.gpus = point.guaranteed ? std::max<int64_t>(share, 1) : 0}});
       tenants_.push_back(TenantId{state_.last.sequence});
     }
     for (int i = 0; i < point.nodes; ++i) add_node(i);
@@ -172,7 +177,6 @@ void measure(const std::string& name, const std::vector<Point>& points, double f
 }
 
 void run_bench(int changes, std::string_view only, std::string_view row) {
-  const auto wants = [&](std::string_view name) { return row.empty() || name == row; };
   print_line("machine", bench::machine_line());
   print_line("durability", "none: in process, one thread");
   print_line("sizes",
@@ -183,12 +187,24 @@ void run_bench(int changes, std::string_view only, std::string_view row) {
     const char* name;
     const char* tenants;
     const char* jobs;
+    bool guaranteed = false;
   };
+  struct Row {
+    const char* name;
+    const char* sizes;
+    double factor;  ///< Of the last point to the first.
+    std::vector<Point> points;
+  };
+  const std::vector<Row> kRows = {
+      {"waiting", "1k 10k 100k", 100, {{.waiting = 1'000}, {}, {.waiting = 100'000}}},
+      {"nodes", "100 1k 10k", 100, {{.nodes = 100}, {}, {.nodes = 10'000}}},
+      {"tenants", "10 100 1k 5k", 500, {{.tenants = 10}, {}, {.tenants = 1'000}, {.tenants = 5'000}}}};
   const Order orders[] = {{"priority_aging", "priority_aging", "priority_aging"},
                           {"fair_share", "fair_share", "priority_aging"},
                           {"fifo", "fifo", "priority_aging"},
                           {"strict_priority", "strict_priority", "priority_aging"},
                           {"cost_aware", "cost_aware", "priority_aging"},
+                          {"guarantees", "priority_aging", "priority_aging", true},
                           {"jobs by deadline", "priority_aging", "deadline"},
                           {"jobs by shortest", "priority_aging", "shortest"},
                           {"jobs by least_attained", "priority_aging", "least_attained"}};
@@ -200,15 +216,11 @@ void run_bench(int changes, std::string_view only, std::string_view row) {
                                   .attained_levels = {3'600, 36'000},
                                   .overtaking = hours(24)};
     const std::string name = order.name;
-    if (wants("waiting")) {
-      measure(name + ", waiting 1k 10k 100k", {{.waiting = 1'000}, {}, {.waiting = 100'000}}, 100, policy,
-              changes);
-    }
-    if (wants("nodes"))
-      measure(name + ", nodes 100 1k 10k", {{.nodes = 100}, {}, {.nodes = 10'000}}, 100, policy, changes);
-    if (wants("tenants")) {
-      measure(name + ", tenants 10 100 1k 5k", {{.tenants = 10}, {}, {.tenants = 1'000}, {.tenants = 5'000}},
-              500, policy, changes);
+    for (const Row& each : kRows) {
+      if (!row.empty() && row != each.name) continue;
+      std::vector<Point> points = each.points;
+      for (Point& point : points) point.guaranteed = order.guaranteed;
+      measure(name + ", " + each.name + " " + each.sizes, points, each.factor, policy, changes);
     }
   }
 }

@@ -209,8 +209,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
-  std::vector<JobFlow> flows;  // Of the jobs that have one, in their order.
-  std::vector<std::vector<Part>> booked(command.jobs.size());
+  std::vector<JobFlow> flows;             // Of the jobs that have one, in their order.
+  std::vector<std::vector<Part>> booked;  // The parts of those that name a booking, in their order.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     std::optional<Rejection> problem;
@@ -223,8 +223,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
       problem = Rejection{.code = RejectionCode::kInfeasible};
     }
     if (!problem && !request.booking.empty()) {
-      booked[i] = request.parts;
-      problem = book(state, command, request.booking, booked[i]);
+      problem = book(state, command, request.booking, booked.emplace_back(request.parts));
     }
     if (!problem && request.interactive) problem = check_interactive(state, request);
     if (!problem && has_flow(request)) {
@@ -242,6 +241,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
   if (const auto refusal = admit(state, command, waiting, stamp.at, events)) return reject(*refusal);
   auto flow = flows.begin();
+  auto own_parts = booked.begin();
   uint64_t next_id = stamp.sequence;
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
@@ -251,7 +251,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
-    if (!booked[i].empty()) std::get<JobSubmitted>(events.back()).request.parts = std::move(booked[i]);
+    if (!request.booking.empty())
+      std::get<JobSubmitted>(events.back()).request.parts = std::move(*own_parts++);
     if (state.config.pools.on()) {
       for (Part& part : std::get<JobSubmitted>(events.back()).request.parts)
         part.work = kind_of_work(part.work, effective);

@@ -63,6 +63,8 @@ void Planner::reset(const State& state, bool nodes_present) {
   ranked_lines_.clear();
   families_.clear();
   moved_tenants_.clear();
+  someone_moved_ = false;
+  rooms_ranked_ = {};
   over_quota_.clear();
   preemptors_.clear();
   capacity_ranked_ = {};
@@ -203,7 +205,7 @@ void Planner::observe(const State& state, const Event& event) {
     const Job* job = state.jobs.find(ended->job);
     // An attempt that its job went on without leaves no trace of its node there: look at every node.
     if (job == nullptr || job->attempt_count != ended->attempt) {
-      unblock_all_ = true;
+      unblock_all_ = someone_moved_ = true;
       for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
       return;
     }
@@ -254,6 +256,8 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* stopped = std::get_if<StopRequested>(&event)) {
     const Job* job = state.jobs.find(stopped->job);
     if (job != nullptr && job->node.valid()) mark_dirty(state.find_node(job->node)->slot);
+    // What it holds counts no longer as kept when it is ended for another one.
+    if (job != nullptr && may_ask_back()) moved_tenants_.insert(job->tenant);
     return;
   }
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
@@ -270,12 +274,13 @@ void Planner::observe(const State& state, const Event& event) {
     }
     const Job* job = state.jobs.find(over->job);
     if (job != nullptr) moved_tenants_.insert(job->tenant);
+    someone_moved_ = someone_moved_ || job == nullptr;
     return touch_job(state, over->job);
   }
   if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
     const Job* job = state.jobs.find(abandoned->job);
     if (job != nullptr) return tenant_gained(state, job->tenant);
-    unblock_all_ = true;  // Already forgotten: whose quota it was is not known any more.
+    unblock_all_ = someone_moved_ = true;  // Already forgotten: whose quota it was is not known any more.
   }
 }
 
@@ -454,6 +459,8 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   }
   if (!slice.more && reservations_missing_) fill_reservations(state);
   if (!slice.more) pass_fresh(state, slice.plan);
+  // What was ranked in this slice was by what it has placed.
+  if (pool_rooms(state) != rooms_ranked_) someone_moved_ = true;
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
   slice.looks = visits_;
   return slice;
@@ -469,6 +476,7 @@ void Planner::plan_applied(const State& state) {
     // Dropped: what the rest of the slice took for used is free after all.
     node_gained(state, state.nodes[planned.node].id);
     for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
+    someone_moved_ = true;  // And some of the queue is ranked by it.
   }
   if (may_ask_back() && !planned_.empty()) guarantees_moved();
   planned_.clear();

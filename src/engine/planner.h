@@ -246,6 +246,9 @@ class Planner {
     uint32_t node = 0;
     policy::PoolAmounts amounts;
   };
+  /// GPUs that batch work and online work could still take of their own shares, as far as one job could tell:
+  /// at least none and at most those of one node. Who is in its own pool changes only with these.
+  using PoolRooms = std::array<int64_t, 2>;
   /// By what right a job ends others: without any, by its priority.
   struct Claim {
     const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
@@ -372,6 +375,7 @@ class Planner {
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
   bool may_ask_back() const { return guarantees_ || pools_.lends(); }
+  PoolRooms pool_rooms(const State& state) const;
   std::optional<Claim> asked_back(const State& state, const Job& job);
   bool in_own_pool(const State& state, const Job& job) const;
   int64_t pool_held(const State& state, bool online) const;
@@ -413,7 +417,9 @@ class Planner {
   std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.
   boost::unordered_flat_map<uint64_t, std::set<TenantId>>
       families_;                                        ///< Tenants that wait, by their tree's root.
-  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle.
+  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle;
+  bool someone_moved_ = false;                          ///< or one does, but which is not known.
+  PoolRooms rooms_ranked_ = {};                         ///< What keys were made with, where pools lend.
   std::set<std::pair<TenantId, uint32_t>> over_quota_;  ///< Blocked classes by whose limit.
   std::set<uint32_t> preemptors_;                       ///< Blocked classes that may end others.
   Amount capacity_ranked_;                              ///< What keys were made with.

@@ -134,14 +134,16 @@ void Planner::requeue_all(const State& state) {
 // With time, and with what tenants have, the places of all that are ranked by use change. What has changed is
 // ranked anew at once, and everything else when its place was found too long ago: use decays over hours.
 void Planner::requeue_drifted(const State& state) {
-  std::set<TenantId> moved = std::exchange(moved_tenants_, {});
+  const std::set<TenantId> moved = std::exchange(moved_tenants_, {});
+  const bool someone = std::exchange(someone_moved_, false) && may_ask_back();
   if (!drifts()) return;
-  // Who holds what decides who borrows, over all tenants.
-  const bool borrowing = may_ask_back() && !moved.empty();
-  if (capacity_ != capacity_ranked_ || borrowing) {
+  const PoolRooms rooms = pool_rooms(state);
+  if (capacity_ != capacity_ranked_ || rooms != rooms_ranked_ || someone) {
     capacity_ranked_ = capacity_;
+    rooms_ranked_ = rooms;
     return requeue_all(state);
   }
+  // Who gets no more than it is guaranteed is a matter of its own tree.
   for (const TenantId tenant : moved) {
     requeue_tenant(state, tenant);
     requeue_relatives(state, tenant);

@@ -292,6 +292,16 @@ int64_t Planner::pool_held(const State& state, bool online) const {
   return use.gpus - use.going + planned - (online ? planned_online_going_ : planned_batch_going_);
 }
 
+Planner::PoolRooms Planner::pool_rooms(const State& state) const {
+  PoolRooms rooms = {};
+  if (!pools_.lends()) return rooms;
+  for (const bool online : {false, true}) {
+    const int64_t room = pools_.gpus_of(online, capacity_.gpus) - pool_held(state, online);
+    rooms[online ? 1 : 0] = std::clamp<int64_t>(room, 0, limits::kDevicesPerNodeMax);
+  }
+  return rooms;
+}
+
 bool Planner::in_own_pool(const State& state, const Job& job) const {
   const std::vector<Part>& parts = state.class_of(job).parts;
   const bool online = work_of(parts) == WorkClass::kOnline;
