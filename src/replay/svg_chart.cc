@@ -153,7 +153,10 @@ void draw_line(std::string& out, const LineChart::Line& line, const Look& look, 
 }
 
 void draw_legend(std::string& out, const LineChart& chart) {
-  const double x = kWidth - kRight - 230;
+  std::size_t longest = 0;
+  for (const LineChart::Line& line : chart.lines) longest = std::max(longest, line.name.size());
+  // As wide as the names, of which a letter has 7 of the chart's units at most on average.
+  const double x = kWidth - kRight - std::max(230.0, 40 + 7 * static_cast<double>(longest));
   double y = kHeight - kBottom - 14 - 18 * static_cast<double>(chart.lines.size() - 1);
   for (std::size_t i = 0; i < chart.lines.size(); ++i, y += 18) {
     const Look& look = kLooks[i];
