@@ -52,6 +52,9 @@ struct JobRequest {
   bool interactive = false;  ///< Starts at once or not at all.
   WorkClass work = WorkClass::kUnset;
   std::string reservation;  ///< The name of one; empty: none.
+  Duration preempt_grace =
+      {};  ///< As in `spec`, as are the next: what it asks for when it is ended for others.
+  std::string preempt_webhook;
 };
 
 /// Nodes to be kept for a time; the engine's Booking.
@@ -110,6 +113,8 @@ struct TenantLimits {
   std::optional<int64_t> cpu_cores;
   std::optional<int64_t> memory_mb;
   std::optional<int64_t> concurrent_jobs;
+  std::optional<int64_t> waiting_jobs;       ///< Of limits alone: one more is refused.
+  std::optional<int64_t> soft_waiting_jobs;  ///< While more wait, each user's jobs are let in one by one.
 };
 
 /// What a tenant is created or updated with. In an update only what is given changes.

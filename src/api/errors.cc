@@ -177,6 +177,15 @@ constexpr std::array kTable = {
     ErrorRow{kSessionLost, "session_lost", 503, kDown,
              "The connection to the node broke, and with it the session; the job goes on.",
              "Open a new session when the node is back."},
+    ErrorRow{
+        kTenantQueueFull, "tenant_queue_full", 429, kExhausted,
+        "As many jobs of the tenant, or of one above it, wait as its `max_waiting_jobs` allows.",
+        "Wait for as long as `Retry-After` says; without it the submission alone is too large: split it."},
+    ErrorRow{
+        kTenantThrottled, "tenant_throttled", 429, kExhausted,
+        "More jobs of the tenant, or of one above it, wait than its `soft_waiting_jobs`: each user's are "
+        "let in one by one.",
+        "Wait for as long as `Retry-After` says, then send it again."},
 };
 
 }  // namespace

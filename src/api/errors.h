@@ -82,6 +82,8 @@ enum class ErrorKind : uint8_t {
   kSessionLimit,
   kSessionFailed,
   kSessionLost,
+  kTenantQueueFull,
+  kTenantThrottled,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

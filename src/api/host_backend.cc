@@ -9,6 +9,7 @@
 #include "api/forecast_views.h"
 #include "api/state_views.h"
 #include "base/limits.h"
+#include "base/webhook_url.h"
 
 namespace gpusched::api {
 namespace {
@@ -74,6 +75,8 @@ Limits to_engine(const TenantLimits& limits) {
   if (limits.cpu_cores) out.set(Resource::kCpu, *limits.cpu_cores * 1'000);
   if (limits.memory_mb) out.set(Resource::kMemory, *limits.memory_mb);
   if (limits.concurrent_jobs) out.set(Resource::kJobs, *limits.concurrent_jobs);
+  if (limits.waiting_jobs) out.waiting_plus_one = *limits.waiting_jobs + 1;
+  if (limits.soft_waiting_jobs) out.soft_waiting_plus_one = *limits.soft_waiting_jobs + 1;
   return out;
 }
 
@@ -108,6 +111,8 @@ uint32_t given_bits(const TenantRequest& request) {
   give(limits.cpu_cores.has_value(), kTenantMaxCpu);
   give(limits.memory_mb.has_value(), kTenantMaxMemory);
   give(limits.concurrent_jobs.has_value(), kTenantMaxJobs);
+  give(limits.waiting_jobs.has_value(), kTenantWaiting);
+  give(limits.soft_waiting_jobs.has_value(), kTenantSoftWaiting);
   give(request.priority_tier.has_value(), kTenantPriorityTier);
   give(request.weight_milli.has_value(), kTenantWeight);
   give(request.allow_preemption.has_value(), kTenantAllowPreemption);
@@ -126,6 +131,8 @@ uint32_t given_bits(const TenantRequest& request) {
     give(name == "max_cpu_cores", kTenantMaxCpu);
     give(name == "max_memory_mb", kTenantMaxMemory);
     give(name == "max_concurrent_jobs", kTenantMaxJobs);
+    give(name == "max_waiting_jobs", kTenantWaiting);
+    give(name == "soft_waiting_jobs", kTenantSoftWaiting);
   }
   return given;
 }
@@ -212,7 +219,32 @@ SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
   return command;
 }
 
+/// What a job may ask for where this scheduler has its own word.
+std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& request) const {
+  for (const JobRequest& job : request.jobs) {
+    if (job.preempt_grace > options_.preempt_grace_max) {
+      return ApiError{ErrorKind::kInvalidArgument,
+                      "a job may ask for at most " + std::to_string(options_.preempt_grace_max.ms() / 1'000) +
+                          " s before it is ended for another one (scheduler.preempt_grace_max_seconds); ask "
+                          "for less",
+                      "preempt_grace_seconds"};
+    }
+    if (job.preempt_webhook.empty()) continue;
+    const std::optional<WebhookUrl> url = parse_webhook_url(job.preempt_webhook);
+    if (url && is_listed(*url, options_.preempt_webhook_hosts)) continue;
+    return ApiError{ErrorKind::kInvalidArgument,
+                    options_.preempt_webhook_hosts.empty()
+                        ? "jobs of this scheduler cannot name a preempt_webhook "
+                          "(scheduler.preempt_webhook_hosts is empty); leave it out"
+                        : "the host of preempt_webhook is not among scheduler.preempt_webhook_hosts; name a "
+                          "URL of one of those",
+                    "preempt_webhook"};
+  }
+  return std::nullopt;
+}
+
 void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
+  if (auto refused = check_handshake(request)) return done(std::move(*refused));
   SubmitJobs command = command_of(request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;

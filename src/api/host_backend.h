@@ -18,6 +18,8 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
 
 struct HostBackendOptions {
   int32_t default_priority = 100;
+  Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
+  std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
 };
 
 /// The doors' backend over a host: commands go to its thread, reads to its observer's.
@@ -89,6 +91,7 @@ class HostBackend final : public Backend {
 
   void propose(Command command, Decision decision);
   SubmitJobs command_of(SubmitRequest& request) const;
+  std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
   void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
   /// Reads what every write that was answered before has changed.
   void read(Observer::Query query);

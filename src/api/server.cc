@@ -43,7 +43,9 @@ struct Server::Impl {
   Impl(const ServerOptions& server_options, Host& host)
       : options(server_options),
         token_required(!is_loopback(options.address)),
-        backend(host, {.default_priority = options.default_priority}),
+        backend(host, {.default_priority = options.default_priority,
+                       .preempt_grace_max = options.preempt_grace_max,
+                       .preempt_webhook_hosts = options.preempt_webhook_hosts}),
         rest(backend, options.version),
         native(backend, options.version),
         session_rest(backend, options.copy_bytes_max),

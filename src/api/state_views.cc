@@ -84,6 +84,10 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kReservationLimit;
     case RejectionCode::kThrottled:
       return ErrorKind::kThrottled;
+    case RejectionCode::kTenantQueueFull:
+      return ErrorKind::kTenantQueueFull;
+    case RejectionCode::kTenantThrottled:
+      return ErrorKind::kTenantThrottled;
     case RejectionCode::kRateExceeded:
       return ErrorKind::kRateExceeded;
     case RejectionCode::kDailyExceeded:
@@ -411,6 +415,8 @@ TenantView view_of(const Tenant& tenant, Time now) {
   out.limits.gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory);
   out.limits.memory_mb = limit_of(tenant.limits, Resource::kMemory);
   out.limits.concurrent_jobs = limit_of(tenant.limits, Resource::kJobs);
+  if (tenant.limits.waiting_plus_one > 0) out.limits.waiting_jobs = tenant.limits.waiting();
+  if (tenant.limits.soft_waiting_plus_one > 0) out.limits.soft_waiting_jobs = tenant.limits.soft_waiting();
   if (const auto milli = limit_of(tenant.limits, Resource::kCpu)) out.limits.cpu_cores = *milli / 1'000;
   return out;
 }

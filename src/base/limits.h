@@ -40,6 +40,7 @@ inline constexpr uint32_t kDeviceClassesMax = 64;       ///< Different (model, m
 inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;  ///< Running on one node at a time.
 inline constexpr uint32_t kTenantDepthMax = 8;
 inline constexpr uint32_t kTenantsMax = 100'000;
+inline constexpr int64_t kWaitingJobsMax = 100'000'000;  ///< That a tenant may be limited to.
 inline constexpr Duration kQueueFullRetry = seconds(5);  ///< When to come again to a full queue.
 inline constexpr uint32_t kSubmittersMax = 20'000;       ///< Users whose spending is remembered.
 inline constexpr uint32_t kBookingsMax = 1'000;          ///< Reservations of nodes, planned or on.
@@ -91,8 +92,10 @@ inline constexpr Duration kRuntimeSlack = seconds(5);
 inline constexpr Duration kContactSlack = seconds(60);
 
 // Preemption.
-inline constexpr std::size_t kPromisesMax = 1'024;  ///< Jobs for which others are being ended.
-inline constexpr std::size_t kVictimsMax = 64;      ///< Of one preemption.
+inline constexpr int64_t kPreemptGraceSecondsMax = 600;  ///< That a job may be configured to ask for.
+inline constexpr uint32_t kPreemptUrlBytesMax = 2'048;   ///< Of a URL that is told of a preemption.
+inline constexpr std::size_t kPromisesMax = 1'024;       ///< Jobs for which others are being ended.
+inline constexpr std::size_t kVictimsMax = 64;           ///< Of one preemption.
 inline constexpr Duration kPromiseKept =
     minutes(15);  ///< Then what its victims did not give back is not waited for.
 

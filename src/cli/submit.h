@@ -44,6 +44,7 @@ struct SubmitOptions {
   bool hold = false;
   bool now = false;
   std::string preemption_mode;
+  std::string preempt_signal, preempt_grace, preempt_webhook;
   std::string reservation;
   bool require_feasible = false;
   bool wait = false;

@@ -294,6 +294,22 @@ Result<Unit> check_whole(const SubmitOptions& submit) {
 
 }  // namespace
 
+namespace {
+
+/// What it asks for when it is ended for another job.
+Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (!submit.preempt_signal.empty()) body.add("preempt_signal", submit.preempt_signal);
+  if (!submit.preempt_grace.empty()) {
+    const Result<int64_t> grace = parse_duration_seconds(submit.preempt_grace);
+    if (!grace) return bad_option("--preempt-grace", grace.error().message);
+    body.add("preempt_grace_seconds", *grace);
+  }
+  if (!submit.preempt_webhook.empty()) body.add("preempt_webhook", submit.preempt_webhook);
+  return Unit{};
+}
+
+}  // namespace
+
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
                              const std::optional<Script>& script, const CliIo& io) {
   if (const Result<Unit> good = check_whole(submit); !good) return good.error();
@@ -319,6 +335,7 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   if (submit.now) body.add("interactive", true);
   if (!submit.reservation.empty()) body.add("reservation", submit.reservation);
   if (!submit.preemption_mode.empty()) body.add("preemption_mode", submit.preemption_mode);
+  if (const Result<Unit> added = add_handshake(submit, body); !added) return added.error();
   if (const Result<Unit> added = add_flow(submit, body); !added) return added.error();
   return body.text();
 }

@@ -85,6 +85,13 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                "only, with a --time");
   grammar.option("--preemption-mode", "MODE", &submit.preemption_mode,
                  "When it is ended for a job of higher priority: requeue (the default) or cancel");
+  grammar.option("--preempt-signal", "SIGNAL", &submit.preempt_signal,
+                 "Sent then instead of SIGTERM, such as USR1: save your work and say so by gpu-agent "
+                 "checkpointed or touch \"$GPU_CHECKPOINT_FILE\"");
+  grammar.option("--preempt-grace", "SPAN", &submit.preempt_grace,
+                 "How long it then has, such as 2m; it ends as soon as it says that its work is saved");
+  grammar.option("--preempt-webhook", "URL", &submit.preempt_webhook,
+                 "An http:// URL that is told then; the scheduler's configuration lists whose may be named");
   grammar.option("--reservation", "NAME", &submit.reservation,
                  "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");

@@ -59,11 +59,13 @@ struct TenantOptions {
   std::string name;
   std::string email;
   std::string organization;
-  std::string max_gpus;  ///< A number, or "none" for no limit; so are the next four.
+  std::string max_gpus;  ///< A number, or "none" for no limit; so are the next six.
   std::string max_gpu_memory;
   std::string max_cpus;
   std::string max_memory;
   std::string max_jobs;
+  std::string max_waiting;
+  std::string soft_waiting;
   std::string guaranteed_gpus;
   std::string guaranteed_gpu_memory;
   std::string guaranteed_cpus;
@@ -129,6 +131,8 @@ Result<std::string> tenant_body(const TenantOptions& tenant) {
         add_limit(body, "--max-cpus", "max_cpu_cores", tenant.max_cpus, whole_number),
         add_limit(body, "--max-mem", "max_memory_mb", tenant.max_memory, size_mb),
         add_limit(body, "--max-jobs", "max_concurrent_jobs", tenant.max_jobs, whole_number),
+        add_limit(body, "--max-waiting", "max_waiting_jobs", tenant.max_waiting, whole_number),
+        add_limit(body, "--soft-waiting", "soft_waiting_jobs", tenant.soft_waiting, whole_number),
         add_amount(body, "--guarantee-gpus", "guaranteed_gpus", tenant.guaranteed_gpus, whole_number),
         add_amount(body, "--guarantee-gpu-memory", "guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory,
                    size_mb),
@@ -226,6 +230,10 @@ std::string record_text(const Json& tenant) {
   record.add("Tier", tier_text(tenant["priority_tier"]));
   record.add("GPUs", used_of(tenant["current_gpus"], tenant["max_gpus"]));
   record.add("Jobs", used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]));
+  record.add("Waiting jobs", used_of(tenant["waiting_jobs"], tenant["max_waiting_jobs"]) +
+                                 (tenant["soft_waiting_jobs"].is_number()
+                                      ? ", throttled from " + limit_text(tenant["soft_waiting_jobs"]) + " on"
+                                      : ""));
   record.add("Most GPU memory", size_limit_text(tenant["max_gpu_memory_mb"]));
   record.add("Most CPUs", limit_text(tenant["max_cpu_cores"]));
   record.add("Most memory", size_limit_text(tenant["max_memory_mb"]));
@@ -304,11 +312,15 @@ void add_fields(Grammar& grammar, TenantOptions& tenant) {
   grammar.option("--email", "ADDRESS", &tenant.email, "Whom to write to");
   grammar.option("--organization", "NAME", &tenant.organization, "What it belongs to");
   grammar.option("--max-gpus", "N", &tenant.max_gpus,
-                 "GPUs at a time; none for no limit, as in the next four");
+                 "GPUs at a time; none for no limit, as in the next six");
   grammar.option("--max-gpu-memory", "SIZE", &tenant.max_gpu_memory, "GPU memory at a time, such as 320G");
   grammar.option("--max-cpus", "N", &tenant.max_cpus, "CPU cores at a time");
   grammar.option("--max-mem", "SIZE", &tenant.max_memory, "Memory at a time");
   grammar.option("--max-jobs", "N", &tenant.max_jobs, "Running jobs at a time");
+  grammar.option("--max-waiting", "N", &tenant.max_waiting,
+                 "Waiting jobs at a time, its children's included: more are refused");
+  grammar.option("--soft-waiting", "N", &tenant.soft_waiting,
+                 "While more wait, each user's jobs are let in one by one");
   grammar.option(
       "--priority", "TIER", &tenant.priority,
       "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority");

@@ -49,6 +49,28 @@ TEST(Snapshot, AnEmptyStateComesBack) {
   EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(state));
 }
 
+TEST(Snapshot, WhatWaitsBelowATenantIsCountedAndComesBack) {
+  int below = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const State state = busy_state(seed);
+    const State clone = state.clone();
+    const Result<State> copy = decode_snapshot(snapshot_of(state));
+    ASSERT_TRUE(copy.ok());
+    for (const auto& [id, tenant] : state.tenants) {
+      int64_t expected = 0;
+      for (const auto& [other, one] : state.tenants) {
+        for (const Tenant* at = &one; at != nullptr; at = state.find_tenant(at->parent))
+          expected += at == &tenant ? one.waiting : 0;
+      }
+      ASSERT_EQ(state.waiting_count(tenant), expected) << seed;
+      ASSERT_EQ(clone.waiting_count(*clone.find_tenant(id)), expected) << seed;
+      ASSERT_EQ(copy->waiting_count(*copy->find_tenant(id)), expected) << seed;
+      below += expected > tenant.waiting ? 1 : 0;
+    }
+  }
+  EXPECT_GT(below, 0);
+}
+
 TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {
   TestEngine engine;
   const TenantId first = engine.add_tenant("a");

@@ -36,6 +36,9 @@ struct Config {
     int64_t interactive_gpus_max = 1;
     int64_t interactive_minutes_max = 240;
     int64_t interactive_wait_seconds = 5;
+    int64_t preempt_grace_max_seconds = 300;
+    std::string preempt_webhook_url;
+    std::vector<std::string> preempt_webhook_hosts;
     int64_t pool_online_percent = 0;
     int64_t pool_batch_percent = 0;
     std::string pool_mode = "strict";

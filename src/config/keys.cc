@@ -212,6 +212,24 @@ constexpr ConfigKey kKeys[] = {
      .min = 0,
      .max = 1'000'000},
     {.section = "scheduler",
+     .name = "preempt_grace_max_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.preempt_grace_max_seconds; },
+     .meaning = "Seconds that a job may ask for (`--preempt-grace`) between being told that it is ended for "
+                "another one and that end; 0: none.",
+     .min = 0,
+     .max = static_cast<double>(limits::kPreemptGraceSecondsMax)},
+    {.section = "scheduler",
+     .name = "preempt_webhook_url",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.preempt_webhook_url; },
+     .meaning =
+         "An `http://` URL that is told of each job that is to be ended for another one; empty: none."},
+    {.section = "scheduler",
+     .name = "preempt_webhook_hosts",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.preempt_webhook_hosts; },
+     .meaning =
+         "Hosts, as `host` or `host:port`, that jobs may name URLs of (`--preempt-webhook`); empty: no "
+         "job may."},
+    {.section = "scheduler",
      .name = "enable_gang_scheduling",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_gang_scheduling; },
      .meaning = "Whether a job may span nodes.",

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/limits.h"
+#include "base/webhook_url.h"
 #include "config/config.h"
 #include "config/keys.h"
 
@@ -308,6 +309,19 @@ void Loader::check_whole() {
         "scheduler.pool_online_percent",
         "scheduler.pool_online_percent and scheduler.pool_batch_percent are more than 100 together; lower "
         "one");
+  }
+  const std::string& hook = config.scheduler.preempt_webhook_url;
+  if (!hook.empty() && (hook.size() > limits::kPreemptUrlBytesMax || !parse_webhook_url(hook))) {
+    problem("scheduler.preempt_webhook_url",
+            "scheduler.preempt_webhook_url is no URL such as http://hooks.example.com:8088/preempted");
+  }
+  for (const std::string& host : config.scheduler.preempt_webhook_hosts) {
+    const std::optional<WebhookUrl> url = parse_webhook_url("http://" + host);
+    if (url && url->target == "/" && !host.ends_with('/')) continue;
+    problem("scheduler.preempt_webhook_hosts",
+            "scheduler.preempt_webhook_hosts has an entry that is neither a host nor host:port; write "
+            "for example hooks.example.com or 127.0.0.1:8088");
+    break;
   }
   if (!parse_task_costs(config.admission.task_costs)) {
     problem(

@@ -50,10 +50,11 @@ bool is_sane(const Configure& command) {
 }
 bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
-bool is_sane(const Limits& limits) {
-  const Amount& stored = limits.plus_one;
+bool is_sane(const Limits& own) {
+  const Amount& stored = own.plus_one;
   return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
-         stored.jobs >= 0;
+         stored.jobs >= 0 && between(0, own.waiting_plus_one, limits::kWaitingJobsMax + 1) &&
+         between(0, own.soft_waiting_plus_one, limits::kWaitingJobsMax + 1);
 }
 bool is_sane(const Amount& amount) {
   return between(0, amount.gpus, limits::kGuaranteeMax) &&
@@ -187,9 +188,9 @@ std::string_view name_of(const Command& command) {
       "node_validated",
       "label_node",
       "note_start",
+      "checkpoint_saved",
       "make_booking",
-      "cancel_booking",
-      "checkpoint_saved"};
+      "cancel_booking"};
   return kNames[command.index()];
 }
 

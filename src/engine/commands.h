@@ -93,6 +93,8 @@ enum TenantField : uint32_t {
   kTenantGuaranteeJobs = 1u << 16,
   kTenantGpuTimeWindow = 1u << 17,
   kTenantGpuTimeMax = 1u << 18,
+  kTenantWaiting = 1u << 19,
+  kTenantSoftWaiting = 1u << 20,
 };
 
 /// Changes what `given` names. A new priority tier holds for jobs submitted after it. A limit below what is

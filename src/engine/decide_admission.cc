@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int64_t kLongest = limits::kRuntimeMax.ns;
+constexpr int64_t kThrottledMilli = 1'000;
 
 /// How long `amount` takes at `rate_milli` thousandths a second; at most kLongest.
 Duration takes(int64_t amount, int64_t rate_milli) {
@@ -56,15 +57,49 @@ std::optional<Rejection> spend_of_day(const AdmissionPolicy& policy, int64_t cos
   return std::nullopt;
 }
 
-std::optional<Rejection> throttle(const State& state, int64_t jobs, Time at, Submitter& user) {
-  const AdmissionPolicy& policy = state.config.admission;
-  if (policy.soft_queue <= 0 || state.waiting_count() + jobs <= policy.soft_queue) return std::nullopt;
-  if (user.next_at > at) {
-    return refuse(RejectionCode::kThrottled, jobs, policy.soft_queue, state.waiting_count(),
-                  user.next_at - at);
+/// The tenant, or one above it, of which no more jobs may wait.
+std::optional<Rejection> tenant_queue_full(const State& state, TenantId tenant, int64_t jobs) {
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    const int64_t limit = at->limits.waiting();
+    const int64_t waiting = state.waiting_count(*at);
+    if (jobs <= limit - waiting) continue;
+    const Duration wait = jobs > limit ? Duration{} : limits::kQueueFullRetry;
+    Rejection refusal = refuse(RejectionCode::kTenantQueueFull, jobs, limit, waiting, wait);
+    refusal.tenant = at->id;
+    return refusal;
   }
-  const Time next_at = at + takes(jobs, std::max<int64_t>(policy.throttled_milli, 1));
-  user.next_at = std::min(next_at, limits::kTimeMax);
+  return std::nullopt;
+}
+
+/// Why the user's jobs come in one by one, if they do: of all jobs, or of a tenant's and its children's, more
+/// wait than its soft limit.
+std::optional<Rejection> crowd(const State& state, TenantId tenant, int64_t jobs) {
+  const AdmissionPolicy& policy = state.config.admission;
+  if (policy.soft_queue > 0 && state.waiting_count() + jobs > policy.soft_queue)
+    return refuse(RejectionCode::kThrottled, jobs, policy.soft_queue, state.waiting_count(), {});
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    const int64_t limit = at->limits.soft_waiting();
+    const int64_t waiting = state.waiting_count(*at);
+    if (jobs <= limit - waiting) continue;
+    Rejection refusal = refuse(RejectionCode::kTenantThrottled, jobs, limit, waiting, {});
+    refusal.tenant = at->id;
+    return refusal;
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> throttle(const State& state, TenantId tenant, int64_t jobs, Time at,
+                                  Submitter& user) {
+  std::optional<Rejection> refusal = crowd(state, tenant, jobs);
+  if (!refusal) return std::nullopt;
+  if (user.next_at > at) {
+    refusal->retry_after = user.next_at - at;
+    return refusal;
+  }
+  // Where admission is off, its rate is not known here.
+  const int64_t unknown = refusal->code == RejectionCode::kThrottled ? 1 : kThrottledMilli;
+  const int64_t rate = state.config.admission.throttled_milli;
+  user.next_at = std::min(at + takes(jobs, rate > 0 ? rate : unknown), limits::kTimeMax);
   return std::nullopt;
 }
 
@@ -76,12 +111,13 @@ std::optional<Rejection> admit(const State& state, const SubmitJobs& command, in
     return refuse(RejectionCode::kQueueFull, jobs, state.config.queue_size_max, state.waiting_count(),
                   limits::kQueueFullRetry);
   }
+  if (auto full = tenant_queue_full(state, command.tenant, jobs)) return full;
   const AdmissionPolicy& policy = state.config.admission;
-  if (!policy.active()) return std::nullopt;
+  if (!policy.active() && !crowd(state, command.tenant, jobs)) return std::nullopt;
   const Submitter* known = state.find_submitter(command.tenant, command.user);
   Submitter user = known != nullptr ? *known : Submitter{.tenant = command.tenant, .user = command.user};
   const int64_t cost = cost_of(policy, command);
-  std::optional<Rejection> refusal = throttle(state, jobs, at, user);
+  std::optional<Rejection> refusal = throttle(state, command.tenant, jobs, at, user);
   if (!refusal) refusal = spend(policy, cost, at, user);
   if (!refusal) refusal = spend_of_day(policy, cost, at, user);
   if (refusal) return refusal;

@@ -69,12 +69,12 @@ std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJo
     } else {
       const Job* parent = state.jobs.find(one.parent);
       const Job* waiting = parent == nullptr ? array_of_waiting(state, one.parent) : nullptr;
-      if (waiting != nullptr && waiting->tenant == command.tenant) continue;
-      if (parent == nullptr || parent->tenant != command.tenant) {
+      const bool expected = waiting != nullptr && waiting->tenant == command.tenant;
+      if (!expected && (parent == nullptr || parent->tenant != command.tenant)) {
         return Rejection{.code = RejectionCode::kDependencyNotFound,
                          .requested = static_cast<int64_t>(one.parent.value)};
       }
-      one.met = is_met(state, *parent, one.kind);
+      one.met = parent != nullptr && is_met(state, *parent, one.kind);
     }
     const auto same = std::count_if(flow.dependencies.begin(), flow.dependencies.end(),
                                     [&](const Dependency& other) { return other.parent == one.parent; });

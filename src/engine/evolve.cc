@@ -72,6 +72,8 @@ void on(State& state, const TenantUpdated& event) {
   if (given(kTenantMaxCpu)) tenant->limits.plus_one.cpu_milli = change.limits.plus_one.cpu_milli;
   if (given(kTenantMaxMemory)) tenant->limits.plus_one.memory_mb = change.limits.plus_one.memory_mb;
   if (given(kTenantMaxJobs)) tenant->limits.plus_one.jobs = change.limits.plus_one.jobs;
+  if (given(kTenantWaiting)) tenant->limits.waiting_plus_one = change.limits.waiting_plus_one;
+  if (given(kTenantSoftWaiting)) tenant->limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
   if (given(kTenantPriorityTier)) tenant->priority_tier = change.priority_tier;
   if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
   if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;

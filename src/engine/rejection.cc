@@ -84,6 +84,10 @@ std::string_view to_string(RejectionCode code) {
       return "weight_invalid";
     case RejectionCode::kPoolsInvalid:
       return "pools_invalid";
+    case RejectionCode::kTenantQueueFull:
+      return "tenant_queue_full";
+    case RejectionCode::kTenantThrottled:
+      return "tenant_throttled";
   }
   UNREACHABLE();
 }
@@ -123,6 +127,15 @@ std::string shown(Resource resource, int64_t amount) {
 
 std::string in_seconds(Duration wait) {
   return std::to_string((wait.ns + 999'999'999) / 1'000'000'000) + " s";
+}
+
+std::string describe_tenant_queue_full(const Rejection& rejection) {
+  const std::string what = "of tenant " + tenant_name(rejection.tenant) + " at most " +
+                           std::to_string(rejection.limit) + " jobs may wait, its children's included";
+  if (rejection.requested > rejection.limit)
+    return what + ", and this submission has " + std::to_string(rejection.requested) +
+           "; submit fewer at once";
+  return what + ", and " + std::to_string(rejection.current) + " do; try again later";
 }
 
 }  // namespace
@@ -233,6 +246,12 @@ std::string describe(const Rejection& rejection) {
       return "a tenant's weight must be above 0; give a positive one";
     case RejectionCode::kPoolsInvalid:
       return "the shares of the pools must not be negative and not be more than 1 together; lower one";
+    case RejectionCode::kTenantQueueFull:
+      return describe_tenant_queue_full(rejection);
+    case RejectionCode::kTenantThrottled:
+      return "many jobs of tenant " + tenant_name(rejection.tenant) + " wait (" +
+             std::to_string(rejection.current) + "; from " + std::to_string(rejection.limit) +
+             " on, each user's are let in one by one); try again in " + in_seconds(rejection.retry_after);
   }
   UNREACHABLE();
 }

@@ -50,6 +50,8 @@ enum class RejectionCode : uint8_t {
   kGuaranteeAboveParent,  ///< The guarantees of a tenant's children would be more than its own.
   kWeightInvalid,         ///< A weight that is not above 0.
   kPoolsInvalid,          ///< Shares of pools that are negative or more than the whole.
+  kTenantQueueFull,       ///< As many of the tenant's jobs wait as may.
+  kTenantThrottled,       ///< Many of the tenant's jobs wait, and the user's last one came in just now.
 };
 
 std::string_view to_string(RejectionCode code);

@@ -21,11 +21,12 @@ namespace gpusched {
 
 struct HostTuning {
   Duration node_lease = seconds(15);
-  Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
-  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
-  std::size_t proposals_max = 200'000;  ///< Waiting for their group.
-  bool preemption = true;               ///< Jobs may be ended for others, as tenants allow it.
-  policy::LeastLost::Params victims;    ///< Which ones then.
+  Duration heartbeat = seconds(5);          ///< What agents are told; at most a third of the lease.
+  Duration grace = seconds(10);             ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
+  std::size_t proposals_max = 200'000;      ///< Waiting for their group.
+  Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
+  bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
+  policy::LeastLost::Params victims;        ///< Which ones then.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.

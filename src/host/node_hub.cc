@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/job_signals.h"
 #include "base/limits.h"
 
 namespace gpusched {
@@ -134,6 +135,17 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
   return command;
 }
 
+/// What a job that is ended for another one asked for: its own signal, its own time.
+void ask_to_save(const Job& job, Duration grace_max, v1::StopAttempt& stop) {
+  stop.set_until_saved(true);
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) return;
+  if (const auto signal = parse_job_signal(spec.preempt_signal()))
+    stop.set_signal(static_cast<uint32_t>(signal->number));
+  const Duration asked = milliseconds(std::clamp<int64_t>(spec.preempt_grace_ms(), 0, grace_max.ms()));
+  if (asked.ns > 0) stop.set_grace_ms(asked.ms());
+}
+
 /// After how long without contact a shim has to end its attempt. Never before the node can have lost its
 /// lease; and long limits a little earlier, since the journal's clock may run a twentieth fast and the
 /// engine's slack covers no more than half a minute of that.
@@ -163,11 +175,12 @@ std::string problem_of(const v1::Register& message) {
 
 }  // namespace
 
-NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace)
+NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max)
     : hooks_(std::move(hooks)),
       lease_(lease),
       heartbeat_(std::min(heartbeat, Duration{lease.ns / 3})),
       grace_(grace),
+      preempt_grace_max_(preempt_grace_max),
       session_router_(
           [this](NodeId node, const v1::SchedulerMessage& message) {
             Session* session = session_of(node);
@@ -302,7 +315,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     CHECK(attempt != nullptr);
     // A stop comes first: an attempt that never started then never will.
     if (attempt->stop != StopReason::kNone) {
-      order_stop(session, key, attempt->placed_at);
+      order_stop(session, key, attempt->placed_at, attempt->stop);
     } else if (attempt->members[key.member].state == MemberState::kPlaced) {
       order_start(session, *attempt, key.member);
     } else {
@@ -316,7 +329,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     const Time placed_at{known.placed_at_ns()};
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     const bool ours = attempt != nullptr && attempt->was_placed(placed_at);
-    if (!known.ended() && !ours) order_stop(session, key, placed_at);
+    if (!known.ended() && !ours) order_stop(session, key, placed_at, StopReason::kAbandoned);
   }
   v1::SchedulerMessage check;
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
@@ -539,7 +552,7 @@ void NodeHub::on_event(const Event& event) {
   if (attempt == nullptr) return;
   for (uint32_t member = 0; member < attempt->members.size(); ++member) {
     Session* session = session_of(attempt->members[member].node);
-    if (session != nullptr) order_stop(*session, attempt->key(member), attempt->placed_at);
+    if (session != nullptr) order_stop(*session, attempt->key(member), attempt->placed_at, attempt->stop);
   }
 }
 
@@ -608,11 +621,14 @@ bool NodeHub::validate(NodeId node) {
   return true;
 }
 
-void NodeHub::order_stop(Session& session, const AttemptKey& key, Time placed_at) {
+void NodeHub::order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason) {
   v1::SchedulerMessage message;
   *message.mutable_stop()->mutable_key() = to_wire(key);
   message.mutable_stop()->set_grace_ms(grace_.ms());
   message.mutable_stop()->set_placed_at_ns(placed_at.ns);
+  const Job* job = hooks_.state().jobs.find(key.job);
+  if (reason == StopReason::kPreempt && job != nullptr)
+    ask_to_save(*job, preempt_grace_max_, *message.mutable_stop());
   session.peer->send(message);
 }
 

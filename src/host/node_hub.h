@@ -58,7 +58,8 @@ class NodeHub {
     std::function<Time()> now;  ///< The journal's time.
     std::function<Time()> monotonic;
   };
-  NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace);
+  /// `preempt_grace_max`: at most so much is a job given that asks for time when it is ended for another one.
+  NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max = {});
 
   /// A stream whose peer proved that it may speak. Its first message must be Register.
   SessionId open(std::shared_ptr<NodeSession> session);
@@ -117,7 +118,7 @@ class NodeHub {
   /// An attempt has the device in this very generation.
   bool is_held(const DeviceReleased& release) const;
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
-  void order_stop(Session& session, const AttemptKey& key, Time placed_at);
+  void order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason);
   void order_change(JobId job);
   void check_releases(Session& session);
   void ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check);
@@ -128,6 +129,7 @@ class NodeHub {
   Duration lease_;
   Duration heartbeat_;
   Duration grace_;
+  Duration preempt_grace_max_;
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.

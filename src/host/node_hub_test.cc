@@ -26,7 +26,7 @@ class Hub {
              .state = [this]() -> const State& { return state; },
              .now = [this] { return now; },
              .monotonic = [this] { return now; }},
-            seconds(15), seconds(5), seconds(10)) {
+            seconds(15), seconds(5), seconds(10), minutes(1)) {
     hub.begin();
   }
 
@@ -108,6 +108,50 @@ TEST(NodeHub, AHeartbeatIsAnsweredOnlyWhileTheNodeHasItsLease) {
   hub.decide();
   EXPECT_EQ(hub.node().state, NodeState::kReady);
   EXPECT_EQ(answers(), 2);
+}
+
+TEST(NodeHub, AJobThatIsEndedForAnotherOneGetsWhatItAskedForWithinBounds) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.decide();
+  const auto place = [&](const v1::JobSpec& spec) {
+    hub.proposals.emplace_back(
+        SubmitJobs{.tenant = kDefaultTenant,
+                   .jobs = {gpusched::JobRequest{.parts = {Part{.cpu_milli = 1000}},
+                                                 .spec = Blob(spec.SerializeAsString())}}},
+        Decision{});
+    hub.decide();
+    const JobId job{hub.state.last.sequence};
+    hub.proposals.emplace_back(
+        CommitPlan{.groups = {{.job = job, .attempt = 1, .members = {{.node = hub.node().id}}}}}, Decision{});
+    hub.decide();
+    return job;
+  };
+  const auto stop = [&](JobId job, StopReason reason) {
+    Attempt* attempt = hub.state.find_attempt(job, 1);
+    EXPECT_NE(attempt, nullptr);
+    attempt->stop = reason;
+    hub.hub.on_event(StopRequested{.job = job, .attempt = 1, .reason = reason});
+    return peer->sent.back().stop();
+  };
+  v1::JobSpec spec;
+  const v1::StopAttempt silent = stop(place(spec), StopReason::kPreempt);
+  EXPECT_TRUE(silent.until_saved());
+  EXPECT_EQ(silent.signal(), 0u);
+  EXPECT_EQ(silent.grace_ms(), 10'000);
+  spec.set_preempt_signal("USR1");
+  spec.set_preempt_grace_ms(30'000);
+  const v1::StopAttempt asking = stop(place(spec), StopReason::kPreempt);
+  EXPECT_EQ(asking.signal(), 10u);
+  EXPECT_EQ(asking.grace_ms(), 30'000);
+  spec.set_preempt_grace_ms(3'600'000);
+  EXPECT_EQ(stop(place(spec), StopReason::kPreempt).grace_ms(), 60'000);
+  const v1::StopAttempt cancelled = stop(place(spec), StopReason::kCancel);
+  EXPECT_FALSE(cancelled.until_saved());
+  EXPECT_EQ(cancelled.signal(), 0u);
+  EXPECT_EQ(cancelled.grace_ms(), 10'000);
 }
 
 TEST(NodeHub, WhatAJobSavedIsProposed) {

@@ -29,6 +29,8 @@ constexpr Field kFields[] = {
     {"max_cpu_cores", Kind::kLimit, limits::kCpuCoresMax},
     {"max_memory_mb", Kind::kLimit, limits::kMegabytesMax},
     {"max_concurrent_jobs", Kind::kLimit, 100'000'000},
+    {"max_waiting_jobs", Kind::kLimit, limits::kWaitingJobsMax},
+    {"soft_waiting_jobs", Kind::kLimit, limits::kWaitingJobsMax},
     {"guaranteed_gpus", Kind::kAmount, limits::kGpusPerJobMax},
     {"guaranteed_gpu_memory_mb", Kind::kAmount, limits::kMegabytesMax},
     {"guaranteed_cpu_cores", Kind::kAmount, limits::kCpuCoresMax},

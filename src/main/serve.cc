@@ -9,6 +9,7 @@
 #include "host/host.h"
 #include "log/log.h"
 #include "main/ports_file.h"
+#include "main/preempt_webhooks.h"
 
 namespace gpusched {
 namespace {
@@ -29,7 +30,11 @@ AdmissionPolicy admission_of(const Config& config) {
                          .daily = config.admission.user_daily,
                          .soft_queue = config.admission.soft_queue,
                          .throttled_milli = std::llround(config.admission.throttled_rate * 1'000)};
-  if (!policy.active()) return {};  // What is off is the same, whatever else is configured.
+  // What is off is the same, whatever else is configured; but tenants may be throttled all the same.
+  if (!policy.active()) {
+    const bool unusual = config.admission.throttled_rate != Config{}.admission.throttled_rate;
+    return {.throttled_milli = unusual ? policy.throttled_milli : 0};
+  }
   const std::optional<std::map<std::string, int64_t>> costs = parse_task_costs(config.admission.task_costs);
   CHECK(costs.has_value());  // The configuration was checked.
   for (const auto& [type, tokens] : *costs) {
@@ -58,6 +63,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.drain_limit = seconds(config.scheduler.drain_limit_seconds);
   options.engine.auto_drain_percent = config.scheduler.auto_drain_percent;
   options.tuning.grace = milliseconds(config.scheduler.grace_ms);
+  options.tuning.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
   options.tuning.preemption = config.scheduler.enable_preemption;
   options.tuning.victims.protection = seconds(config.scheduler.preemption_protection_seconds);
   options.tuning.victims.patience = seconds(config.scheduler.preemption_wait_seconds);
@@ -85,12 +91,24 @@ class ServiceImpl final : public Service {
  private:
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
+  std::unique_ptr<PreemptWebhooks> webhooks_;
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
   bool stopped_ = false;
 };
 
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
+  webhooks_ = std::make_unique<PreemptWebhooks>(
+      PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
+                            .hosts = config.scheduler.preempt_webhook_hosts,
+                            .grace = milliseconds(config.scheduler.grace_ms),
+                            .grace_max = seconds(config.scheduler.preempt_grace_max_seconds)});
+  if (webhooks_->wanted()) {
+    host_->observer().add_listener(
+        [told = webhooks_.get()](const Observer::View& view, const Changes& changes) {
+          told->on_changes(view, changes);
+        });
+  }
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
   api::ServerOptions options;
@@ -105,6 +123,8 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.cors_origins = config.api.cors_origins;
   options.copy_bytes_max = config.api.copy_bytes_max;
   options.rate_limit_rps = config.api.rate_limit_rps;
+  options.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
+  options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);
   options.version = GPUSCHED_VERSION;
@@ -153,6 +173,7 @@ void ServiceImpl::stop() {
   remove_ports_file(data_dir_);
   if (server_ != nullptr) server_->shutdown();
   host_->stop();
+  if (webhooks_ != nullptr) webhooks_->stop();
   server_.reset();
 }
 

@@ -55,6 +55,7 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.arrays = arrays;
   copy.due_arrays = due_arrays;
   copy.array_waiting = array_waiting;
+  copy.waiting_below = waiting_below;
   std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
   copy.pending_backoff = pending_backoff;
   copy.online = online;
@@ -228,6 +229,17 @@ void State::release_class(uint32_t job_class) {
   free_classes_.push_back(job_class);
 }
 
+int64_t State::waiting_count(const Tenant& tenant) const {
+  const auto below = waiting_below.find(tenant.id);
+  return tenant.waiting + (below == waiting_below.end() ? 0 : below->second);
+}
+
+void State::count_waiting(Tenant& tenant, int64_t change) {
+  tenant.waiting += change;
+  for (const Tenant* above = find_tenant(tenant.parent); above != nullptr; above = find_tenant(above->parent))
+    waiting_below[above->id] += change;
+}
+
 Job& State::add_job(Job job) {
   Tenant* tenant = find_tenant(job.tenant);
   CHECK(tenant != nullptr);
@@ -239,7 +251,7 @@ Job& State::add_job(Job job) {
   if (is_final(added.state)) return added;
   ++tenant->unfinished;
   if (added.state != JobState::kPending) return added;
-  ++tenant->waiting;
+  count_waiting(*tenant, 1);
   enter_line(added);
   return added;
 }
@@ -263,7 +275,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   CHECK(tenant != nullptr);
   CHECK(!is_final(job.state));  // A finished job is finished once.
   if (job.state == JobState::kPending) {
-    --tenant->waiting;
+    count_waiting(*tenant, -1);
     leave_line(job);
     if (job.not_before.valid()) {
       timers.erase(Timer{.due = job.not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});
@@ -298,7 +310,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
 void State::requeue(Job& job, Time not_before) {
   CHECK(not_before.valid());
   move_job(job, JobState::kPending, JobReason::kBackoff);
-  ++find_tenant(job.tenant)->waiting;
+  count_waiting(*find_tenant(job.tenant), 1);
   job.not_before = not_before;
   enter_line(job);
   timers.insert(Timer{.due = not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});

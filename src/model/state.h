@@ -90,7 +90,8 @@ struct State {
   std::map<JobId, JobArray> arrays;
   std::set<JobId> due_arrays;  ///< Those that have an element to expand now, or are over.
   int64_t array_waiting = 0;   ///< What arrays that are not over add to the pending jobs: see waiting_count.
-  std::set<JobId> settling;    ///< Parents that ended and whose dependents have not been told yet.
+  std::map<TenantId, int64_t> waiting_below;  ///< Of tenants with children: what of those' jobs waits.
+  std::set<JobId> settling;  ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
   PoolUse online;  ///< Of jobs of that kind;
   PoolUse batch;   ///< of all others.
@@ -126,6 +127,8 @@ struct State {
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
   /// Pending jobs; of an array not its own job but each element that is not expanded yet.
   int64_t waiting_count() const { return count(JobState::kPending) + array_waiting; }
+  /// The same of one tenant and its children.
+  int64_t waiting_count(const Tenant& tenant) const;
   /// When the next timer, retention or expiry falls due; kNever when nothing will.
   Time next_due() const;
   /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
@@ -212,6 +215,7 @@ struct State {
   void refresh_booked(const std::vector<NodeId>& nodes_of_it);
   void refresh_array(JobId id);
   void count_array_waiting(const Job& array_job, int64_t change);
+  void count_waiting(Tenant& tenant, int64_t change);
   void element_moved(const Job& job, JobState from);
   void element_removed(JobId array, bool is_array);
   void forget_dependent(const Dependent& dependent);

@@ -26,7 +26,7 @@ bool State::has_ended(JobId id) const {
 
 void State::count_array_waiting(const Job& array_job, int64_t change) {
   array_waiting += change;
-  find_tenant(array_job.tenant)->waiting += change;
+  count_waiting(*find_tenant(array_job.tenant), change);
 }
 
 void State::add_array(JobArray array) {

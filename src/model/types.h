@@ -234,17 +234,23 @@ int64_t amount_of(const Amount& amount, Resource resource);
 /// A tenant's limits. Stored as limit + 1, so that zero, the default, means "no limit".
 struct Limits {
   Amount plus_one;
+  int64_t waiting_plus_one = 0;       ///< Jobs that may wait, its children's included: one more is refused.
+  int64_t soft_waiting_plus_one = 0;  ///< While more wait, each user's jobs are let in one by one.
 
   static constexpr int64_t kUnlimited = INT64_MAX;
   int64_t get(Resource resource) const {
     const int64_t stored = amount_of(plus_one, resource);
     return stored == 0 ? kUnlimited : stored - 1;
   }
+  int64_t waiting() const { return waiting_plus_one == 0 ? kUnlimited : waiting_plus_one - 1; }
+  int64_t soft_waiting() const { return soft_waiting_plus_one == 0 ? kUnlimited : soft_waiting_plus_one - 1; }
   void set(Resource resource, int64_t limit);
   friend bool operator==(const Limits&, const Limits&) = default;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "limit_plus_one", self.plus_one);
+    visit(2, "waiting_plus_one", self.waiting_plus_one);
+    visit(3, "soft_waiting_plus_one", self.soft_waiting_plus_one);
   }
 };
 

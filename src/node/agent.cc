@@ -410,6 +410,7 @@ void Agent::try_to_connect(Time now) {
 void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
   core_->on_shim_started(key, pid, started_unix_ns);
 }
+void Agent::on_shim_saved(const AttemptKey& key, int64_t unix_ns) { core_->on_shim_saved(key, unix_ns); }
 void Agent::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
   core_->on_shim_ended(key, outcome);
 }

@@ -84,6 +84,7 @@ class Agent final : private ShimListener {
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override;
+  void on_shim_saved(const AttemptKey& key, int64_t unix_ns) override;
   void on_shim_lost(const AttemptKey& key, const std::string& detail) override;
   void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
 

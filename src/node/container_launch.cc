@@ -329,6 +329,11 @@ class ContainerPlanner {
       if (is_default && !spec_.environment().contains(name)) continue;
       entries.push_back(shim::kJobEntryMark + entry);
     }
+    const std::string inside = shim::kContainerTmpFolder;
+    entries.push_back(std::string(1, shim::kJobEntryMark) + shim::kCheckpointVariable + '=' + inside + '/' +
+                      shim::kCheckpointFile);
+    add({is_apptainer() ? "--bind" : "--volume",
+         plan_.folder + '/' + shim::kTmpFolder + ':' + inside + ":rw"});
     entries.push_back(marker);
     plan_.client = node_.support.client;
     if (!plan_.cgroup_parent.empty()) plan_.client.options.push_back("--cgroup-manager=cgroupfs");
@@ -348,6 +353,7 @@ class ContainerPlanner {
   void keep_groups() {
     shim::Box box{.memory_bytes_max = request_.box.memory_bytes_max,
                   .processes_max = request_.box.processes_max};
+    box.open_tmp = true;
     if (is_apptainer()) {  // Nothing but processes: they are in the groups, and have the limits.
       box.limits = request_.box.limits;
       box.umask = request_.box.umask;

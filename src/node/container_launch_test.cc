@@ -126,6 +126,15 @@ TEST_F(ContainerLaunch, TheContainerIsNamedAndLabelled) {
   EXPECT_TRUE(request_.container);
 }
 
+TEST_F(ContainerLaunch, ItSeesWhereToSayThatItsWorkIsSaved) {
+  const shim::ContainerPlan made = plan();
+  EXPECT_TRUE(has(made.options, "--volume", made.folder + "/tmp:/run/gpu-scheduler:rw"));
+  EXPECT_EQ(std::count(request_.environment.begin(), request_.environment.end(),
+                       "+GPU_CHECKPOINT_FILE=/run/gpu-scheduler/gpu-checkpoint"),
+            1);
+  EXPECT_TRUE(request_.box.open_tmp);
+}
+
 TEST_F(ContainerLaunch, MemoryIsLimited) {
   order_.set_memory_mb(512);
   const Words options = plan().options;
@@ -206,7 +215,7 @@ TEST_F(ContainerLaunch, TheWorkingDirectoryIsMountedWhereItMayBe) {
   spec_.clear_container_workdir_mount();
   made = plan();
   EXPECT_TRUE(has(made.options, "--workdir", "/of/the/image"));
-  EXPECT_EQ(std::count(made.options.begin(), made.options.end(), "--volume"), 0);
+  EXPECT_EQ(std::count(made.options.begin(), made.options.end(), "--volume"), 1);  // Of the attempt's tmp.
 }
 
 TEST_F(ContainerLaunch, CredentialsAreTheTenantsOwn) {
@@ -262,8 +271,8 @@ TEST_F(ContainerLaunch, ApptainerGetsItsOwnOptions) {
   mount(folder_ + "/data", true, "/in");
   spec_.set_working_directory("/work");
   order_.set_memory_mb(100);
-  EXPECT_EQ(plan().options,
-            (Words{"--containall", "--no-home", "--bind", folder_ + "/data:/in:ro", "--pwd", "/work"}));
+  EXPECT_EQ(plan().options, (Words{"--containall", "--no-home", "--bind", folder_ + "/data:/in:ro", "--pwd",
+                                   "/work", "--bind", plan().folder + "/tmp:/run/gpu-scheduler:rw"}));
 }
 
 TEST_F(ContainerLaunch, ANodeWithoutARuntimeSaysWhy) {

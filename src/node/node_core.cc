@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/job_signals.h"
 #include "base/limits.h"
 #include "log/log.h"
 
@@ -263,7 +264,11 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
     return;
   }
   const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
-  to_stop_.push_back({.key = key, .grace = std::min(grace, limits::kRuntimeMax)});
+  StopOrder stop(std::min(grace, limits::kRuntimeMax));
+  const auto signal = parse_job_signal(std::to_string(order.signal()));
+  if (signal) stop.signal = signal->number;
+  stop.until_saved = order.until_saved();
+  to_stop_.push_back({.key = key, .order = stop});
 }
 
 // The number is taken, by an attempt from before the scheduler's data was restored: its folder and its
@@ -487,23 +492,35 @@ void NodeCore::on_tick() {
   }
 }
 
+void NodeCore::add_saved(const SavedWork& work, v1::Heartbeat& out) {
+  const auto found = attempts_.find(work.key);
+  if (found == attempts_.end() || found->second.outcome || found->second.saved_unix_ns == work.unix_ns)
+    return;
+  found->second.saved_unix_ns = work.unix_ns;
+  v1::AttemptSaved& saved = *out.add_saved();
+  *saved.mutable_key() = to_wire(work.key);
+  saved.set_age_ms((ports_.clock.wall().ns - work.unix_ns) / 1'000'000);
+  saved.set_placed_at_ns(found->second.placed_at_ns);
+}
+
 // What running jobs said of their work since the last heartbeat.
 void NodeCore::add_saved(v1::Heartbeat& out) {
-  const int64_t now_ns = ports_.clock.wall().ns;
-  for (const SavedWork& work : ports_.spawner.saved()) {
-    const auto found = attempts_.find(work.key);
-    if (found == attempts_.end() || found->second.outcome || found->second.saved_unix_ns == work.unix_ns)
-      continue;
-    found->second.saved_unix_ns = work.unix_ns;
-    v1::AttemptSaved& saved = *out.add_saved();
-    *saved.mutable_key() = to_wire(work.key);
-    saved.set_age_ms((now_ns - work.unix_ns) / 1'000'000);
-    saved.set_placed_at_ns(found->second.placed_at_ns);
-  }
+  for (const SavedWork& work : std::exchange(last_words_, {})) add_saved(work, out);
+  for (const SavedWork& work : ports_.spawner.saved()) add_saved(work, out);
+}
+
+// Before its end is told, which the scheduler hears nothing about it after.
+void NodeCore::on_shim_saved(const AttemptKey& key, int64_t unix_ns) {
+  if (!registered_) return;
+  last_words_.push_back({.key = key, .unix_ns = unix_ns});
+  send_heartbeat(ports_.clock.monotonic());
 }
 
 void NodeCore::beat(Time now) {
-  if (!registered_ || now < next_beat_) return;
+  if (registered_ && now >= next_beat_) send_heartbeat(now);
+}
+
+void NodeCore::send_heartbeat(Time now) {
   next_beat_ = now + heartbeat_every_;
   v1::AgentMessage message;
   v1::Heartbeat& out = *message.mutable_heartbeat();
@@ -584,7 +601,7 @@ void NodeCore::settle() {
     }
     to_start_.clear();
   }
-  for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.grace);
+  for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.order);
   to_stop_.clear();
   if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();
   report_devices();

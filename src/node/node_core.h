@@ -74,6 +74,8 @@ class NodeCore {
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome);
+  /// An attempt that is being ended said that its work is saved, and ends now.
+  void on_shim_saved(const AttemptKey& key, int64_t unix_ns);
   void on_shim_lost(const AttemptKey& key, const std::string& detail);
   /// A running attempt that the store does not know: its record was lost with the disk's last writes.
   void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
@@ -131,6 +133,8 @@ class NodeCore {
   void restore(const StoreImage& image);
   void send_register();
   void add_saved(v1::Heartbeat& out);
+  void add_saved(const SavedWork& work, v1::Heartbeat& out);
+  void send_heartbeat(Time now);
 
   void on_registered(const v1::Registered& registered);
   void on_start(const v1::StartAttempt& order);
@@ -192,9 +196,10 @@ class NodeCore {
   std::vector<SpawnRequest> to_start_;
   struct Stop {
     AttemptKey key;
-    Duration grace;
+    StopOrder order;
   };
   std::vector<Stop> to_stop_;
+  std::vector<SavedWork> last_words_;     ///< Of attempts that end, for the next heartbeat.
   std::deque<AttemptKey> unsynced_ends_;  ///< In the order of their records.
   uint64_t last_position_ = 0;
   uint64_t synced_position_ = 0;

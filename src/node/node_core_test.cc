@@ -25,7 +25,11 @@ class FakeLink final : public NodeLink {
 class FakeSpawner final : public Spawner {
  public:
   void start(const SpawnRequest& request) override { started.push_back(request); }
-  void stop(const AttemptKey& key, Duration grace) override { stopped.emplace_back(key, grace); }
+  void stop(const AttemptKey& key, const StopOrder& order) override {
+    stopped.emplace_back(key, order.grace);
+    last_order = order;
+  }
+  StopOrder last_order;
   void adopt(const std::vector<AttemptKey>& keys) override { adopted = keys; }
   void set_max_runtime(const AttemptKey& key, Duration limit) override {
     new_limits.emplace_back(key, limit);
@@ -175,10 +179,12 @@ class Node {
     }
     receive(message);
   }
-  void order_stop(const AttemptKey& key) {
+  void order_stop(const AttemptKey& key, uint32_t signal = 0) {
     v1::SchedulerMessage message;
     *message.mutable_stop()->mutable_key() = to_wire(key);
     message.mutable_stop()->set_grace_ms(3000);
+    message.mutable_stop()->set_signal(signal);
+    message.mutable_stop()->set_until_saved(signal != 0);
     receive(message);
   }
   void end(const AttemptKey& key, int exit_code = 0) {
@@ -403,6 +409,18 @@ TEST(NodeCore, AStopReachesTheShimWithItsGraceAfterTheStart) {
   ASSERT_EQ(node.spawner.stopped.size(), 1u);
   EXPECT_EQ(node.spawner.stopped[0], std::make_pair(kKey, seconds(3)));
   EXPECT_EQ(node.count(v1::Report::kEnded), 0u);  // Only the shim's word ends it.
+}
+
+TEST(NodeCore, WhatAVictimSavedIsToldBeforeItsEnd) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.order_stop(kKey, 10);
+  EXPECT_EQ(std::make_pair(node.spawner.last_order.signal, node.spawner.last_order.until_saved),
+            std::make_pair(10, true));
+  node.core->on_shim_saved(kKey, node.clock.wall().ns);
+  EXPECT_EQ(node.link.sent.back().heartbeat().saved_size(), 1);
+  node.end(kKey, 0);
 }
 
 TEST(NodeCore, AStopOfAnEndedAttemptIsAnsweredWithItsEnd) {

@@ -93,14 +93,26 @@ struct SavedWork {
   int64_t unix_ns = 0;  ///< By this machine's clock.
 };
 
+/// How an attempt is ended.
+struct StopOrder {
+  StopOrder() = default;
+  /// SIGTERM, then after `grace` SIGKILL.
+  StopOrder(Duration after) : grace(after) {}  // NOLINT(google-explicit-constructor)
+
+  Duration grace;
+  int signal = 0;            ///< Sent instead of SIGTERM; 0: SIGTERM.
+  bool until_saved = false;  ///< SIGKILL also as soon as the job says that its work is saved.
+};
+
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
 /// each attempt that was started or adopted. Answers about one attempt come in the order of what happened.
 class Spawner {
  public:
   virtual ~Spawner() = default;
   virtual void start(const SpawnRequest& request) = 0;
-  /// SIGTERM, then after `grace` SIGKILL. May be repeated; of an attempt that is over, it does nothing.
-  virtual void stop(const AttemptKey& key, Duration grace) = 0;
+  /// May be repeated: a later order may be less patient, and one without a signal of its own sends SIGTERM
+  /// still. Of an attempt that is over, it does nothing.
+  virtual void stop(const AttemptKey& key, const StopOrder& order) = 0;
   /// Called once, before any start: finds out what became of attempts that an earlier agent may have started.
   /// Answers each with on_shim_started (if it runs), on_shim_ended (also if the outcome is on disk) or
   /// on_shim_lost (no outcome, and no process left); reports by on_shim_found what runs and was not asked

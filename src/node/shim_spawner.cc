@@ -204,13 +204,15 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .container = request.container}));
 }
 
-void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
+void ShimSpawner::stop(const AttemptKey& key, const StopOrder& order) {
   const auto found = tracks_.find(key);
   if (found == tracks_.end()) return;
   Track& track = found->second;
-  if (track.by_server) return queue_request(shim::encode(shim::StopRequest{.key = key, .grace = grace}));
+  const shim::StopRequest request{
+      .key = key, .grace = order.grace, .signal = order.signal, .until_saved = order.until_saved};
+  if (track.by_server) return queue_request(shim::encode(request));
   if (track.pidfd < 0) {
-    track.stop_wanted = grace;
+    track.stop_wanted = order;
     return;
   }
   siginfo_t info{};
@@ -218,7 +220,7 @@ void ShimSpawner::stop(const AttemptKey& key, Duration grace) {
   info.si_code = SI_QUEUE;
   info.si_pid = getpid();
   info.si_uid = getuid();
-  info.si_value.sival_int = static_cast<int>(std::min<int64_t>(grace.ms(), INT32_MAX));
+  info.si_value = shim::stop_value(request);
   syscall(SYS_pidfd_send_signal, track.pidfd, shim::stop_signal(), &info, 0);
 }
 
@@ -367,6 +369,9 @@ void ShimSpawner::on_event(const shim::Event& event) {
     case shim::EventKind::kEnded:
       finish(found);
       listener_.on_shim_ended(event.key, to_wire(event.outcome));
+      return;
+    case shim::EventKind::kSaved:
+      listener_.on_shim_saved(event.key, event.saved_unix_ns);
       return;
     case shim::EventKind::kLost:
       settle_without_shim(event.key, event.outcome.detail, clock_.monotonic());

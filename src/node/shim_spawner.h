@@ -30,6 +30,8 @@ class ShimListener {
   virtual void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
   virtual void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) = 0;
   virtual void on_shim_lost(const AttemptKey& key, const std::string& detail) = 0;
+  /// Of an attempt that was asked to save its work: it did, and ends now.
+  virtual void on_shim_saved(const AttemptKey& key, int64_t unix_ns) = 0;
   virtual void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
 };
 
@@ -57,7 +59,7 @@ class ShimSpawner final : public Spawner {
   ~ShimSpawner() override;
 
   void start(const SpawnRequest& request) override;
-  void stop(const AttemptKey& key, Duration grace) override;
+  void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override;
@@ -77,9 +79,9 @@ class ShimSpawner final : public Spawner {
     bool by_server = true;  ///< The living server is its shim's parent; else `pidfd` watches it.
     pid_t shim_pid = 0;
     int pidfd = -1;
-    bool started = false;                 ///< on_shim_started was called.
-    bool container = false;               ///< Its command is a container's runner.
-    std::optional<Duration> stop_wanted;  ///< Ordered while its shim is being looked for.
+    bool started = false;                  ///< on_shim_started was called.
+    bool container = false;                ///< Its command is a container's runner.
+    std::optional<StopOrder> stop_wanted;  ///< Ordered while its shim is being looked for.
   };
   using Tracks = std::map<AttemptKey, Track>;
 

@@ -25,6 +25,8 @@ class Listener final : public ShimListener {
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t) override {
     started[key] = static_cast<pid_t>(pid);
   }
+  void on_shim_saved(const AttemptKey&, int64_t unix_ns) override { saved_ns = unix_ns; }
+  int64_t saved_ns = 0;
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override { ended[key] = outcome; }
   void on_shim_lost(const AttemptKey& key, const std::string& detail) override { lost[key] = detail; }
   void on_shim_found(const AttemptKey& key, int64_t pid, int64_t) override {
@@ -256,6 +258,42 @@ TEST_F(ShimSpawnerTest, ALaterStopMayBeLessPatient) {
   spawner_->stop(kKey, milliseconds(10));
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, AStopUntilSavedSendsItsSignalAndEndsWithTheJobsWord) {
+  // As a job that was started with a folder of its own does it: the file is in the attempt's tmp folder.
+  SpawnRequest request = shell(
+      "touch \"$FILE\"; trap 'echo asked; touch \"$FILE\"' USR1; trap 'echo terminated' TERM; echo ready; "
+      "while :; do sleep 0.01; done");
+  request.environment.push_back("FILE=" + folder_.path() + "/attempts/" + shim::key_text(kKey) + "/tmp/" +
+                                shim::kCheckpointFile);
+  request.box.own_folders = true;
+  spawner_->start(request);
+  pump_until_output("ready");
+  StopOrder order(hours(1));
+  order.signal = SIGUSR1;
+  order.until_saved = true;
+  spawner_->stop(kKey, order);
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(outcome().signal(), SIGKILL);
+  EXPECT_EQ(output("stdout"), "ready\nasked\n");
+  EXPECT_GT(listener_.saved_ns, 0);
+}
+
+TEST_F(ShimSpawnerTest, APlainStopBehindASignalOfItsOwnSendsSigterm) {
+  spawner_->start(
+      shell("trap 'echo asked' USR1; trap 'exit 6' TERM; echo ready; while :; do sleep 0.01; done"));
+  pump_until_output("ready");
+  StopOrder order(hours(1));
+  order.signal = SIGUSR1;
+  order.until_saved = true;
+  spawner_->stop(kKey, order);
+  pump_until([&] { return output("stdout").find("asked") != std::string::npos; });
+  spawner_->stop(kKey, hours(1));
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 6);
+  EXPECT_EQ(listener_.saved_ns, 0);
 }
 
 TEST_F(ShimSpawnerTest, SigtermToTheShimIsAStop) {

@@ -42,6 +42,7 @@ constexpr Duration kContactPauseMin = milliseconds(20);
 constexpr Duration kContactPauseMax = seconds(1);
 constexpr Duration kWatchPauseMin = milliseconds(100);
 constexpr Duration kWatchPauseMax = milliseconds(500);
+constexpr Duration kSavedPause = milliseconds(100);
 constexpr Duration kCgroupPauseFirst = milliseconds(1);
 constexpr Duration kCgroupPauseMax = milliseconds(50);
 constexpr int kCgroupTriesMax = 8;
@@ -81,7 +82,7 @@ class AttemptShim {
     flush_events();
     // Nobody waits for these to go.
     remove_cgroups();
-    if (request_.box.own_folders) remove_tree(folder_, kTmpFolder);
+    if (request_.box.own_folders || request_.box.open_tmp) remove_tree(folder_, kTmpFolder);
   }
 
  private:
@@ -219,9 +220,9 @@ class AttemptShim {
       outcome_.detail = std::move(trouble);
       return false;
     }
-    if (!box.own_folders) return true;
     for (const char* name : {kWorkFolder, kTmpFolder}) {
-      if (make_own_folder(name)) continue;
+      const bool wanted = box.own_folders || (box.open_tmp && name == kTmpFolder);
+      if (!wanted || make_own_folder(name)) continue;
       outcome_.detail = std::string("cannot make the attempt's folder ") + name + ": " + error_words(errno);
       return false;
     }
@@ -231,6 +232,8 @@ class AttemptShim {
   /// In the attempt's folder, which nobody but us may change, so that what is found there is ours.
   bool make_own_folder(const char* name) {
     if (mkdirat(folder_, name, 0700) != 0 && errno != EEXIST) return false;
+    // Whoever the container's users are, here: nobody else comes through the folder above it.
+    if (request_.box.open_tmp) return fchmodat(folder_, name, 01777, 0) == 0;
     const std::optional<Credentials>& user = request_.box.user;
     return !user || fchownat(folder_, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0;
   }
@@ -329,9 +332,8 @@ class AttemptShim {
       if (contact_lost(now)) begin_stop(Cause::kContactLost, now);
     }
     if (phase_ == Phase::kGrace) {
-      if (stop_wanted_)
-        kill_at_ = std::min(kill_at_, now + stop_grace_);  // A later order may be less patient.
-      stop_wanted_ = false;
+      if (stop_wanted_) hurry_stop(now);
+      if (until_saved_ && now >= next_saved_look_) look_whether_saved(now);
       // Whoever got the signal may use the time that it was given; a daemon outside the group did not get it.
       const bool group_gone = child_ended_ && kill(-child_, 0) != 0 && errno == ESRCH;
       if (now >= kill_at_ || group_gone) phase_ = Phase::kKilling;
@@ -358,9 +360,49 @@ class AttemptShim {
     if (phase_ != Phase::kRunning) return;
     phase_ = Phase::kGrace;
     outcome_.cause = cause;
-    kill_at_ = now + (cause == Cause::kStopped ? stop_grace_ : request_.grace);
+    kill_at_ = now + (cause == Cause::kStopped ? stop_.grace : request_.grace);
+    until_saved_ = cause == Cause::kStopped && stop_.until_saved;
+    if (until_saved_) saved_before_ = saved_at();
+    next_saved_look_ = now + kSavedPause;
     stop_wanted_ = false;
-    kill(-child_, SIGTERM);  // Not reaped yet, so that the group is surely ours.
+    send_stop(cause == Cause::kStopped && stop_.signal != 0 ? stop_.signal : SIGTERM);
+  }
+
+  /// To the job's processes, which are not reaped yet, so that the group is surely ours. The runner of a
+  /// container is told which signal to pass on.
+  void send_stop(int signal) {
+    sent_signal_ = signal;
+    if (!request_.container) {
+      kill(-child_, signal);
+      return;
+    }
+    sigqueue(child_, SIGTERM, sigval{.sival_int = signal});
+  }
+
+  /// A later order may be less patient. What ends a job that was only asked to save its work says so to it.
+  void hurry_stop(Time now) {
+    kill_at_ = std::min(kill_at_, now + stop_.grace);
+    stop_wanted_ = false;
+    if (stop_.until_saved) return;
+    until_saved_ = false;
+    if (sent_signal_ != SIGTERM && stop_.signal == 0 && !child_ended_) send_stop(SIGTERM);
+  }
+
+  /// When the job last said that its work is saved, by this machine's clock; 0: never.
+  int64_t saved_at() const {
+    struct stat file{};
+    const std::string name = std::string(kTmpFolder) + '/' + kCheckpointFile;
+    if (fstatat(folder_, name.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+    return int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
+  }
+
+  void look_whether_saved(Time now) {
+    next_saved_look_ = now + kSavedPause;
+    const int64_t at = saved_at();
+    if (at == 0 || at == saved_before_) return;
+    until_saved_ = false;
+    send(Event{.kind = EventKind::kSaved, .key = request_.key, .saved_unix_ns = at});
+    phase_ = Phase::kKilling;
   }
 
   bool contact_lost(Time now) {
@@ -473,6 +515,7 @@ class AttemptShim {
         }
         return wake;
       case Phase::kGrace:
+        if (until_saved_) wake = std::min(wake, next_saved_look_);
         return std::min(wake, kill_at_);
       case Phase::kKilling:
         kill_pause_ = std::min(kill_pause_ * 2, kKillPauseMax);
@@ -491,16 +534,22 @@ class AttemptShim {
     siginfo_t info{};
     const timespec limit = to_timespec(std::min(span, hours(24)));
     const int signal = sigtimedwait(&set, &info, &limit);
-    if (signal == SIGTERM) want_stop(request_.grace);
-    if (signal == stop_signal()) want_stop(milliseconds(info.si_value.sival_int));
+    if (signal == SIGTERM) want_stop(StopRequest{.key = request_.key, .grace = request_.grace});
+    if (signal == stop_signal()) want_stop(read_stop_value(info.si_value));
     if (signal == ready_signal() && info.si_pid == child_ && !running_) {
       outcome_.started_unix_ns = wall_now().ns;
       begin_run();
     }
   }
 
-  void want_stop(Duration grace) {
-    stop_grace_ = stop_wanted_ ? std::min(stop_grace_, grace) : grace;
+  /// Of several orders at once the least patient holds, and one that asks for nothing before one that does.
+  void want_stop(StopRequest order) {
+    if (stop_wanted_) {
+      order.grace = std::min(order.grace, stop_.grace);
+      if (!stop_.until_saved) order.until_saved = false;
+      if (stop_.signal == 0) order.signal = 0;
+    }
+    stop_ = order;
     stop_wanted_ = true;
   }
 
@@ -625,7 +674,11 @@ class AttemptShim {
   bool none_left_ = false;
   Phase phase_ = Phase::kRunning;
   bool stop_wanted_ = false;
-  Duration stop_grace_;
+  StopRequest stop_;          ///< As it was ordered.
+  int sent_signal_ = 0;       ///< To the job, before its SIGKILL.
+  bool until_saved_ = false;  ///< In its grace: it ends as soon as it says that its work is saved.
+  int64_t saved_before_ = 0;  ///< What it had said until then.
+  Time next_saved_look_;
   Duration kill_pause_ = kKillPauseFirst;
   Time started_;
   Duration max_runtime_;  ///< As it is now.

@@ -115,6 +115,7 @@ struct Box {
 
   /// `work/` and `tmp/` in the attempt's folder, the user's own; `tmp/` goes at the end.
   bool own_folders = false;
+  bool open_tmp = false;      ///< Only a tmp folder, which whoever sees it may write to: of a container.
   bool private_shm = false;   ///< A /dev/shm of its own, in a mount namespace.
   bool private_tmp = false;   ///< /tmp and /var/tmp are the attempt's own folder, in a mount namespace.
   int64_t shm_bytes_max = 0;  ///< Of a private /dev/shm; 0: the kernel's default, half of the memory.
@@ -145,6 +146,7 @@ struct Box {
     visit(self.oom_score);
     visit(self.no_new_privileges);
     visit(self.own_folders);
+    visit(self.open_tmp);
     visit(self.private_shm);
     visit(self.private_tmp);
     visit(self.shm_bytes_max);

@@ -256,7 +256,10 @@ class ContainerRunner {
                                        pollfd{.fd = status_, .events = POLLIN, .revents = 0}};
       poll(sources.data(), sources.size(), -1);
       take_status();
-      if (signals_.stop_wanted() && !std::exchange(stop_passed_on_, true)) pass_stop_on();
+      if (signals_.stop_wanted() && passed_on_ != signals_.stop_signal()) {
+        passed_on_ = signals_.stop_signal();
+        pass_stop_on(passed_on_);
+      }
       int status = 0;
       if (waitpid(client_, &status, WNOHANG) != client_) continue;
       take_status();
@@ -289,9 +292,9 @@ class ContainerRunner {
     if (uses_own_init(plan_.client.runtime)) unlink(environment_file().c_str());
   }
 
-  void pass_stop_on() {
+  void pass_stop_on(int signal) {
     if (plan_.client.runtime == ContainerRuntime::kApptainer) {
-      kill(-client_, SIGTERM);
+      kill(-client_, signal);
       return;
     }
     if (uses_own_init(plan_.client.runtime) && !init_.started) {
@@ -300,7 +303,7 @@ class ContainerRunner {
     }
     for (int tries = 0; tries < kSignalTriesMax; ++tries) {
       const ToolResult result =
-          run_tool(signal_words(plan_.client, plan_.name, SIGTERM), plan_.client.environment, signals_,
+          run_tool(signal_words(plan_.client, plan_.name, signal), plan_.client.environment, signals_,
                    {.patience = kSignalPatience, .ignore_stop = true});
       if (result.exit_code == 0 ||
           waitid(P_PID, static_cast<id_t>(client_), nullptr, WEXITED | WNOHANG | WNOWAIT) != 0) {
@@ -418,7 +421,7 @@ class ContainerRunner {
   pid_t client_ = -1;
   int client_status_ = 0;
   bool ready_ = false;
-  bool stop_passed_on_ = false;
+  int passed_on_ = 0;  ///< The last signal that the container got.
   off_t errors_before_ = -1;
 };
 

@@ -209,7 +209,10 @@ SignalWatch::~SignalWatch() {
 bool SignalWatch::stop_wanted() {
   signalfd_siginfo info{};
   while (read(descriptor_, &info, sizeof info) == sizeof info) {
-    stop_wanted_ = stop_wanted_ || info.ssi_signo != SIGCHLD;
+    if (info.ssi_signo == SIGCHLD) continue;
+    stop_wanted_ = true;
+    const bool named = info.ssi_code == SI_QUEUE && info.ssi_int > 0 && info.ssi_int < SIGSYS;
+    stop_signal_ = named ? info.ssi_int : SIGTERM;
   }
   return stop_wanted_;
 }

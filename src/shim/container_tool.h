@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -25,12 +26,15 @@ class SignalWatch {
   int descriptor() const { return descriptor_; }
   /// Takes what has arrived. True once an order to end came, and from then on.
   bool stop_wanted();
+  /// The signal that shall reach the container, as the newest order to end names it; SIGTERM when none does.
+  int stop_signal() const { return stop_signal_; }
   /// Sleeps, at most until a signal arrives.
   void pause(Duration span);
 
  private:
   int descriptor_ = -1;
   bool stop_wanted_ = false;
+  int stop_signal_ = SIGTERM;
 };
 
 /// Descriptors of a new process; -1: /dev/null.

@@ -1,9 +1,11 @@
 #include "shim/protocol.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -11,6 +13,10 @@
 
 namespace gpusched::shim {
 namespace {
+
+constexpr int kSignalMax = 31;  ///< Of those with a name.
+constexpr int kStopSignalShift = 32;
+constexpr uint64_t kStopUntilSaved = uint64_t{1} << 40;
 
 constexpr std::array<std::string_view, 12> kCauseWords = {
     "unspecified", "exited",    "signaled",     "start_failed",  "timeout",    "stopped",
@@ -210,6 +216,8 @@ std::string encode(const StopRequest& request) {
   out.u8(static_cast<uint8_t>(RequestKind::kStop));
   put_key(out, request.key);
   out.svarint(request.grace.ns);
+  out.svarint(request.signal);
+  out.u8(request.until_saved ? 1 : 0);
   return packet;
 }
 
@@ -219,6 +227,8 @@ std::optional<StopRequest> decode_stop(std::string_view packet) {
   StopRequest request;
   request.key = get_key(in);
   request.grace = Duration{in.svarint()};
+  request.signal = static_cast<int>(std::clamp<int64_t>(in.svarint(), 0, kSignalMax));
+  request.until_saved = in.u8() != 0;
   if (!in.ok()) return std::nullopt;
   return request;
 }
@@ -232,6 +242,7 @@ std::string encode(const Event& event) {
   out.svarint(event.shim_pid);
   out.svarint(event.started_unix_ns);
   put_outcome(out, event.outcome);
+  out.svarint(event.saved_unix_ns);
   return packet;
 }
 
@@ -239,15 +250,37 @@ std::optional<Event> decode_event(std::string_view packet) {
   ByteReader in(packet);
   Event event;
   const uint8_t kind = in.u8();
-  if (kind < 1 || kind > 4) return std::nullopt;
+  if (kind < 1 || kind > 5) return std::nullopt;
   event.kind = static_cast<EventKind>(kind);
   event.key = get_key(in);
   event.pid = in.svarint();
   event.shim_pid = in.svarint();
   event.started_unix_ns = in.svarint();
   event.outcome = get_outcome(in);
+  event.saved_unix_ns = in.svarint();
   if (!in.ok()) return std::nullopt;
   return event;
+}
+
+sigval stop_value(const StopRequest& request) {
+  static_assert(sizeof(sigval) == sizeof(uint64_t));
+  const auto grace = static_cast<uint64_t>(std::clamp<int64_t>(request.grace.ms(), 0, INT32_MAX));
+  const uint64_t bits = grace | static_cast<uint64_t>(request.signal) << kStopSignalShift |
+                        (request.until_saved ? kStopUntilSaved : 0);
+  sigval value{};
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+StopRequest read_stop_value(sigval value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  StopRequest request;
+  request.grace = milliseconds(static_cast<int64_t>(bits & INT32_MAX));
+  const auto signal = static_cast<int>(bits >> kStopSignalShift & 0xFF);
+  if (signal <= kSignalMax) request.signal = signal;
+  request.until_saved = (bits & kStopUntilSaved) != 0;
+  return request;
 }
 
 int stop_signal() { return SIGRTMIN; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,6 +69,8 @@ inline constexpr const char* kTmpFolder = "tmp";
 /// In its TMPDIR: a job that touches it says that its work is safe. Its name is in kCheckpointVariable.
 inline constexpr const char* kCheckpointFile = "gpu-checkpoint";
 inline constexpr const char* kCheckpointVariable = "GPU_CHECKPOINT_FILE";
+/// Where a container sees the attempt's kTmpFolder.
+inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
 /// Of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
 /// command runs; and how its runner saw it end, as an outcome's text.
 inline constexpr const char* kContainerFile = "container";
@@ -109,6 +112,8 @@ std::string encode(const StartRequest& request);
 struct StopRequest {
   AttemptKey key;
   Duration grace;
+  int signal = 0;            ///< Sent instead of SIGTERM; 0: SIGTERM.
+  bool until_saved = false;  ///< It ends also as soon as it touches its kCheckpointFile.
 };
 std::string encode(const StopRequest& request);
 std::optional<StopRequest> decode_stop(std::string_view packet);
@@ -138,6 +143,7 @@ enum class EventKind : uint8_t {
   kEnded = 2,    ///< `outcome` is on disk, or the command never ran.
   kLost = 3,     ///< The shim died without an outcome; none of its processes is left.
   kExists = 4,   ///< The attempt's folder was there before: it was started already, and is not again.
+  kSaved = 5,    ///< Asked to, it said that its work is saved: it ends now.
 };
 struct Event {
   EventKind kind = EventKind::kStarted;
@@ -146,13 +152,19 @@ struct Event {
   int64_t shim_pid = 0;         ///< kStarted.
   int64_t started_unix_ns = 0;  ///< kStarted.
   Outcome outcome = {};         ///< kEnded; of kLost only `detail`.
+  int64_t saved_unix_ns = 0;    ///< kSaved.
 };
 std::string encode(const Event& event);
 std::optional<Event> decode_event(std::string_view packet);
 
-/// A stop of a forked shim is this real-time signal (its value: the grace in milliseconds), or SIGTERM for
-/// the grace that the request gave.
+/// A stop of a forked shim is this real-time signal with `stop_value`, or SIGTERM for the grace that the
+/// request gave.
 int stop_signal();
+/// What a stop says in a signal's value: the grace in milliseconds, in the lower half, where shims of the
+/// first version look; above it the signal, and whether it ends once it is saved.
+sigval stop_value(const StopRequest& request);
+/// The same read again; without the key.
+StopRequest read_stop_value(sigval value);
 /// What the runner of a container sends its shim when the job's command runs.
 int ready_signal();
 

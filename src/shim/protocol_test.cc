@@ -41,6 +41,7 @@ TEST(ShimProtocol, BoxIsReadAsWritten) {
           .oom_score = -5,
           .no_new_privileges = true,
           .own_folders = true,
+          .open_tmp = true,
           .private_shm = true,
           .private_tmp = true,
           .shm_bytes_max = 1 << 20};
@@ -73,6 +74,31 @@ TEST(ShimProtocol, EventIsReadAsWritten) {
   EXPECT_EQ(read->kind, event.kind);
   EXPECT_EQ(read->key, kKey);
   EXPECT_EQ(read->outcome, event.outcome);
+}
+
+TEST(ShimProtocol, AStopIsReadAsWrittenAlsoFromASignal) {
+  for (const StopRequest& stop :
+       {StopRequest{.key = kKey, .grace = milliseconds(2'000'000'000), .signal = 10, .until_saved = true},
+        StopRequest{.key = kKey, .grace = milliseconds(7)}}) {
+    const auto read = decode_stop(encode(stop));
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->key, kKey);
+    const StopRequest signalled = read_stop_value(stop_value(stop));
+    for (const StopRequest& seen : {*read, signalled}) {
+      EXPECT_EQ(seen.grace, stop.grace);
+      EXPECT_EQ(seen.signal, stop.signal);
+      EXPECT_EQ(seen.until_saved, stop.until_saved);
+    }
+    // Shims of the first version see the grace alone.
+    EXPECT_EQ(stop_value(stop).sival_int, stop.grace.ms());
+  }
+}
+
+TEST(ShimProtocol, WhatWasSavedIsReadAsWritten) {
+  const auto read = decode_event(encode(Event{.kind = EventKind::kSaved, .key = kKey, .saved_unix_ns = 77}));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->kind, EventKind::kSaved);
+  EXPECT_EQ(read->saved_unix_ns, 77);
 }
 
 TEST(ShimProtocol, OutcomeTextIsReadAsWritten) {

@@ -177,8 +177,7 @@ class Server {
     if (!request) return;
     const auto found = pids_.find(request->key);
     if (found == pids_.end()) return;  // It has ended; its event says so.
-    const int64_t grace_ms = std::clamp<int64_t>(request->grace.ms(), 0, INT32_MAX);
-    sigqueue(found->second, stop_signal(), sigval{.sival_int = static_cast<int>(grace_ms)});
+    sigqueue(found->second, stop_signal(), stop_value(*request));
   }
 
   void reap() {

@@ -541,6 +541,9 @@ void Auditor::on(const TenantUpdated& event) {
   take(kTenantMaxCpu, Resource::kCpu);
   take(kTenantMaxMemory, Resource::kMemory);
   take(kTenantMaxJobs, Resource::kJobs);
+  if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_plus_one = change.limits.waiting_plus_one;
+  if ((change.given & kTenantSoftWaiting) != 0)
+    tenant.limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
   take_quota(tenant, change, event.at);
 }
 

@@ -156,7 +156,8 @@ void Machine::watch_contact(const AttemptKey& key) {
   });
 }
 
-void Machine::stop(const AttemptKey& key, Duration grace) {
+void Machine::stop(const AttemptKey& key, const StopOrder& order) {
+  const Duration grace = order.grace;
   if (unlaunched_.contains(key)) {
     stop_at_launch_[key] = grace;
     return;

@@ -43,7 +43,7 @@ class Machine final : public Spawner, public DeviceReader {
   Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent);
 
   void start(const SpawnRequest& request) override;
-  void stop(const AttemptKey& key, Duration grace) override;
+  void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
   void mark_contact(Duration age) override { contact_at_ = context_.schedule.now() - age; }

@@ -1,5 +1,6 @@
 """Who may submit how much: buckets, days, long queues; each refusal says when to come again."""
 
+import subprocess
 import threading
 
 import harness
@@ -55,6 +56,62 @@ def test_a_day_and_a_long_queue_have_their_own_words(new_world):
     assert (status, body["code"]) == (429, "throttled") and 90 <= wait <= 100
     assert submit(api, "ua")[0] == 201
     assert submit(api, "ub")[1]["code"] == "queue_full"
+
+
+def waiting(api, tenant, user="", **fields):
+    job = {"command": ["true"], "gpu_count": 1, "tenant_id": tenant, **fields}
+    if user:
+        job["user"] = user
+    status, body, headers = api.call("POST", "/api/v1/jobs", job)
+    return status, body.get("code", body.get("job_id")), int(headers.get("Retry-After", 0))
+
+
+def test_a_tenant_has_a_queue_of_its_own(new_world):
+    world = new_world()
+    path = with_scheduler(world, "admission:\n  throttled_rate: 0.01\n")
+    api = world.api()
+    lab = api.post("/tenants", {"name": "lab", "max_waiting_jobs": 3, "soft_waiting_jobs": 1}, 201)
+    assert (lab["max_waiting_jobs"], lab["soft_waiting_jobs"]) == (3, 1)
+    first = waiting(api, "lab", "ux")[1]
+    assert waiting(api, "lab", "ux")[0] == 201
+    status, code, wait = waiting(api, "lab", "ux")
+    assert (status, code) == (429, "tenant_throttled") and 90 <= wait <= 100
+    assert waiting(api, "lab", "uy")[0] == 201
+    assert waiting(api, "lab", "uz") == (429, "tenant_queue_full", 5)
+    assert waiting(api, "lab", "uz", array="0-9") == (429, "tenant_queue_full", 0)
+    # Neither is anybody else's business, a restart forgets nothing, and who leaves makes room.
+    assert [waiting(api, "default", "ux")[0] for _ in range(5)] == [201] * 5
+    world.scheduler.restart()
+    assert waiting(api, "lab", "uz")[1] == "tenant_queue_full"
+    api.cancel(first)
+    assert waiting(api, "lab", "ux")[1] == "tenant_throttled"
+    assert waiting(api, "lab", "uz")[0] == 201
+    # Limits are lifted by null, and a rate of its own is read again.
+    assert api.call("PUT", "/api/v1/tenants/lab", {"max_waiting_jobs": None})[1]["max_waiting_jobs"] is None
+    assert waiting(api, "lab", "ua")[0] == 201
+    assert waiting(api, "lab", "ua")[1] == "tenant_throttled"
+    path.write_text("admission:\n  throttled_rate: 1000\n")
+    hang_up(world.scheduler, "config_reloaded", 1)
+    assert waiting(api, "lab", "ua")[0] == 201
+    harness.wait_until("the user's turn comes", lambda: waiting(api, "lab", "ua")[0] == 201)
+
+
+def test_a_tenants_queue_is_set_by_the_command_line_and_by_a_file(new_world):
+    world = new_world()
+    with_scheduler(world, "")
+    api = world.api()
+    world.cli("tenant", "create", "--name", "lab", "--max-waiting", "2", "--soft-waiting", "1", expected=0)
+    assert "0/2, throttled from 1 on" in world.cli("tenant", "get", "lab", expected=0).stdout
+    world.cli("tenant", "update", "lab", "--max-waiting", "none", "--soft-waiting", "none", expected=0)
+    assert api.get("/tenants/lab")["max_waiting_jobs"] is None
+    file = world.folder / "cluster.yaml"
+    file.write_text("tenants:\n- {name: lab, max_waiting_jobs: 1}\n- {name: child, parent: lab}\n")
+    subprocess.run([harness.program("gpu-scheduler"), "admin", "apply", "-f", str(file)], check=True,
+                   env=world.cli_environment(), timeout=harness.PATIENCE_S, stdout=subprocess.DEVNULL)
+    assert waiting(api, "child")[0] == 201
+    assert waiting(api, "lab")[1] == "tenant_queue_full"
+    status, tenant, _ = api.call("PATCH", "/v1/tenants/lab", {"soft_waiting_jobs": 7, "max_waiting_jobs": None})
+    assert (status, tenant["soft_waiting_jobs"], tenant.get("max_waiting_jobs")) == (200, 7, None)
 
 
 def test_a_wrong_cost_is_refused_at_the_start_and_at_a_reload(new_world):

@@ -431,3 +431,30 @@ def test_options_that_the_node_does_not_allow_are_refused(new_world, podman):
     assert api.wait_for(allowed)["state"] == "completed"
     found, _, err = finished(world, api.submit("echo ran", image=IMAGE, container_arguments=["--privileged"]))
     assert (found["state"], found["exit_code"]) == ("failed", 125) and "--privileged" in err
+
+
+@pytest.mark.parametrize("user", [None, "nobody"])
+def test_a_container_that_says_that_its_work_is_saved_is_ended_for_another_at_once(new_world, podman, user):
+    world = new_world(SCHEDULER_PREEMPTION_PROTECTION_SECONDS=0, SCHEDULER_PREEMPTION_WAIT_SECONDS=0)
+    world.scheduler.start()
+    add_agent(world, podman).start()
+    api = world.api()
+    api.wait_node("n1")
+    api.post("/tenants", {"name": "batch", "allow_preemption": True, "priority_tier": "low"}, 201)
+    api.post("/tenants", {"name": "urgent", "can_preempt_others": True, "priority_tier": "critical"}, 201)
+    script = ("trap 'touch \"$GPU_CHECKPOINT_FILE\" && echo told' USR1; trap 'echo terminated' TERM; echo ready; "
+              "while :; do sleep 0.1; done")
+    asked = {"user": user} if user else {}
+    low = api.submit(script, image=IMAGE, tenant_id="batch", gpu_count=4, preempt_signal="USR1",
+                     preempt_grace_seconds=300, **asked)
+    wait_ready(api, low)
+    high = api.submit(["sleep", "600"], tenant_id="urgent", gpu_count=4)
+    api.wait_for(high, "running")
+    assert api.output(low, attempt=1).split() == ["ready", "told"]
+    assert api.job(low)["preempted_count"] == 1
+    assert api.call("GET", f"/v1/jobs/{low}")[1]["checkpointed_at"]
+    api.cancel(low)
+    api.cancel(high)
+    api.wait_for(high)
+    world.end()
+    assert podman.containers() == []

@@ -128,3 +128,36 @@ def test_a_plan_and_the_quality_of_what_was_said(world, client, messages):
     assert not planned.starts_now and planned.estimate.stuck and planned.message
     quality = client.call("GetQuality", messages.GetQualityRequest(), messages.Quality)
     assert quality.starts[0].tenant_id == "" and quality.forecasts >= 1
+
+
+def test_what_a_job_asks_for_before_it_is_ended_for_another_one(client, messages):
+    request = batch_of(messages, 1, "")
+    request.jobs[0].held = True
+    request.jobs[0].spec.preempt_signal = "sigusr1"
+    request.jobs[0].spec.preempt_grace_ms = 90_000
+    job_id = client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids[0]
+    spec = client.call("GetJob", messages.GetJobRequest(job_id=job_id), messages.Job).spec
+    assert (spec.preempt_signal, spec.preempt_grace_ms) == ("USR1", 90_000)
+    client.call("CancelJobs", messages.CancelJobsRequest(job_ids=[job_id]), messages.CancelJobsResponse)
+    for field, value in (("preempt_signal", "KILL"), ("preempt_grace_ms", -1), ("preempt_grace_ms", 301_000),
+                         ("preempt_webhook", "http://127.0.0.1/")):
+        wrong = batch_of(messages, 1, "")
+        setattr(wrong.jobs[0].spec, field, value)
+        with pytest.raises(grpc.RpcError) as refused:
+            client.call("SubmitJobs", wrong, messages.SubmitJobsResponse)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT, field
+
+
+def test_a_tenants_queue(client, messages):
+    made = client.call("CreateTenant", messages.Tenant(name="lab", max_waiting_jobs=0, soft_waiting_jobs=4),
+                       messages.Tenant)
+    assert (made.max_waiting_jobs, made.soft_waiting_jobs) == (0, 4)
+    request = batch_of(messages, 1, "")
+    request.tenant_id = "lab"
+    with pytest.raises(grpc.RpcError) as refused:
+        client.call("SubmitJobs", request, messages.SubmitJobsResponse)
+    assert dict(refused.value.trailing_metadata())["gpusched-code"] == "tenant_queue_full"
+    changed = client.call("UpdateTenant",
+                          messages.UpdateTenantRequest(tenant=messages.Tenant(tenant_id=made.tenant_id),
+                                                       unlimited=["max_waiting_jobs"]), messages.Tenant)
+    assert not changed.HasField("max_waiting_jobs") and changed.soft_waiting_jobs == 4

@@ -195,6 +195,8 @@ class Scenario {
     if (line.has("cpus_max")) limits.set(Resource::kCpu, line.number("cpus_max") * 1000);
     if (line.has("mem_max")) limits.set(Resource::kMemory, line.number("mem_max"));
     if (line.has("jobs_max")) limits.set(Resource::kJobs, line.number("jobs_max"));
+    if (line.has("waiting_max")) limits.waiting_plus_one = line.number("waiting_max") + 1;
+    if (line.has("waiting_soft")) limits.soft_waiting_plus_one = line.number("waiting_soft") + 1;
     return limits;
   }
   static Amount guarantee_of(const Line& line) {
@@ -237,6 +239,8 @@ class Scenario {
     if (line.has("cpus_max")) command.given |= kTenantMaxCpu;
     if (line.has("mem_max")) command.given |= kTenantMaxMemory;
     if (line.has("jobs_max")) command.given |= kTenantMaxJobs;
+    if (line.has("waiting_max") || line.has("no_waiting_max")) command.given |= kTenantWaiting;
+    if (line.has("waiting_soft")) command.given |= kTenantSoftWaiting;
     return answer(engine_.apply(command));
   }
   std::string delete_tenant(const Line& line) {

@@ -6,7 +6,9 @@
 
 #include "api/doors/names.h"
 #include "api/doors/rfc3339.h"
+#include "base/job_signals.h"
 #include "base/limits.h"
+#include "base/webhook_url.h"
 
 namespace gpusched::api {
 namespace {
@@ -157,6 +159,38 @@ Duration runtime_of(const JobFields& fields) {
 
 }  // namespace
 
+namespace {
+
+/// What the job asks for when it is to be ended for another one.
+std::optional<ApiError> check_preemption(JobFields& fields) {
+  if (fields.preemption_mode && !fields.preemption_mode->empty() && *fields.preemption_mode != "requeue" &&
+      *fields.preemption_mode != "cancel") {
+    return invalid("preemption_mode", "preemption_mode must be requeue or cancel");
+  }
+  if (fields.preempt_signal && !fields.preempt_signal->empty()) {
+    const auto signal = parse_job_signal(*fields.preempt_signal);
+    if (!signal) {
+      return invalid("preempt_signal",
+                     "preempt_signal must be one of HUP, INT, QUIT, USR1, USR2, ALRM, TERM, CONT, URG, XCPU "
+                     "and WINCH");
+    }
+    fields.preempt_signal = signal->name;
+  }
+  if (auto problem = check_range("preempt_grace_seconds", fields.preempt_grace_seconds,
+                                 static_cast<double>(limits::kPreemptGraceSecondsMax)))
+    return problem;
+  if (!fields.preempt_webhook || fields.preempt_webhook->empty()) return std::nullopt;
+  if (auto problem = check_length("preempt_webhook", *fields.preempt_webhook, limits::kPreemptUrlBytesMax))
+    return problem;
+  if (!parse_webhook_url(*fields.preempt_webhook)) {
+    return invalid("preempt_webhook",
+                   "preempt_webhook must be a URL such as http://hooks.example.com:8088/preempted");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.environment) make_canonical(*fields.environment);
   if (fields.labels) make_canonical(*fields.labels);
@@ -170,10 +204,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       !fields.working_directory->starts_with('/')) {
     return invalid("working_directory", "working_directory must be an absolute path");
   }
-  if (fields.preemption_mode && !fields.preemption_mode->empty() && *fields.preemption_mode != "requeue" &&
-      *fields.preemption_mode != "cancel") {
-    return invalid("preemption_mode", "preemption_mode must be requeue or cancel");
-  }
+  if (auto refused = check_preemption(fields)) return std::move(*refused);
   if (fields.work_class && !fields.work_class->empty() && *fields.work_class != "online" &&
       *fields.work_class != "batch") {
     return invalid("work_class", "work_class must be online or batch");
@@ -205,7 +236,10 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       .gang_scheduling = fields.gang_scheduling.value_or(false),
       .checkpoint_enabled = fields.checkpoint_enabled.value_or(false),
       .submitter = std::move(fields.submitter),
-      .box = std::move(fields.box)};
+      .box = std::move(fields.box),
+      .preempt_signal = std::move(fields.preempt_signal).value_or(""),
+      .preempt_grace_ms = std::llround(fields.preempt_grace_seconds.value_or(0) * 1'000.0),
+      .preempt_webhook = std::move(fields.preempt_webhook).value_or("")};
   JobRequest job{.spec = pack_spec(spec),
                  .name = std::move(spec.name),
                  .gpu_count = static_cast<int32_t>(fields.gpu_count.value_or(0)),
@@ -225,6 +259,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.work_class == "batch") job.work = WorkClass::kBatch;
   job.reservation = std::move(fields.reservation).value_or("");
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
+  job.preempt_grace = milliseconds(spec.preempt_grace_ms);
+  job.preempt_webhook = std::move(spec.preempt_webhook);
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
                                               std::to_string(limits::kSpecBytesMax) +
@@ -374,6 +410,9 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"array", &flow.array, ", such as 0-999%50"},
       JsonField{"retry_on", &flow.retry_on, R"(, such as ["exit_code:75","signal"])"},
       JsonField{"preemption_mode", &job.preemption_mode},
+      JsonField{"preempt_signal", &job.preempt_signal, ", such as USR1"},
+      JsonField{"preempt_grace_seconds", &job.preempt_grace_seconds},
+      JsonField{"preempt_webhook", &job.preempt_webhook},
       JsonField{"work_class", &job.work_class},
       JsonField{"reservation", &job.reservation},
       JsonField{"user", &box.user},
@@ -444,7 +483,7 @@ Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
   std::optional<std::string> parent;
   std::optional<double> gpu_hours;
   std::optional<int64_t> window_seconds;
-  std::array<bool, 6> lifted{};
+  std::array<bool, 8> lifted{};
   TenantLimits& kept = request.guarantee;
   TenantLimits& limit = request.limits;
   const std::array fields = {
@@ -457,6 +496,8 @@ Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
       JsonField{"max_memory_mb", &limit.memory_mb, "", &lifted[3]},
       JsonField{"max_concurrent_jobs", &limit.concurrent_jobs, "", &lifted[4]},
       JsonField{"max_gpu_hours", &gpu_hours, "", &lifted[5]},
+      JsonField{"max_waiting_jobs", &limit.waiting_jobs, "", &lifted[6]},
+      JsonField{"soft_waiting_jobs", &limit.soft_waiting_jobs, "", &lifted[7]},
       JsonField{"gpu_hours_window_seconds", &window_seconds},
       JsonField{"guaranteed_gpus", &kept.gpus},
       JsonField{"guaranteed_gpu_memory_mb", &kept.gpu_memory_mb},
@@ -524,7 +565,9 @@ std::optional<ApiError> check_tenant(const TenantRequest& request) {
       [&] { return check_range("max_gpu_memory_mb", limit.gpu_memory_mb, 0, kCountMax); },
       [&] { return check_range("max_cpu_cores", limit.cpu_cores, 0, kCountMax); },
       [&] { return check_range("max_memory_mb", limit.memory_mb, 0, kCountMax); },
-      [&] { return check_range("max_concurrent_jobs", limit.concurrent_jobs, 0, kCountMax); });
+      [&] { return check_range("max_concurrent_jobs", limit.concurrent_jobs, 0, kCountMax); },
+      [&] { return check_range("max_waiting_jobs", limit.waiting_jobs, 0, limits::kWaitingJobsMax); },
+      [&] { return check_range("soft_waiting_jobs", limit.soft_waiting_jobs, 0, limits::kWaitingJobsMax); });
 }
 
 Answer<ConditionRequest> parse_condition(std::string_view body) {

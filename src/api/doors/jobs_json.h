@@ -23,6 +23,8 @@ struct JobFields {
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible, held, working_directory_optional;
   std::optional<bool> interactive;
   std::optional<std::string> preemption_mode;
+  std::optional<std::string> preempt_signal, preempt_webhook;
+  std::optional<double> preempt_grace_seconds;
   std::optional<std::string> work_class;
   std::optional<std::string> reservation;
   std::string submitter;

@@ -27,6 +27,27 @@ void expect_field(std::string_view body, std::string_view field,
   EXPECT_EQ(row_of(error.kind).code, row_of(kind).code) << body << ": " << error.message;
 }
 
+TEST(JobsJson, WhatAJobAsksForBeforeItIsEndedForAnotherOneIsPacked) {
+  const auto parsed = parse_submit(
+      R"({"command":["true"],"preempt_signal":"sigusr1","preempt_grace_seconds":1.5,"preempt_webhook":"http://h:81/x"})",
+      false);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->jobs[0].preempt_grace, milliseconds(1500));
+  EXPECT_EQ(parsed->jobs[0].preempt_webhook, "http://h:81/x");
+  v1::JobSpec spec;
+  ASSERT_TRUE(spec.ParseFromString(parsed->jobs[0].spec));
+  EXPECT_EQ(spec.preempt_signal(), "USR1");
+  EXPECT_EQ(spec.preempt_grace_ms(), 1500);
+  EXPECT_EQ(spec.preempt_webhook(), "http://h:81/x");
+  const auto refused_field = [](const std::string& field) {
+    const auto refused = parse_submit(R"({"command":["true"],)" + field + "}", false);
+    return refused.ok() ? std::string("accepted") : refused.error().field;
+  };
+  EXPECT_EQ(refused_field(R"("preempt_signal":"KILL")"), "preempt_signal");
+  EXPECT_EQ(refused_field(R"("preempt_grace_seconds":601)"), "preempt_grace_seconds");
+  EXPECT_EQ(refused_field(R"("preempt_webhook":"ftp://h/")"), "preempt_webhook");
+}
+
 TEST(SubmitBody, EveryFieldOfTheBoxArrives) {
   const std::string digest = "sha256:" + std::string(64, 'a');
   const auto parsed = parse_submit(R"({"image":"example/train:3","user":"ada","stdout_path":"/home/ada/out",
@@ -265,7 +286,7 @@ TEST(SubmitBody, LimitsOnListsAndLengthsHold) {
 TEST(TenantBody, EveryFieldArrives) {
   const auto parsed = parse_tenant(
       R"({"name":"a","email":"e","organization":"o","max_gpus":4,"max_gpu_memory_mb":5,"max_cpu_cores":6,
-          "max_memory_mb":7,"max_concurrent_jobs":8,"priority_tier":"high","fair_share_weight":2.5,
+          "max_memory_mb":7,"max_concurrent_jobs":8,"max_waiting_jobs":9,"soft_waiting_jobs":10,"priority_tier":"high","fair_share_weight":2.5,
           "allow_preemption":true,"can_preempt_others":false})",
       true);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
@@ -274,6 +295,8 @@ TEST(TenantBody, EveryFieldArrives) {
   EXPECT_EQ(parsed->limits.cpu_cores, 6);
   EXPECT_EQ(parsed->limits.memory_mb, 7);
   EXPECT_EQ(parsed->limits.concurrent_jobs, 8);
+  EXPECT_EQ(parsed->limits.waiting_jobs, 9);
+  EXPECT_EQ(parsed->limits.soft_waiting_jobs, 10);
   EXPECT_EQ(parsed->priority_tier, 1'000);
   EXPECT_EQ(parsed->weight_milli, 2'500);
   EXPECT_EQ(parsed->allow_preemption, true);

@@ -314,8 +314,9 @@ class NativeService final : public AsyncService {
     guarded(incoming, [&](const GrpcCall& call) {
       Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
       if (!parsed) return call.fail(parsed.error());
-      static constexpr std::array<std::string_view, 5> kLimits = {
-          "max_gpus", "max_gpu_memory_mb", "max_cpu_cores", "max_memory_mb", "max_concurrent_jobs"};
+      static constexpr std::array<std::string_view, 8> kLimits = {
+          "max_gpus",      "max_gpu_memory_mb",   "max_cpu_cores",    "max_memory_mb",
+          "max_gpu_hours", "max_concurrent_jobs", "max_waiting_jobs", "soft_waiting_jobs"};
       for (const std::string& name : request->unlimited()) {
         if (std::find(kLimits.begin(), kLimits.end(), name) == kLimits.end()) {
           return call.fail(

@@ -113,9 +113,9 @@ std::string native_submitted_json(const Submitted& submitted) {
 
 Answer<TenantRequest> read_native_tenant(std::string_view body, const std::string& header_key,
                                          TenantUse use) {
-  static constexpr std::array<std::string_view, 6> kLimits = {
-      "max_gpus",      "max_gpu_memory_mb",   "max_cpu_cores",
-      "max_memory_mb", "max_concurrent_jobs", "max_gpu_hours"};
+  static constexpr std::array<std::string_view, 8> kLimits = {
+      "max_gpus",      "max_gpu_memory_mb",   "max_cpu_cores",    "max_memory_mb",
+      "max_gpu_hours", "max_concurrent_jobs", "max_waiting_jobs", "soft_waiting_jobs"};
   v1::Tenant message;
   pb::Message* const roots[] = {&message};
   NativeBody given;

@@ -112,7 +112,8 @@ std::optional<std::string> pack_plain(const v1::JobSpec& spec) {
                      !spec.stdin_path().empty() || spec.has_umask() || !spec.limits().empty() ||
                      spec.mounts_size() > 0 || !spec.container_workdir_mount().empty() || spec.pull() != 0 ||
                      !spec.registry_credential().empty() || spec.container_arguments_size() > 0 ||
-                     !spec.image_digest().empty();
+                     !spec.image_digest().empty() || !spec.preempt_signal().empty() ||
+                     spec.preempt_grace_ms() != 0 || !spec.preempt_webhook().empty();
   if (boxed || !spec.image().empty() || !spec.submitter().empty()) return std::nullopt;
   if (!spec.GetReflection()->GetUnknownFields(spec).empty()) return std::nullopt;
   const int words = spec.command_size() + spec.args_size();
@@ -232,10 +233,17 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .working_directory_optional = spec.working_directory_optional(),
                    .interactive = message.interactive(),
                    .preemption_mode = given(message.preemption_mode()),
+                   .preempt_signal = given(spec.preempt_signal()),
+                   .preempt_webhook = given(spec.preempt_webhook()),
                    .work_class = given(message.work_class()),
                    .reservation = given(message.reservation()),
                    .submitter = spec.submitter(),
                    .box = box_of(spec)};
+  if (spec.preempt_grace_ms() < 0 || spec.preempt_grace_ms() > limits::kPreemptGraceSecondsMax * 1'000) {
+    return invalid("preempt_grace_ms", "preempt_grace_ms must be from 0 to " +
+                                           std::to_string(limits::kPreemptGraceSecondsMax * 1'000));
+  }
+  fields.preempt_grace_seconds = static_cast<double>(spec.preempt_grace_ms()) / 1'000.0;
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
   if (spec.command_size() > 0) fields.command.emplace(spec.command().begin(), spec.command().end());
   if (spec.args_size() > 0) fields.args.emplace(spec.args().begin(), spec.args().end());
@@ -325,6 +333,8 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
   if (message.has_max_cpu_cores()) request.limits.cpu_cores = message.max_cpu_cores();
   if (message.has_max_memory_mb()) request.limits.memory_mb = message.max_memory_mb();
   if (message.has_max_concurrent_jobs()) request.limits.concurrent_jobs = message.max_concurrent_jobs();
+  if (message.has_max_waiting_jobs()) request.limits.waiting_jobs = message.max_waiting_jobs();
+  if (message.has_soft_waiting_jobs()) request.limits.soft_waiting_jobs = message.soft_waiting_jobs();
   if (message.priority_tier() < 0 || message.priority_tier() > limits::kPriorityMax) {
     return invalid("priority_tier",
                    "priority_tier must be from 0 to " + std::to_string(limits::kPriorityMax));
@@ -703,6 +713,8 @@ void write_tenant(const TenantView& tenant, v1::Tenant& out) {
   if (tenant.limits.cpu_cores) out.set_max_cpu_cores(*tenant.limits.cpu_cores);
   if (tenant.limits.memory_mb) out.set_max_memory_mb(*tenant.limits.memory_mb);
   if (tenant.limits.concurrent_jobs) out.set_max_concurrent_jobs(*tenant.limits.concurrent_jobs);
+  if (tenant.limits.waiting_jobs) out.set_max_waiting_jobs(*tenant.limits.waiting_jobs);
+  if (tenant.limits.soft_waiting_jobs) out.set_soft_waiting_jobs(*tenant.limits.soft_waiting_jobs);
   out.set_priority_tier(tenant.priority_tier);
   out.set_fair_share_weight(static_cast<double>(tenant.weight_milli) / 1'000.0);
   out.set_allow_preemption(tenant.allow_preemption);

@@ -104,6 +104,9 @@ std::string pack_spec(const SpecFields& spec) {
   pack.text(11, spec.submitter);
   pack_box(pack, spec.box);
   pack.flag(24, spec.working_directory_optional);
+  pack.text(25, spec.preempt_signal);
+  if (spec.preempt_grace_ms > 0) pack.integer(26, spec.preempt_grace_ms);
+  pack.text(27, spec.preempt_webhook);
   return out;
 }
 

@@ -42,7 +42,10 @@ struct SpecFields {
   bool gang_scheduling = false;
   bool checkpoint_enabled = false;
   std::string submitter;
-  BoxFields box;  ///< Its limits sorted by name, without a name twice.
+  BoxFields box;               ///< Its limits sorted by name, without a name twice.
+  std::string preempt_signal;  ///< "USR1"
+  int64_t preempt_grace_ms = 0;
+  std::string preempt_webhook;
 };
 
 /// Sorts by key and keeps of each the last.

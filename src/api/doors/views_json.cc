@@ -90,6 +90,10 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.end_object();
   json.field("gang_scheduling", spec.gang_scheduling());
   json.field("checkpoint_enabled", spec.checkpoint_enabled());
+  if (!spec.preempt_signal().empty()) json.field("preempt_signal", spec.preempt_signal());
+  if (spec.preempt_grace_ms() > 0)
+    json.field("preempt_grace_seconds", static_cast<double>(spec.preempt_grace_ms()) / 1'000.0);
+  if (!spec.preempt_webhook().empty()) json.field("preempt_webhook", spec.preempt_webhook());
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
   json.field("queue_position", job.queue_position);
@@ -120,6 +124,8 @@ void tenant_fields(JsonWriter& json, const TenantView& tenant) {
   optional_limit(json, "max_cpu_cores", tenant.limits.cpu_cores);
   optional_limit(json, "max_memory_mb", tenant.limits.memory_mb);
   optional_limit(json, "max_concurrent_jobs", tenant.limits.concurrent_jobs);
+  optional_limit(json, "max_waiting_jobs", tenant.limits.waiting_jobs);
+  optional_limit(json, "soft_waiting_jobs", tenant.limits.soft_waiting_jobs);
   json.field("priority_tier", tenant.priority_tier);
   json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
   json.field("allow_preemption", tenant.allow_preemption)

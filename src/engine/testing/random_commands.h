@@ -270,6 +270,8 @@ class RandomCommands {
     limits.set(resource, resource == Resource::kCpu || resource == Resource::kGpuMemory
                              ? prng_.between(0, 9000)
                              : prng_.between(0, 9));
+    if (prng_.chance(150)) limits.waiting_plus_one = prng_.between(1, 12);
+    if (prng_.chance(150)) limits.soft_waiting_plus_one = prng_.between(1, 8);
     const uint64_t draw = prng_.below(10);
     Amount guarantee;
     if (prng_.chance(300)) guarantee.gpus = prng_.between(1, 6);
@@ -290,7 +292,7 @@ class RandomCommands {
     }
     if (draw < 6) {
       return UpdateTenant{.tenant = any_tenant(state),
-                          .given = static_cast<uint32_t>(prng_.below(uint64_t{1} << 19)),
+                          .given = static_cast<uint32_t>(prng_.below(uint64_t{1} << 21)),
                           .name = name,
                           .limits = limits,
                           .priority_tier = 2,
