@@ -28,11 +28,11 @@ std::vector<WaitReason> reasons_for(const forecast::World& world, const Job& job
   return reasons;
 }
 
-std::vector<ChangeView> changes_of(forecast::World& scratch, JobId job) {
+std::vector<ChangeView> changes_of(forecast::World& scratch, JobId job, bool sees_all) {
   std::vector<ChangeView> out;
   forecast::Work work{.left = kTrialWork};
   for (const forecast::Change& change : forecast::smallest_changes(scratch, job, kChangesShown, work))
-    out.push_back(view_of(scratch.state(), change));
+    out.push_back(view_of(scratch.state(), change, sees_all));
   return out;
 }
 
@@ -117,7 +117,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
   if (!sees_all) hide_others(state, job.tenant, out.message);
   const forecast::Forecast made = table.forecast_of(world, trial.job);
   out.estimate = view_of(made, made.find(trial.job));
-  if (!trial.start.has_value()) out.changes = changes_of(world, trial.job);
+  if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, sees_all);
   return out;
 }
 
@@ -132,19 +132,20 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
     if (!tenant.empty()) hide_others(view.state, (*found)->tenant, out.message);
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
-    host_.forecasts().ask(view.state.last.sequence, {},
-                          [out = std::move(out), array, done](ForecastDesk::Table* table) mutable {
-                            if (table == nullptr) return done(std::move(out));
-                            const forecast::Forecast& made = table->forecast(array.valid() ? array : out.id);
-                            const forecast::Estimate* estimate = made.find(out.id);
-                            if (estimate == nullptr && array.valid()) estimate = made.find(array);
-                            out.estimate = view_of(made, estimate);
-                            if (forecast::subject_of(table->world().state(), out.id).valid()) {
-                              forecast::World scratch = table->world().copy();
-                              out.changes = changes_of(scratch, out.id);
-                            }
-                            done(std::move(out));
-                          });
+    host_.forecasts().ask(
+        view.state.last.sequence, {},
+        [out = std::move(out), array, sees_all = tenant.empty(), done](ForecastDesk::Table* table) mutable {
+          if (table == nullptr) return done(std::move(out));
+          const forecast::Forecast& made = table->forecast(array.valid() ? array : out.id);
+          const forecast::Estimate* estimate = made.find(out.id);
+          if (estimate == nullptr && array.valid()) estimate = made.find(array);
+          out.estimate = view_of(made, estimate);
+          if (forecast::subject_of(table->world().state(), out.id).valid()) {
+            forecast::World scratch = table->world().copy();
+            out.changes = changes_of(scratch, out.id, sees_all);
+          }
+          done(std::move(out));
+        });
   });
 }
 

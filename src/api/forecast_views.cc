@@ -13,6 +13,15 @@ std::string size_flag(int64_t mb) {
   return mb % 1024 == 0 ? std::to_string(mb / 1024) + "G" : std::to_string(mb);
 }
 
+/// Whose guarantee it is says only to whom may see that tenant.
+std::string lending_of(const State& state, const forecast::Change& change, bool sees_all) {
+  const std::string gpus =
+      std::to_string(change.lent_gpus) + (change.lent_gpus == 1 ? " GPU of " : " GPUs of ");
+  const Tenant* lender = state.find_tenant(change.lender);
+  if (!sees_all || lender == nullptr) return gpus + "a guarantee that its owner does not use";
+  return gpus + "the guarantee of tenant " + lender->name + ", which it does not use";
+}
+
 std::string flags_of(const forecast::Change& change) {
   const Part& part = change.part;
   const std::string gpus = "--gpus " + std::to_string(part.gpu_count);
@@ -33,6 +42,8 @@ std::string flags_of(const forecast::Change& change) {
                                     : gpus;
     case forecast::ChangeKind::kFewerOfOtherModel:
       return gpus + " --gpu-model ''";
+    case forecast::ChangeKind::kIdleGuarantee:
+      return "";  // Nothing of the request.
   }
   UNREACHABLE();
 }
@@ -85,7 +96,7 @@ std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const f
                            .runs = made.runs};
 }
 
-ChangeView view_of(const State& state, const forecast::Change& change) {
+ChangeView view_of(const State& state, const forecast::Change& change, bool sees_all) {
   const Part& part = change.part;
   ChangeView out{.kind = std::string(to_string(change.kind)),
                  .flags = flags_of(change),
@@ -97,6 +108,7 @@ ChangeView view_of(const State& state, const forecast::Change& change) {
                  .max_runtime = change.max_runtime,
                  .node_name = {},
                  .gpus = {}};
+  if (change.kind == forecast::ChangeKind::kIdleGuarantee) out.flags = lending_of(state, change, sees_all);
   const MemberPlacement& member = change.start.members.front();
   const Node* node = state.find_node(member.node);
   CHECK(node != nullptr);

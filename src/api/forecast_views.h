@@ -14,7 +14,7 @@ namespace gpusched::api {
 
 /// Nothing when `estimate` is null.
 std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate);
-ChangeView view_of(const State& state, const forecast::Change& change);
+ChangeView view_of(const State& state, const forecast::Change& change, bool sees_all);
 QualityView view_of(const ForecastDesk::Quality& quality);
 /// The numbers behind the reason.
 Evidence evidence_of(const WaitReason& reason);

@@ -36,6 +36,27 @@ class Asker {
     return Change{.kind = kind, .part = part, .max_runtime = limit, .start = std::move(*start)};
   }
 
+  /// The request as it is, with so many GPUs of the lender's guarantee moved to its tenant's.
+  std::optional<Change> ask_lent(TenantId lender, int64_t gpus) {
+    if (!left()) return std::nullopt;
+    ++asks_;
+    const TenantId borrower = world_.state().jobs.find(subject_)->tenant;
+    if (!guarantee(lender, -gpus)) return std::nullopt;
+    std::optional<PlanGroup> start;
+    if (guarantee(borrower, gpus)) {
+      start = world_.would_start(subject_, work_);
+      CHECK(guarantee(borrower, -gpus));
+    }
+    CHECK(guarantee(lender, gpus));
+    if (!start.has_value()) return std::nullopt;
+    return Change{.kind = ChangeKind::kIdleGuarantee,
+                  .part = part_,
+                  .max_runtime = limit_,
+                  .start = std::move(*start),
+                  .lender = lender,
+                  .lent_gpus = gpus};
+  }
+
   /// The largest value in [low, high] with which it starts; it is tried whether the least one does.
   template <typename Set>
   std::optional<Change> largest(ChangeKind kind, int64_t low, int64_t high, Set&& set) {
@@ -60,6 +81,14 @@ class Asker {
   }
 
  private:
+  /// Changes how many GPUs a tenant is guaranteed.
+  bool guarantee(TenantId tenant, int64_t change) {
+    Amount amount = world_.state().find_tenant(tenant)->guarantee;
+    amount.gpus += change;
+    const Applied applied =
+        world_.apply(UpdateTenant{.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = amount});
+    return !applied.rejection.has_value();
+  }
   bool request(const Part& part, Duration limit) {
     const uint32_t given = uint32_t{kJobParts} | kJobMaxRuntime;
     const Applied applied = world_.apply(
@@ -102,6 +131,26 @@ std::optional<Change> less_gpu_memory(Asker& asker, const State& state) {
   return std::nullopt;
 }
 
+/// The tenant, beside the job's own in the tree, whose idle guarantee would start it: of those that do, the
+/// one with most to spare.
+std::optional<Change> idle_guarantee(Asker& asker, const State& state, TenantId tenant) {
+  const Tenant& own = *state.find_tenant(tenant);
+  const int64_t wanted = total_of({asker.part()}).gpus;
+  const int64_t needed = own.usage.gpus - own.going.gpus + wanted - own.guarantee.gpus;
+  if (wanted == 0 || needed <= 0) return std::nullopt;
+  std::vector<std::pair<int64_t, TenantId>> lenders;
+  for (const auto& [id, other] : state.tenants) {
+    const int64_t idle = other.guarantee.gpus - (other.usage.gpus - other.going.gpus);
+    if (id == tenant || other.deleted || other.parent != own.parent || idle < needed) continue;
+    lenders.emplace_back(-idle, id);
+  }
+  std::sort(lenders.begin(), lenders.end());
+  for (const auto& [idle, lender] : lenders) {
+    if (std::optional<Change> found = asker.ask_lent(lender, needed)) return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string_view to_string(ChangeKind kind) {
@@ -120,6 +169,8 @@ std::string_view to_string(ChangeKind kind) {
       return "fewer_gpus";
     case ChangeKind::kFewerOfOtherModel:
       return "fewer_gpus_of_other_model";
+    case ChangeKind::kIdleGuarantee:
+      return "idle_guarantee";
   }
   UNREACHABLE();
 }
@@ -142,6 +193,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
   const Job& found = *scratch.state().jobs.find(subject);
   if (!found.waits_in_line()) return out;
   const WaitReason reason = scratch.planner().reason(found.job_class);
+  const TenantId tenant = found.tenant;
   Asker asker(scratch, job, subject, work);
   const Part& part = asker.part();
   const auto add = [&](std::optional<Change> change) {
@@ -173,6 +225,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
       to.gpu_model.clear();
     }));
   }
+  if (wanted()) add(idle_guarantee(asker, scratch.state(), tenant));
   return out;
 }
 

@@ -19,21 +19,24 @@ enum class ChangeKind : uint8_t {
   kOtherModel,         ///< Any model instead of the one that it names.
   kFewerGpus,          ///< As many as can be had.
   kFewerOfOtherModel,  ///< Both.
+  kIdleGuarantee,      ///< Another tenant lets it have what it is guaranteed and does not use.
 };
 std::string_view to_string(ChangeKind kind);
 
 /// A request that would start now, and where.
 struct Change {
   ChangeKind kind = ChangeKind::kFewerGpus;
-  Part part;             ///< What one member would need.
-  Duration max_runtime;  ///< Its limit; zero: none.
-  PlanGroup start;
+  Part part;              ///< What one member would need.
+  Duration max_runtime;   ///< Its limit; zero: none.
+  PlanGroup start;        ///< With kIdleGuarantee also whom others are ended for: those who borrowed it.
+  TenantId lender;        ///< Of kIdleGuarantee: whose guarantee it is,
+  int64_t lent_gpus = 0;  ///< and how many GPUs of it are needed.
 };
 
 /// The smallest changes of the job's request that start it now, the cheapest kind first; of each kind the
 /// smallest, at most `count` of them. Empty: no change that was tried starts it, or it does not wait in line.
-/// Nobody is ended for it. At most limits::kForecastAsksMax requests are tried. In `scratch`, which is
-/// settled, the job is afterwards as it was.
+/// Nobody is ended for it, but by an idle guarantee. At most limits::kForecastAsksMax requests are tried. In
+/// `scratch`, which is settled, the job is afterwards as it was.
 std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t count, Work& work);
 
 /// A submission that is tried.

@@ -172,6 +172,44 @@ TEST_F(Changes, ATrialOfAnArrayIsOfItsFirstElement) {
   EXPECT_EQ(scratch.state().jobs.find(trial.subject)->array, trial.job);
 }
 
+TEST_F(Changes, AnotherTenantsIdleGuaranteeWouldStartIt) {
+  engine.add_node("n1", {.gpus = 4});
+  const TenantId owner = engine.add_tenant("owner");
+  const TenantId small = engine.add_tenant("small");
+  const TenantId borrower = engine.add_tenant("borrower");
+  const TenantId asks = engine.add_tenant("asks");
+  const auto guarantee = [&](TenantId tenant, int64_t gpus) {
+    engine.apply(UpdateTenant{.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = {.gpus = gpus}});
+  };
+  guarantee(owner, 3);
+  guarantee(small, 1);
+  engine.run({.gpus = 2, .tenant = borrower});
+  engine.run({.gpus = 2, .tenant = borrower});
+  engine.advance(hours(1));
+  const JobId waits = engine.submit({.gpus = 2, .tenant = asks});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].kind, ChangeKind::kIdleGuarantee);
+  EXPECT_EQ(found[0].lender, owner);  // The other one's is too small.
+  EXPECT_EQ(found[0].lent_gpus, 2);
+  ASSERT_EQ(found[0].start.preemptions.size(), 1U);
+  // Lent for real, it does.
+  guarantee(owner, 1);
+  guarantee(asks, 2);
+  engine.cycle();
+  EXPECT_NE(engine.state().find_promise(waits), nullptr);
+}
+
+TEST_F(Changes, AGuaranteeThatIsUsedIsNotOffered) {
+  engine.add_node("n1", {.gpus = 4});
+  const TenantId owner = engine.add_tenant("owner");
+  const TenantId asks = engine.add_tenant("asks");
+  engine.apply(UpdateTenant{.tenant = owner, .given = kTenantGuaranteeGpus, .guarantee = {.gpus = 4}});
+  engine.run({.gpus = 4, .tenant = owner});
+  engine.advance(hours(1));
+  EXPECT_TRUE(changes(engine.submit({.gpus = 2, .tenant = asks})).empty());
+}
+
 TEST_F(Changes, ATrialNamesWhomItWouldEnd) {
   engine.add_node("n1", {.gpus = 2});
   const TenantId low = engine.add_tenant("low");

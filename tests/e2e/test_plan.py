@@ -186,3 +186,25 @@ def test_the_command_line_plans_and_explains(world):
     refused = world.cli("plan", "--tenant-id", "nobody", "--", "true")
     assert refused.returncode != 0 and "no such tenant" in refused.stderr
     assert "run times" in world.cli("quality").stdout
+
+
+def test_a_guarantee_that_is_not_used_is_named_to_whom_may_see_its_owner(world):
+    api = world.api()
+    for name in ("lab", "borrower", "asks"):
+        api.post("/tenants", {"name": name, "guaranteed_gpus": 2 if name == "lab" else 0}, 201)
+    for _ in range(2):
+        hold_gpus(api, 2, tenant_id="borrower")
+    job = api.submit("exec sleep 600", gpu_count=2, tenant_id="asks")
+
+    def offered(query=""):
+        answer = api.call("GET", f"/v1/jobs/{job}/explain{query}")[1]
+        return [change["flags"] for change in answer.get("changes", []) if change["kind"] == "idle_guarantee"]
+
+    wait_until("it is offered", offered)
+    assert offered() == ["2 GPUs of the guarantee of tenant lab, which it does not use"]
+    assert offered("?tenant_id=asks") == ["2 GPUs of a guarantee that its owner does not use"]
+    assert "tenant lab" in world.cli("explain", job, expected=0).stdout
+    # Lent for real, it starts.
+    api.call("PUT", "/api/v1/tenants/lab", {"guaranteed_gpus": 0})
+    api.call("PUT", "/api/v1/tenants/asks", {"guaranteed_gpus": 2})
+    api.wait_for(job, ("running",))
