@@ -54,7 +54,7 @@ std::optional<WebhookUrl> parse_webhook_url(std::string_view text) {
                  .port = colon == std::string_view::npos ? "80" : std::string(authority.substr(colon + 1)),
                  .target = std::string(text)};
   if (!is_host(url.host) || !is_port(url.port)) return std::nullopt;
-  if (!url.target.starts_with('/')) url.target.insert(0, "/");
+  if (!url.target.starts_with('/')) url.target.insert(url.target.begin(), '/');
   return url;
 }
 
