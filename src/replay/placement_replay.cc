@@ -79,17 +79,22 @@ std::optional<FragmentationIndex::Found> RulePlacer::place(const TaskShape& task
   return found;
 }
 
-LearningPlacer::LearningPlacer(std::span<const NodeSpace> nodes, Params params)
-    : RulePlacer(nodes, std::make_unique<policy::LeastValueLost>(std::span<const PopularShape>(), params)),
-      params_(params) {}
+void RulePlacer::release(const TaskShape& task, uint32_t slot, uint64_t devices) {
+  NodeSpace node = index_.node(slot);
+  policy::give_back(task, devices, node);
+  index_.put(slot, node);
+}
 
-std::optional<FragmentationIndex::Found> LearningPlacer::place(const TaskShape& task) {
+LearningPlacer::LearningPlacer(std::span<const NodeSpace> nodes, Params params, uint32_t cover_per_mille)
+    : RulePlacer(nodes, std::make_unique<policy::LeastValueLost>(std::span<const PopularShape>(), params)),
+      params_(params),
+      cover_per_mille_(cover_per_mille) {}
+
+void LearningPlacer::arrived(const TaskShape& task) {
   popularity_.arrived(task);
-  if (popularity_.is_due(renewed_at_)) {
-    use(std::make_unique<policy::LeastValueLost>(popularity_.commonest(kCommonestPerMille), params_));
-    renewed_at_ = popularity_.arrivals();
-  }
-  return RulePlacer::place(task);
+  if (!popularity_.is_due(renewed_at_)) return;
+  use(std::make_unique<policy::LeastValueLost>(popularity_.commonest(cover_per_mille_), params_));
+  renewed_at_ = popularity_.arrivals();
 }
 
 std::vector<PopularShape> known_shapes(const PlacementTrace& trace, bool with_memory) {
@@ -110,6 +115,7 @@ InflationOutcome replay_inflation(const Inflation& inflation, Placer& placer,
   int64_t allocated = 0;
   for (const TaskShape& task : inflation.arrivals) {
     arrived += task.total_milli();
+    placer.arrived(task);
     if (placer.place(task)) {
       allocated += task.total_milli();
       ++outcome.placed;

@@ -28,6 +28,8 @@ Inflation inflate(const PlacementTrace& trace, uint64_t seed, int64_t per_cent);
 class Placer {
  public:
   virtual ~Placer() = default;
+  /// A task has arrived; once for each, before it is placed.
+  virtual void arrived(const policy::TaskShape& /*task*/) {}
   /// Where the task goes; nothing: nowhere, and it is dropped. The placer keeps its own books.
   virtual std::optional<policy::FragmentationIndex::Found> place(const policy::TaskShape& task) = 0;
 };
@@ -50,6 +52,8 @@ class RulePlacer : public Placer {
  public:
   RulePlacer(std::span<const policy::NodeSpace> nodes, std::unique_ptr<policy::PlacementRule> rule);
   std::optional<policy::FragmentationIndex::Found> place(const policy::TaskShape& task) override;
+  /// The task that was placed there has ended.
+  void release(const policy::TaskShape& task, uint32_t slot, uint64_t devices);
   const policy::FragmentationIndex& index() const { return index_; }
 
  protected:
@@ -64,11 +68,13 @@ class RulePlacer : public Placer {
 class LearningPlacer final : public RulePlacer {
  public:
   using Params = policy::LeastValueLost::Params;
-  LearningPlacer(std::span<const policy::NodeSpace> nodes, Params params);
-  std::optional<policy::FragmentationIndex::Found> place(const policy::TaskShape& task) override;
+  /// Looks at the commonest shapes up to `cover_per_mille` of all tasks.
+  LearningPlacer(std::span<const policy::NodeSpace> nodes, Params params, uint32_t cover_per_mille = 950);
+  void arrived(const policy::TaskShape& task) override;
 
  private:
   Params params_;
+  uint32_t cover_per_mille_;
   policy::ShapePopularity popularity_;
   uint64_t renewed_at_ = 0;
 };

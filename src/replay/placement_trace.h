@@ -23,4 +23,8 @@ struct PlacementTrace {
 /// kNotFound, kIo; kCorrupt: a line is broken, with its number and what is wrong with it.
 Result<PlacementTrace> read_openb_placement(const std::string& nodes_path, const std::string& pods_path);
 
+/// Reads the machines of PAI 2020, a file without column names: `id,model,cpus,memory_gib,gpus`. Those
+/// without GPUs are left out. Errors as above.
+Result<PlacementTrace> read_pai_machines(const std::string& path);
+
 }  // namespace gpusched::replay

@@ -35,7 +35,7 @@ constexpr std::array<int64_t, 99> kShrinkingForScore = {
 }  // namespace
 
 FragmentationTable::FragmentationTable(std::span<const PopularShape> shapes) {
-  CHECK(shapes.size() <= 250);
+  CHECK(shapes.size() <= kPopularMax);
   std::vector<int64_t> milli;
   uint64_t total = 0;
   for (const PopularShape& each : shapes) {

@@ -15,6 +15,7 @@ constexpr int64_t kShare = int64_t{1} << 30;  ///< All weights of the sizes toge
 constexpr int kRateBits = 10;
 constexpr int64_t kRateDivisor = 20;  ///< A round moves a weight by at most this part of it.
 constexpr int kReciprocalBits = 32;
+constexpr std::size_t kRowGrain = 16;
 constexpr int kTimesBits = 8;  ///< Tasks on a node are counted in 2^-8.
 
 /// A size that is asked for.
@@ -24,6 +25,20 @@ struct Size {
   int64_t weight = 0;
   int64_t sum = 0;
 };
+
+// In steps of a constant length, which compilers turn into vectors.
+void add_row(uint16_t* sum, const uint16_t* row, std::size_t width) {
+  for (std::size_t from = 0; from < width; from += kRowGrain) {
+    for (std::size_t i = 0; i < kRowGrain; ++i)
+      sum[from + i] = static_cast<uint16_t>(sum[from + i] + row[from + i]);
+  }
+}
+void swap_row(uint16_t* sum, const uint16_t* out, const uint16_t* in, std::size_t width) {
+  for (std::size_t from = 0; from < width; from += kRowGrain) {
+    for (std::size_t i = 0; i < kRowGrain; ++i)
+      sum[from + i] = static_cast<uint16_t>(sum[from + i] - out[from + i] + in[from + i]);
+  }
+}
 
 std::vector<Size> sizes_of(std::span<const PopularShape> shapes) {
   std::array<uint64_t, kGrains + 1> demand{};
@@ -124,6 +139,7 @@ HolePrices::HolePrices(std::span<const PopularShape> shapes) {
 }
 
 SpaceValue::SpaceValue(std::span<const PopularShape> shapes, Params params) {
+  CHECK(shapes.size() <= kPopularMax);
   uint64_t total = 0;
   for (const PopularShape& each : shapes) {
     total += each.weight;
@@ -131,16 +147,20 @@ SpaceValue::SpaceValue(std::span<const PopularShape> shapes, Params params) {
   }
   std::sort(levels_.begin(), levels_.end());
   levels_.erase(std::unique(levels_.begin(), levels_.end()), levels_.end());
-  for (const int32_t level : levels_) {
-    for (int32_t milli = 0; milli <= kWholeMilli; ++milli)
-      times_.push_back(static_cast<uint8_t>(std::min(255, milli / std::max(level, 1))));
+  width_ = (levels_.size() + kRowGrain - 1) / kRowGrain * kRowGrain;
+  times_.resize((kWholeMilli + 1) * width_);
+  for (int32_t milli = 0; milli <= kWholeMilli; ++milli) {
+    for (std::size_t level = 0; level < levels_.size(); ++level)
+      times_[static_cast<std::size_t>(milli) * width_ + level] =
+          static_cast<uint16_t>(milli / levels_[level]);
   }
   const auto reciprocal = [](int64_t amount) {
     return amount <= 0 ? int64_t{0} : (int64_t{1} << kReciprocalBits) / amount;
   };
   for (const PopularShape& each : shapes) {
     const TaskShape& shape = each.shape;
-    if (shape.gpu_count == 0 || shape.gpu_milli <= 0) continue;
+    if (shape.gpu_count == 0) continue;
+    CHECK(shape.gpu_milli > 0);
     const auto level = std::lower_bound(levels_.begin(), levels_.end(), shape.gpu_milli);
     const int64_t popularity = static_cast<int64_t>(each.weight * (uint64_t{1} << 20) / total);
     wanted_.push_back(
@@ -148,7 +168,7 @@ SpaceValue::SpaceValue(std::span<const PopularShape> shapes, Params params) {
          .memory_mb = shape.memory_mb,
          .cpu_reciprocal = reciprocal(shape.cpu_milli),
          .memory_reciprocal = reciprocal(shape.memory_mb),
-         .worth = popularity * shape.total_milli() * (shape.gpu_count > 1 ? params.several_weight : 1),
+         .worth = popularity * shape.total_milli() * (params.weigh_by_devices ? shape.gpu_count : 1),
          .level = shape.gpu_count == 1 ? static_cast<uint32_t>(level - levels_.begin())
                                        : static_cast<uint32_t>(shape.gpu_count),
          .several = shape.gpu_count > 1,
@@ -160,41 +180,52 @@ SpaceValue::SpaceValue(std::span<const PopularShape> shapes, Params params) {
     hole_value_.push_back(params.hole_weight * kWholeMilli * prices.of(milli));
 }
 
-int64_t SpaceValue::of(const NodeSpace& node) const {
-  std::array<int32_t, 256> times{};
-  CHECK(levels_.size() <= times.size());
-  int32_t whole = 0;
-  for (uint32_t i = 0; i < node.device_count; ++i) {
-    const std::size_t milli = node.milli[i];
-    if (milli == kWholeMilli) ++whole;
-    for (std::size_t level = 0; level < levels_.size() && levels_[level] <= node.milli[i]; ++level)
-      times[level] += times_[level * (kWholeMilli + 1) + milli];
-  }
-  int64_t value = 0;
-  int32_t smallest = kWholeMilli + 1;  // Of what could still run here.
-  for (const Wanted& each : wanted_) {
-    if (each.cpu_milli > node.cpu_milli || each.memory_mb > node.memory_mb) continue;
+SpaceValue::After::After(const SpaceValue& value, const TaskShape& shape, const NodeSpace& node)
+    : value_(value), shape_(shape), node_(node), smallest_(kWholeMilli + 1) {
+  const int64_t cpu_milli = node.cpu_milli - shape.cpu_milli;
+  const int64_t memory_mb = node.memory_mb - shape.memory_mb;
+  constexpr int kShift = kReciprocalBits - kTimesBits;
+  for (uint32_t i = 0; i < value.wanted_.size(); ++i) {
+    const Wanted& each = value.wanted_[i];
+    if (each.cpu_milli > cpu_milli || each.memory_mb > memory_mb) continue;
     if (((each.device_classes >> node.device_class) & 1) == 0) continue;
-    if (!each.several) smallest = std::min(smallest, each.milli);
-    const int64_t fitting = each.several ? whole / static_cast<int32_t>(each.level) : times[each.level];
-    if (fitting == 0) continue;
-    int64_t tasks = fitting << kTimesBits;
-    if (each.cpu_reciprocal != 0)
-      tasks = std::min(tasks, (node.cpu_milli * each.cpu_reciprocal) >> (kReciprocalBits - kTimesBits));
-    if (each.memory_reciprocal != 0)
-      tasks = std::min(tasks, (node.memory_mb * each.memory_reciprocal) >> (kReciprocalBits - kTimesBits));
-    value += (each.worth * tasks) >> kTimesBits;
+    if (!each.several) smallest_ = std::min(smallest_, each.milli);
+    int64_t tasks = INT64_MAX;
+    if (each.cpu_reciprocal != 0) tasks = (cpu_milli * each.cpu_reciprocal) >> kShift;
+    if (each.memory_reciprocal != 0) tasks = std::min(tasks, (memory_mb * each.memory_reciprocal) >> kShift);
+    limits_[limits_count_++] = {.wanted = i, .tasks = tasks};
   }
+  if (limits_count_ == 0) return;
   for (uint32_t i = 0; i < node.device_count; ++i) {
-    if (node.milli[i] >= smallest) value += hole_value_[node.milli[i]];
+    const int32_t milli = node.milli[i];
+    if (milli == kWholeMilli) ++whole_;
+    if (milli >= smallest_) holes_ += value.hole_value_[static_cast<std::size_t>(milli)];
+    add_row(times_.data(), value.row(milli), value.width_);
   }
-  return value;
 }
 
-int64_t SpaceValue::loss(const TaskShape& shape, uint64_t devices, const NodeSpace& node) const {
-  NodeSpace after = node;
-  take(shape, devices, after);
-  return of(node) - of(after);
+int64_t SpaceValue::After::on(uint64_t devices) const {
+  if (limits_count_ == 0) return 0;
+  std::array<uint16_t, kPopularMax> times;
+  std::copy_n(times_.begin(), value_.width_, times.begin());
+  int64_t result = holes_;
+  int32_t whole = whole_;
+  for (; devices != 0; devices &= devices - 1) {
+    const int32_t before = node_.milli[static_cast<std::size_t>(std::countr_zero(devices))];
+    const int32_t after = before - shape_.gpu_milli;
+    if (before == kWholeMilli) --whole;
+    if (before >= smallest_) result -= value_.hole_value_[static_cast<std::size_t>(before)];
+    if (after >= smallest_) result += value_.hole_value_[static_cast<std::size_t>(after)];
+    swap_row(times.data(), value_.row(before), value_.row(after), value_.width_);
+  }
+  for (std::size_t i = 0; i < limits_count_; ++i) {
+    const Wanted& each = value_.wanted_[limits_[i].wanted];
+    const int64_t fitting = each.several ? whole / static_cast<int32_t>(each.level) : times[each.level];
+    result += (each.worth * std::min(fitting << kTimesBits, limits_[i].tasks)) >> kTimesBits;
+  }
+  return result;
 }
+
+int64_t SpaceValue::of(const NodeSpace& node) const { return After(*this, TaskShape{}, node).on(0); }
 
 }  // namespace gpusched::policy

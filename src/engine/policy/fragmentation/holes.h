@@ -39,14 +39,40 @@ class SpaceValue {
   static constexpr int64_t kUnit = int64_t{1} << 20;
   struct Params {
     int64_t hole_weight = 4;
-    int64_t several_weight = 1;
+    /// Shapes of several devices weigh so many times as often as they come, not once. Where tasks end, a
+    /// large one that is rare waits long for a whole node; where none ends, it takes what it finds, and this
+    /// costs room.
+    bool weigh_by_devices = false;
   };
 
   SpaceValue(std::span<const PopularShape> shapes, Params params);
 
   int64_t of(const NodeSpace& node) const;
-  /// What the node's space is worth less when the task has taken `devices` (of `devices_for`).
-  int64_t loss(const TaskShape& shape, uint64_t devices, const NodeSpace& node) const;
+
+  /// What a node is worth after a task was placed on it, for each way to do so: CPU, memory and class are
+  /// looked at once, devices for each way. Refers to value and node. Not thread-safe.
+  class After {
+   public:
+    /// The task fits on the node.
+    After(const SpaceValue& value, const TaskShape& shape, const NodeSpace& node);
+    /// With the task on these devices (of `devices_for`).
+    int64_t on(uint64_t devices) const;
+
+   private:
+    const SpaceValue& value_;
+    const TaskShape& shape_;
+    const NodeSpace& node_;
+    struct Limit {
+      uint32_t wanted = 0;
+      int64_t tasks = 0;
+    };
+    std::array<Limit, kPopularMax> limits_;
+    std::size_t limits_count_ = 0;
+    int32_t smallest_ = 0;
+    std::array<uint16_t, kPopularMax> times_{};
+    int32_t whole_ = 0;
+    int64_t holes_ = 0;
+  };
 
  private:
   struct Wanted {
@@ -60,9 +86,14 @@ class SpaceValue {
     int32_t milli = 0;
     uint64_t device_classes = 0;
   };
+  const uint16_t* row(int32_t milli) const {
+    return times_.data() + static_cast<std::size_t>(milli) * width_;
+  }
+
   std::vector<Wanted> wanted_;
   std::vector<int32_t> levels_;      ///< Shares that are asked for, ascending.
-  std::vector<uint8_t> times_;       ///< By level and free milli: how many fit into the hole.
+  std::size_t width_ = 0;            ///< Of a row: levels, rounded up to kRowGrain.
+  std::vector<uint16_t> times_;      ///< By free milli and level: how many fit into the hole.
   std::vector<int64_t> hole_value_;  ///< By free milli.
 };
 

@@ -41,6 +41,7 @@ void FragmentationIndex::use(const PlacementRule& rule) {
   rule_ = &rule;
   numbers_.clear();
   shapes_.clear();
+  for (Held& held : nodes_) held.stands = false;
 }
 
 void FragmentationIndex::note(uint32_t slot) {
@@ -62,6 +63,7 @@ void FragmentationIndex::put(uint32_t slot, const NodeSpace& node) {
   held.space = node;
   held.key = key_of(node);
   held.present = true;
+  held.stands = false;
   note(slot);
 }
 
@@ -87,14 +89,20 @@ FragmentationIndex::Shape& FragmentationIndex::shape_of(const TaskShape& shape) 
   return shapes_.back();
 }
 
+int64_t FragmentationIndex::standing_of(Held& held) const {
+  if (!held.stands) held.standing = rule_->standing(held.space);
+  held.stands = true;
+  return held.standing;
+}
+
 int32_t FragmentationIndex::value_of(Shape& shape, uint32_t slot) {
-  const Held& held = nodes_[slot];
+  Held& held = nodes_[slot];
   if (!held.present || !fits(shape.shape, held.space)) return kNone;
   if (shape.known.size() >= kKnownMax) shape.known.clear();
   const auto [at, added] = shape.known.try_emplace(held.key, 0);
   if (added) {
     ++ratings_;
-    at->second = rule_->rate(shape.shape, held.space).value;
+    at->second = rule_->rate(shape.shape, held.space, standing_of(held)).value;
     CHECK(at->second != kNone);
   }
   return at->second;
@@ -141,11 +149,11 @@ uint32_t FragmentationIndex::winner(const Shape& shape) {
   return static_cast<uint32_t>(at - shape.leaves);
 }
 
-FragmentationIndex::Found FragmentationIndex::found_at(const Shape& shape, uint32_t slot) const {
+FragmentationIndex::Found FragmentationIndex::found_at(const Shape& shape, uint32_t slot) {
   const NodeSpace& space = nodes_[slot].space;
   Found found{.slot = slot, .rate = {.value = shape.tree[shape.leaves + slot], .device = 0}, .devices = 0};
   // Which device it is depends on their order, which nodes that share a rating need not share.
-  if (shape.shape.is_share()) found.rate = rule_->rate(shape.shape, space);
+  if (shape.shape.is_share()) found.rate = rule_->rate(shape.shape, space, standing_of(nodes_[slot]));
   found.devices = devices_for(shape.shape, space, found.rate.device);
   return found;
 }

@@ -70,6 +70,8 @@ class FragmentationIndex {
     NodeSpace space;
     Key key;
     uint64_t changed = 0;  ///< Number of the change.
+    int64_t standing = 0;  ///< By the rule, when
+    bool stands = false;   ///< it was asked since the node changed.
     bool present = false;
   };
   struct Shape {
@@ -87,9 +89,10 @@ class FragmentationIndex {
   void catch_up(Shape& shape);
   void grow(Shape& shape);
   int32_t value_of(Shape& shape, uint32_t slot);
+  int64_t standing_of(Held& held) const;
   static void set(Shape& shape, uint32_t slot, int32_t value);
   static uint32_t winner(const Shape& shape);
-  Found found_at(const Shape& shape, uint32_t slot) const;
+  Found found_at(const Shape& shape, uint32_t slot);
 
   const PlacementRule* rule_;
   std::vector<Held> nodes_;

@@ -49,7 +49,8 @@ uint32_t tightest_device(const TaskShape& shape, const NodeSpace& node) {
   return best;
 }
 
-PlacementRate PublishedBestFit::rate(const TaskShape& shape, const NodeSpace& node) const {
+PlacementRate PublishedBestFit::rate(const TaskShape& shape, const NodeSpace& node,
+                                     int64_t /*standing*/) const {
   // 50 (cpu / 128000 + gpu / 8000) = (cpu + 16 gpu) / 2560.
   constexpr int64_t kScale = 2560;
   int64_t gpu = -shape.total_milli();
@@ -60,7 +61,7 @@ PlacementRate PublishedBestFit::rate(const TaskShape& shape, const NodeSpace& no
           .device = shape.is_share() ? tightest_device(shape, node) : 0};
 }
 
-PlacementRate GpuPacking::rate(const TaskShape& shape, const NodeSpace& node) const {
+PlacementRate GpuPacking::rate(const TaskShape& shape, const NodeSpace& node, int64_t /*standing*/) const {
   constexpr int32_t kMax = 100;
   if (shape.gpu_count == 0) return {};
   int32_t whole = 0;
@@ -74,24 +75,21 @@ PlacementRate GpuPacking::rate(const TaskShape& shape, const NodeSpace& node) co
   return {.value = std::max(kMax - hole / 10, kMax / 2), .device = device};
 }
 
-PlacementRate FragmentationGradient::rate(const TaskShape& shape, const NodeSpace& node) const {
-  const int64_t before = table_.fragmented(node);
+PlacementRate FragmentationGradient::rate(const TaskShape& shape, const NodeSpace& node,
+                                          int64_t standing) const {
   NodeSpace after = node;
   return best_device(shape, node, [&](uint64_t devices) {
     take(shape, devices, after);
-    const int32_t value = published_score(table_.fragmented(after) - before);
+    const int32_t value = published_score(table_.fragmented(after) - standing);
     give_back(shape, devices, after);
     return value;
   });
 }
 
-PlacementRate LeastValueLost::rate(const TaskShape& shape, const NodeSpace& node) const {
-  const int64_t before = value_.of(node);
-  NodeSpace after = node;
+PlacementRate LeastValueLost::rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const {
+  const SpaceValue::After after(value_, shape, node);
   return best_device(shape, node, [&](uint64_t devices) {
-    take(shape, devices, after);
-    const int64_t lost = before - value_.of(after);
-    give_back(shape, devices, after);
+    const int64_t lost = standing - after.on(devices);
     CHECK(lost >= 0);
     return static_cast<int32_t>(-std::min<int64_t>(lost / quantum_, std::numeric_limits<int32_t>::max()));
   });

@@ -23,9 +23,11 @@ class PlacementRule {
  public:
   virtual ~PlacementRule() = default;
   virtual std::string_view name() const = 0;
-  /// The task fits on the node (`fits`). Nodes with equal space, devices in any order, rate equally.
-  /// Thread-safe.
-  virtual PlacementRate rate(const TaskShape& shape, const NodeSpace& node) const = 0;
+  /// What a node amounts to before anything is placed on it, whatever the task: found once for all of them.
+  virtual int64_t standing(const NodeSpace& /*node*/) const { return 0; }
+  /// The task fits on the node (`fits`), which stands as `standing` says. Nodes with equal space, devices in
+  /// any order, rate equally. Thread-safe.
+  virtual PlacementRate rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const = 0;
 };
 
 /// The device with the smallest hole that takes the share, the first of equal ones.
@@ -37,7 +39,7 @@ uint32_t tightest_device(const TaskShape& shape, const NodeSpace& node);
 class PublishedBestFit final : public PlacementRule {
  public:
   std::string_view name() const override { return "best_fit"; }
-  PlacementRate rate(const TaskShape& shape, const NodeSpace& node) const override;
+  PlacementRate rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const override;
 };
 
 /// GPU packing as in the published comparison: devices in use first, the fullest; then free devices of nodes
@@ -45,7 +47,7 @@ class PublishedBestFit final : public PlacementRule {
 class GpuPacking final : public PlacementRule {
  public:
   std::string_view name() const override { return "gpu_packing"; }
-  PlacementRate rate(const TaskShape& shape, const NodeSpace& node) const override;
+  PlacementRate rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const override;
 };
 
 /// Fragmentation gradient descent with the published quantised score (`published_score`), 0..100.
@@ -53,7 +55,8 @@ class FragmentationGradient final : public PlacementRule {
  public:
   explicit FragmentationGradient(std::span<const PopularShape> shapes) : table_(shapes) {}
   std::string_view name() const override { return "fgd"; }
-  PlacementRate rate(const TaskShape& shape, const NodeSpace& node) const override;
+  int64_t standing(const NodeSpace& node) const override { return table_.fragmented(node); }
+  PlacementRate rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const override;
 
  private:
   FragmentationTable table_;
@@ -65,12 +68,13 @@ class LeastValueLost final : public PlacementRule {
  public:
   struct Params {
     SpaceValue::Params value;
-    int64_t quantum_milli = 20;
+    int64_t quantum_milli = 5;
   };
   LeastValueLost(std::span<const PopularShape> shapes, Params params)
       : value_(shapes, params.value), quantum_(params.quantum_milli * SpaceValue::kUnit) {}
   std::string_view name() const override { return "least_value_lost"; }
-  PlacementRate rate(const TaskShape& shape, const NodeSpace& node) const override;
+  int64_t standing(const NodeSpace& node) const override { return value_.of(node); }
+  PlacementRate rate(const TaskShape& shape, const NodeSpace& node, int64_t standing) const override;
 
  private:
   SpaceValue value_;

@@ -73,7 +73,8 @@ std::vector<PopularShape> commonest_of(std::vector<PopularShape> counted, uint32
   for (const PopularShape& each : counted) total += each.weight;
   uint64_t covered = 0;
   std::size_t kept = 0;
-  while (kept < counted.size() && covered * 1000 < total * per_mille) covered += counted[kept++].weight;
+  while (kept < std::min(counted.size(), kPopularMax) && covered * 1000 < total * per_mille)
+    covered += counted[kept++].weight;
   counted.resize(kept);
   return counted;
 }

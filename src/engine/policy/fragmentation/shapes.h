@@ -11,6 +11,8 @@
 /// or pointers, so that a planner can keep it beside its own books and a test can try all cases.
 namespace gpusched::policy {
 
+/// So many popular shapes are looked at, the commonest.
+inline constexpr std::size_t kPopularMax = 240;
 /// A whole device, in thousandths.
 inline constexpr int32_t kWholeMilli = 1000;
 
@@ -88,7 +90,7 @@ class ShapePopularity {
   uint64_t arrivals_ = 0;
 };
 
-/// The commonest of `counted` up to `per_mille` of all weight, as `ShapePopularity::commonest`. Those of
+/// The commonest of `counted` up to `per_mille` of all weight, at most kPopularMax. Those of
 /// weight zero are left out.
 std::vector<PopularShape> commonest_of(std::vector<PopularShape> counted, uint32_t per_mille);
 
