@@ -6,6 +6,7 @@
 // workload beforehand.
 //
 //   openb [WORKLOAD ..]   the table, of some workloads only
+//   openb moves           ours, if a running task may be moved for one that fits nowhere, beside the table
 //   openb speed           placements a second of processor time, on one thread, tables learned included
 #include <cmath>
 #include <ctime>
@@ -13,6 +14,7 @@
 #include <memory>
 
 #include "replay/csv.h"
+#include "replay/placement_moves.h"
 #include "replay/placement_replay.h"
 #include "replay/placement_trace.h"
 #include "replay/traces_folder.h"
@@ -61,6 +63,26 @@ std::unique_ptr<Placer> placer_of(const std::string& name, const PlacementTrace&
   if (name == "known")
     return by(std::make_unique<policy::LeastValueLost>(replay::known_shapes(trace, true), kOurs));
   return std::make_unique<replay::LearningPlacer>(inflation.nodes, kOurs);
+}
+
+/// Ours, and where a task fits nowhere one other may be moved for it: bounded migration.
+void compare_moves(const std::string& workload, const PlacementTrace& trace) {
+  constexpr uint64_t kPerMille = 50;
+  Share mean;
+  double moves = 0;
+  for (uint64_t seed = kFirstSeed; seed < kFirstSeed + kSeeds; ++seed) {
+    const Inflation inflation = replay::inflate(trace, seed, kMarks[1]);
+    replay::MovingPlacer placer(inflation.nodes, kOurs, kPerMille);
+    const replay::InflationOutcome outcome = replay::replay_inflation(inflation, placer, kMarks);
+    for (std::size_t i = 0; i < 2; ++i) {
+      mean.at[i] += 100.0 * static_cast<double>(outcome.allocated_milli[i]) /
+                    static_cast<double>(trace.capacity_milli) / static_cast<double>(kSeeds);
+    }
+    moves += 1000.0 * static_cast<double>(placer.moves()) / static_cast<double>(outcome.placed) /
+             static_cast<double>(kSeeds);
+  }
+  quality::print_note("openb " + workload + ", ours with moves",
+                      quality::grouped(moves, 1) + " moves per 1,000", text_of(mean));
 }
 
 Share mean_of(const std::string& name, const PlacementTrace& trace) {
@@ -252,12 +274,20 @@ int run(const std::vector<std::string>& names) {
     return 0;
   }
   const bool speed = names.size() == 1 && names.front() == "speed";
+  const bool moves = names.size() == 1 && names.front() == "moves";
+  const std::vector<std::string> all(std::begin(kWorkloads), std::end(kWorkloads));
   std::printf(
       "openb: per cent of 6,212 GPUs allocated when 100 %% / 130 %% have arrived, means of seeds 42 to 51\n");
   bool all_met = true;
-  for (const std::string& name : speed ? std::vector<std::string>{"default"} : names) {
+  for (const std::string& name : speed                    ? std::vector<std::string>{"default"}
+                                 : moves || names.empty() ? all
+                                                          : names) {
     const Result<PlacementTrace> trace = read_workload(name);
     if (!trace.ok()) return std::fprintf(stderr, "%s\n", trace.error().message.c_str()), 1;
+    if (moves) {
+      compare_moves(name, *trace);
+      continue;
+    }
     if (!speed) {
       all_met &= compare(name, *trace, *published);
       continue;
@@ -275,8 +305,4 @@ int run(const std::vector<std::string>& names) {
 }  // namespace
 }  // namespace gpusched
 
-int main(int argc, char** argv) {
-  std::vector<std::string> names(argv + 1, argv + argc);
-  if (names.empty()) names.assign(std::begin(gpusched::kWorkloads), std::end(gpusched::kWorkloads));
-  return gpusched::run(names);
-}
+int main(int argc, char** argv) { return gpusched::run(std::vector<std::string>(argv + 1, argv + argc)); }

@@ -54,6 +54,10 @@ class RulePlacer : public Placer {
   std::optional<policy::FragmentationIndex::Found> place(const policy::TaskShape& task) override;
   /// The task that was placed there has ended.
   void release(const policy::TaskShape& task, uint32_t slot, uint64_t devices);
+  /// Where it would go, without going there.
+  std::optional<policy::FragmentationIndex::Found> best_place(const policy::TaskShape& task) {
+    return index_.best(task);
+  }
   const policy::FragmentationIndex& index() const { return index_; }
 
  protected:

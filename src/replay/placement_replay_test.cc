@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "replay/placement_moves.h"
 #include "replay/placement_queue.h"
 
 namespace gpusched::replay {
@@ -124,6 +125,40 @@ TEST(Inflation, AFittingTaskIsNeverRefused) {
     placer.arrived(task);
     EXPECT_EQ(placer.place(task).has_value(), fits);
   }
+}
+
+// Two nodes of one GPU: 300 and 500 on the first, 600 on the second. For another 500 the 300 goes to the
+// second.
+TEST(MovingPlacer, MovesOneForWhatFitsNowhereWithinItsBudget) {
+  std::vector<policy::NodeSpace> nodes(2);
+  for (policy::NodeSpace& node : nodes) {
+    node.device_count = 1;
+    node.milli[0] = policy::kWholeMilli;
+  }
+  const auto share = [](int32_t milli) { return policy::TaskShape{.gpu_count = 1, .gpu_milli = milli}; };
+  MovingPlacer placer(nodes, {}, 334);
+  EXPECT_EQ(placer.place(share(300))->slot, 0u);
+  EXPECT_EQ(placer.place(share(500))->slot, 0u);
+  EXPECT_EQ(placer.place(share(600))->slot, 1u);
+  const auto found = placer.place(share(500));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->slot, 0u);
+  EXPECT_EQ(placer.moves(), 1u);
+  // Full now: 1,000 and 900.
+  EXPECT_FALSE(placer.place(share(200)));
+  EXPECT_EQ(placer.place(share(100))->slot, 1u);
+}
+
+TEST(MovingPlacer, MovesNothingBeyondItsBudget) {
+  std::vector<policy::NodeSpace> nodes(2);
+  for (policy::NodeSpace& node : nodes) {
+    node.device_count = 1;
+    node.milli[0] = policy::kWholeMilli;
+  }
+  MovingPlacer placer(nodes, {}, 333);
+  for (const int32_t milli : {300, 500, 600}) EXPECT_TRUE(placer.place({.gpu_count = 1, .gpu_milli = milli}));
+  EXPECT_FALSE(placer.place({.gpu_count = 1, .gpu_milli = 500}));
+  EXPECT_EQ(placer.moves(), 0u);
 }
 
 QueuedTask queued(int64_t arrival_s, int64_t run_s, int32_t gpus, uint32_t members = 1) {
