@@ -32,7 +32,8 @@ struct JobRequest {
   std::string spec;  ///< A serialized gpusched.v1.JobSpec with sorted maps: equal jobs have equal bytes.
   std::string name;  ///< As in `spec`.
   int32_t gpu_count = 0;
-  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together.
+  int32_t gpu_milli = 0;      ///< A share of one GPU, in thousandths; 0: whole ones.
+  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together; of a share: its own.
   std::string gpu_model;
   int64_t cpu_milli = 1000;
   int64_t memory_mb = 0;
@@ -179,6 +180,7 @@ struct JobView {
   std::string message;    ///< One sentence.
   int32_t priority = 0;
   int32_t gpu_count = 0;
+  int32_t gpu_milli = 0;
   int64_t gpu_memory_mb = 0;
   std::string gpu_model;
   int64_t cpu_milli = 0, memory_mb = 0;
@@ -330,13 +332,16 @@ struct DeviceView {
   uint32_t index = 0;
   std::string uuid, model;
   int64_t memory_mb = 0;
-  std::string state;      ///< free, held, draining, quarantined
+  std::string state;      ///< free, held, draining, quarantined, shared
   std::string condition;  ///< ok, unhealthy, missing
   std::string detail;
   JobId held_by;
   int32_t utilization_percent = 0;
   int64_t memory_used_mb = 0;
   int32_t temperature_celsius = 0;
+  int32_t milli_used = 0;       ///< Of one that is shared: what its shares have, in thousandths,
+  int64_t memory_mb_given = 0;  ///< and of its memory.
+  std::vector<JobId> shared_by;
 };
 struct NodeView {
   NodeId id;

@@ -30,8 +30,11 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
             .gpu_model = std::move(job.gpu_model),
             .features = job.wants_container ? kFeatureContainer : 0,
             .work = job.work};
+  part.gpu_milli = job.gpu_milli;
+  if (part.is_share()) part.gpu_share_mb = job.gpu_memory_mb;
   // What is asked of all devices together is asked of each in equal shares, rounded up.
-  if (job.gpu_count > 0) part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
+  if (job.gpu_count > 0 && !part.is_share())
+    part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
   gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
                            .max_runtime = job.max_runtime,
                            .retry = {.exit_code_retries = job.exit_code_retries,
@@ -54,7 +57,11 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
 /// What a job needs, with what an update gives instead.
 std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
   Part& part = parts.front();
-  if (update.gpu_count) part.gpu_count = *update.gpu_count;
+  if (update.gpu_count) {
+    part.gpu_count = *update.gpu_count;
+    part.gpu_milli = 0;  // Whole ones from now on.
+    part.gpu_share_mb = 0;
+  }
   if (update.gpu_model) part.gpu_model = *update.gpu_model;
   if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
   if (update.memory_mb) part.memory_mb = *update.memory_mb;
@@ -62,6 +69,8 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
   if (part.gpu_count == 0) {
     part.gpu_memory_mb = 0;
     part.gpu_model.clear();
+  } else if (update.gpu_memory_mb && part.is_share()) {
+    part.gpu_share_mb = *update.gpu_memory_mb;
   } else if (update.gpu_memory_mb) {
     part.gpu_memory_mb = (*update.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count;
   }

@@ -309,7 +309,8 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .cause = job.last_cause,
               .priority = job.priority,
               .gpu_count = part.gpu_count,
-              .gpu_memory_mb = part.gpu_memory_mb * part.gpu_count,
+              .gpu_milli = part.gpu_milli,
+              .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
               .gpu_model = part.gpu_model,
               .cpu_milli = part.cpu_milli,
               .memory_mb = part.memory_mb,
@@ -408,7 +409,7 @@ TenantView view_of(const Tenant& tenant, Time now) {
                  .updated_at = tenant.updated_at};
   if (tenant.gpu_time.limited()) {
     out.gpu_ms_max = tenant.gpu_time.max_ms;
-    out.gpu_ms_used = tenant.gpu_time.used_by(now, tenant.usage.gpus);
+    out.gpu_ms_used = tenant.gpu_time.used_by(now, tenant.usage);
     out.gpu_window_ends = tenant.gpu_time.end_of_window(now);
   }
   out.limits.gpus = limit_of(tenant.limits, Resource::kGpus);
@@ -499,6 +500,11 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
       shown.detail = "taken out of use by an operator: " + device.barred_detail;
     }
     if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
+    if (!device.shares.empty()) {
+      shown.milli_used = static_cast<int32_t>(device.milli_capacity - device.milli_left());
+      shown.memory_mb_given = device.memory_mb - device.memory_mb_left();
+      for (const Share& share : device.shares) shown.shared_by.push_back(share.held_by.job);
+    }
     if (i < telemetry.devices.size()) {
       const NodeTelemetry::Device& last = telemetry.devices[i];
       shown.utilization_percent = last.utilization_percent;

@@ -28,6 +28,12 @@ std::string cpus_text(const Json& job) {
   return cores > 0 ? format_cores(cores) : "";
 }
 
+/// In thousandths.
+int64_t gpus_order(const Json& job) {
+  const int64_t milli = job_field(job, "gpu_milli").integer();
+  return milli > 0 ? milli : job_field(job, "gpu_count").integer() * 1000;
+}
+
 int64_t cpus_order(const Json& job) {
   const Json milli = job_field(job, "cpu_milli");
   return milli.is_number() ? milli.integer() : std::llround(job["cpu_cores"].number() * 1000);
@@ -109,7 +115,17 @@ std::vector<JobColumn> made_columns() {
                  .fields = "state,held"});
   out.push_back(
       text_column("reason", {.title = "REASON", .may_shrink = true, .drop_order = 6}, "reason", "reason"));
-  out.push_back(number_column("gpus", {.title = "GPUS", .right = true}, "gpu_count", "resources.gpu_count"));
+  out.push_back({.key = "gpus",
+                 .column = {.title = "GPUS", .right = true},
+                 .cell =
+                     [](const Json& job, Time) {
+                       const int64_t milli = job_field(job, "gpu_milli").integer();
+                       return Cell(milli > 0 ? format_share(milli)
+                                             : number_text(job_field(job, "gpu_count")));
+                     },
+                 .order = [](const Json& job, Time) { return gpus_order(job); },
+                 .fields = "resources.gpu_count,resources.gpu_milli",
+                 .descends = true});
   out.push_back(text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model",
                             "resources.gpu_model"));
   out.push_back({.key = "cpus",

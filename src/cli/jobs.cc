@@ -84,7 +84,8 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Tenant", job["tenant_id"].text());
   record.add("User", field("user").text());
   record.add("Priority", number_text(job["priority"]));
-  record.add("GPUs", count_text(field("gpu_count")));
+  record.add("GPUs", field("gpu_milli").integer() > 0 ? format_share(field("gpu_milli").integer()) + " of one"
+                                                      : count_text(field("gpu_count")));
   record.add("GPU model", field("gpu_model").text());
   record.add("GPU memory", size_text(field("gpu_memory_mb")));
   record.add("CPUs", find_job_column("cpus")->cell(job, now).text);

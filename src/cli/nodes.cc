@@ -80,6 +80,14 @@ std::string percent(const Json& value) {
 }
 
 /// "ok" says nothing; anything else comes with its detail.
+/// Who has it, or how many have how much of it.
+std::string holders_text(const Json& gpu) {
+  const auto& jobs = gpu["shared_by"].items();
+  if (jobs.empty()) return gpu["held_by"].text();
+  return (jobs.size() == 1 ? jobs.front().text() : std::to_string(jobs.size()) + " jobs") + ": " +
+         format_share(gpu["shared_milli"].integer());
+}
+
 std::string condition_text(const Json& gpu) {
   const std::string condition = gpu["condition"].text();
   const std::string detail = gpu["detail"].text();
@@ -100,7 +108,7 @@ Table device_table(const std::vector<Json>& devices) {
   for (const Json& gpu : devices) {
     const int64_t temperature = gpu["temperature_celsius"].integer();
     table.add({gpu["id"].text(), gpu["model"].text(), format_size_mb(gpu["memory_mb"].integer()),
-               Cell(gpu["state"].text(), style_of_state(gpu["state"].text())), gpu["held_by"].text(),
+               Cell(gpu["state"].text(), style_of_state(gpu["state"].text())), holders_text(gpu),
                percent(gpu["utilization_percent"]), format_size_mb(gpu["memory_used_mb"].integer()),
                temperature > 0 ? std::to_string(temperature) + "°C" : "",
                Cell(condition_text(gpu), style_of_state(gpu["condition"].text()))});

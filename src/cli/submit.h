@@ -17,6 +17,7 @@ struct SubmitOptions {
   std::string name;
   std::optional<int64_t> gpus;
   std::string gpu_model;
+  std::string gpu_share;   ///< As written, such as "0.25".
   std::string gpu_memory;  ///< As written, such as "80G".
   std::optional<double> cpus;
   std::string memory;

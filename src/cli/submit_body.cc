@@ -98,8 +98,34 @@ Result<std::string> absolute(const std::string& option, const std::string& path,
   return rest.empty() || rest == "." ? folder : (folder == "/" ? "" : folder) + "/" + rest;
 }
 
+/// "0.25" or "25%" in thousandths; digits that say less than one are refused.
+std::optional<int64_t> parse_share_milli(std::string_view text) {
+  const bool percent = text.ends_with('%');
+  if (percent) text.remove_suffix(1);
+  const std::size_t point = text.find('.');
+  const std::string_view whole = text.substr(0, point);
+  std::string fraction(point == std::string_view::npos ? std::string_view() : text.substr(point + 1));
+  const std::size_t digits = percent ? 1 : 3;
+  const auto is_number = [](std::string_view word) {
+    return word.size() <= 3 &&
+           std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (!is_number(whole) || !is_number(fraction) || (whole.empty() && fraction.empty())) return std::nullopt;
+  if (fraction.size() > digits) return std::nullopt;
+  fraction.resize(digits, '0');
+  const int64_t milli =
+      std::stoll(std::string(whole.empty() ? "0" : whole)) * (percent ? 10 : 1000) + std::stoll(fraction);
+  return milli > 0 && milli < 1000 ? std::optional(milli) : std::nullopt;
+}
+
 Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (submit.gpus) body.add("gpu_count", *submit.gpus);
+  if (!submit.gpu_share.empty()) {
+    const std::optional<int64_t> milli = parse_share_milli(submit.gpu_share);
+    if (!milli)
+      return bad_option("--gpu-share", "expected a part of one GPU between 0.001 and 0.999, or 1% to 99%");
+    body.add("gpu_milli", *milli);
+  }
   if (!submit.gpu_model.empty()) body.add("gpu_model", submit.gpu_model);
   if (!submit.gpu_memory.empty()) {
     const Result<int64_t> mb = parse_size_mb(submit.gpu_memory);

@@ -7,7 +7,11 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--gpus", "N", &submit.gpus, "GPUs that it needs").range(0, 1'000'000);
   grammar.option("--gpu-model", "MODEL", &submit.gpu_model,
                  "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
-  grammar.option("--gpu-memory", "SIZE", &submit.gpu_memory, "Memory of all its GPUs together, such as 80G");
+  grammar.option("--gpu-share", "PART", &submit.gpu_share,
+                 "A part of one GPU, such as 0.25 or 25%; others may have the rest");
+  grammar.option(
+      "--gpu-memory", "SIZE", &submit.gpu_memory,
+      "Memory of all its GPUs together, such as 80G; of a share: its own (else as much as of the rest)");
   grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
   grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
   grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");

@@ -111,8 +111,10 @@ std::string device_text(const Json& device, int name_width, int width, bool colo
       all > 0 ? std::clamp(static_cast<double>(used) / static_cast<double>(all), 0.0, 1.0) : 0;
   const std::string amounts = right(format_size_mb(used), 6) + "/" + left(format_size_mb(all), 5);
   const int64_t celsius = device["temperature_celsius"].integer();
-  const std::string job = broken ? (condition != "ok" && !condition.empty() ? condition : state)
-                                 : (state == "held" ? device["held_by"].text() : state);
+  const std::string job = broken              ? (condition != "ok" && !condition.empty() ? condition : state)
+                          : state == "held"   ? device["held_by"].text()
+                          : state == "shared" ? format_share(device["shared_milli"].integer()) + " used"
+                                              : state;
   // What is left of the width is the two bars'; the rest has fixed columns.
   const int fixed = name_width + 1 + 5 + 1 + 12 + 1 + 5 + 1 + 10;
   const int bars = std::max(8, width - fixed - 2);

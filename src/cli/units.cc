@@ -201,4 +201,11 @@ std::string format_relative(Time then, Time now) {
   return format_duration(seconds_ago) + " ago";
 }
 
+std::string format_share(int64_t milli) {
+  std::string text = std::to_string(milli / 1000) + '.' + std::to_string(1000 + milli % 1000).substr(1);
+  while (text.ends_with('0')) text.pop_back();
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
 }  // namespace gpusched::cli

@@ -35,4 +35,7 @@ std::string format_rfc3339(Time time);
 /// "12s ago", "in 3m00s", "now".
 std::string format_relative(Time then, Time now);
 
+/// "0.25" for 250 thousandths of a GPU.
+std::string format_share(int64_t milli);
+
 }  // namespace gpusched::cli

@@ -33,12 +33,31 @@ bool possible(const Part& part) {
   return part.member_count == 1 && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
          between(0, part.gpu_memory_mb, limits::kMegabytesMax) && part.cpu_milli >= 0 &&
          between(0, part.memory_mb, limits::kMegabytesMax) && (part.features & ~kFeaturesKnown) == 0 &&
-         part.work <= kWorkClassLast;
+         part.work <= kWorkClassLast && part.has_sound_share();
+}
+bool possible_shares(const Device& device) {
+  const bool shared = device.state == DeviceState::kShared;
+  if (device.shares.empty()) return !shared;
+  const bool ascending =
+      std::is_sorted(device.shares.begin(), device.shares.end(),
+                     [](const Share& a, const Share& b) { return a.held_by <= b.held_by; });
+  const bool each = std::all_of(device.shares.begin(), device.shares.end(), [](const Share& share) {
+    return share.milli > 0 && share.memory_mb >= 0 && possible(share.draining_since);
+  });
+  return ascending && each && device.milli_left() >= 0 &&
+         (shared || device.state == DeviceState::kQuarantined);
 }
 bool possible(const Device& device) {
-  return known(DeviceState::kFree, device.state, DeviceState::kQuarantined) &&
+  return known(DeviceState::kFree, device.state, DeviceState::kShared) && possible_shares(device) &&
          known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
          between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since);
+}
+/// The member has the device, or the share of it, by the device's own book.
+bool holds(const Member& member, const Device& device, const AttemptKey& key) {
+  if (member.gpu_milli == 0) return device.state == DeviceState::kHeld && device.held_by == key;
+  const Share* share = device.share_of(key);
+  return share != nullptr && !share->draining() && share->milli == member.gpu_milli &&
+         share->memory_mb == member.gpu_share_mb;
 }
 bool possible_flow(const Job& job) {
   if (job.on_parent_failure > OnParentFailure::kWait) return false;
@@ -312,13 +331,11 @@ class SnapshotDecoder {
       return corrupt("an attempt's member");
     for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
       const auto index = static_cast<std::size_t>(std::countr_zero(rest));
-      if (index >= node->devices.size() || node->devices[index].state != DeviceState::kHeld ||
-          node->devices[index].held_by != attempt.key()) {
+      if (index >= node->devices.size() || !holds(member, node->devices[index], attempt.key()))
         return corrupt("an attempt's devices");
-      }
     }
     if (!attempt.abandoned) ++current_attempts_;
-    held_devices_ += std::popcount(member.device_mask);
+    (member.gpu_milli > 0 ? held_shares_ : held_devices_) += std::popcount(member.device_mask);
     const Attempt& added = state_.add_attempt(std::move(attempt));
     state_.hold_member(added, 0);
     const std::vector<Part>& parts = state_.class_of(*job).parts;
@@ -497,14 +514,19 @@ class SnapshotDecoder {
     if (promised_jobs_ != promises || promise_timers_ != promises) return false;
     if (bookings_ != booking_timers_) return false;
     int64_t held = 0;
+    int64_t shares = 0;
     int64_t promised = 0;
     for (const Node& node : state.nodes) {
+      for (const Device& device : node.devices) {
+        shares += std::count_if(device.shares.begin(), device.shares.end(),
+                                [](const Share& share) { return !share.draining(); });
+      }
       held += std::count_if(node.devices.begin(), node.devices.end(),
                             [](const Device& device) { return device.state == DeviceState::kHeld; });
       promised += std::count_if(node.devices.begin(), node.devices.end(),
                                 [](const Device& device) { return device.promised_to.valid(); });
     }
-    if (held != held_devices_ || promised != promised_devices_) return false;
+    if (held != held_devices_ || shares != held_shares_ || promised != promised_devices_) return false;
     const int64_t final_count = state.count(JobState::kCompleted) + state.count(JobState::kFailed) +
                                 state.count(JobState::kCancelled);
     std::vector<JobId> finished(state.finished.begin(), state.finished.end());
@@ -521,6 +543,7 @@ class SnapshotDecoder {
   JobId newest_job_;
   int64_t current_attempts_ = 0;  ///< That are not abandoned.
   int64_t held_devices_ = 0;
+  int64_t held_shares_ = 0;
   int64_t promised_devices_ = 0;
   int64_t promised_jobs_ = 0;
   int64_t bookings_ = 0;

@@ -475,12 +475,16 @@ struct DeviceReleased {
   NodeId node;
   uint32_t device = 0;
   uint32_t generation = 0;
+  AttemptKey share_of;  ///< Only this attempt's share of it; job 0: the whole device.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "node", self.node);
     visit(2, "device", self.device);
     visit(3, "generation", self.generation);
+    visit(4, "share_job", self.share_of.job);
+    visit(5, "share_attempt", self.share_of.attempt);
+    visit(6, "share_member", self.share_of.member);
   }
 };
 
@@ -490,6 +494,7 @@ struct DeviceStillBusy {
   uint32_t device = 0;
   uint32_t generation = 0;
   std::string evidence;
+  AttemptKey share_of;  ///< Of this attempt's share of it; job 0: of the whole device.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -497,6 +502,9 @@ struct DeviceStillBusy {
     visit(2, "device", self.device);
     visit(3, "generation", self.generation);
     visit(4, "evidence", self.evidence);
+    visit(5, "share_job", self.share_of.job);
+    visit(6, "share_attempt", self.share_of.attempt);
+    visit(7, "share_member", self.share_of.member);
   }
 };
 

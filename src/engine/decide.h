@@ -62,7 +62,7 @@ bool devices_serve(const State& state, const Node& node, const Part& part, uint6
 bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
                 const std::vector<Given>& given);
 /// What the group's members will hold.
-std::vector<Member> members_of(const PlanGroup& group, const std::vector<Part>& parts);
+std::vector<Member> members_of(const State& state, const PlanGroup& group, const std::vector<Part>& parts);
 /// A group with preemptions: its victims' stops and the job's promise, or nothing when it is stale or one of
 /// its victims is not needed.
 bool preempt_group(const State& state, const Job& job, const PlanGroup& group, Stamp stamp, Events& events);

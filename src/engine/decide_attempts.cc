@@ -8,6 +8,14 @@
 namespace gpusched::rules {
 namespace {
 
+/// The one device has room for the share beside those that hold others of it, and is promised to nobody.
+bool shares_fit(const Node& node, const Part& part, uint64_t mask) {
+  const auto index = static_cast<std::size_t>(std::countr_zero(mask));
+  if (index >= node.devices.size()) return false;
+  const Device& device = node.devices[index];
+  return device.has_room_for(part) && !device.promised_to.valid();
+}
+
 /// The devices are there, free or given, of one class that satisfies the part, in the generation that the
 /// planner saw.
 bool devices_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement,
@@ -15,7 +23,9 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
   const int count = std::popcount(placement.device_mask);
   if (count != part.gpu_count) return false;
   if (placement.generations.size() != static_cast<std::size_t>(count)) return false;
-  if ((placement.device_mask & ~(node.free_mask | given_mask)) != 0) return false;
+  const bool room = part.is_share() ? shares_fit(node, part, placement.device_mask)
+                                    : (placement.device_mask & ~(node.free_mask | given_mask)) == 0;
+  if (!room) return false;
   std::size_t at = 0;
   for (uint64_t rest = placement.device_mask; rest != 0; rest &= rest - 1, ++at) {
     const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
@@ -79,7 +89,7 @@ bool devices_serve(const State& state, const Node& node, const Part& part, uint6
   }
   if (!device_class.has_value()) return true;
   const DeviceClass& kind = state.device_classes[*device_class];
-  return kind.memory_mb >= part.gpu_memory_mb && gpu_model_matches(kind.model, part.gpu_model);
+  return kind.serves(part);
 }
 
 bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
@@ -91,16 +101,24 @@ bool group_fits(const State& state, const PlanGroup& group, const std::vector<Pa
   return true;
 }
 
-std::vector<Member> members_of(const PlanGroup& group, const std::vector<Part>& parts) {
+std::vector<Member> members_of(const State& state, const PlanGroup& group, const std::vector<Part>& parts) {
   std::vector<Member> members;
   members.reserve(group.members.size());
   for (const MemberPlacement& member : group.members) {
     const Part& part = parts[member.part];
-    members.push_back(Member{.node = member.node,
-                             .device_mask = member.device_mask,
-                             .part = member.part,
-                             .cpu_milli = part.cpu_milli,
-                             .memory_mb = part.memory_mb});
+    Member held{.node = member.node,
+                .device_mask = member.device_mask,
+                .part = member.part,
+                .cpu_milli = part.cpu_milli,
+                .memory_mb = part.memory_mb};
+    if (part.is_share()) {
+      const Node* node = state.find_node(member.node);
+      CHECK(node != nullptr);
+      const auto index = static_cast<std::size_t>(std::countr_zero(member.device_mask));
+      held.gpu_milli = part.gpu_milli;
+      held.gpu_share_mb = part.share_mb_of(node->devices[index].memory_mb);
+    }
+    members.push_back(std::move(held));
   }
   return members;
 }
@@ -117,8 +135,10 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   if (!group_fits(state, group, parts, {})) return false;
   if (over_quota(state, job->tenant, total_of(parts), true)) return false;
   if (guarantees::out_of_gpu_time(state, job->tenant, total_of(parts), stamp.at) != nullptr) return false;
-  events.push_back(AttemptPlaced{
-      .job = group.job, .attempt = group.attempt, .members = members_of(group, parts), .at = stamp.at});
+  events.push_back(AttemptPlaced{.job = group.job,
+                                 .attempt = group.attempt,
+                                 .members = members_of(state, group, parts),
+                                 .at = stamp.at});
   return true;
 }
 

@@ -12,7 +12,7 @@ bool node_could_run(const State& state, const Node& node, const Part& part) {
   if (part.gpu_count == 0) return true;
   for (uint32_t device_class = 0; device_class < state.device_classes.size(); ++device_class) {
     const DeviceClass& kind = state.device_classes[device_class];
-    if (kind.memory_mb < part.gpu_memory_mb || !gpu_model_matches(kind.model, part.gpu_model)) continue;
+    if (!kind.serves(part)) continue;
     const auto count = std::count_if(node.devices.begin(), node.devices.end(), [&](const Device& device) {
       return device.device_class == device_class;
     });
@@ -31,7 +31,7 @@ bool supported(const std::vector<Part>& parts) {
   const Part& part = parts.front();
   return part.member_count == 1 && part.gpu_count >= 0 && part.gpu_count <= limits::kGpusPerJobMax &&
          part.gpu_memory_mb >= 0 && part.gpu_memory_mb <= limits::kMegabytesMax && part.cpu_milli >= 0 &&
-         part.memory_mb >= 0 && part.memory_mb <= limits::kMegabytesMax;
+         part.memory_mb >= 0 && part.memory_mb <= limits::kMegabytesMax && part.has_sound_share();
 }
 
 /// The job of the array of which this is an element that is no job yet; null when it is none.
@@ -86,7 +86,7 @@ std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJo
 /// A job that is to start at once must be small, short and ready to start.
 std::optional<Rejection> check_interactive(const State& state, const JobRequest& request) {
   const EngineConfig& config = state.config;
-  const int64_t gpus = total_of(request.parts).gpus;
+  const int64_t gpus = amount_of(total_of(request.parts), Resource::kGpus);
   Rejection refused{.code = RejectionCode::kNotInteractive};
   if (config.interactive_wait.ns == 0 || gpus > config.interactive_gpus_max) {
     refused.resource = Resource::kGpus;

@@ -44,9 +44,14 @@ void end_everything(const State& state, const Node& node, const std::vector<Know
     end_member(state, *attempt, key.member, lost, true, at, events);
   }
   for (uint32_t i = 0; i < node.devices.size(); ++i) {
-    const DeviceState device = node.devices[i].state;
-    if (device == DeviceState::kDraining || device == DeviceState::kQuarantined) {
+    const Device& device = node.devices[i];
+    if (device.state == DeviceState::kDraining || device.state == DeviceState::kQuarantined) {
       events.push_back(DeviceFreed{.node = node.id, .device = i});
+    } else {
+      for (const Share& share : device.shares) {
+        if (share.draining())
+          events.push_back(ShareFreed{.node = node.id, .device = i, .held_by = share.held_by});
+      }
     }
   }
 }
@@ -298,12 +303,31 @@ void judge_node(const State& state, NodeId node_id, TenantId tenant, const Outco
       .at = at});
 }
 
+namespace {
+
+/// One of a device in quarantine that was the last of those that drain lifts that.
+Applied share_released(const DeviceReleased& command, const Device& device, Events& events) {
+  const Share* share = device.share_of(command.share_of);
+  if (share == nullptr || !share->draining()) return reject(RejectionCode::kStale);
+  const auto draining = std::count_if(device.shares.begin(), device.shares.end(),
+                                      [](const Share& other) { return other.draining(); });
+  if (device.state == DeviceState::kQuarantined && draining == 1) {
+    events.push_back(DeviceFreed{.node = command.node, .device = command.device});
+  } else {
+    events.push_back(ShareFreed{.node = command.node, .device = command.device, .held_by = command.share_of});
+  }
+  return accept();
+}
+
+}  // namespace
+
 Applied device_released(const State& state, const DeviceReleased& command, Events& events) {
   const Node* node = state.find_node(command.node);
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
   if (device.generation != command.generation) return reject(RejectionCode::kStale);
+  if (command.share_of.job.valid()) return share_released(command, device, events);
   if (device.state != DeviceState::kDraining && device.state != DeviceState::kQuarantined) {
     return reject(RejectionCode::kStale);
   }
@@ -317,8 +341,15 @@ Applied device_still_busy(const State& state, const DeviceStillBusy& command, St
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
   if (device.generation != command.generation) return reject(RejectionCode::kStale);
-  if (device.state != DeviceState::kDraining) return accept();
-  if (stamp.at - device.draining_since < state.config.drain_limit) return accept();
+  Time since = device.draining_since;
+  if (command.share_of.job.valid()) {
+    const Share* share = device.share_of(command.share_of);
+    if (device.state != DeviceState::kShared || share == nullptr || !share->draining()) return accept();
+    since = share->draining_since;
+  } else if (device.state != DeviceState::kDraining) {
+    return accept();
+  }
+  if (stamp.at - since < state.config.drain_limit) return accept();
   events.push_back(
       DeviceQuarantined{.node = command.node, .device = command.device, .evidence = command.evidence});
   return accept();

@@ -101,6 +101,8 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
 bool preempt_group(const State& state, const Job& job, const PlanGroup& group, Stamp stamp, Events& events) {
   if (state.promises.size() >= limits::kPromisesMax) return false;
   const std::vector<Part>& parts = state.class_of(job).parts;
+  // A promise is of whole devices.
+  if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_share(); })) return false;
   std::vector<const Attempt*> victims;
   std::vector<const Job*> ended;
   for (const Preemption& preemption : group.preemptions) {
@@ -127,7 +129,7 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   events.push_back(DevicesPromised{.promise = Promise{.job = job.id,
                                                       .tenant = job.tenant,
                                                       .since = stamp.at,
-                                                      .members = members_of(group, parts),
+                                                      .members = members_of(state, group, parts),
                                                       .victims = group.preemptions,
                                                       .amount = amount,
                                                       .reclaims = group.reclaims,
@@ -163,7 +165,7 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
   events.push_back(
       PromiseEnded{.job = job->id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{
-      .job = job->id, .attempt = group.attempt, .members = members_of(group, parts), .at = stamp.at});
+      .job = job->id, .attempt = group.attempt, .members = members_of(state, group, parts), .at = stamp.at});
   return true;
 }
 

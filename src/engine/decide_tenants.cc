@@ -194,7 +194,9 @@ std::optional<Rejection> over_quota(const State& state, TenantId tenant, const A
       const int64_t current = amount_of(at->usage, resource);
       const int64_t needed = amount_of(wanted, resource);
       if (needed == 0 || limit == Limits::kUnlimited) continue;
-      if (needed + (with_usage ? current : 0) <= limit) continue;
+      Amount sum = wanted;
+      if (with_usage) sum.add(at->usage);
+      if (amount_of(sum, resource) <= limit) continue;
       return Rejection{.code = RejectionCode::kQuotaExceeded,
                        .tenant = at->id,
                        .resource = resource,

@@ -571,6 +571,23 @@ struct JobCheckpointed {
   }
 };
 
+/// A share of a device is back: what held it is seen to be gone. With the last one the device is free, in a
+/// new generation.
+struct ShareFreed {
+  NodeId node;
+  uint32_t device = 0;
+  AttemptKey held_by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "held_job", self.held_by.job);
+    visit(4, "held_attempt", self.held_by.attempt);
+    visit(5, "held_member", self.held_by.member);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
 using Event =
     std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
@@ -580,7 +597,7 @@ using Event =
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded>;
+                 BookingEnded, ShareFreed>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

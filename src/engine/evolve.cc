@@ -33,6 +33,7 @@ Device& device_at(Node& node, uint32_t index) {
 void free_device(Device& device) {
   CHECK(device.state != DeviceState::kFree);
   device.state = DeviceState::kFree;
+  device.shares.clear();
   device.held_by = {};
   device.draining_since = {};
   ++device.generation;
@@ -266,6 +267,34 @@ void on(State& state, const OldestRequestForgotten& event) {
   for (uint32_t i = 0; i < event.count; ++i) state.forget_oldest_request();
 }
 
+// No device is granted twice, and no part of a shared one.
+void hold_device(Device& device, const Member& member, const AttemptKey& key) {
+  if (member.gpu_milli == 0) {
+    CHECK(device.state == DeviceState::kFree);
+    device.state = DeviceState::kHeld;
+    device.held_by = key;
+    return;
+  }
+  CHECK(device.state == DeviceState::kFree || device.state == DeviceState::kShared);
+  CHECK(device.milli_left() >= member.gpu_milli);
+  CHECK(device.memory_mb_left() >= member.gpu_share_mb);
+  device.state = DeviceState::kShared;
+  const auto place =
+      std::lower_bound(device.shares.begin(), device.shares.end(), key,
+                       [](const Share& share, const AttemptKey& other) { return share.held_by < other; });
+  device.shares.insert(
+      place,
+      Share{
+          .held_by = key, .milli = member.gpu_milli, .memory_mb = member.gpu_share_mb, .draining_since = {}});
+}
+
+// What was shared is free with the last share. One in quarantine stays there.
+void free_share(Device& device, const AttemptKey& key) {
+  const auto erased = std::erase_if(device.shares, [&](const Share& share) { return share.held_by == key; });
+  CHECK(erased == 1);
+  if (device.shares.empty() && device.state == DeviceState::kShared) free_device(device);
+}
+
 void on(State& state, const AttemptPlaced& event) {
   Job& job = job_at(state, event.job);
   CHECK(event.attempt == job.attempt_count + 1);
@@ -287,10 +316,7 @@ void on(State& state, const AttemptPlaced& event) {
     state.hold_member(attempt, member);
     Node& node = node_at(state, attempt.members[member].node);
     for_each_bit(attempt.members[member].device_mask, [&](uint32_t index) {
-      Device& device = device_at(node, index);
-      CHECK(device.state == DeviceState::kFree);  // No device is granted twice.
-      device.state = DeviceState::kHeld;
-      device.held_by = attempt.key(member);
+      hold_device(device_at(node, index), attempt.members[member], attempt.key(member));
     });
     State::refresh_free_mask(node);
   }
@@ -329,9 +355,18 @@ void on(State& state, const StopRequested& event) {
     state.move_job(job_at(state, event.job), JobState::kPreempted, JobReason::kPreempted);
 }
 
-void end_devices(Node& node, uint64_t mask, bool devices_free, Time at) {
-  for_each_bit(mask, [&](uint32_t index) {
+void end_share(Device& device, const AttemptKey& key, bool devices_free, Time at) {
+  if (devices_free) return free_share(device, key);
+  const auto share = std::find_if(device.shares.begin(), device.shares.end(),
+                                  [&](const Share& one) { return one.held_by == key; });
+  CHECK(share != device.shares.end());
+  share->draining_since = at;
+}
+
+void end_devices(Node& node, const Member& member, const AttemptKey& key, bool devices_free, Time at) {
+  for_each_bit(member.device_mask, [&](uint32_t index) {
     Device& device = device_at(node, index);
+    if (member.gpu_milli > 0) return end_share(device, key, devices_free, at);
     if (device.state != DeviceState::kHeld) return;
     if (devices_free) return free_device(device);
     device.state = DeviceState::kDraining;
@@ -349,13 +384,13 @@ void on(State& state, const MemberEnded& event) {
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
   state.unhold_member(*attempt, event.member);
-  end_devices(node_at(state, member.node), member.device_mask, event.devices_free, event.at);
+  end_devices(node_at(state, member.node), member, attempt->key(event.member), event.devices_free, event.at);
   if (!event.last) return;
   if (!attempt->abandoned) {
     Job& job = job_at(state, event.job);
     const Amount amount = total_of(state.class_of(job).parts);
     state.discharge(job.tenant, amount, event.at, work_of(state.class_of(job).parts));
-    const int64_t gpu_ms = amount.gpus * (event.at - attempt->placed_at).ms();
+    const int64_t gpu_ms = gpu_ms_of(amount, event.at - attempt->placed_at);
     state.find_tenant(job.tenant)->gpu_ms += gpu_ms;
     if (state.config.feature_level >= 3) job.attained_gpu_ms += gpu_ms;
     if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
@@ -424,7 +459,18 @@ void on(State& state, const DeviceFreed& event) {
   Node& node = node_at(state, event.node);
   Device& device = device_at(node, event.device);
   if (device.state == DeviceState::kQuarantined) device.detail.clear();
-  free_device(device);
+  std::erase_if(device.shares, [](const Share& share) { return share.draining(); });
+  if (device.shares.empty()) {
+    free_device(device);
+  } else {
+    device.state = DeviceState::kShared;
+  }
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const ShareFreed& event) {
+  Node& node = node_at(state, event.node);
+  free_share(device_at(node, event.device), event.held_by);
   State::refresh_free_mask(node);
 }
 
@@ -433,15 +479,18 @@ void on(State& state, const DeviceOccupied& event) {
   Device& device = device_at(node, event.device);
   CHECK(device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined);
   if (device.state == DeviceState::kQuarantined) device.detail.clear();
-  device.state = DeviceState::kDraining;
-  device.draining_since = event.at;
+  for (Share& share : device.shares) {
+    if (share.draining()) share.draining_since = event.at;
+  }
+  device.state = device.shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
+  if (device.shares.empty()) device.draining_since = event.at;
   State::refresh_free_mask(node);
 }
 
 void on(State& state, const DeviceQuarantined& event) {
   Node& node = node_at(state, event.node);
   Device& device = device_at(node, event.device);
-  CHECK(device.state == DeviceState::kDraining);
+  CHECK(device.state == DeviceState::kDraining || device.state == DeviceState::kShared);
   device.state = DeviceState::kQuarantined;
   device.detail = event.evidence;
   State::refresh_free_mask(node);

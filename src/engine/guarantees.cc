@@ -37,9 +37,11 @@ Loss& loss_of(std::vector<Loss>& losses, const Tenant& tenant) {
 
 bool idles_more(const Tenant& tenant, const Amount& held, const Amount& change) {
   return std::any_of(kResources.begin(), kResources.end(), [&](Resource resource) {
-    const int64_t guaranteed = amount_of(tenant.guarantee, resource);
-    const int64_t before = std::max<int64_t>(guaranteed - amount_of(held, resource), 0);
-    const int64_t after = guaranteed - amount_of(held, resource) - amount_of(change, resource);
+    const int64_t guaranteed = exact_of(tenant.guarantee, resource);
+    const int64_t before = std::max<int64_t>(guaranteed - exact_of(held, resource), 0);
+    Amount then = held;
+    then.add(change);
+    const int64_t after = guaranteed - exact_of(then, resource);
     return guaranteed > 0 && after > before;
   });
 }
@@ -65,15 +67,16 @@ Amount Change::of(TenantId tenant) const {
 const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted, const Change& planned) {
   for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     if (at->guarantee == Amount{}) continue;
-    if (wanted.gpus > 0 && at->guarantee.gpus == 0) continue;
-    const Amount held = held_by(*at, planned);
+    if (wanted.has_gpus() && at->guarantee.gpus == 0) continue;
+    Amount then = held_by(*at, planned);
+    then.add(wanted);
     bool named = false;
     const bool fits = std::all_of(kResources.begin(), kResources.end(), [&](Resource resource) {
-      const int64_t guaranteed = amount_of(at->guarantee, resource);
-      const int64_t needed = amount_of(wanted, resource);
+      const int64_t guaranteed = exact_of(at->guarantee, resource);
+      const int64_t needed = exact_of(wanted, resource);
       if (guaranteed == 0 || needed == 0) return true;
       named = true;
-      return amount_of(held, resource) + needed <= guaranteed;
+      return exact_of(then, resource) <= guaranteed;
     });
     if (named && fits) return at;
   }
@@ -82,11 +85,11 @@ const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted
 
 bool leaves_in_peace(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
                      std::span<const Job* const> victims, const Change& planned) {
-  const bool by_gpus = covering != nullptr && wanted.gpus > 0;
+  const bool by_gpus = covering != nullptr && wanted.has_gpus();
   std::vector<Loss> losses;
   for (const Job* victim : victims) {
     Amount given = total_of(state.class_of(*victim).parts);
-    if (by_gpus && given.gpus > 0) given = Amount{.gpus = given.gpus};
+    if (by_gpus && given.has_gpus()) given = Amount{.gpus = given.gpus, .gpu_milli = given.gpu_milli};
     for (const Tenant* at = state.find_tenant(victim->tenant); at != nullptr;
          at = state.find_tenant(at->parent)) {
       if (at == covering) return false;
@@ -100,7 +103,7 @@ bool leaves_in_peace(const State& state, TenantId by, const Amount& wanted, cons
       if (by_gpus) return true;
       // Where a guarantee without GPUs is asked back, only what it cost in GPUs is looked at so far up.
       change.add(wanted);
-      if (covering != nullptr) change = Amount{.gpus = change.gpus};
+      if (covering != nullptr) change = Amount{.gpus = change.gpus, .gpu_milli = change.gpu_milli};
     }
     return !idles_more(*loss.tenant, held_by(*loss.tenant, planned), change);
   });
@@ -114,7 +117,7 @@ Idle idle_of(const State& state) {
     for (const Tenant* at = &tenant; at != nullptr; at = state.find_tenant(at->parent)) --depth;
     const Amount held = held_by(tenant, {});
     for (const Resource resource : kResources) {
-      const int64_t short_of = amount_of(tenant.guarantee, resource) - amount_of(held, resource);
+      const int64_t short_of = exact_of(tenant.guarantee, resource) - exact_of(held, resource);
       auto& level = resource == Resource::kGpus ? idle.gpus : idle.others;
       level[depth] += std::max<int64_t>(short_of, 0);
     }
@@ -124,16 +127,16 @@ Idle idle_of(const State& state) {
   for (const Node& node : state.nodes) gpus += node.in_service() ? std::ssize(node.devices) : 0;
   for (const bool online : {false, true}) {
     const PoolUse& use = online ? state.online : state.batch;
-    const int64_t share = state.config.pools.gpus_of(online, gpus);
-    idle.pools += std::max<int64_t>(share - use.gpus + use.going, 0);
+    const int64_t share = state.config.pools.gpus_of(online, gpus) * kMilliPerGpu;
+    idle.pools += std::max<int64_t>(share - use.milli + use.going_milli, 0);
   }
   return idle;
 }
 
 const Tenant* out_of_gpu_time(const State& state, TenantId tenant, const Amount& wanted, Time now) {
-  if (wanted.gpus == 0) return nullptr;
+  if (!wanted.has_gpus()) return nullptr;
   for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
-    if (at->gpu_time.limited() && at->gpu_time.used_by(now, at->usage.gpus) >= at->gpu_time.max_ms) return at;
+    if (at->gpu_time.limited() && at->gpu_time.used_by(now, at->usage) >= at->gpu_time.max_ms) return at;
   }
   return nullptr;
 }

@@ -70,6 +70,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   capacity_ranked_ = {};
   nodes_.clear();
   index_ = FreeIndex();
+  shared_index_ = FreeIndex();
   dirty_nodes_.clear();
   freed_nodes_.clear();
   freed_tenants_.clear();
@@ -236,6 +237,7 @@ void Planner::observe(const State& state, const Event& event) {
     return node_changed(state, available->node);
   if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_job(state, finished->job);
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
+  if (const auto* freed = std::get_if<ShareFreed>(&event)) return node_gained(state, freed->node);
   if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
     return node_changed(state, changed->node);
   if (const auto* barred = std::get_if<DeviceBarred>(&event)) return node_changed(state, barred->node);
@@ -326,7 +328,7 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   NodeInfo& node = nodes_[choice.node];
   node.cpu_milli_free -= part.cpu_milli;
   node.memory_mb_free -= part.memory_mb;
-  node.free_mask &= ~choice.device_mask;
+  take_devices(state, choice.node, part, choice.device_mask);
   ++node.attempt_count;
   index_node(choice.node);
   policy::PoolAmounts amounts;
@@ -358,7 +360,7 @@ void Planner::add_planned_usage(const State& state, const Job& job) {
   }
   if (guarantees_) planned_held_.add(state, job.tenant, amount);
   const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
-  (online ? planned_online_ : planned_batch_) += amount.gpus;
+  (online ? planned_online_ : planned_batch_) += amount.gpu_thousandths();
 }
 
 // Places the class's head, or blocks the class.

@@ -148,11 +148,18 @@ class Planner {
     JobId asking_job;       ///< Which one asks for what its tenant is guaranteed,
     Time asking_since;      ///< and since when.
   };
+  /// What is left of a shared device.
+  struct SharedRoom {
+    uint32_t device = 0;
+    int64_t milli = 0;
+    int64_t memory_mb = 0;
+  };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
     int64_t memory_mb_free = 0;
     uint64_t free_mask = 0;
     uint64_t healthy_mask = 0;  ///< Devices that are fit for work and not quarantined, free or not.
+    std::vector<SharedRoom> shared;  ///< Devices that still take shares, ascending.
     uint32_t attempt_count = 0;
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
@@ -215,6 +222,7 @@ class Planner {
     uint64_t device_mask = 0;
     uint32_t device_class = FreeIndex::kNoDevices;
     policy::Score score;
+    bool joins = false;  ///< A share of a device that others have shares of.
   };
   /// The earliest start of a blocked class's first job, on the node that comes to have room for it.
   struct Reservation {
@@ -337,9 +345,15 @@ class Planner {
   bool fits_node(const State& state, uint32_t shape, uint32_t slot);
   Choice choose(const State& state, Candidate& candidate);
   Choice choose_on(const State& state, Candidate& candidate, uint32_t slot);
-  uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, uint32_t free,
-                       Choice& best);
-  policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class) const;
+  uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, const Bitmap& bucket,
+                       bool shared, Choice& best);
+  policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
+  /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
+  uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
+  uint64_t pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part) const;
+  Choice choose_shared(const State& state, Candidate& candidate);
+  void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask);
+  void index_shared(uint32_t slot);
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
@@ -427,6 +441,7 @@ class Planner {
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
   std::vector<NodeInfo> nodes_;
   FreeIndex index_;
+  FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
   std::vector<uint32_t> dirty_nodes_;
   std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.
   std::vector<uint32_t> freed_nodes_;   ///< Gained something since the last cycle.
@@ -454,7 +469,7 @@ class Planner {
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
   guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
   PoolShares pools_;                  ///< As they are configured.
-  int64_t planned_online_ = 0;        ///< GPUs that this slice gives to online work,
+  int64_t planned_online_ = 0;        ///< Thousandths of GPUs that this slice gives to online work,
   int64_t planned_batch_ = 0;         ///< and to batch work.
   int64_t planned_online_going_ = 0;  ///< GPUs of its victims.
   int64_t planned_batch_going_ = 0;

@@ -14,8 +14,10 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
     for (const Resource resource :
          {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
       const int64_t limit = at->limits.get(resource);
-      const int64_t needed = amount_of(amount, resource);
-      if (needed == 0 || limit == Limits::kUnlimited || amount_of(used, resource) + needed <= limit) continue;
+      if (amount_of(amount, resource) == 0 || limit == Limits::kUnlimited) continue;
+      Amount then = used;
+      then.add(amount);
+      if (amount_of(then, resource) <= limit) continue;
       return WaitReason{.code = WaitCode::kQuota,
                         .wanted = wanted.parts.front(),
                         .tenant = at->id,
@@ -29,7 +31,7 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
                       .wanted = wanted.parts.front(),
                       .tenant = spent->id,
                       .limit = spent->gpu_time.max_ms,
-                      .current = spent->gpu_time.used_by(now_, spent->usage.gpus),
+                      .current = spent->gpu_time.used_by(now_, spent->usage),
                       .lifts_at = spent->gpu_time.end_of_window(now_)};
   }
   return pool_block(state, wanted.parts);
@@ -37,14 +39,15 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
 
 // A pool that lends nothing and borrows nothing is full.
 std::optional<WaitReason> Planner::pool_block(const State& state, const std::vector<Part>& parts) const {
-  const int64_t gpus = total_of(parts).gpus;
-  if (!pools_.on() || pools_.lends() || gpus == 0) return std::nullopt;
+  const int64_t wanted = total_of(parts).gpu_thousandths();
+  if (!pools_.on() || pools_.lends() || wanted == 0) return std::nullopt;
   const bool online = work_of(parts) == WorkClass::kOnline;
   const int64_t share = pools_.gpus_of(online, capacity_.gpus);
   const int64_t held =
-      (online ? state.online : state.batch).gpus + (online ? planned_online_ : planned_batch_);
-  if (held + gpus <= share) return std::nullopt;
-  return WaitReason{.code = WaitCode::kPool, .wanted = parts.front(), .limit = share, .current = held};
+      (online ? state.online : state.batch).milli + (online ? planned_online_ : planned_batch_);
+  if (held + wanted <= share * kMilliPerGpu) return std::nullopt;
+  return WaitReason{
+      .code = WaitCode::kPool, .wanted = parts.front(), .limit = share, .current = milli_up(held)};
 }
 
 WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {

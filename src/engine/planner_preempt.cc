@@ -84,7 +84,8 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
 
 bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
                         const Part& part) const {
-  policy::NodeView empty = view_of(state, slot, device_class);
+  policy::NodeView empty = view_of(state, slot, device_class, part);
+  empty.shared_mask = 0;
   empty.cpu_milli_free = state.nodes[slot].cpu_milli;
   empty.memory_mb_free = state.nodes[slot].memory_mb;
   empty.free_mask = empty.usable_mask = mask;
@@ -146,6 +147,10 @@ void Planner::retry_preemptors(const State& state) {
 // Whether the job may end this one at all, beside others or alone. When it may later, `look` says so.
 bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt, const Claim& claim,
                       Time& look) const {
+  // One share's end frees nothing that whole devices could be made of.
+  const bool shares = std::any_of(attempt.members.begin(), attempt.members.end(),
+                                  [](const Member& member) { return member.gpu_milli > 0; });
+  if (shares) return false;
   if (!claim.any()) {
     const Time allowed = policies_.victims->allowed_from(state, job, attempt);
     if (allowed > now_) look = std::min(look, allowed);
@@ -178,7 +183,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
   if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr)
     return std::nullopt;
   if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return std::nullopt;
-  const policy::NodeView view = view_of(state, slot, device_class);
+  const policy::NodeView view = view_of(state, slot, device_class, part);
   const Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
                   .cpu_milli = part.cpu_milli - view.cpu_milli_free,
                   .memory_mb = part.memory_mb - view.memory_mb_free,
@@ -250,7 +255,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
                   .preemptions = {},
                   .reclaims = chosen.claim.covering != nullptr,
                   .asked_at = chosen.claim.any() ? info(job.job_class).asking_since : Time{}};
-  const uint64_t usable = view_of(state, chosen.node, chosen.device_class).usable_mask;
+  const uint64_t usable = view_of(state, chosen.node, chosen.device_class, part).usable_mask;
   uint64_t kind_mask = 0;
   for (const auto& [kind, mask] : nodes_[chosen.node].class_masks) {
     if (kind == chosen.device_class) kind_mask = mask & fit_devices(from);
@@ -263,7 +268,8 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
     const std::vector<Part>& parts = state.class_of(*victim.job).parts;
     const Amount given = total_of(parts);
     if (guarantees_) planned_held_.add(state, victim.job->tenant, negated(given));
-    (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) += given.gpus;
+    (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) +=
+        given.gpu_thousandths();
     for (const Member& member : victim.attempt->members) {
       if (member.node == from.id) theirs |= member.device_mask & kind_mask;
     }
@@ -285,11 +291,11 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   add_planned_usage(state, job);
 }
 
-// GPUs that this kind of work holds and keeps.
+// Thousandths of GPUs that this kind of work holds and keeps.
 int64_t Planner::pool_held(const State& state, bool online) const {
   const PoolUse& use = online ? state.online : state.batch;
   const int64_t planned = online ? planned_online_ : planned_batch_;
-  return use.gpus - use.going + planned - (online ? planned_online_going_ : planned_batch_going_);
+  return use.milli - use.going_milli + planned - (online ? planned_online_going_ : planned_batch_going_);
 }
 
 Planner::PoolRooms Planner::pool_rooms(const State& state) const {
@@ -305,8 +311,9 @@ Planner::PoolRooms Planner::pool_rooms(const State& state) const {
 bool Planner::in_own_pool(const State& state, const Job& job) const {
   const std::vector<Part>& parts = state.class_of(job).parts;
   const bool online = work_of(parts) == WorkClass::kOnline;
-  const int64_t gpus = total_of(parts).gpus;
-  return gpus == 0 || pool_held(state, online) + gpus <= pools_.gpus_of(online, capacity_.gpus);
+  const int64_t wanted = total_of(parts).gpu_thousandths();
+  return wanted == 0 ||
+         pool_held(state, online) + wanted <= pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
 }
 
 // Nothing but a tenant's guarantee may make more of a pool's share idle; and who asks for its own pool's
@@ -316,16 +323,16 @@ bool Planner::leaves_pools(const State& state, const Job& job, const Claim& clai
   if (claim.covering != nullptr) return true;
   const std::vector<Part>& parts = state.class_of(job).parts;
   const bool own = work_of(parts) == WorkClass::kOnline;
-  int64_t change[2] = {};  // Of batch work's GPUs, and of online work's.
-  change[own ? 1 : 0] += total_of(parts).gpus;
+  int64_t change[2] = {};  // Of batch work's GPUs, and of online work's, in thousandths.
+  change[own ? 1 : 0] += total_of(parts).gpu_thousandths();
   for (const Job* victim : victims) {
     const std::vector<Part>& theirs = state.class_of(*victim).parts;
     const bool online = work_of(theirs) == WorkClass::kOnline;
     if (claim.pool && online == own) return false;
-    change[online ? 1 : 0] -= total_of(theirs).gpus;
+    change[online ? 1 : 0] -= total_of(theirs).gpu_thousandths();
   }
   for (const bool online : {false, true}) {
-    const int64_t share = pools_.gpus_of(online, capacity_.gpus);
+    const int64_t share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
     const int64_t idle = std::max<int64_t>(share - pool_held(state, online), 0);
     if (share - pool_held(state, online) - change[online ? 1 : 0] > idle) return false;
   }
@@ -339,7 +346,7 @@ std::optional<Planner::Claim> Planner::asked_back(const State& state, const Job&
   const Amount wanted = total_of(state.class_of(job).parts);
   Claim claim;
   if (guarantees_) claim.covering = guarantees::covering(state, job.tenant, wanted, planned_held_);
-  claim.pool = claim.covering == nullptr && pools_.lends() && wanted.gpus > 0 && in_own_pool(state, job);
+  claim.pool = claim.covering == nullptr && pools_.lends() && wanted.has_gpus() && in_own_pool(state, job);
   if (!claim.any()) {
     entry.asking_job = {};
     return std::nullopt;
@@ -399,6 +406,7 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
 bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
   if (policies_.victims == nullptr) return false;
   ClassInfo& entry = info(job.job_class);
+  if (shapes_[entry.shape].parts.front().is_share()) return false;
   const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
   const std::optional<Claim> claim = asked_back(state, job);
   entry.preempts = by_priority || may_ask_back();

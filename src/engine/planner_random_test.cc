@@ -13,6 +13,21 @@ namespace {
 
 using testing::RandomCommands;
 
+/// By what all who have shares of it left over.
+bool share_fits(const Device& device, const Part& part, uint32_t kind) {
+  if (device.device_class != kind || device.condition != DeviceCondition::kOk || device.barred ||
+      device.promised_to.valid())
+    return false;
+  if (device.state != DeviceState::kFree && device.state != DeviceState::kShared) return false;
+  int64_t milli = part.gpu_milli;
+  int64_t memory_mb = part.gpu_share_mb > 0 ? part.gpu_share_mb : device.memory_mb * part.gpu_milli / 1000;
+  for (const Share& share : device.shares) {
+    milli += share.milli;
+    memory_mb += share.memory_mb;
+  }
+  return milli <= 1000 && memory_mb <= device.memory_mb;
+}
+
 /// Slow and plain: whether the job could be placed right now, by looking at everything.
 bool could_be_placed(const State& state, const Job& job) {
   const JobClass& job_class = state.class_of(job);
@@ -23,12 +38,15 @@ bool could_be_placed(const State& state, const Job& job) {
          {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
       const int64_t wanted = amount_of(amount, resource);
       const int64_t limit = at->limits.get(resource);
-      if (wanted > 0 && limit != Limits::kUnlimited && amount_of(at->usage, resource) + wanted > limit)
-        return false;
+      if (wanted == 0 || limit == Limits::kUnlimited) continue;
+      const bool gpus = resource == Resource::kGpus;
+      const int64_t milli = gpus ? at->usage.gpu_milli + amount.gpu_milli : 0;
+      const int64_t whole = gpus ? at->usage.gpus + amount.gpus : amount_of(at->usage, resource) + wanted;
+      if (whole * 1000 + milli > limit * 1000) return false;
     }
     const GpuTime& gpu_time = at->gpu_time;
-    if (amount.gpus > 0 && gpu_time.length.ns > 0 &&
-        gpu_time.used_by(state.last.at, at->usage.gpus) >= gpu_time.max_ms)
+    if (amount.gpus + amount.gpu_milli > 0 && gpu_time.length.ns > 0 &&
+        gpu_time.used_by(state.last.at, at->usage) >= gpu_time.max_ms)
       return false;
   }
   for (const Node& node : state.nodes) {
@@ -56,7 +74,8 @@ bool could_be_placed(const State& state, const Job& job) {
       if (!gpu_model_matches(device_class.model, part.gpu_model)) continue;
       int32_t count = 0;
       for (const Device& device : node.devices) {
-        if (device.device_class == kind && device.state == DeviceState::kFree &&
+        if (part.gpu_milli > 0 && share_fits(device, part, kind)) return true;
+        if (part.gpu_milli == 0 && device.device_class == kind && device.state == DeviceState::kFree &&
             device.condition == DeviceCondition::kOk && !device.barred && !device.promised_to.valid()) {
           ++count;
         }

@@ -134,8 +134,10 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
   PoolAmounts held;
   held.value[kCpu] = member.cpu_milli;
   held.value[kMemory] = member.memory_mb;
+  // A shared device comes back when the last of its shares does.
+  const uint64_t whole = member.gpu_milli > 0 ? 0 : member.device_mask;
   for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < held.value.size(); ++i) {
-    held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & member.device_mask);
+    held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & whole);
   }
   const Time end = expected_end(state, *attempt);
   node.releases.add({.end = end, .id = key.job.value, .amounts = held});
@@ -187,8 +189,14 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
       // too.
       if (!lasting || device.state == DeviceState::kHeld) node.room += one;
       if (lasting && device.state == DeviceState::kHeld) node.room -= one;
-      if (lasting || device.state != DeviceState::kDraining) continue;
-      const Time end = now_ + kDrainExpected;
+      if (lasting || (device.state != DeviceState::kDraining && device.state != DeviceState::kShared))
+        continue;
+      Time end = now_ + kDrainExpected;
+      for (const Share& share : device.shares) {
+        if (!share.draining())
+          end = std::max(end,
+                         expected_end(state, *state.find_attempt(share.held_by.job, share.held_by.attempt)));
+      }
       node.releases.add({.end = end, .id = UINT64_MAX - index, .amounts = one});
       node.first_release = std::min(node.first_release, end);
     }

@@ -120,7 +120,9 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
   for (const auto& [kind, mask] : now.class_masks) {
     if (((shape.device_classes >> kind) & 1) == 0) continue;
     count_all = std::max(count_all, std::popcount(mask));
-    count_free = std::max(count_free, std::popcount(mask & now.free_mask));
+    uint64_t usable = mask & now.free_mask;
+    if (part.is_share()) usable |= shared_with_room(state, slot, part, mask);
+    count_free = std::max(count_free, std::popcount(usable));
     count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
   }
   const bool passes[Census::kStages - 1] = {

@@ -82,7 +82,17 @@ std::string utc(Time time) {
          "Z";
 }
 
+std::string share_wanted(const Part& part) {
+  std::string milli = std::to_string(kMilliPerGpu + part.gpu_milli).substr(1);
+  while (milli.ends_with('0')) milli.pop_back();
+  std::string text = "a share of 0." + milli + " of a GPU";
+  if (!part.gpu_model.empty()) text += " of model " + part.gpu_model;
+  if (part.gpu_share_mb > 0) text += " with " + std::to_string(part.gpu_share_mb) + " MB of its memory";
+  return text;
+}
+
 std::string gpus_wanted(const Part& part) {
+  if (part.is_share()) return share_wanted(part);
   std::string text = std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
   if (!part.gpu_model.empty()) text += " of model " + part.gpu_model;
   if (part.gpu_memory_mb > 0) text += " with at least " + std::to_string(part.gpu_memory_mb) + " MB each";
@@ -113,6 +123,10 @@ std::string describe(const WaitReason& reason) {
       return "nodes have " + gpus_wanted(part) +
              ", but unhealthy, missing or quarantined ones are among them";
     case WaitCode::kGpusBusy:
+      if (part.is_share()) {
+        return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it has as much of one free";
+      }
       return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
              " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
     case WaitCode::kCpuBusy:

@@ -85,6 +85,17 @@ void Run::expect_stop(const Attempt& attempt) {
 void Run::expect_releases(const Node& node, uint64_t mask) {
   for (; mask != 0; mask &= mask - 1) {
     const auto index = static_cast<uint32_t>(std::countr_zero(mask));
+    for (const Share& share : node.devices[index].shares) {
+      if (!share.draining()) continue;
+      add({.at = world_.now() + options_.release_delay,
+           .kind = Kind::kRelease,
+           .job = share.held_by.job,
+           .attempt = share.held_by.attempt,
+           .member = share.held_by.member,
+           .node = node.id,
+           .device = index,
+           .generation = node.devices[index].generation});
+    }
     if (node.devices[index].state != DeviceState::kDraining) continue;
     add({.at = world_.now() + options_.release_delay,
          .kind = Kind::kRelease,
@@ -140,8 +151,11 @@ void Run::carry_out(const Coming& coming) {
       return;
     }
     case Kind::kRelease:
-      world_.apply(
-          DeviceReleased{.node = coming.node, .device = coming.device, .generation = coming.generation});
+      world_.apply(DeviceReleased{
+          .node = coming.node,
+          .device = coming.device,
+          .generation = coming.generation,
+          .share_of = {.job = coming.job, .attempt = coming.attempt, .member = coming.member}});
       return;
   }
 }

@@ -55,8 +55,11 @@ bool HostCore::start_matters() const {
   const bool counts = std::any_of(state_.timers.begin(), state_.timers.end(),
                                   [](const Timer& timer) { return timer.kind != TimerKind::kBackoffOver; });
   const bool drains = std::any_of(state_.nodes.begin(), state_.nodes.end(), [](const Node& node) {
-    return std::any_of(node.devices.begin(), node.devices.end(),
-                       [](const Device& device) { return device.state == DeviceState::kDraining; });
+    return std::any_of(node.devices.begin(), node.devices.end(), [](const Device& device) {
+      return device.state == DeviceState::kDraining ||
+             std::any_of(device.shares.begin(), device.shares.end(),
+                         [](const Share& share) { return share.draining(); });
+    });
   });
   // What runs without a limit may be given one, which counts from its start.
   const bool runs = std::any_of(state_.attempts.begin(), state_.attempts.end(),

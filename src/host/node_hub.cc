@@ -24,6 +24,10 @@ std::string image_digest_of(const v1::Started& started) {
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
 
+AttemptKey from_wire(const v1::AttemptKey& key) {
+  return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
+}
+
 v1::AttemptKey to_wire(const AttemptKey& key) {
   v1::AttemptKey wire;
   wire.set_job(key.job.value);
@@ -334,8 +338,11 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   v1::SchedulerMessage check;
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
     const Device& device = node->devices[slot];
+    for (const Share& share : device.shares) {
+      if (share.draining()) ask_release(session, slot, share.held_by, check);
+    }
     if (device.state != DeviceState::kDraining && device.state != DeviceState::kQuarantined) continue;
-    ask_release(session, slot, check);
+    if (device.shares.empty()) ask_release(session, slot, {}, check);
   }
   if (check.has_check_release()) session.peer->send(check);
 }
@@ -431,8 +438,10 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
       const std::optional<uint32_t> slot = slot_of(session, report.released().index());
       if (!slot) return std::nullopt;
       telemetry_->set_evidence(session.node, *slot, {});
-      return DeviceReleased{
-          .node = session.node, .device = *slot, .generation = report.released().generation()};
+      return DeviceReleased{.node = session.node,
+                            .device = *slot,
+                            .generation = report.released().generation(),
+                            .share_of = from_wire(report.released().share_of())};
     }
     case v1::Report::kCondition: {
       const std::optional<uint32_t> slot = slot_of(session, report.condition().index());
@@ -481,7 +490,10 @@ bool NodeHub::is_held(const DeviceReleased& release) const {
   const Node* node = hooks_.state().find_node(release.node);
   if (node == nullptr || release.device >= node->devices.size()) return false;
   const Device& device = node->devices[release.device];
-  return device.state == DeviceState::kHeld && device.generation == release.generation;
+  if (device.generation != release.generation) return false;
+  if (!release.share_of.job.valid()) return device.state == DeviceState::kHeld;
+  const Share* share = device.share_of(release.share_of);
+  return share != nullptr && !share->draining();
 }
 
 // Only what quarantines is journaled.
@@ -496,12 +508,20 @@ void NodeHub::on_draining(Session& session, const v1::Draining& draining, Sessio
   CHECK(node != nullptr);
   if (*slot >= node->devices.size()) return;
   const Device& device = node->devices[*slot];
-  if (device.state != DeviceState::kDraining || device.generation != draining.generation()) return;
-  if (hooks_.now() - device.draining_since < state.config.drain_limit) return;
-  hooks_.propose(
-      DeviceStillBusy{
-          .node = session.node, .device = *slot, .generation = draining.generation(), .evidence = evidence},
-      {});
+  const AttemptKey share_of = from_wire(draining.share_of());
+  const Share* share = device.share_of(share_of);
+  const bool drains = share_of.job.valid()
+                          ? share != nullptr && share->draining() && device.state == DeviceState::kShared
+                          : device.state == DeviceState::kDraining;
+  if (!drains || device.generation != draining.generation()) return;
+  const Time since = share != nullptr ? share->draining_since : device.draining_since;
+  if (hooks_.now() - since < state.config.drain_limit) return;
+  hooks_.propose(DeviceStillBusy{.node = session.node,
+                                 .device = *slot,
+                                 .generation = draining.generation(),
+                                 .evidence = evidence,
+                                 .share_of = share_of},
+                 {});
 }
 
 void NodeHub::acknowledge(SessionId id, uint64_t report) {
@@ -574,6 +594,8 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
     device.set_index(*index);
     device.set_generation(node->devices[slot].generation);
     device.set_uuid(node->devices[slot].uuid);
+    device.set_share_milli(attempt.members[member].gpu_milli);
+    device.set_share_memory_mb(attempt.members[member].gpu_share_mb);
   }
   start.set_max_runtime_ms(job->max_runtime.ms());
   start.set_grace_ms(grace_.ms());
@@ -657,13 +679,19 @@ void NodeHub::check_releases(Session& session) {
   v1::SchedulerMessage check;
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
     const Device& device = node->devices[slot];
-    if (device.state != DeviceState::kDraining) continue;
-    if (hooks_.now() - device.draining_since >= state.config.drain_limit) ask_release(session, slot, check);
+    const auto late = [&](Time since) { return hooks_.now() - since >= state.config.drain_limit; };
+    for (const Share& share : device.shares) {
+      if (device.state == DeviceState::kShared && share.draining() && late(share.draining_since))
+        ask_release(session, slot, share.held_by, check);
+    }
+    if (device.state == DeviceState::kDraining && late(device.draining_since))
+      ask_release(session, slot, {}, check);
   }
   if (check.has_check_release()) session.peer->send(check);
 }
 
-void NodeHub::ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check) {
+void NodeHub::ask_release(const Session& session, uint32_t slot, const AttemptKey& share_of,
+                          v1::SchedulerMessage& check) {
   const std::optional<uint32_t> index = agent_index(session, slot);
   if (!index) return;
   const Device& device = hooks_.state().find_node(session.node)->devices[slot];
@@ -671,6 +699,7 @@ void NodeHub::ask_release(const Session& session, uint32_t slot, v1::SchedulerMe
   asked->set_index(*index);
   asked->set_generation(device.generation);
   asked->set_uuid(device.uuid);
+  if (share_of.job.valid()) *asked->mutable_share_of() = to_wire(share_of);
 }
 
 void NodeHub::read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) {

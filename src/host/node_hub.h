@@ -121,7 +121,9 @@ class NodeHub {
   void order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason);
   void order_change(JobId job);
   void check_releases(Session& session);
-  void ask_release(const Session& session, uint32_t slot, v1::SchedulerMessage& check);
+  /// About the whole device, or one attempt's share of it.
+  void ask_release(const Session& session, uint32_t slot, const AttemptKey& share_of,
+                   v1::SchedulerMessage& check);
   std::optional<uint32_t> agent_index(const Session& session, uint32_t slot) const;
   std::optional<uint32_t> slot_of(const Session& session, uint32_t index) const;
 

@@ -15,11 +15,32 @@ struct DeviceClass {
   std::string model;
   int64_t memory_mb = 0;
 
+  /// A member of the part could run on devices of this kind.
+  bool serves(const Part& part) const;
   friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "model", self.model);
     visit(2, "memory_mb", self.memory_mb);
+  }
+};
+
+/// What a member of an attempt has of a shared device.
+struct Share {
+  AttemptKey held_by;
+  int32_t milli = 0;
+  int64_t memory_mb = 0;
+  Time draining_since;  ///< Its attempt ended; the node has not yet seen that nothing of it is left.
+
+  bool draining() const { return draining_since.valid(); }
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "held_job", self.held_by.job);
+    visit(2, "held_attempt", self.held_by.attempt);
+    visit(3, "held_member", self.held_by.member);
+    visit(4, "milli", self.milli);
+    visit(5, "memory_mb", self.memory_mb);
+    visit(6, "draining_since", self.draining_since);
   }
 };
 
@@ -41,6 +62,15 @@ struct Device {
   bool barred = false;        ///< An operator took it out of use, whatever its driver says.
   std::string barred_detail;  ///< Why.
 
+  std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
+
+  /// What shares have left of it. Of one that is free: all.
+  int64_t milli_left() const;
+  int64_t memory_mb_left() const;
+  const Share* share_of(const AttemptKey& key) const;
+  /// Another share of that size fits beside what is held of it, or it is free.
+  bool has_room_for(const Part& part) const;
+
   bool fit() const { return condition == DeviceCondition::kOk && !barred; }
   bool placeable() const { return state == DeviceState::kFree && fit(); }
   template <typename Self, typename Visit>
@@ -60,6 +90,7 @@ struct Device {
     visit(13, "detail", self.detail);
     visit(14, "barred", self.barred);
     visit(15, "barred_detail", self.barred_detail);
+    visit(16, "shares", self.shares);
   }
 };
 
@@ -146,10 +177,10 @@ struct GpuTime {
   bool limited() const { return length.ns > 0; }
   /// When the window of `now` is over.
   Time end_of_window(Time now) const { return Time{(now.ns / length.ns + 1) * length.ns}; }
-  /// What is used of the window of `now` by then, when `gpus` were held since `at`.
-  int64_t used_by(Time now, int64_t gpus) const;
+  /// What is used of the window of `now` by then, when so much was held since `at`. Rounded down.
+  int64_t used_by(Time now, const Amount& held) const;
   /// Counts what was held until `now`.
-  void settle(int64_t gpus, Time now);
+  void settle(const Amount& held, Time now);
 };
 
 struct Tenant {

@@ -50,14 +50,14 @@ void DecayedUse::settle(const Amount& usage, Duration half_life, Time now) {
   const int64_t kept = decay_factor(now - at, half_life);
   // The integral of 2^-(t/h) is h / ln 2 * (1 - 2^-(t/h)).
   const int64_t span_ms = clamp((Wide{half_life.ns} * kInverseLn2 >> kBits) / 1'000'000);
-  const auto add = [&](int64_t& use, int64_t held) {
+  const auto add = [&](int64_t& use, int64_t held, int64_t in_units_of = 1) {
     const Wide old = (Wide{use} * kept) >> kBits;
-    const Wide most = Wide{held} * span_ms;  // Less than 2^104.
+    const Wide most = Wide{held} * span_ms / in_units_of;  // Less than 2^104.
     const bool fits = most < (Wide{1} << 86);
     const Wide fresh = fits ? (most * (kDecayOne - kept)) >> kBits : (most >> kBits) * (kDecayOne - kept);
     use = clamp(old + fresh);
   };
-  add(gpus, usage.gpus);
+  add(gpus, usage.gpu_thousandths(), kMilliPerGpu);
   add(gpu_memory_mb, usage.gpu_memory_mb);
   add(cpu_milli, usage.cpu_milli);
   add(memory_mb, usage.memory_mb);

@@ -175,7 +175,9 @@ struct Member {
   int32_t cpu_milli = 0;
   int64_t memory_mb = 0;
   MemberState state = MemberState::kPlaced;
-  Outcome outcome;  ///< When ended.
+  Outcome outcome;           ///< When ended.
+  int32_t gpu_milli = 0;     ///< Its share of its device; 0: it has its devices whole.
+  int64_t gpu_share_mb = 0;  ///< Of the share.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -186,6 +188,8 @@ struct Member {
     visit(5, "memory_mb", self.memory_mb);
     visit(6, "state", self.state);
     visit(7, "outcome", self.outcome);
+    visit(8, "gpu_milli", self.gpu_milli);
+    visit(9, "gpu_share_mb", self.gpu_share_mb);
   }
 };
 

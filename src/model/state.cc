@@ -474,7 +474,7 @@ TenantId State::root_of(TenantId id) const {
 
 void State::count_going(const Job& job, int64_t sign) {
   const Amount amount = total_of(class_of(job).parts);
-  pool_of(work_of(class_of(job).parts)).going += sign * amount.gpus;
+  pool_of(work_of(class_of(job).parts)).going_milli += sign * amount.gpu_thousandths();
   for (Tenant* each = find_tenant(job.tenant); each != nullptr; each = find_tenant(each->parent)) {
     if (sign > 0) {
       each->going.add(amount);
@@ -485,12 +485,12 @@ void State::count_going(const Job& job, int64_t sign) {
 }
 
 void State::settle_use(Tenant& tenant, Time at) const {
-  if (at.valid()) tenant.gpu_time.settle(tenant.usage.gpus, at);
+  if (at.valid()) tenant.gpu_time.settle(tenant.usage, at);
   if (config.feature_level >= 2 && at.valid()) tenant.use.settle(tenant.usage, config.half_life(), at);
 }
 
 void State::charge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
-  pool_of(work).gpus += amount.gpus;
+  pool_of(work).milli += amount.gpu_thousandths();
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
     settle_use(*each, at);
     each->usage.add(amount);
@@ -498,8 +498,8 @@ void State::charge(TenantId tenant, const Amount& amount, Time at, WorkClass wor
 }
 
 void State::discharge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
-  pool_of(work).gpus -= amount.gpus;
-  CHECK(pool_of(work).gpus >= 0);
+  pool_of(work).milli -= amount.gpu_thousandths();
+  CHECK(pool_of(work).milli >= 0);
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
     settle_use(*each, at);
     each->usage.subtract(amount);

@@ -51,8 +51,8 @@ using SubmitterKey = std::pair<TenantId, std::string>;
 /// GPUs that placed and promised jobs of one kind of work hold, and those of them that are being ended for
 /// others.
 struct PoolUse {
-  int64_t gpus = 0;
-  int64_t going = 0;
+  int64_t milli = 0;  ///< In thousandths.
+  int64_t going_milli = 0;
 };
 
 /// Everything that commands can change, with the indexes that keep every operation O(log n). Changed by

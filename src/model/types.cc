@@ -186,6 +186,8 @@ std::string_view to_string(DeviceState state) {
       return "draining";
     case DeviceState::kQuarantined:
       return "quarantined";
+    case DeviceState::kShared:
+      return "shared";
   }
   UNREACHABLE();
 }
@@ -225,7 +227,7 @@ int64_t amount_of(const Amount& amount, Resource resource) {
     case Resource::kNone:
       return 0;
     case Resource::kGpus:
-      return amount.gpus;
+      return milli_up(amount.gpu_thousandths());
     case Resource::kGpuMemory:
       return amount.gpu_memory_mb;
     case Resource::kCpu:
@@ -238,12 +240,17 @@ int64_t amount_of(const Amount& amount, Resource resource) {
   UNREACHABLE();
 }
 
+int64_t exact_of(const Amount& amount, Resource resource) {
+  return resource == Resource::kGpus ? amount.gpu_thousandths() : amount_of(amount, resource);
+}
+
 Amount negated(const Amount& amount) {
   return {.gpus = -amount.gpus,
           .gpu_memory_mb = -amount.gpu_memory_mb,
           .cpu_milli = -amount.cpu_milli,
           .memory_mb = -amount.memory_mb,
-          .jobs = -amount.jobs};
+          .jobs = -amount.jobs,
+          .gpu_milli = -amount.gpu_milli};
 }
 
 std::string_view to_string(WorkClass work) {
@@ -264,18 +271,35 @@ void Amount::subtract(const Amount& other) {
   cpu_milli -= other.cpu_milli;
   memory_mb -= other.memory_mb;
   jobs -= other.jobs;
+  gpu_milli -= other.gpu_milli;
   CHECK(gpus >= 0);
   CHECK(gpu_memory_mb >= 0);
   CHECK(cpu_milli >= 0);
   CHECK(memory_mb >= 0);
   CHECK(jobs >= 0);
+  CHECK(gpu_milli >= 0);
+}
+
+bool Part::has_sound_share() const {
+  if (!is_share()) return gpu_milli == 0 && gpu_share_mb == 0;
+  return gpu_count == 1 && gpu_milli < kMilliPerGpu && gpu_share_mb >= 0 &&
+         gpu_share_mb <= limits::kMegabytesMax;
+}
+
+int64_t gpu_ms_of(const Amount& held, Duration span) {
+  return held.gpus * span.ms() + held.gpu_milli * span.ms() / kMilliPerGpu;
 }
 
 Amount total_of(const std::vector<Part>& parts) {
   Amount total{.jobs = 1};
   for (const Part& part : parts) {
-    total.gpus += int64_t{part.member_count} * part.gpu_count;
-    total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+    if (part.is_share()) {
+      total.gpu_milli += int64_t{part.member_count} * part.gpu_milli;
+      total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_share_mb;
+    } else {
+      total.gpus += int64_t{part.member_count} * part.gpu_count;
+      total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+    }
     total.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
     total.memory_mb += int64_t{part.member_count} * part.memory_mb;
   }

@@ -146,6 +146,7 @@ enum class DeviceState : uint8_t {
   kHeld,
   kDraining,     ///< Its attempt ended; the node has not yet seen it empty.
   kQuarantined,  ///< Did not become empty in time: out of the pool, its node is not.
+  kShared,       ///< Some attempts hold shares of it, and others may.
 };
 std::string_view to_string(DeviceState state);
 
@@ -162,6 +163,13 @@ enum class WorkClass : uint8_t {
 inline constexpr WorkClass kWorkClassLast = WorkClass::kBatch;
 std::string_view to_string(WorkClass work);
 
+/// Shares of devices are counted in thousandths.
+inline constexpr int64_t kMilliPerGpu = 1000;
+/// Of so many thousandths whole devices, rounded up.
+constexpr int64_t milli_up(int64_t milli) {
+  return milli > 0 ? (milli + kMilliPerGpu - 1) / kMilliPerGpu : milli / kMilliPerGpu;
+}
+
 /// What one member of a job's part needs on its node.
 struct Part {
   int32_t member_count = 1;
@@ -172,8 +180,17 @@ struct Part {
   std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
   uint32_t features = 0;  ///< Its node must have all of these.
   WorkClass work = WorkClass::kUnset;
-  uint64_t booking = 0;  ///< It runs on this booking's nodes while that is on; 0: where no booking is on.
+  uint64_t booking = 0;      ///< It runs on this booking's nodes while that is on; 0: where no booking is on.
+  int32_t gpu_milli = 0;     ///< A share of one device: so many thousandths of it; 0: whole devices.
+  int64_t gpu_share_mb = 0;  ///< Of a share: its memory; 0: the same thousandths of the device's.
 
+  bool is_share() const { return gpu_milli > 0; }
+  /// A share is of one device, and less than all of it.
+  bool has_sound_share() const;
+  /// The memory that its share takes of a device of so much.
+  int64_t share_mb_of(int64_t device_mb) const {
+    return gpu_share_mb > 0 ? gpu_share_mb : device_mb * gpu_milli / kMilliPerGpu;
+  }
   friend bool operator==(const Part&, const Part&) = default;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -186,6 +203,8 @@ struct Part {
     visit(7, "features", self.features);
     visit(8, "booking", self.booking);
     visit(60, "work", self.work);
+    visit(61, "gpu_milli", self.gpu_milli);
+    visit(62, "gpu_share_mb", self.gpu_share_mb);
   }
 };
 
@@ -196,12 +215,16 @@ inline WorkClass work_of(const std::vector<Part>& parts) {
 
 /// An amount of everything that quotas count.
 struct Amount {
-  int64_t gpus = 0;
+  int64_t gpus = 0;  ///< Whole ones.
   int64_t gpu_memory_mb = 0;
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   int64_t jobs = 0;
+  int64_t gpu_milli = 0;  ///< Beside `gpus`: thousandths of GPUs, of shares.
 
+  /// Whole GPUs and shares together, in thousandths.
+  int64_t gpu_thousandths() const { return gpus * kMilliPerGpu + gpu_milli; }
+  bool has_gpus() const { return gpus != 0 || gpu_milli != 0; }
   friend bool operator==(const Amount&, const Amount&) = default;
   void add(const Amount& other) {
     gpus += other.gpus;
@@ -209,6 +232,7 @@ struct Amount {
     cpu_milli += other.cpu_milli;
     memory_mb += other.memory_mb;
     jobs += other.jobs;
+    gpu_milli += other.gpu_milli;
   }
   void subtract(const Amount& other);
   template <typename Self, typename Visit>
@@ -218,10 +242,14 @@ struct Amount {
     visit(3, "cpu_milli", self.cpu_milli);
     visit(4, "memory_mb", self.memory_mb);
     visit(5, "jobs", self.jobs);
+    visit(6, "gpu_milli", self.gpu_milli);
   }
 };
 /// The amount, of which a resource may be negative, as a change of another one.
 Amount negated(const Amount& amount);
+
+/// What holding that for so long comes to, in GPU-milliseconds, rounded down.
+int64_t gpu_ms_of(const Amount& held, Duration span);
 
 /// What all members of `parts` need together, as one running job.
 Amount total_of(const std::vector<Part>& parts);
@@ -229,7 +257,10 @@ Amount total_of(const std::vector<Part>& parts);
 /// A resource of an Amount, for naming the one that is short.
 enum class Resource : uint8_t { kNone = 0, kGpus, kGpuMemory, kCpu, kMemory, kJobs };
 std::string_view to_string(Resource resource);
+/// Of GPUs: whole ones and shares together, rounded up, so that it is at most a limit when they are.
 int64_t amount_of(const Amount& amount, Resource resource);
+/// Of GPUs: in thousandths, exactly; of all else as `amount_of`.
+int64_t exact_of(const Amount& amount, Resource resource);
 
 /// A tenant's limits. Stored as limit + 1, so that zero, the default, means "no limit".
 struct Limits {

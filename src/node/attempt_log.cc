@@ -112,6 +112,11 @@ std::string encode_store_record(const StoreRecord& record) {
       out.varint(record.cores.size());
       for (const uint32_t core : record.cores) out.varint(core);
       out.svarint(record.placed_at_ns);
+      for (const HeldDevice& device : record.devices) {
+        if (!device.is_share()) continue;
+        out.varint(static_cast<uint64_t>(device.milli));
+        out.varint(static_cast<uint64_t>(device.memory_mb));
+      }
       break;
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
@@ -155,6 +160,12 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
         record.cores.push_back(static_cast<uint32_t>(in.varint()));
       }
       if (!in.at_end()) record.placed_at_ns = in.svarint();  // Older agents did not write it.
+      // An attempt has shares of its devices, or has them whole.
+      for (std::size_t i = 0; i < record.devices.size() && !in.at_end(); ++i) {
+        record.devices[i].share_of = record.key;
+        record.devices[i].milli = static_cast<int32_t>(in.varint());
+        record.devices[i].memory_mb = static_cast<int64_t>(in.varint());
+      }
       break;
     case StoreRecord::Kind::kStarted:
       record.pid = in.svarint();

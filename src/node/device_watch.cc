@@ -17,20 +17,37 @@ constexpr std::size_t kEvidencePidsMax = 8;
 
 }  // namespace
 
-DeviceWatch::DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader)
-    : facts_(std::move(facts)), reader_(reader), slots_(facts_.size()) {}
+DeviceWatch::DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted)
+    : facts_(std::move(facts)),
+      reader_(reader),
+      is_accounted_(std::move(is_accounted)),
+      slots_(facts_.size()) {}
 
+// A share does not end the checks of others beside it.
 void DeviceWatch::hold(HeldDevice device) {
   if (device.index >= slots_.size()) return;
   Slot& slot = slots_[device.index];
   slot.holders += 1;
-  slot.check.reset();
+  std::erase_if(slot.checks, [&](const Check& check) {
+    const bool beside = device.is_share() && check.device.is_share() &&
+                        check.device.generation >= device.generation &&
+                        check.device.share_of != device.share_of;
+    return !beside;
+  });
 }
 
 void DeviceWatch::let_go(HeldDevice device) {
   if (device.index >= slots_.size()) return;
   CHECK(slots_[device.index].holders > 0);
   slots_[device.index].holders -= 1;
+}
+
+DeviceWatch::Check* DeviceWatch::check_of(const HeldDevice& device) {
+  std::vector<Check>& checks = slots_[device.index].checks;
+  const auto found = std::find_if(checks.begin(), checks.end(), [&](const Check& check) {
+    return check.device.share_of == device.share_of;
+  });
+  return found == checks.end() ? nullptr : &*found;
 }
 
 void DeviceWatch::begin_release(HeldDevice device, Time now) {
@@ -41,16 +58,19 @@ void DeviceWatch::begin_release(HeldDevice device, Time now) {
     return;
   }
   Slot& slot = slots_[device.index];
-  CHECK(slot.holders == 0);
-  slot.check = Check{.generation = device.generation, .pause = kCheckPauseFirst, .due = now};
-  slot.check_asked = false;
+  CHECK(slot.holders == 0 || device.is_share());
+  Check* check = check_of(device);
+  if (check == nullptr) check = &slot.checks.emplace_back();
+  *check = Check{.device = device, .pause = kCheckPauseFirst, .due = now};
   if (!slot.asked_at.valid()) ask(device.index, now);
 }
 
 bool DeviceWatch::releasing(HeldDevice device) const {
   if (device.index >= slots_.size()) return false;
-  const std::optional<Check>& check = slots_[device.index].check;
-  return check && check->generation == device.generation;
+  const std::vector<Check>& checks = slots_[device.index].checks;
+  return std::any_of(checks.begin(), checks.end(), [&](const Check& check) {
+    return check.device.generation == device.generation && check.device.share_of == device.share_of;
+  });
 }
 
 void DeviceWatch::look_at_all(Time now) {
@@ -62,8 +82,10 @@ void DeviceWatch::look_at_all(Time now) {
 void DeviceWatch::ask(uint32_t index, Time now) {
   Slot& slot = slots_[index];
   slot.asked_at = now;
-  slot.check_asked = slot.check.has_value();
-  if (slot.check) slot.check->due = kNever;
+  for (Check& check : slot.checks) {
+    check.asked = true;
+    check.due = kNever;
+  }
   std::optional<DeviceReading> reading = reader_.read(index);
   if (reading) on_reading(index, std::move(*reading), now);
 }
@@ -75,7 +97,7 @@ void DeviceWatch::on_reading(uint32_t index, DeviceReading reading, Time now) {
   slot.silence_told = false;
   note_condition(index, reading.condition, reading.detail);
   slot.last = std::move(reading);
-  if (slot.check) {
+  if (!slot.checks.empty()) {
     judge(index, now);
     return;
   }
@@ -85,35 +107,47 @@ void DeviceWatch::on_reading(uint32_t index, DeviceReading reading, Time now) {
 
 void DeviceWatch::judge(uint32_t index, Time now) {
   Slot& slot = slots_[index];
-  Check& check = *slot.check;
-  if (!slot.check_asked) {  // This reading may be older than the attempt's end.
-    check.due = now;
-    return;
+  std::vector<Check> open;
+  for (Check& check : std::exchange(slot.checks, {})) {
+    if (!check.asked) {  // This reading may be older than the attempt's end.
+      check.due = now;
+      open.push_back(check);
+      continue;
+    }
+    const std::optional<std::string> evidence = evidence_against_release(index, check);
+    if (!evidence) {
+      verdicts_.push_back({.device = check.device, .released = true});
+      continue;
+    }
+    verdicts_.push_back({.device = check.device, .released = false, .evidence = *evidence});
+    check.asked = false;
+    check.due = now + check.pause;
+    check.pause = std::min(check.pause * 2, kCheckPauseMax);
+    open.push_back(check);
   }
-  const HeldDevice device{.index = index, .generation = check.generation};
-  const std::optional<std::string> evidence = evidence_against_release(slot, facts_[index]);
-  if (!evidence) {
-    slot.check.reset();
-    verdicts_.push_back({.device = device, .released = true});
-    return;
-  }
-  verdicts_.push_back({.device = device, .released = false, .evidence = *evidence});
-  check.due = now + check.pause;
-  check.pause = std::min(check.pause * 2, kCheckPauseMax);
+  slot.checks = std::move(open);
 }
 
-std::optional<std::string> DeviceWatch::evidence_against_release(const Slot& slot,
-                                                                 const DeviceFacts& facts) const {
+// Of a share beside others': whose memory it is cannot be seen, so the processes alone decide.
+std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index, const Check& check) const {
+  const Slot& slot = slots_[index];
+  const DeviceFacts& facts = facts_[index];
   if (slot.last.condition != v1::DEVICE_CONDITION_OK) {
     return "the driver cannot vouch for " + facts.uuid + ": " + slot.last.detail;
   }
-  if (!slot.last.processes.empty()) {
+  const bool beside = check.device.is_share() && slot.holders > 0;
+  std::vector<int64_t> strangers;
+  for (const int64_t pid : slot.last.processes) {
+    if (!beside || !is_accounted_(index, pid)) strangers.push_back(pid);
+  }
+  if (!strangers.empty()) {
     std::string text = "on it still:";
-    for (std::size_t i = 0; i < std::min(slot.last.processes.size(), kEvidencePidsMax); ++i) {
-      text += (i == 0 ? " pid " : ", pid ") + std::to_string(slot.last.processes[i]);
+    for (std::size_t i = 0; i < std::min(strangers.size(), kEvidencePidsMax); ++i) {
+      text += (i == 0 ? " pid " : ", pid ") + std::to_string(strangers[i]);
     }
     return text + "; memory used " + std::to_string(slot.last.memory_used_mb) + " MB";
   }
+  if (beside) return std::nullopt;
   const int64_t idle_mb =
       slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
   if (slot.last.memory_used_mb <= idle_mb) return std::nullopt;
@@ -137,7 +171,9 @@ void DeviceWatch::tick(Time now) {
       slot.last.condition = v1::DEVICE_CONDITION_UNHEALTHY;
       slot.last.detail = detail;
     }
-    if (slot.check && slot.check->due <= now && !slot.asked_at.valid()) ask(index, now);
+    const bool due = std::any_of(slot.checks.begin(), slot.checks.end(),
+                                 [&](const Check& check) { return check.due <= now; });
+    if (due && !slot.asked_at.valid()) ask(index, now);
   }
 }
 
@@ -148,7 +184,7 @@ Time DeviceWatch::next_due() const {
       if (!slot.silence_told) due = std::min(due, slot.asked_at + kDriverSilenceMax);
       continue;
     }
-    if (slot.check) due = std::min(due, slot.check->due);
+    for (const Check& check : slot.checks) due = std::min(due, check.due);
   }
   return due;
 }

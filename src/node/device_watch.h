@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,16 +32,21 @@ struct ConditionNews {
 
 /// Watches a node's devices: readings for telemetry, conditions, and the fence. A device whose attempt is
 /// over is checked, at growing intervals, until no process is on it and its memory is back at what it had
-/// when it was idle. Not thread-safe; NodeCore owns it.
+/// when it was idle. While others have shares of it, a share is back when no process is on the device but
+/// theirs. Not thread-safe; NodeCore owns it.
 class DeviceWatch {
  public:
-  DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader);
+  /// Whether the process belongs to an attempt that has the device, or a share of it, by its index.
+  using IsAccounted = std::function<bool(uint32_t index, int64_t pid)>;
+
+  DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted);
 
   /// An attempt holds the device: older checks are over, and readings are no measure of the idle device.
   void hold(HeldDevice device);
   /// The attempt that held it is over.
   void let_go(HeldDevice device);
-  /// Checks a device that nobody holds, at once and until it is free. Repeating it checks anew, at once.
+  /// Checks a device that nobody holds, or a share that nobody has, at once and until it is free. Repeating
+  /// it checks anew, at once.
   void begin_release(HeldDevice device, Time now);
   /// Whether a check of exactly this generation is going on.
   bool releasing(HeldDevice device) const;
@@ -62,26 +68,28 @@ class DeviceWatch {
 
  private:
   struct Check {
-    uint32_t generation = 0;
+    HeldDevice device;
     Duration pause;
     Time due;
+    bool asked = false;  ///< The outstanding reading was asked for after the check began.
   };
   struct Slot {
     DeviceReading last;
     int holders = 0;
     std::optional<int64_t> idle_memory_mb;
-    std::optional<Check> check;
-    bool check_asked = false;   ///< The outstanding reading was asked for after the check began.
+    std::vector<Check> checks;  ///< One of the device, or one each of shares.
     Time asked_at;              ///< Of the outstanding reading; not valid when there is none.
     bool silence_told = false;  ///< The driver's silence was made a condition.
   };
   void ask(uint32_t index, Time now);
   void judge(uint32_t index, Time now);
   void note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail);
-  std::optional<std::string> evidence_against_release(const Slot& slot, const DeviceFacts& facts) const;
+  Check* check_of(const HeldDevice& device);
+  std::optional<std::string> evidence_against_release(uint32_t index, const Check& check) const;
 
   std::vector<DeviceFacts> facts_;
   DeviceReader& reader_;
+  IsAccounted is_accounted_;
   std::vector<Slot> slots_;
   std::vector<ReleaseVerdict> verdicts_;
   std::vector<ConditionNews> conditions_;

@@ -120,9 +120,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                        .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
                        .max_runtime = bounded_ms(order.max_runtime_ms()),
                        .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};
-  for (const v1::GrantedDevice& granted : order.devices()) {
-    request.devices.push_back({.index = granted.index(), .generation = granted.generation()});
-  }
+  request.devices = held_devices_of(order);
   request.box = std::move(box.box);
   request.user = std::move(box.user);
   if (!spec.image().empty()) {
@@ -154,6 +152,18 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
   variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
+  // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it.
+  for (const char* name : {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                           "GPU_SCHEDULER_GPU_MILLI", "GPU_SCHEDULER_GPU_MEMORY_MB"})
+    variables.erase(name);
+  if (order.devices_size() == 1 && order.devices(0).share_milli() > 0) {
+    const int32_t milli = order.devices(0).share_milli();
+    const std::string memory_mb = std::to_string(order.devices(0).share_memory_mb());
+    variables["GPU_SCHEDULER_GPU_MILLI"] = std::to_string(milli);
+    variables["GPU_SCHEDULER_GPU_MEMORY_MB"] = memory_mb;
+    variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + memory_mb + "M";
+    variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(std::max(milli / 10, 1));
+  }
   variables[std::string(shim::kMarkerVariable)] = to_string(from_wire(order.key())) + '@' + defaults.instance;
 
   std::vector<std::string> entries;

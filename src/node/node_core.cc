@@ -31,7 +31,8 @@ LogSubject subject_of(const AttemptKey& key) { return {.id = key.job}; }
 NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image)
     : options_(std::move(options)),
       ports_(ports),
-      watch_(options_.devices, ports_.devices),
+      watch_(options_.devices, ports_.devices,
+             [this](uint32_t index, int64_t pid) { return is_accounted(index, pid); }),
       outbox_(((image.epoch + 1) << kEpochShift) + 1),
       heartbeat_every_(kHeartbeatDefault) {
   options_.launch.instance = options_.instance;
@@ -137,6 +138,8 @@ void NodeCore::send_register() {
       held.set_index(device.index);
       held.set_generation(device.generation);
       held.set_uuid(options_.devices[device.index].uuid);
+      held.set_share_milli(device.milli);
+      held.set_share_memory_mb(device.memory_mb);
     }
   }
   for (const std::string& feature : options_.features) out.add_features(feature);
@@ -224,9 +227,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
         Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
   }
   Attempt& attempt = attempts_[key];
-  for (const v1::GrantedDevice& device : order.devices()) {
-    attempt.devices.push_back({.index = device.index(), .generation = device.generation()});
-  }
+  attempt.devices = held_devices_of(order);
   attempt.placed_at_ns = order.placed_at_ns();
   running_count_ += 1;
   hold_devices(key, attempt);
@@ -310,7 +311,7 @@ void NodeCore::on_report_acked(const v1::Report& report) {
     case v1::Report::kReleased:
       return on_released_acked(report.released(), report.id());
     case v1::Report::kDraining: {
-      const auto found = releases_.find(report.draining().index());
+      const auto found = releases_.find({report.draining().index(), from_wire(report.draining().share_of())});
       if (found != releases_.end() && found->second.report == report.id()) found->second.report = 0;
       return;
     }

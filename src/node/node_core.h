@@ -129,6 +129,8 @@ class NodeCore {
     bool was_placed(int64_t at_ns) const { return at_ns == 0 || placed_at_ns == 0 || at_ns == placed_at_ns; }
   };
   using Attempts = std::unordered_map<AttemptKey, Attempt>;
+  /// What is released: a device, or an attempt's share of one.
+  using Fence = std::pair<uint32_t, AttemptKey>;
 
   void restore(const StoreImage& image);
   void send_register();
@@ -150,10 +152,13 @@ class NodeCore {
   void hold_devices(const AttemptKey& key, Attempt& attempt);
   void let_go_devices(const AttemptKey& key, Attempt& attempt);
   void begin_releases(const AttemptKey& key, Attempt& attempt, Time now);
-  void supersede_release(uint32_t index);
+  void supersede_release(const Fence& fence);
+  void supersede_releases(uint32_t index, const HeldDevice* but_shares_of);
   void end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome);
   v1::Outcome make_outcome(v1::Outcome::Cause cause, const std::string& detail) const;
   const AttemptKey* holder_of(uint32_t index) const;
+  bool holds(const AttemptKey& key, uint32_t index) const;
+  bool is_accounted(uint32_t index, int64_t pid) const;
 
   void report_started(const AttemptKey& key, Attempt& attempt);
   void report_ended(const AttemptKey& key, Attempt& attempt);
@@ -213,10 +218,10 @@ class NodeCore {
     uint64_t report = 0;        ///< Outstanding Released or Draining; 0: none.
     std::string evidence = {};  ///< Reported last.
   };
-  std::map<uint32_t, Release> releases_;
+  std::map<Fence, Release> releases_;
   std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
   std::map<uint32_t, uint64_t> condition_reports_;
-  std::map<uint32_t, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
+  std::map<Fence, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
 
   /// Attempts whose prolog runs.
   struct Preparing {

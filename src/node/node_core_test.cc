@@ -41,6 +41,8 @@ class FakeSpawner final : public Spawner {
   }
   std::vector<SavedWork> saved() override { return said_saved; }
   std::vector<SavedWork> said_saved;
+  bool owns(const AttemptKey& key, int64_t pid) override { return owned.contains({key, pid}); }
+  std::set<std::pair<AttemptKey, int64_t>> owned;
   std::vector<SpawnRequest> started;
   std::vector<std::pair<AttemptKey, Duration>> stopped;
   std::optional<std::vector<AttemptKey>> adopted;

@@ -15,7 +15,8 @@ constexpr std::size_t kEvidenceBytesMax = 4'096;
 void NodeCore::hold_devices(const AttemptKey& key, Attempt& attempt) {
   attempt.holds = true;
   for (const HeldDevice& device : attempt.devices) {
-    supersede_release(device.index);  // The scheduler gave the device away: it knows of the release before.
+    // The scheduler gave the device away: it knows of the releases before. Other shares' go on.
+    supersede_releases(device.index, device.is_share() ? &device : nullptr);
     holders_[device.index].push_back(key);
     watch_.hold(device);
   }
@@ -36,21 +37,51 @@ const AttemptKey* NodeCore::holder_of(uint32_t index) const {
   return found == holders_.end() ? nullptr : &found->second.front();
 }
 
+bool NodeCore::holds(const AttemptKey& key, uint32_t index) const {
+  const auto found = holders_.find(index);
+  return found != holders_.end() &&
+         std::find(found->second.begin(), found->second.end(), key) != found->second.end();
+}
+
+// It belongs to an attempt that has the device, or a share of it.
+bool NodeCore::is_accounted(uint32_t index, int64_t pid) const {
+  const auto found = holders_.find(index);
+  return found != holders_.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const AttemptKey& key) { return ports_.spawner.owns(key, pid); });
+}
+
 void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now) {
   let_go_devices(key, attempt);
   for (const HeldDevice& device : attempt.devices) {
-    if (holder_of(device.index) != nullptr) continue;  // Given away again: its release is known.
-    const auto newer = releases_.find(device.index);
+    // Given away again: its release is known. A share's is not, when others hold other shares.
+    if (!device.is_share() && holder_of(device.index) != nullptr) continue;
+    const Fence fence{device.index, device.share_of};
+    const auto newer = releases_.find(fence);
     if (newer != releases_.end() && newer->second.device.generation > device.generation) continue;
-    supersede_release(device.index);
-    releases_[device.index] = Release{.device = device, .key = key};
+    supersede_release(fence);
+    releases_[fence] = Release{.device = device, .key = key};
     attempt.unreleased += 1;
     watch_.begin_release(device, now);
   }
 }
 
-void NodeCore::supersede_release(uint32_t index) {
-  const auto found = releases_.find(index);
+// Of shares of the same generation as `but_shares_of` only its own.
+void NodeCore::supersede_releases(uint32_t index, const HeldDevice* but_shares_of) {
+  std::vector<Fence> over;
+  for (auto at = releases_.lower_bound({index, AttemptKey{}});
+       at != releases_.end() && at->first.first == index; ++at) {
+    const HeldDevice& device = at->second.device;
+    const bool beside = but_shares_of != nullptr && device.is_share() &&
+                        device.generation >= but_shares_of->generation &&
+                        device.share_of != but_shares_of->share_of;
+    if (!beside) over.push_back(at->first);
+  }
+  for (const Fence& fence : over) supersede_release(fence);
+}
+
+void NodeCore::supersede_release(const Fence& fence) {
+  const auto found = releases_.find(fence);
   if (found == releases_.end()) return;
   const Release release = std::move(found->second);
   releases_.erase(found);
@@ -64,7 +95,7 @@ void NodeCore::supersede_release(uint32_t index) {
 
 void NodeCore::report_devices() {
   for (const ReleaseVerdict& verdict : watch_.take_verdicts()) {
-    const auto found = releases_.find(verdict.device.index);
+    const auto found = releases_.find({verdict.device.index, verdict.device.share_of});
     if (found == releases_.end() || !(found->second.device == verdict.device)) continue;
     Release& release = found->second;
     if (!verdict.released && release.evidence == verdict.evidence) continue;
@@ -72,10 +103,14 @@ void NodeCore::report_devices() {
     if (verdict.released) {
       report.mutable_released()->set_index(verdict.device.index);
       report.mutable_released()->set_generation(verdict.device.generation);
+      if (verdict.device.is_share())
+        *report.mutable_released()->mutable_share_of() = to_wire(verdict.device.share_of);
     } else {
       report.mutable_draining()->set_index(verdict.device.index);
       report.mutable_draining()->set_generation(verdict.device.generation);
       report.mutable_draining()->set_evidence(clean_text(verdict.evidence, kEvidenceBytesMax));
+      if (verdict.device.is_share())
+        *report.mutable_draining()->mutable_share_of() = to_wire(verdict.device.share_of);
     }
     release.evidence = verdict.evidence;
     outbox_.withdraw(release.report);
@@ -97,20 +132,23 @@ void NodeCore::report_devices() {
 }
 
 void NodeCore::on_released_acked(const v1::Released& released, uint64_t report) {
-  const auto found = releases_.find(released.index());
+  const Fence fence{released.index(), from_wire(released.share_of())};
+  const auto found = releases_.find(fence);
   if (found == releases_.end() || found->second.report != report) return;
   found->second.report = 0;
-  supersede_release(released.index());
+  supersede_release(fence);
 }
 
 // What an order granted that is not carried out.
 void NodeCore::release_unheld(const v1::StartAttempt& order) {
   const Time now = ports_.clock.monotonic();
-  for (const v1::GrantedDevice& granted : order.devices()) {
-    const HeldDevice device{.index = granted.index(), .generation = granted.generation()};
-    if (holder_of(device.index) != nullptr) continue;  // The scheduler asks again in time.
-    supersede_release(device.index);
-    releases_[device.index] = Release{.device = device, .key = std::nullopt};
+  for (const HeldDevice& device : held_devices_of(order)) {
+    // The scheduler asks again in time.
+    if (device.is_share() ? holds(device.share_of, device.index) : holder_of(device.index) != nullptr)
+      continue;
+    const Fence fence{device.index, device.share_of};
+    supersede_release(fence);
+    releases_[fence] = Release{.device = device, .key = std::nullopt};
     watch_.begin_release(device, now);
   }
 }
@@ -118,25 +156,30 @@ void NodeCore::release_unheld(const v1::StartAttempt& order) {
 void NodeCore::on_check_release(const v1::CheckRelease& order) {
   const Time now = ports_.clock.monotonic();
   for (const v1::GrantedDevice& asked : order.devices()) {
-    const HeldDevice device{.index = asked.index(), .generation = asked.generation()};
-    if (const AttemptKey* holder = holder_of(device.index)) {
+    const HeldDevice device{
+        .index = asked.index(), .generation = asked.generation(), .share_of = from_wire(asked.share_of())};
+    const AttemptKey* holder = holder_of(device.index);
+    if (device.is_share() && !holds(device.share_of, device.index)) holder = nullptr;
+    const Fence fence{device.index, device.share_of};
+    if (holder != nullptr) {
       v1::Report report;
       report.mutable_draining()->set_index(device.index);
       report.mutable_draining()->set_generation(device.generation);
       report.mutable_draining()->set_evidence("attempt " + to_string(*holder) + " runs on it");
-      uint64_t& outstanding = busy_reports_[device.index];
+      if (device.is_share()) *report.mutable_draining()->mutable_share_of() = asked.share_of();
+      uint64_t& outstanding = busy_reports_[fence];
       outbox_.withdraw(outstanding);
       outstanding = outbox_.add(std::move(report));
       continue;
     }
-    const auto known = releases_.find(device.index);
+    const auto known = releases_.find(fence);
     if (known != releases_.end() && known->second.device.generation > device.generation) continue;
     if (known == releases_.end() || known->second.device.generation < device.generation) {
-      supersede_release(device.index);
-      releases_[device.index] = Release{.device = device, .key = std::nullopt};
+      supersede_release(fence);
+      releases_[fence] = Release{.device = device, .key = std::nullopt};
     }
-    releases_[device.index].evidence.clear();  // Asked for, so answered even when nothing changed.
-    watch_.begin_release(device, now);
+    releases_[fence].evidence.clear();  // Asked for, so answered even when nothing changed.
+    watch_.begin_release(releases_[fence].device, now);
   }
 }
 

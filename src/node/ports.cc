@@ -34,6 +34,19 @@ std::size_t character_size(std::string_view text) {
 
 AttemptKey from_wire(const v1::AttemptKey& key) { return {JobId{key.job()}, key.attempt(), key.member()}; }
 
+std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order) {
+  std::vector<HeldDevice> held;
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    HeldDevice& device =
+        held.emplace_back(HeldDevice{.index = granted.index(), .generation = granted.generation()});
+    if (granted.share_milli() == 0) continue;
+    device.share_of = from_wire(order.key());
+    device.milli = granted.share_milli();
+    device.memory_mb = granted.share_memory_mb();
+  }
+  return held;
+}
+
 v1::AttemptKey to_wire(const AttemptKey& key) {
   v1::AttemptKey wire;
   wire.set_job(key.job.value);

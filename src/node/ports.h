@@ -35,10 +35,16 @@ class NodeLink {
   virtual void send(const v1::AgentMessage& message) = 0;
 };
 
-/// A device that an attempt holds; `generation` is the fence of its release.
+/// A device that an attempt holds, or its share of one; `generation` is the fence of its release, of a share
+/// with the attempt's key.
 struct HeldDevice {
   uint32_t index = 0;
   uint32_t generation = 0;
+  AttemptKey share_of = {};  ///< Whose share; job 0: it holds the whole device.
+  int32_t milli = 0;         ///< Of a share, in thousandths of the device.
+  int64_t memory_mb = 0;     ///< Of a share.
+
+  bool is_share() const { return share_of.job.valid(); }
 
   friend bool operator==(const HeldDevice&, const HeldDevice&) = default;
 };
@@ -57,6 +63,9 @@ struct SpawnRequest {
   std::string user = {};   ///< Whom they run as; empty: the agent's own user.
   bool container = false;  ///< The command is the runner of a container.
 };
+
+/// What the order grants the attempt.
+std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order);
 
 /// What an attempt is to live in.
 struct BoxPlan {
@@ -131,6 +140,8 @@ class Spawner {
   virtual std::vector<Preparation> preparing() { return {}; }
   /// Running attempts that said so, with the last time that each named.
   virtual std::vector<SavedWork> saved() { return {}; }
+  /// Whether the process is one of the attempt's, however it was started.
+  virtual bool owns(const AttemptKey& key, int64_t pid) = 0;
 };
 
 /// What an operator lets run around attempts, and the node's checks. Answers later, by

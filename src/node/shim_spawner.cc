@@ -633,6 +633,15 @@ bool ShimSpawner::kill_groups(const AttemptKey& key) const {
   return clean;
 }
 
+// By the mark in its environment; of a program that wrote over that, by its ancestors.
+bool ShimSpawner::owns(const AttemptKey& key, int64_t pid) {
+  const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
+  if (shim::has_environment(static_cast<pid_t>(pid), mark)) return true;
+  const auto track = tracks_.find(key);
+  return track != tracks_.end() && track->second.shim_pid > 0 &&
+         shim::descends_from(static_cast<pid_t>(pid), track->second.shim_pid);
+}
+
 /// Groups of attempts that nobody knows any more, or whose shims could not remove them in time.
 void ShimSpawner::remove_leftovers() {
   if (options_.cgroups == nullptr) return;

@@ -65,6 +65,7 @@ class ShimSpawner final : public Spawner {
   void mark_contact(Duration age) override;
   std::vector<Preparation> preparing() override;
   std::vector<SavedWork> saved() override;
+  bool owns(const AttemptKey& key, int64_t pid) override;
   std::string image_digest(const AttemptKey& key) override;
 
   int descriptor() const { return epoll_; }

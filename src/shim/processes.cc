@@ -106,16 +106,28 @@ std::vector<pid_t> descendants_of(pid_t root) {
 
 std::vector<pid_t> all_processes() { return numbered_entries("/proc"); }
 
-std::vector<pid_t> processes_with_environment(std::string_view entry) {
-  std::vector<pid_t> found;
+bool descends_from(pid_t pid, pid_t ancestor) {
+  constexpr int kDepthMax = 256;  // A pid that was given again while we look could close a circle.
+  for (int depth = 0; pid > 1 && depth < kDepthMax; ++depth) {
+    if (pid == ancestor) return true;
+    pid = parent_of(pid);
+  }
+  return false;
+}
+
+bool has_environment(pid_t pid, std::string_view entry) {
   const std::string first = std::string(entry) + '\0';
   const std::string later = '\0' + first;
   std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
+  const std::string environment = read_small_file(path.data(), kEnvironmentBytesMax);
+  return environment.starts_with(first) || environment.find(later) != std::string::npos;
+}
+
+std::vector<pid_t> processes_with_environment(std::string_view entry) {
+  std::vector<pid_t> found;
   for (const pid_t pid : all_processes()) {
-    std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
-    const std::string environment = read_small_file(path.data(), kEnvironmentBytesMax);
-    if (!environment.starts_with(first) && environment.find(later) == std::string::npos) continue;
-    found.push_back(pid);
+    if (has_environment(pid, entry)) found.push_back(pid);
   }
   const std::size_t marked = found.size();
   for (std::size_t i = 0; i < marked; ++i) {

@@ -20,6 +20,11 @@ std::vector<pid_t> descendants_of(pid_t root);
 
 /// Every process that /proc shows.
 std::vector<pid_t> all_processes();
+/// `pid` is `ancestor` or was started by it, its children, or theirs, as /proc shows it now.
+bool descends_from(pid_t pid, pid_t ancestor);
+/// The process's environment has the entry `entry` ("NAME=value"). False of one that is gone or not ours to
+/// see.
+bool has_environment(pid_t pid, std::string_view entry);
 /// Processes whose environment has the entry `entry` ("NAME=value"), and the descendants of these.
 std::vector<pid_t> processes_with_environment(std::string_view entry);
 

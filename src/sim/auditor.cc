@@ -38,9 +38,13 @@ void Auditor::on_process_started(const AttemptKey& key, const std::vector<std::s
   }
   for (const std::string& uuid : devices) {
     std::set<AttemptKey>& users = users_[uuid];
-    if (!users.empty())
-      fail("device " + uuid + " is used by " + name_of(*users.begin()) + " and " + name_of(key));
-    if (busy_.contains(uuid))
+    const bool shares = has_share(key);
+    for (const AttemptKey& other : users) {
+      if (!shares || !has_share(other))
+        fail("device " + uuid + " is used by " + name_of(other) + " and " + name_of(key));
+    }
+    // What the end of a share left there is held against that share, not against others beside it.
+    if (busy_.contains(uuid) && !shares)
       fail("device " + uuid + " is still busy, and " + name_of(key) + " starts on it");
     users.insert(key);
   }
@@ -80,6 +84,12 @@ void Auditor::on_device_busy(const std::string& uuid, bool busy) {
   } else {
     busy_.erase(uuid);
   }
+}
+
+bool Auditor::has_share(const AttemptKey& key) const {
+  const auto attempt = attempts_.find({key.job, key.attempt});
+  return attempt != attempts_.end() && key.member < attempt->second.members.size() &&
+         attempt->second.members[key.member].gpu_milli > 0;
 }
 
 bool Auditor::device_in_use(const std::string& uuid) const {

@@ -126,6 +126,11 @@ class Auditor {
     uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
   };
+  struct BookShare {
+    int64_t milli = 0;
+    int64_t memory_mb = 0;
+    bool draining = false;
+  };
   struct BookDevice {
     std::string uuid;
     int64_t memory_mb = 0;
@@ -136,6 +141,7 @@ class Auditor {
     uint32_t generation = 0;
     AttemptKey held_by;
     JobId promised_to;
+    std::map<AttemptKey, BookShare> shares;
   };
   struct BookNode {
     std::string name;
@@ -157,7 +163,7 @@ class Auditor {
   /// GPUs that a job held, or that were kept for it.
   struct Hold {
     TenantId tenant;
-    int64_t gpus = 0;
+    int64_t milli = 0;  ///< Thousandths of GPUs.
     Time from;
     Time to;
   };
@@ -206,6 +212,12 @@ class Auditor {
   void on(const JobRequeued& event);
   void on(const NodeRegistered& event);
   void on(const DeviceFreed& event);
+  void on(const ShareFreed& event);
+  bool has_share(const AttemptKey& key) const;
+  void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
+  void end_share(const AttemptKey& key, BookDevice& shared, bool devices_free);
+  void drop_share(const AttemptKey& key, BookDevice& shared);
+  void free_device(BookDevice& freed);
   void on(const DeviceQuarantined& event);
   void on(const TenantUpdated& event);
   void on(const DevicesPromised& event);
@@ -216,7 +228,8 @@ class Auditor {
   static void take_quota(BookTenant& tenant, const UpdateTenant& change, Time at);
   void begin_hold(JobId job, uint32_t attempt, Time at);
   void end_hold(JobId job, uint32_t attempt, Time at);
-  int64_t gpu_ms_of(TenantId tenant, Time now) const;
+  /// GPU-milliseconds, and how much less the scheduler may count, which rounds shares down at each change.
+  std::pair<int64_t, int64_t> gpu_ms_of(TenantId tenant, Time now) const;
   void check_gpu_time(JobId job, const BookJob& entry, Time at);
   void check_reclaim(const Promise& promise);
   void check_quota(JobId job, const BookJob& entry);

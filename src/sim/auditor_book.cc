@@ -84,6 +84,7 @@ void Auditor::on_event(const Event& event) {
   if (const auto* requeued = std::get_if<JobRequeued>(&event)) return on(*requeued);
   if (const auto* registered = std::get_if<NodeRegistered>(&event)) return on(*registered);
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return on(*freed);
+  if (const auto* share = std::get_if<ShareFreed>(&event)) return on(*share);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) return on(*quarantined);
   if (const auto* updated = std::get_if<TenantUpdated>(&event)) return on(*updated);
   if (const auto* added = std::get_if<ElementAdded>(&event)) return on(*added);
@@ -129,7 +130,8 @@ void Auditor::on_event(const Event& event) {
     if (!by_operator_) fail("a device is barred by nobody");
     device(barred->node, barred->device)->barred = barred->barred;
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
-    device(occupied->node, occupied->device)->state = DeviceState::kDraining;
+    BookDevice* again = device(occupied->node, occupied->device);
+    again->state = again->shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
   } else if (const auto* forgotten = std::get_if<JobsForgotten>(&event)) {
     for (uint32_t i = 0; i < forgotten->count && !finished_.empty(); ++i) {
       jobs_.at(finished_.front()).forgotten = true;
@@ -179,8 +181,13 @@ Amount Auditor::usage_of(TenantId tenant) const {
     if (attempts_.at(live).abandoned || !is_in(job.tenant, tenant)) continue;
     usage.jobs += 1;
     for (const Part& part : job.parts) {
-      usage.gpus += int64_t{part.member_count} * part.gpu_count;
-      usage.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+      if (part.is_share()) {
+        usage.gpu_milli += part.gpu_milli;
+      } else {
+        usage.gpus += int64_t{part.member_count} * part.gpu_count;
+      }
+      usage.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count *
+                             (part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb);
       usage.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
       usage.memory_mb += int64_t{part.member_count} * part.memory_mb;
     }
@@ -225,7 +232,9 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
   for (uint32_t i = 0; i < node.devices.size(); ++i) {
     if (((member.device_mask >> i) & 1) == 0) continue;
     const BookDevice& book = node.devices[i];
-    if (book.state != DeviceState::kFree) {
+    if (part.is_share()) {
+      check_share(job, part, book, member);
+    } else if (book.state != DeviceState::kFree) {
       fail(name_of(job) + " is placed on " + book.uuid + ", which is " + std::string(to_string(book.state)));
     }
     if (book.promised_to.valid())
@@ -258,6 +267,45 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
   if (cpu_milli > node.cpu_milli) fail(name_of(job) + " is placed over the CPUs of node " + node.name);
   if (memory_mb > node.memory_mb) fail(name_of(job) + " is placed over the memory of node " + node.name);
 }
+
+// No more of a device is given away than it has, in thousandths and in memory.
+void Auditor::check_share(JobId job, const Part& part, const BookDevice& book, const Member& member) {
+  const std::string what = name_of(job) + " gets a share of " + book.uuid;
+  if (book.state != DeviceState::kFree && book.state != DeviceState::kShared)
+    fail(what + ", which is " + std::string(to_string(book.state)));
+  const int64_t wanted_mb =
+      part.gpu_share_mb > 0 ? part.gpu_share_mb : book.memory_mb * part.gpu_milli / kMilliPerGpu;
+  if (member.gpu_milli != part.gpu_milli || member.gpu_share_mb != wanted_mb) fail(what + " of another size");
+  int64_t milli = member.gpu_milli;
+  int64_t memory_mb = member.gpu_share_mb;
+  for (const auto& [key, share] : book.shares) {
+    milli += share.milli;
+    memory_mb += share.memory_mb;
+  }
+  if (milli > kMilliPerGpu) fail(what + ", of which more than all is given away");
+  if (memory_mb > book.memory_mb) fail(what + ", of whose memory more than all is given away");
+}
+
+void Auditor::end_share(const AttemptKey& key, BookDevice& shared, bool devices_free) {
+  const auto share = shared.shares.find(key);
+  if (share == shared.shares.end() || share->second.draining)
+    return fail(name_of(key) + " ended and had no share of " + shared.uuid);
+  share->second.draining = true;
+  if (devices_free) drop_share(key, shared);
+}
+
+void Auditor::drop_share(const AttemptKey& key, BookDevice& shared) {
+  const auto share = shared.shares.find(key);
+  if (share == shared.shares.end() || !share->second.draining)
+    return fail(name_of(key) + " gives a share of " + shared.uuid + " back that it has or never had");
+  const auto users = users_.find(shared.uuid);
+  if (users != users_.end() && users->second.contains(key))
+    fail(name_of(key) + " gives its share of " + shared.uuid + " back and still runs on it");
+  shared.shares.erase(share);
+  if (shared.shares.empty() && shared.state == DeviceState::kShared) free_device(shared);
+}
+
+void Auditor::on(const ShareFreed& event) { drop_share(event.held_by, *device(event.node, event.device)); }
 
 void Auditor::on(const AttemptPlaced& event) {
   BookJob& job = jobs_.at(event.job);
@@ -294,8 +342,14 @@ void Auditor::on(const AttemptPlaced& event) {
   for (uint32_t i = 0; i < event.members.size(); ++i) {
     for (uint64_t rest = event.members[i].device_mask; rest != 0; rest &= rest - 1) {
       BookDevice* held = device(event.members[i].node, static_cast<uint32_t>(std::countr_zero(rest)));
-      held->state = DeviceState::kHeld;
-      held->held_by = {.job = event.job, .attempt = event.attempt, .member = i};
+      const AttemptKey key{.job = event.job, .attempt = event.attempt, .member = i};
+      const Member& member = event.members[i];
+      held->state = member.gpu_milli > 0 ? DeviceState::kShared : DeviceState::kHeld;
+      if (member.gpu_milli > 0) {
+        held->shares[key] = {.milli = member.gpu_milli, .memory_mb = member.gpu_share_mb};
+      } else {
+        held->held_by = key;
+      }
     }
   }
 }
@@ -393,6 +447,10 @@ void Auditor::on(const MemberEnded& event) {
   attempt.outcome = event.outcome;
   for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
     BookDevice* held = device(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
+    if (member.gpu_milli > 0) {
+      end_share(key, *held, event.devices_free);
+      continue;
+    }
     if (held->state != DeviceState::kHeld || held->held_by != key) {
       fail(name_of(key) + " ended and did not hold " + held->uuid);
     }
@@ -517,15 +575,29 @@ void Auditor::on(const DeviceFreed& event) {
   if (freed->state == DeviceState::kFree || freed->state == DeviceState::kHeld) {
     fail("device " + freed->uuid + " is freed and was " + std::string(to_string(freed->state)));
   }
-  if (device_in_use(freed->uuid)) fail("device " + freed->uuid + " is freed and still in use");
-  freed->state = DeviceState::kFree;
-  freed->generation += 1;
+  if (freed->state == DeviceState::kShared)
+    fail("device " + freed->uuid + " is freed and not one share of it");
+  std::erase_if(freed->shares, [](const auto& entry) { return entry.second.draining; });
+  if (!freed->shares.empty()) {
+    freed->state = DeviceState::kShared;
+    return;
+  }
+  free_device(*freed);
+}
+
+void Auditor::free_device(BookDevice& freed) {
+  if (device_in_use(freed.uuid)) fail("device " + freed.uuid + " is freed and still in use");
+  freed.state = DeviceState::kFree;
+  freed.generation += 1;
 }
 
 void Auditor::on(const DeviceQuarantined& event) {
   BookDevice* bad = device(event.node, event.device);
-  if (bad->state != DeviceState::kDraining)
-    fail("device " + bad->uuid + " is quarantined and was not draining");
+  const bool drains = bad->state == DeviceState::kDraining ||
+                      (bad->state == DeviceState::kShared &&
+                       std::any_of(bad->shares.begin(), bad->shares.end(),
+                                   [](const auto& entry) { return entry.second.draining; }));
+  if (!drains) fail("device " + bad->uuid + " is quarantined and was not draining");
   if (event.evidence.empty()) fail("device " + bad->uuid + " is quarantined without evidence");
   bad->state = DeviceState::kQuarantined;
 }

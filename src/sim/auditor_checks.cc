@@ -123,6 +123,14 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       if (device.state == DeviceState::kHeld && known.held_by != device.held_by) {
         fail(name + " has another holder of " + device.uuid);
       }
+      const bool same_shares = std::equal(known.shares.begin(), known.shares.end(), device.shares.begin(),
+                                          device.shares.end(), [](const Share& share, const auto& entry) {
+                                            return share.held_by == entry.first &&
+                                                   share.milli == entry.second.milli &&
+                                                   share.memory_mb == entry.second.memory_mb &&
+                                                   share.draining() == entry.second.draining;
+                                          });
+      if (!same_shares) fail(name + " has other shares of " + device.uuid);
       if (device.state == DeviceState::kQuarantined && known.detail.empty()) {
         fail(name + " has no evidence against " + device.uuid);
       }
@@ -170,9 +178,12 @@ void Auditor::check_tenants(const char* whose, const State& state) {
     const GpuTime& gpu_time = tenant->gpu_time;
     if (gpu_time.length != book.window || gpu_time.max_ms != book.gpu_ms_max)
       fail(std::string(whose) + " has another limit of GPU hours of tenant " + tenant->name);
-    if (gpu_time.limited() && gpu_time_known_ &&
-        gpu_time.used_by(state.last.at, tenant->usage.gpus) != gpu_ms_of(id, state.last.at))
-      fail(std::string(whose) + " miscounts the GPU hours of tenant " + tenant->name);
+    if (gpu_time.limited() && gpu_time_known_) {
+      const auto [used, rounded] = gpu_ms_of(id, state.last.at);
+      const int64_t counted = gpu_time.used_by(state.last.at, tenant->usage);
+      if (counted > used || counted < used - rounded)
+        fail(std::string(whose) + " miscounts the GPU hours of tenant " + tenant->name);
+    }
     if (tenant->usage != usage_of(id))
       fail(std::string(whose) + " miscounts the usage of tenant " + tenant->name);
     int64_t unfinished = 0;

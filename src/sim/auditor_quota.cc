@@ -8,7 +8,7 @@ namespace {
 
 std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
 
-int64_t gpus_of(const std::vector<Part>& parts) { return total_of(parts).gpus; }
+int64_t milli_of(const std::vector<Part>& parts) { return total_of(parts).gpu_thousandths(); }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void Auditor::take_quota(BookTenant& tenant, const UpdateTenant& change, Time at
 
 void Auditor::begin_hold(JobId job, uint32_t attempt, Time at) {
   const BookJob& book = jobs_.at(job);
-  holds_[{job, attempt}] = {.tenant = book.tenant, .gpus = gpus_of(book.parts), .from = at, .to = kNever};
+  holds_[{job, attempt}] = {.tenant = book.tenant, .milli = milli_of(book.parts), .from = at, .to = kNever};
 }
 
 void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
@@ -42,25 +42,31 @@ void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
   std::erase_if(past_holds_, [&](const Hold& hold) { return hold.to + minutes(10) < at; });
 }
 
-int64_t Auditor::gpu_ms_of(TenantId tenant, Time now) const {
+std::pair<int64_t, int64_t> Auditor::gpu_ms_of(TenantId tenant, Time now) const {
   const BookTenant& book = tenants_.at(tenant);
   const Time start = std::max(Time{now.ns / book.window.ns * book.window.ns}, book.window_since);
   int64_t sum = 0;
+  int64_t changes = 0;
+  bool shares = false;
   const auto count = [&](const Hold& hold) {
     if (!is_in(hold.tenant, tenant)) return;
     const int64_t span = std::min(hold.to, now).ms() - std::max(hold.from, start).ms();
-    sum += hold.gpus * std::max<int64_t>(span, 0);
+    sum += hold.milli * std::max<int64_t>(span, 0);
+    changes += 2;
+    shares = shares || hold.milli % kMilliPerGpu != 0;
   };
   for (const Hold& hold : past_holds_) count(hold);
   for (const auto& [key, hold] : holds_) count(hold);
-  return sum;
+  return {sum / kMilliPerGpu, shares ? changes + 1 : 0};
 }
 
 void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
-  if (gpus_of(entry.parts) == 0 || !gpu_time_known_) return;
+  if (milli_of(entry.parts) == 0 || !gpu_time_known_) return;
   for (TenantId tenant = entry.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
     const BookTenant& book = tenants_.at(tenant);
-    if (book.window.ns == 0 || gpu_ms_of(tenant, at) < book.gpu_ms_max) continue;
+    if (book.window.ns == 0) continue;
+    const auto [used, rounded] = gpu_ms_of(tenant, at);
+    if (used - rounded < book.gpu_ms_max) continue;
     fail(name_of(job) + " starts although tenant " + std::to_string(tenant.value) +
          " has used up its GPU hours");
   }
@@ -69,10 +75,10 @@ void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
 // Whoever gives back what it borrowed keeps what it is guaranteed.
 void Auditor::check_reclaim(const Promise& promise) {
   const BookJob& asking = jobs_.at(promise.job);
-  const bool by_gpus = gpus_of(asking.parts) > 0;
+  const bool by_gpus = milli_of(asking.parts) > 0;
   for (const Preemption& preemption : promise.victims) {
     const BookJob& victim = jobs_.at(preemption.job);
-    const bool judged_by_gpus = by_gpus && gpus_of(victim.parts) > 0;
+    const bool judged_by_gpus = by_gpus && milli_of(victim.parts) > 0;
     for (TenantId tenant = victim.tenant; tenant.valid() && !is_in(asking.tenant, tenant);
          tenant = tenants_.at(tenant).parent) {
       const BookTenant& book = tenants_.at(tenant);
@@ -83,8 +89,8 @@ void Auditor::check_reclaim(const Promise& promise) {
           kept.add(negated(total_of(job.parts)));
       }
       const bool fails = judged_by_gpus
-                             ? kept.gpus < book.guarantee.gpus
-                             : gpus_of(victim.parts) == 0 && total_of(victim.parts).cpu_milli > 0 &&
+                             ? kept.gpu_thousandths() < book.guarantee.gpus * kMilliPerGpu
+                             : milli_of(victim.parts) == 0 && total_of(victim.parts).cpu_milli > 0 &&
                                    kept.cpu_milli < book.guarantee.cpu_milli;
       if (fails)
         fail(name_of(promise.job) + " takes from tenant " + std::to_string(tenant.value) +

@@ -98,6 +98,10 @@ JobRequest Clients::some_job(const std::string& tag) {
   if (part.gpu_count > 0 && prng.chance(300)) part.gpu_memory_mb = prng.between(1, 10) * 10'000;
   if (part.gpu_count > 0 && prng.chance(300))
     part.gpu_model = demand_.models[prng.below(demand_.models.size())];
+  if (part.gpu_count == 1 && prng.chance(demand_.share_chance)) {
+    part.gpu_milli = static_cast<int32_t>(prng.between(1, 9) * 100);
+    if (prng.chance(300)) part.gpu_share_mb = prng.between(1, 40) * 1'000;
+  }
   if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
   JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
   if (prng.chance(150)) request.max_runtime = milliseconds(prng.between(50, demand_.runtime_max_ms));

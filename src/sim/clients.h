@@ -15,8 +15,9 @@ namespace gpusched::sim {
 
 /// What clients of this world ask for.
 struct Demand {
-  int64_t pause_ms = 300;  ///< Mean time between two calls.
-  int32_t gpus_max = 4;    ///< No job wants more on one node.
+  int64_t pause_ms = 300;    ///< Mean time between two calls.
+  int32_t gpus_max = 4;      ///< No job wants more on one node.
+  int32_t share_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a share of one.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };

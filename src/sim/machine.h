@@ -46,6 +46,10 @@ class Machine final : public Spawner, public DeviceReader {
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
+  bool owns(const AttemptKey& key, int64_t pid) override {
+    const Process* process = running(key);
+    return process != nullptr && process->pid == pid;
+  }
   void mark_contact(Duration age) override { contact_at_ = context_.schedule.now() - age; }
   std::optional<DeviceReading> read(uint32_t index) override;
 

@@ -307,6 +307,9 @@ class Scenario {
   testing::Want want_of(const Line& line) const {
     testing::Want want;
     want.gpus = static_cast<int32_t>(line.number("gpus"));
+    want.gpu_milli = static_cast<int32_t>(line.number("share"));
+    want.gpu_share_mb = line.number("share_mem");
+    if (want.gpu_milli > 0) want.gpus = std::max(want.gpus, 1);
     want.cpu_milli = static_cast<int32_t>(line.number("cpus") * 1000);
     want.memory_mb = line.number("mem");
     want.gpu_memory_mb = line.number("gpu_mem");
@@ -498,14 +501,24 @@ class Scenario {
   }
   std::string released(const Line& line) {
     const auto [id, index] = device_of(line.name);
-    return answer(engine_.released(id, index));
+    return answer(engine_.apply(DeviceReleased{.node = id,
+                                               .device = index,
+                                               .generation = engine_.device(id, index).generation,
+                                               .share_of = share_of(line)}));
   }
   std::string still_busy(const Line& line) {
     const auto [id, index] = device_of(line.name);
     return answer(engine_.apply(DeviceStillBusy{.node = id,
                                                 .device = index,
                                                 .generation = engine_.device(id, index).generation,
-                                                .evidence = "a process is on it"}));
+                                                .evidence = "a process is on it",
+                                                .share_of = share_of(line)}));
+  }
+  /// The last attempt of the job that is named, or nobody's: the whole device.
+  AttemptKey share_of(const Line& line) const {
+    if (!line.has("share")) return {};
+    const JobId job = jobs_.at(line.text("share"));
+    return {.job = job, .attempt = engine_.job(job).attempt_count, .member = 0};
   }
   std::string lost(const Line& line) {
     return answer(engine_.apply(NodeLeaseLost{.node = node_id(line.name)}));

@@ -119,6 +119,12 @@ std::optional<ApiError> check_labels(const StringMap& labels) {
 }
 
 std::optional<ApiError> check_gpus(const JobFields& fields) {
+  if (fields.gpu_milli.value_or(0) > 0) {
+    if (fields.gpu_count.value_or(0) <= 1) return std::nullopt;
+    return senseless("gpu_milli",
+                     "gpu_milli is given with more than one GPU; a share is of one GPU: leave "
+                     "gpu_count out, or gpu_milli");
+  }
   if (fields.gpu_count.value_or(0) > 0) return std::nullopt;
   if (fields.gpu_memory_mb.value_or(0) > 0) {
     return senseless("gpu_memory_mb",
@@ -140,6 +146,7 @@ std::optional<ApiError> check_numbers(const JobFields& fields) {
       [&] { return check_length("reservation", text(fields.reservation), limits::kNameBytesMax); },
       [&] { return check_range("priority", fields.priority, -limits::kPriorityMax, limits::kPriorityMax); },
       [&] { return check_range("gpu_count", fields.gpu_count, 0, limits::kGpusPerJobMax); },
+      [&] { return check_range("gpu_milli", fields.gpu_milli, 0, kMilliPerGpu - 1); },
       [&] { return check_range("gpu_memory_mb", fields.gpu_memory_mb, 0, limits::kMegabytesMax); },
       [&] { return check_range("cpu_cores", fields.cpu_cores, limits::kCpuCoresMax); },
       [&] { return check_range("memory_mb", fields.memory_mb, 0, limits::kMegabytesMax); },
@@ -240,18 +247,20 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       .preempt_signal = std::move(fields.preempt_signal).value_or(""),
       .preempt_grace_ms = std::llround(fields.preempt_grace_seconds.value_or(0) * 1'000.0),
       .preempt_webhook = std::move(fields.preempt_webhook).value_or("")};
-  JobRequest job{.spec = pack_spec(spec),
-                 .name = std::move(spec.name),
-                 .gpu_count = static_cast<int32_t>(fields.gpu_count.value_or(0)),
-                 .gpu_memory_mb = fields.gpu_memory_mb.value_or(0),
-                 .gpu_model = std::move(fields.gpu_model).value_or(""),
-                 .cpu_milli = std::llround(fields.cpu_cores.value_or(1.0) * 1'000.0),
-                 .memory_mb = fields.memory_mb.value_or(0),
-                 .max_runtime = runtime_of(fields),
-                 .exit_code_retries = static_cast<int32_t>(fields.retries.value_or(0)),
-                 .require_feasible = fields.require_feasible.value_or(false),
-                 .wants_container = has_image,
-                 .held = fields.held.value_or(false)};
+  JobRequest job{
+      .spec = pack_spec(spec),
+      .name = std::move(spec.name),
+      .gpu_count = static_cast<int32_t>(fields.gpu_milli.value_or(0) > 0 ? 1 : fields.gpu_count.value_or(0)),
+      .gpu_milli = static_cast<int32_t>(fields.gpu_milli.value_or(0)),
+      .gpu_memory_mb = fields.gpu_memory_mb.value_or(0),
+      .gpu_model = std::move(fields.gpu_model).value_or(""),
+      .cpu_milli = std::llround(fields.cpu_cores.value_or(1.0) * 1'000.0),
+      .memory_mb = fields.memory_mb.value_or(0),
+      .max_runtime = runtime_of(fields),
+      .exit_code_retries = static_cast<int32_t>(fields.retries.value_or(0)),
+      .require_feasible = fields.require_feasible.value_or(false),
+      .wants_container = has_image,
+      .held = fields.held.value_or(false)};
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
   job.interactive = fields.interactive.value_or(false);
@@ -380,6 +389,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"name", &job.name},
       JsonField{"priority", &priority},
       JsonField{"gpu_count", &job.gpu_count},
+      JsonField{"gpu_milli", &job.gpu_milli},
       JsonField{"gpu_memory_mb", &job.gpu_memory_mb},
       JsonField{"cpu_cores", &job.cpu_cores},
       JsonField{"memory_mb", &job.memory_mb},

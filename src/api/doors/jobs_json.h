@@ -18,7 +18,7 @@ struct JobFields {
   std::optional<std::string> name, script, image, working_directory, gpu_model;
   std::optional<StringList> command, args;
   std::optional<StringMap> environment, labels;
-  std::optional<int64_t> priority, gpu_count, gpu_memory_mb, memory_mb, retries;
+  std::optional<int64_t> priority, gpu_count, gpu_memory_mb, memory_mb, retries, gpu_milli;
   std::optional<double> cpu_cores, max_runtime_minutes, max_runtime_seconds;
   std::optional<bool> gang_scheduling, checkpoint_enabled, require_feasible, held, working_directory_optional;
   std::optional<bool> interactive;

@@ -68,6 +68,7 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kGpuModelFieldNumber, "gpu_model", std::string_view(job.gpu_model));
   out.field(ResourceFields::kCpuMilliFieldNumber, "cpu_milli", job.cpu_milli);
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
+  out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
   json.end_object();
 }
 

@@ -192,8 +192,9 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
-      !message.has_retry() && !has_flow(message) && message.preemption_mode().empty() &&
-      !message.interactive() && message.work_class().empty() && message.reservation().empty();
+      resources.gpu_milli() == 0 && !message.has_retry() && !has_flow(message) &&
+      message.preemption_mode().empty() && !message.interactive() && message.work_class().empty() &&
+      message.reservation().empty();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -226,6 +227,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .gpu_memory_mb = resources.gpu_memory_mb(),
                    .memory_mb = resources.memory_mb(),
                    .retries = message.retry().exit_code_retries(),
+                   .gpu_milli = resources.gpu_milli(),
                    .gang_scheduling = spec.gang_scheduling(),
                    .checkpoint_enabled = spec.checkpoint_enabled(),
                    .require_feasible = message.require_feasible(),
@@ -561,6 +563,7 @@ void write_job(const JobView& job, v1::Job& out) {
   }
   v1::Resources& resources = *out.mutable_resources();
   resources.set_gpu_count(job.gpu_count);
+  resources.set_gpu_milli(job.gpu_milli);
   resources.set_gpu_memory_mb(job.gpu_memory_mb);
   resources.set_gpu_model(job.gpu_model);
   resources.set_cpu_milli(static_cast<int32_t>(job.cpu_milli));
@@ -780,6 +783,9 @@ void write_node(const NodeView& node, v1::Node& out) {
     shown.set_utilization_percent(device.utilization_percent);
     shown.set_memory_used_mb(device.memory_used_mb);
     shown.set_temperature_celsius(device.temperature_celsius);
+    shown.set_shared_milli(device.milli_used);
+    shown.set_shared_memory_mb(device.memory_mb_given);
+    for (const JobId job : device.shared_by) shown.add_shared_by(job_name(job));
   }
 }
 

@@ -9,7 +9,7 @@ namespace gpusched::policy {
 // Free devices that would stay behind weigh most; then the share of CPU that would stay idle.
 Score BestFit::score(const Part& part, const NodeView& node) const {
   constexpr int64_t kDevicesMax = limits::kDevicesPerNodeMax;
-  const int64_t left = std::popcount(node.free_mask) - part.gpu_count;
+  const int64_t left = std::popcount(node.free_mask) - (node.shared_mask != 0 ? 0 : part.gpu_count);
   CHECK(left >= 0);
   const int64_t cpu_left = node.cpu_milli_free - part.cpu_milli;
   const int64_t cpu_share =

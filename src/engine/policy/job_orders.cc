@@ -30,9 +30,11 @@ int64_t DeadlineFirst::rank(const State& /*state*/, const Job& job, const RunTim
 }
 
 int64_t ShortestFirst::rank(const State& state, const Job& job, const RunTimes& run_times, Time now) const {
-  const int64_t gpus = std::max<int64_t>(total_of(state.class_of(job).parts).gpus, 1);
-  const Duration attained = milliseconds(job.attained_gpu_ms / gpus);
-  const Wide left = Wide{gpus} * rest_of(state, job, run_times, attained, now).ms();
+  const Amount wanted = total_of(state.class_of(job).parts);
+  const int64_t milli = wanted.has_gpus() ? wanted.gpu_thousandths() : kMilliPerGpu;
+  const Duration attained =
+      milliseconds(static_cast<int64_t>(Wide{job.attained_gpu_ms} * kMilliPerGpu / milli));
+  const Wide left = Wide{milli} * rest_of(state, job, run_times, attained, now).ms() / kMilliPerGpu;
   return -static_cast<int64_t>(std::min<Wide>(left, INT64_MAX - 1));
 }
 

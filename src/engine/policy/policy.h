@@ -51,8 +51,10 @@ struct NodeView {
   const Node& node;
   int64_t cpu_milli_free = 0;
   int64_t memory_mb_free = 0;
-  uint64_t free_mask = 0;    ///< Free devices of any class.
-  uint64_t usable_mask = 0;  ///< Those of one class that fits the part.
+  uint64_t free_mask = 0;  ///< Free devices of any class.
+  uint64_t usable_mask =
+      0;  ///< Those of one class that fits the part; for a share all that have room for it.
+  uint64_t shared_mask = 0;  ///< Of these, for a share, those that others have shares of.
   uint32_t attempt_count = 0;
 };
 

@@ -31,12 +31,12 @@ int64_t dominant(const LineView& line, const Tenant& tenant) {
   const DecayedUse use = use_now(line, tenant);
   const Amount held = held_by(line, tenant);
   int64_t largest = 0;
-  const auto look = [&](int64_t used, int64_t held_now, int64_t capacity) {
+  const auto look = [&](int64_t used, int64_t held_now, int64_t capacity, int64_t in_units_of = 1) {
     if (capacity <= 0) return;
-    const Wide total = Wide{used} + Wide{held_now} * FairShare::kLookAhead.ms();
+    const Wide total = Wide{used} + Wide{held_now} * FairShare::kLookAhead.ms() / in_units_of;
     largest = std::max(largest, clamp(total * 1000 / capacity / std::max<int64_t>(tenant.weight_milli, 1)));
   };
-  look(use.gpus, held.gpus, line.capacity.gpus);
+  look(use.gpus, held.gpu_thousandths(), line.capacity.gpus, kMilliPerGpu);
   look(use.gpu_memory_mb, held.gpu_memory_mb, line.capacity.gpu_memory_mb);
   look(use.cpu_milli, held.cpu_milli, line.capacity.cpu_milli);
   look(use.memory_mb, held.memory_mb, line.capacity.memory_mb);
@@ -67,7 +67,8 @@ QueueKey CostAware::key(const LineView& line) const {
   constexpr int64_t kMsPerHour = 3'600'000;
   const Amount cost = total_of(line.state.class_of(line.head).parts);
   const Wide used_milli = Wide{use_now(line, line.tenant).gpus} * 1000 / kMsPerHour;
-  const Wide spent_milli = used_milli + 1000 * Wide{std::max<int64_t>(cost.gpus, 1)};
+  const int64_t cost_milli = cost.has_gpus() ? cost.gpu_thousandths() : kMilliPerGpu;
+  const Wide spent_milli = used_milli + cost_milli;
   const int64_t waited_ms = std::max<int64_t>((line.now - line.head.submitted_at).ms(), 0);
   const Wide score =
       Wide{line.tenant.weight_milli} * kScale / spent_milli + Wide{waited_ms} * (kScale / 100) / 60'000;

@@ -85,6 +85,9 @@ class RandomCommands {
               .cpu_milli = static_cast<int32_t>(prng_.below(4) * 1000),
               .memory_mb = prng_.chance(300) ? prng_.between(1, 20'000) : 0,
               .gpu_model = kModels[prng_.below(5)]};
+    if (part.gpu_count == 1 && prng_.chance(500))
+      part.gpu_milli = static_cast<int32_t>(prng_.between(1, 10) * 100);
+    if (part.gpu_milli > 0 && prng_.chance(300)) part.gpu_share_mb = prng_.between(1, 60'000);
     if (prng_.chance(10)) part.member_count = 2;
     if (prng_.chance(50)) part.features = kFeatureContainer;
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
@@ -205,13 +208,23 @@ class RandomCommands {
     for (uint32_t i = 0; i < node->devices.size() && prng_.chance(900); ++i) {
       if (node->devices[i].state == DeviceState::kDraining) index = i;
     }
+    AttemptKey share_of;
+    for (uint32_t i = 0; i < node->devices.size(); ++i) {
+      for (const Share& share : node->devices[i].shares) {
+        if (prng_.chance(share.draining() ? 700 : 50)) share_of = share.held_by;
+        if (share_of == share.held_by) index = i;
+      }
+    }
     uint32_t generation = index < node->devices.size() ? node->devices[index].generation : 0;
     if (prng_.chance(50)) ++generation;
     if (prng_.chance(300)) {
-      return DeviceStillBusy{
-          .node = node->id, .device = index, .generation = generation, .evidence = "pid 1"};
+      return DeviceStillBusy{.node = node->id,
+                             .device = index,
+                             .generation = generation,
+                             .evidence = "pid 1",
+                             .share_of = share_of};
     }
-    return DeviceReleased{.node = node->id, .device = index, .generation = generation};
+    return DeviceReleased{.node = node->id, .device = index, .generation = generation, .share_of = share_of};
   }
   Command register_node(const State& state) {
     const uint64_t number = prng_.below(6);
@@ -380,6 +393,9 @@ class RandomCommands {
     const Node& node = *any(state.nodes);
     MemberPlacement member{.node = node.id};
     uint64_t free = prng_.chance(30) ? prng_.next() : node.free_mask;
+    for (std::size_t i = 0; part.is_share() && i < node.devices.size(); ++i) {
+      if (node.devices[i].state == DeviceState::kShared && prng_.chance(700)) free = uint64_t{1} << i;
+    }
     for (int32_t count = part.gpu_count; count > 0 && free != 0; --count) {
       const uint64_t bit = free & (~free + 1);
       free ^= bit;

@@ -45,6 +45,8 @@ struct Want {
   std::string task_type = {};
   bool interactive = false;
   std::string booking = {};
+  int32_t gpu_milli = 0;
+  int64_t gpu_share_mb = 0;
 };
 
 inline JobRequest request_of(const Want& want) {
@@ -55,7 +57,9 @@ inline JobRequest request_of(const Want& want) {
                                    .memory_mb = want.memory_mb,
                                    .gpu_model = want.model,
                                    .features = want.features,
-                                   .work = want.work}},
+                                   .work = want.work,
+                                   .gpu_milli = want.gpu_milli,
+                                   .gpu_share_mb = want.gpu_share_mb}},
                     .max_runtime = want.max_runtime,
                     .retry = want.retry,
                     .require_feasible = want.require_feasible,
@@ -203,7 +207,15 @@ class TestEngine {
   void release_all() {
     for (std::size_t slot = 0; slot < state_.nodes.size(); ++slot) {
       for (uint32_t i = 0; i < state_.nodes[slot].devices.size(); ++i) {
-        if (state_.nodes[slot].devices[i].state == DeviceState::kDraining) released(state_.nodes[slot].id, i);
+        const Device device = state_.nodes[slot].devices[i];
+        if (device.state == DeviceState::kDraining) released(state_.nodes[slot].id, i);
+        for (const Share& share : device.shares) {
+          if (!share.draining()) continue;
+          apply(DeviceReleased{.node = state_.nodes[slot].id,
+                               .device = i,
+                               .generation = device.generation,
+                               .share_of = share.held_by});
+        }
       }
     }
   }
