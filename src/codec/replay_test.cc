@@ -57,10 +57,10 @@ void expect_same_indexes(const State& a, const State& b) {
   EXPECT_EQ(line_of(a.line), line_of(b.line));
   EXPECT_EQ(a.timers, b.timers);
   EXPECT_EQ(a.pending_backoff, b.pending_backoff);
-  EXPECT_EQ(a.online.gpus, b.online.gpus);
-  EXPECT_EQ(a.online.going, b.online.going);
-  EXPECT_EQ(a.batch.gpus, b.batch.gpus);
-  EXPECT_EQ(a.batch.going, b.batch.going);
+  EXPECT_EQ(a.online.milli, b.online.milli);
+  EXPECT_EQ(a.online.going_milli, b.online.going_milli);
+  EXPECT_EQ(a.batch.milli, b.batch.milli);
+  EXPECT_EQ(a.batch.going_milli, b.batch.going_milli);
   EXPECT_EQ(a.dependents, b.dependents);
   EXPECT_EQ(a.settling, b.settling);
   EXPECT_EQ(a.due_arrays, b.due_arrays);

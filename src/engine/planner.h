@@ -158,7 +158,7 @@ class Planner {
     int64_t cpu_milli_free = 0;
     int64_t memory_mb_free = 0;
     uint64_t free_mask = 0;
-    uint64_t healthy_mask = 0;  ///< Devices that are fit for work and not quarantined, free or not.
+    uint64_t healthy_mask = 0;       ///< Devices that are fit for work and not quarantined, free or not.
     std::vector<SharedRoom> shared;  ///< Devices that still take shares, ascending.
     uint32_t attempt_count = 0;
     bool present = false;  ///< Registered since the planner began.

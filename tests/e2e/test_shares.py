@@ -99,7 +99,7 @@ def test_shares_outlive_a_restart_of_agent_and_scheduler(cluster):
 
 
 def test_a_share_of_two_gpus_makes_no_sense(cluster):
-    refused = cluster.api().post("/jobs", {"command": ["true"], "gpu_milli": 500, "gpu_count": 2}, 400)
+    refused = cluster.api().post("/jobs", {"command": ["true"], "gpu_milli": 500, "gpu_count": 2}, 422)
     assert refused["field"] == "gpu_milli"
     cluster.api().post("/jobs", {"command": ["true"], "gpu_milli": 1000}, 400)
 
