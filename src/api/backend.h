@@ -144,6 +144,7 @@ struct TenantView {
   int32_t priority_tier = 0;
   int64_t weight_milli = 1000;
   bool allow_preemption = false, can_preempt_others = false;
+  int64_t current_gpu_milli = 0;  ///< Of shares, beside the whole ones.
   int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
   int64_t running_jobs = 0, waiting_jobs = 0;
   int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.

@@ -128,7 +128,8 @@ Evidence evidence_of(const WaitReason& reason) {
             {"quota_wanted", amount_of(total_of({part}), reason.resource)}};
   }
   if (part.gpu_count > 0) {
-    out.emplace_back("gpus_wanted", part.gpu_count);
+    if (part.is_share()) out.emplace_back("gpu_milli_wanted", part.gpu_milli);
+    if (!part.is_share()) out.emplace_back("gpus_wanted", part.gpu_count);
     out.emplace_back("gpus_free_max", reason.gpus_free_max);
   }
   if (part.cpu_milli > 0) out.emplace_back("cpu_milli_wanted", part.cpu_milli);

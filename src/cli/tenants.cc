@@ -169,6 +169,14 @@ std::string used_of(const Json& used, const Json& limit) {
   return limit.is_number() ? text + "/" + std::to_string(limit.integer()) : text;
 }
 
+/// Whole ones and shares.
+std::string gpus_used_of(const Json& tenant) {
+  const int64_t milli = tenant["current_gpus"].integer() * 1000 + tenant["current_gpu_milli"].integer();
+  const std::string limit =
+      tenant["max_gpus"].is_number() ? "/" + std::to_string(tenant["max_gpus"].integer()) : "";
+  return format_share(milli) + limit;
+}
+
 std::string limit_text(const Json& limit) {
   return limit.is_number() ? std::to_string(limit.integer()) : "none";
 }
@@ -228,7 +236,7 @@ std::string record_text(const Json& tenant) {
   record.add("Email", tenant["email"].text());
   record.add("Organization", tenant["organization"].text());
   record.add("Tier", tier_text(tenant["priority_tier"]));
-  record.add("GPUs", used_of(tenant["current_gpus"], tenant["max_gpus"]));
+  record.add("GPUs", gpus_used_of(tenant));
   record.add("Jobs", used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]));
   record.add("Waiting jobs", used_of(tenant["waiting_jobs"], tenant["max_waiting_jobs"]) +
                                  (tenant["soft_waiting_jobs"].is_number()
@@ -283,8 +291,7 @@ int list_tenants(Session& session) {
                {.title = "SO FAR", .right = true, .drop_order = 2}});
   for (const Json& tenant : reply.json["tenants"].items()) {
     table.add({tenant["id"].text(), tenant["name"].text(), tier_text(tenant["priority_tier"]),
-               used_of(tenant["current_gpus"], tenant["max_gpus"]),
-               used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]),
+               gpus_used_of(tenant), used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]),
                std::to_string(tenant["total_jobs"].integer())});
   }
   session.io().out(table.render(session.io().width));

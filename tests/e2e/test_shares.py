@@ -31,6 +31,10 @@ def test_shares_of_one_gpu_see_it_and_are_told_their_part(cluster):
     assert api.output(first).split() == [gpu["uuid"], "250", "3000", "0=3000M"]
     half = gpu["memory_mb"] // 2
     assert api.output(second).split() == [gpu["uuid"], "500", str(half), f"0={half}M"]
+    assert [job["gpu_milli"] for job in jobs] == [250, 500]
+    assert cluster.cli_json("tenant", "get", "default")["current_gpu_milli"] == 750
+    assert "0.75" in cluster.cli("node", "show", "n1", expected=0).stdout
+    assert "0.25 of one" in cluster.cli("get", first, expected=0).stdout
     (cluster.folder / "gate").touch()
     for job in (first, second):
         assert api.wait_for(job)["state"] == "completed"

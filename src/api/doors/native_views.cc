@@ -738,6 +738,7 @@ void write_tenant(const TenantView& tenant, v1::Tenant& out) {
   out.set_reclaim_seconds_total(static_cast<double>(tenant.reclaim_ms) / 1'000.0);
   if (tenant.parent.valid()) out.set_parent_id(tenant_name(tenant.parent));
   out.set_current_gpus(tenant.current_gpus);
+  out.set_current_gpu_milli(tenant.current_gpu_milli);
   out.set_current_gpu_memory_mb(tenant.current_gpu_memory_mb);
   out.set_current_cpu_milli(tenant.current_cpu_milli);
   out.set_current_memory_mb(tenant.current_memory_mb);

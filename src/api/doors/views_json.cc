@@ -74,6 +74,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("message", job.message);
   json.field("priority", job.priority);
   json.field("gpu_count", job.gpu_count);
+  if (job.gpu_milli > 0) json.field("gpu_milli", job.gpu_milli);
   json.field("gpu_memory_mb", job.gpu_memory_mb);
   json.field("gpu_model", job.gpu_model);
   cores(json, "cpu_cores", job.cpu_milli);
@@ -149,6 +150,7 @@ void tenant_fields(JsonWriter& json, const TenantView& tenant) {
   json.field("reclaim_seconds_mean",
              static_cast<double>(tenant.reclaim_ms) / 1'000.0 / static_cast<double>(reclaims));
   if (tenant.parent.valid()) json.field("parent_id", tenant_name(tenant.parent));
+  if (tenant.current_gpu_milli > 0) json.field("current_gpu_milli", tenant.current_gpu_milli);
   json.field("current_gpus", tenant.current_gpus).field("current_gpu_memory", tenant.current_gpu_memory_mb);
   cores(json, "current_cpu_cores", tenant.current_cpu_milli);
   json.field("current_memory", tenant.current_memory_mb).field("current_jobs", tenant.running_jobs);
