@@ -334,7 +334,7 @@ struct DeviceView {
   std::string uuid, model;
   int64_t memory_mb = 0;
   std::string state;      ///< free, held, draining, quarantined, shared
-  std::string condition;  ///< ok, unhealthy, missing
+  std::string condition;  ///< ok, unhealthy, missing, hot
   std::string detail;
   JobId held_by;
   int32_t utilization_percent = 0;
@@ -343,6 +343,8 @@ struct DeviceView {
   int32_t milli_used = 0;       ///< Of one that is shared: what its shares have, in thousandths,
   int64_t memory_mb_given = 0;  ///< and of its memory.
   std::vector<JobId> shared_by;
+  /// Who keeps it from new work, an operator or "scheduler", and why; empty: nobody does.
+  std::string quarantined_by, quarantine_reason;
 };
 struct NodeView {
   NodeId id;
@@ -548,8 +550,9 @@ class Backend {
   virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
   virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
   virtual void confirm_dead(const std::string& node, Done<NodeView> done) = 0;
+  /// An operator's word on a device: kUnhealthy quarantines it, kOk ends that. `by` and `detail` are shown.
   virtual void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                             const std::string& detail, Done<NodeView> done) = 0;
+                             const std::string& detail, const std::string& by, Done<NodeView> done) = 0;
 
   virtual void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) = 0;
   /// Held: a waiting job stays where it is until it is released.

@@ -561,8 +561,8 @@ void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
 }
 
 void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                                const std::string& detail, Done<NodeView> done) {
-  read([this, node, index, condition, detail, done](const Observer::View& view) {
+                                const std::string& detail, const std::string& by, Done<NodeView> done) {
+  read([this, node, index, condition, detail, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     SetDeviceCondition command{.node = found->id,
@@ -570,7 +570,8 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
                                .condition = condition,
                                .detail = detail,
                                .by_operator = true,
-                               .lasting = true};
+                               .lasting = true,
+                               .by = by};
     if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
     propose_for_node(std::move(command), found->id, done);
   });

@@ -36,7 +36,7 @@ class HostBackend final : public Backend {
   void delete_tenant(const std::string& tenant, Done<Unit> done) override;
   void confirm_dead(const std::string& node, Done<NodeView> done) override;
   void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                     const std::string& detail, Done<NodeView> done) override;
+                     const std::string& detail, const std::string& by, Done<NodeView> done) override;
   void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) override;
   void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) override;
   void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) override;

@@ -463,6 +463,27 @@ void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telem
   if (found != last.preparing.end()) shown.message = found->second;
 }
 
+// What keeps a device from new work. An operator's word stands over the driver's, and that over heat.
+void show_fitness(const Device& device, DeviceView& shown) {
+  if (device.hot && device.condition == DeviceCondition::kOk) {
+    shown.condition = "hot";
+    if (device.state != DeviceState::kQuarantined)
+      shown.detail = "too hot for new work: " + device.hot_detail;
+  }
+  if (device.state == DeviceState::kQuarantined) {
+    shown.quarantined_by = "scheduler";
+    shown.quarantine_reason = device.detail;
+  }
+  if (!device.barred) return;
+  shown.quarantined_by = device.barred_by.empty() ? "operator" : device.barred_by;
+  shown.quarantine_reason = device.barred_detail;
+  shown.condition = to_string(DeviceCondition::kUnhealthy);
+  shown.detail = "quarantined by " + shown.quarantined_by;
+  if (!device.barred_detail.empty()) shown.detail += ": " + device.barred_detail;
+  if (device.state == DeviceState::kQuarantined) shown.detail += "; " + device.detail;
+  if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
+}
+
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
   NodeView out{.id = node.id,
                .name = node.name,
@@ -496,10 +517,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                      .state = std::string(to_string(device.state)),
                      .condition = std::string(to_string(device.condition)),
                      .detail = device.detail};
-    if (device.barred) {
-      shown.condition = to_string(DeviceCondition::kUnhealthy);
-      shown.detail = "taken out of use by an operator: " + device.barred_detail;
-    }
+    show_fitness(device, shown);
     if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
     if (!device.shares.empty()) {
       shown.milli_used = static_cast<int32_t>(device.milli_capacity - device.milli_left());

@@ -133,6 +133,11 @@ void add_live(Complete kind, const Options& options, const CliIo& io, Candidates
         out.add(node["name"].text(), node["state"].text());
       }
       break;
+    case Complete::kGpu:
+      for (const Json& node : asked(options, io, "/v1/nodes")["nodes"].items()) {
+        for (const Json& gpu : node["devices"].items()) out.add(gpu["id"].text(), gpu["state"].text());
+      }
+      break;
     case Complete::kTenant:
       for (const Json& tenant : asked(options, io, "/tenants")["tenants"].items()) {
         out.add(tenant["name"].text(), tenant["id"].text());

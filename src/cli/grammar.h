@@ -14,7 +14,7 @@
 namespace gpusched::cli {
 
 /// What a shell offers where a value stands.
-enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kTenant, kContext, kColumn };
+enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kGpu, kTenant, kContext, kColumn };
 
 /// Where a value goes. A number that was not given leaves its optional empty.
 using OptionTarget = std::variant<bool*, std::string*, int64_t*, std::optional<int64_t>*,

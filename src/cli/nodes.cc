@@ -79,7 +79,6 @@ std::string percent(const Json& value) {
   return value.is_number() ? std::to_string(value.integer()) + "%" : std::string();
 }
 
-/// "ok" says nothing; anything else comes with its detail.
 /// Who has it, or how many have how much of it.
 std::string holders_text(const Json& gpu) {
   const auto& jobs = gpu["shared_by"].items();
@@ -88,6 +87,7 @@ std::string holders_text(const Json& gpu) {
          format_share(gpu["shared_milli"].integer());
 }
 
+/// "ok" says nothing; anything else comes with its detail.
 std::string condition_text(const Json& gpu) {
   const std::string condition = gpu["condition"].text();
   const std::string detail = gpu["detail"].text();
@@ -151,6 +151,7 @@ void print_table(const Session& session, const Table& table, bool wide, const st
 }
 
 struct ListOptions {
+  std::string node;  ///< Only this one's devices.
   std::string format;
   std::string state;
 };
@@ -173,11 +174,11 @@ int list_nodes(Session& session, const ListOptions& list) {
 }
 
 int list_devices(Session& session, const ListOptions& list) {
-  const Reply reply = session.get("/v1/nodes");
+  const Reply reply = list.node.empty() ? session.get("/v1/nodes") : get_node(session, list.node);
   if (!reply) return session.fail(*reply.trouble);
   const std::vector<std::string> states = comma_list(list.state);
   std::vector<Json> devices;
-  for (const Json& node : reply.json["nodes"].items()) {
+  for (const Json& node : list.node.empty() ? reply.json["nodes"].items() : std::vector<Json>{reply.json}) {
     for (const Json& device : node_devices(node)) {
       if (states.empty() || std::ranges::find(states, device["state"].text()) != states.end())
         devices.push_back(device);
@@ -407,6 +408,7 @@ Action define_node_show(Grammar& grammar) {
 
 Action define_device_list(Grammar& grammar) {
   const auto list = std::make_shared<ListOptions>();
+  grammar.argument("NODE", &list->node, "Only this node's").completes(Complete::kNode).optional();
   declare_format(grammar, list->format);
   grammar.option("--state", "STATES", &list->state, "Only GPUs in these states, with commas between")
       .of({"free", "held", "draining", "quarantined"})

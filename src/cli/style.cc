@@ -40,8 +40,8 @@ std::string styled(std::string_view text, Style style, bool color) {
 
 Style style_of_state(std::string_view state) {
   if (is_one_of(state, {"running", "ready", "held", "free", "ok", "connected"})) return Style::kGood;
-  if (is_one_of(state,
-                {"pending", "scheduled", "preempted", "validating", "draining", "drained", "unreachable"})) {
+  if (is_one_of(state, {"pending", "scheduled", "preempted", "validating", "draining", "drained",
+                        "unreachable", "hot"})) {
     return Style::kWarning;
   }
   if (is_one_of(state, {"failed", "down", "lost", "dead", "quarantined", "unhealthy", "missing"}))

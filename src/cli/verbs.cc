@@ -48,6 +48,9 @@ constexpr std::array kVerbs = {
     VerbDefinition{"node condition", kCluster, "Take a GPU out of service, or back into it",
                    define_node_condition},
     VerbDefinition{"device list", kCluster, "List the GPUs", define_device_list, "gpus"},
+    VerbDefinition{"device quarantine", kCluster, "Give a GPU no new work; what runs there goes on",
+                   define_device_quarantine},
+    VerbDefinition{"device release", kCluster, "End a GPU's quarantine", define_device_release},
 
     VerbDefinition{"reservation create", kCluster,
                    "Keep nodes for a tenant, or for maintenance, at a set time", define_reservation_create},

@@ -28,6 +28,8 @@ Action define_cluster(Grammar& grammar);
 Action define_quality(Grammar& grammar);
 Action define_node_list(Grammar& grammar);
 Action define_device_list(Grammar& grammar);
+Action define_device_quarantine(Grammar& grammar);
+Action define_device_release(Grammar& grammar);
 Action define_node_show(Grammar& grammar);
 Action define_node_drain(Grammar& grammar);
 Action define_node_resume(Grammar& grammar);

@@ -24,8 +24,11 @@ struct Config {
     int64_t preemption_wait_seconds = 30;
     int64_t preemptions_per_job_max = 3;
     bool enable_gang_scheduling = false;
-    bool enable_thermal_aware = false;
-    double thermal_threshold = 85;
+    bool enable_thermal_aware = true;
+    double thermal_threshold = 75;
+    int64_t thermal_hysteresis = 5;
+    int64_t thermal_readings = 3;
+    int64_t thermal_auto_margin = 10;
     int64_t default_priority = 100;
     int64_t aging_per_hour = 10;
     std::string queue_order = "priority_aging";

@@ -164,7 +164,7 @@ TEST(ConfigRefuses, ANumberOutOfRange) {
       refusal("scheduler:\n  max_queue_size: 99999999999999999999\n"),
       "2: scheduler.max_queue_size is \"99999999999999999999\"; expected an integer from 1 to 100000000");
   EXPECT_EQ(refusal("scheduler:\n  thermal_threshold: nan\n"),
-            "2: scheduler.thermal_threshold is \"nan\"; expected a number from 0 to 200");
+            "2: scheduler.thermal_threshold is \"nan\"; expected a number from 0 to 200, or auto");
 }
 
 TEST(ConfigRefuses, AKeyOrSectionGivenTwice) {
@@ -303,6 +303,14 @@ TEST(PrintConfig, CanBeReadAgainWithTheSameValues) {
   for (const ConfigKey& key : config_keys()) {
     EXPECT_EQ(config_value_text(key, again->values), config_value_text(key, odd.values)) << key.full_name();
   }
+}
+
+TEST(PrintConfig, WhatTheMachineIsToFindIsWrittenAndReadAsAuto) {
+  const Result<LoadedConfig> loaded = load("scheduler:\n  thermal_threshold: auto\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.scheduler.thermal_threshold, -1);
+  EXPECT_NE(print_config(*loaded).find("  thermal_threshold: auto  #"), std::string::npos);
+  EXPECT_EQ(load(print_config(*loaded))->values.scheduler.thermal_threshold, -1);
 }
 
 TEST(ConfigChanges, NameOldAndNewAndHideSecrets) {

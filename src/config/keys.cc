@@ -237,15 +237,35 @@ constexpr ConfigKey kKeys[] = {
     {.section = "scheduler",
      .name = "enable_thermal_aware",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_thermal_aware; },
-     .meaning = "Whether hot GPUs are avoided.",
-     .effect = ConfigEffect::kNone},
+     .meaning = "Whether a hot GPU gets no new work until it has cooled; what runs there goes on. See "
+                "[heat](../operate/heat.md)."},
     {.section = "scheduler",
      .name = "thermal_threshold",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_threshold; },
-     .meaning = "Degrees Celsius from which on a GPU is hot.",
+     .meaning = "Degrees Celsius above which a GPU is hot; 0: none is. `auto`: each GPU's own slowdown limit "
+                "less `thermal_auto_margin`, and 75 where its driver does not tell that.",
      .min = 0,
      .max = 200,
-     .effect = ConfigEffect::kNone},
+     .automatic = -1},
+    {.section = "scheduler",
+     .name = "thermal_hysteresis",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_hysteresis; },
+     .meaning = "A hot GPU has cooled when it is so many degrees below the threshold, or more.",
+     .min = 0,
+     .max = 100},
+    {.section = "scheduler",
+     .name = "thermal_readings",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_readings; },
+     .meaning = "So many readings in a row, one a heartbeat, must agree before a GPU counts as hot, or as "
+                "cooled: a spike does nothing.",
+     .min = 1,
+     .max = 1000},
+    {.section = "scheduler",
+     .name = "thermal_auto_margin",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_auto_margin; },
+     .meaning = "With `thermal_threshold: auto`: so many degrees below its own slowdown limit a GPU is hot.",
+     .min = 0,
+     .max = 100},
 
     // Who may submit how much.
     {.section = "admission",
@@ -527,9 +547,13 @@ std::string quoted(std::string_view text) {
 }
 
 struct TextOf {
+  std::optional<double> automatic;
+
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
   std::string operator()(const int64_t* value) const { return std::to_string(*value); }
-  std::string operator()(const double* value) const { return number_text(*value); }
+  std::string operator()(const double* value) const {
+    return automatic && *value == *automatic ? "auto" : number_text(*value);
+  }
   std::string operator()(const std::string* value) const { return quoted(*value); }
   std::string operator()(const std::vector<std::string>* value) const {
     std::string out = "[";
@@ -559,7 +583,7 @@ std::string ConfigKey::expectation() const {
   const std::string range = " from " + number_text(min) + " to " + number_text(max);
   if (std::holds_alternative<bool*>(value)) return "true or false";
   if (std::holds_alternative<int64_t*>(value)) return "an integer" + range;
-  if (std::holds_alternative<double*>(value)) return "a number" + range;
+  if (std::holds_alternative<double*>(value)) return "a number" + range + (automatic ? ", or auto" : "");
   if (std::holds_alternative<std::string*>(value)) {
     if (one_of.empty()) return "a string";
     std::string out = "one of ";
@@ -642,7 +666,7 @@ const ConfigKey* nearest_config_key(std::string_view section, std::string_view n
 
 std::string config_value_text(const ConfigKey& key, const Config& config) {
   Config copy = config;  // A slot points into a Config that may be changed.
-  return std::visit([](const auto* value) { return TextOf{}(value); }, key.slot(copy));
+  return std::visit([&](const auto* value) { return TextOf{key.automatic}(value); }, key.slot(copy));
 }
 
 }  // namespace gpusched

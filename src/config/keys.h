@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,8 +30,9 @@ struct ConfigKey {
   std::string_view meaning;  ///< One or two sentences for the reference page.
   double min = 0;            ///< Numbers only; both ends are allowed.
   double max = 0;
-  std::string_view one_of = {};  ///< Strings only: the allowed ones, separated by blanks.
-  bool secret = false;           ///< Never printed.
+  std::optional<double> automatic = {};  ///< Numbers with a point only: what "auto" stands for, out of range.
+  std::string_view one_of = {};          ///< Strings only: the allowed ones, separated by blanks.
+  bool secret = false;                   ///< Never printed.
   ConfigEffect effect = ConfigEffect::kUsed;
   bool live = false;  ///< A running scheduler takes a new value on SIGHUP; any other needs a restart.
 

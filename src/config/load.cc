@@ -73,7 +73,12 @@ struct Assign {
 
   bool operator()(bool* out) const { return !raw.is_list && parse_bool(raw.items.front(), *out); }
   bool operator()(int64_t* out) const { return !raw.is_list && parse_number(raw.items.front(), key, *out); }
-  bool operator()(double* out) const { return !raw.is_list && parse_number(raw.items.front(), key, *out); }
+  bool operator()(double* out) const {
+    if (raw.is_list) return false;
+    if (!key.automatic || raw.items.front() != "auto") return parse_number(raw.items.front(), key, *out);
+    *out = *key.automatic;
+    return true;
+  }
   bool operator()(std::string* out) const {
     if (raw.is_list) return false;
     *out = raw.items.front();

@@ -190,7 +190,8 @@ std::string_view name_of(const Command& command) {
       "note_start",
       "checkpoint_saved",
       "make_booking",
-      "cancel_booking"};
+      "cancel_booking",
+      "note_device_heat"};
   return kNames[command.index()];
 }
 

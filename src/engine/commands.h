@@ -260,6 +260,7 @@ struct SetDeviceCondition {
   bool by_operator = false;
   uint32_t generation_plus_one = 0;  ///< Given: only if the device's generation is still this one.
   bool lasting = false;
+  std::string by = {};  ///< The operator, for everybody who looks.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -270,6 +271,7 @@ struct SetDeviceCondition {
     visit(5, "by_operator", self.by_operator);
     visit(6, "generation_plus_one", self.generation_plus_one);
     visit(7, "lasting", self.lasting);
+    visit(8, "by", self.by);
   }
 };
 
@@ -687,13 +689,30 @@ struct CancelBooking {
   }
 };
 
+/// A device's temperature, as its node tells it, crossed the threshold, or came down far enough. A hot device
+/// takes no new work; nothing that runs there ends.
+struct NoteDeviceHeat {
+  NodeId node;
+  uint32_t device = 0;
+  bool hot = false;
+  std::string detail;  ///< The evidence, of a hot one.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "hot", self.hot);
+    visit(4, "detail", self.detail);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
 using Command =
     std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
                  NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
                  CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
                  HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
-                 CheckpointSaved, MakeBooking, CancelBooking>;
+                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

@@ -22,6 +22,7 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
 std::optional<Rejection> admit(const State& state, const SubmitJobs& command, int64_t jobs, Time at,
                                Events& events);
 Applied make_booking(const State& state, const MakeBooking& command, Stamp stamp, Events& events);
+Applied note_device_heat(const State& state, const NoteDeviceHeat& command, Events& events);
 Applied cancel_booking(const State& state, const CancelBooking& command, Stamp stamp, Events& events);
 /// Puts the booking of this name into the parts, when the submission may use it.
 std::optional<Rejection> book(const State& state, const SubmitJobs& command, const std::string& name,

@@ -172,11 +172,13 @@ void lift_quarantine(const State& state, const SetDeviceCondition& command, Time
 Applied bar_device(const State& state, const SetDeviceCondition& command, const Device& device, Time at,
                    Events& events) {
   const bool bar = command.condition != DeviceCondition::kOk;
-  if (bar != device.barred || (bar && command.detail != device.barred_detail)) {
+  const bool new_words = command.detail != device.barred_detail || command.by != device.barred_by;
+  if (bar != device.barred || (bar && new_words)) {
     events.push_back(DeviceBarred{.node = command.node,
                                   .device = command.device,
                                   .barred = bar,
-                                  .detail = bar ? command.detail : std::string()});
+                                  .detail = bar ? command.detail : std::string(),
+                                  .by = bar ? command.by : std::string()});
   }
   if (!bar && device.state == DeviceState::kQuarantined) lift_quarantine(state, command, at, events);
   return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
@@ -202,6 +204,19 @@ Applied set_device_condition(const State& state, const SetDeviceCondition& comma
   }
   const bool lift = command.by_operator && command.condition == DeviceCondition::kOk;
   if (lift && device.state == DeviceState::kQuarantined) lift_quarantine(state, command, stamp.at, events);
+  return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
+}
+
+Applied note_device_heat(const State& state, const NoteDeviceHeat& command, Events& events) {
+  const Node* node = state.find_node(command.node);
+  if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
+  if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
+  const Device& device = node->devices[command.device];
+  const std::string detail = command.hot ? command.detail : std::string();
+  if (device.hot != command.hot || device.hot_detail != detail) {
+    events.push_back(DeviceHeatChanged{
+        .node = command.node, .device = command.device, .hot = command.hot, .detail = detail});
+  }
   return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
 }
 

@@ -43,6 +43,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const NodeLeaseBack& c) { return rules::node_lease_back(state, c, stamp, events); },
           [&](const ConfirmNodeDead& c) { return rules::confirm_node_dead(state, c, stamp, events); },
           [&](const SetDeviceCondition& c) { return rules::set_device_condition(state, c, stamp, events); },
+          [&](const NoteDeviceHeat& c) { return rules::note_device_heat(state, c, events); },
           [&](const MakeBooking& c) { return rules::make_booking(state, c, stamp, events); },
           [&](const CancelBooking& c) { return rules::cancel_booking(state, c, stamp, events); },
           [&](const SubmitJobs& c) { return rules::submit_jobs(state, c, stamp, events); },

@@ -453,12 +453,30 @@ struct DeviceBarred {
   uint32_t device = 0;
   bool barred = false;
   std::string detail;
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "node", self.node);
     visit(2, "device", self.device);
     visit(3, "barred", self.barred);
+    visit(4, "detail", self.detail);
+    visit(5, "by", self.by);
+  }
+};
+
+/// A device became too hot for new work, or has cooled.
+struct DeviceHeatChanged {
+  NodeId node;
+  uint32_t device = 0;
+  bool hot = false;
+  std::string detail;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "hot", self.hot);
     visit(4, "detail", self.detail);
   }
 };
@@ -597,7 +615,7 @@ using Event =
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded, ShareFreed>;
+                 BookingEnded, ShareFreed, DeviceHeatChanged>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

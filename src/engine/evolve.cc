@@ -578,6 +578,15 @@ void on(State& state, const DeviceBarred& event) {
   Device& device = device_at(node, event.device);
   device.barred = event.barred;
   device.barred_detail = event.detail;
+  device.barred_by = event.by;
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const DeviceHeatChanged& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  device.hot = event.hot;
+  device.hot_detail = event.detail;
   State::refresh_free_mask(node);
 }
 

@@ -626,5 +626,63 @@ TEST(SetDeviceCondition, AnOperatorsWordLastsThroughTheDrivers) {
   EXPECT_EQ(engine.node(node).free_mask, 1u);
 }
 
+TEST(SetDeviceCondition, WhoQuarantinedADeviceAndWhyIsKept) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  SetDeviceCondition word{.node = node,
+                          .condition = DeviceCondition::kUnhealthy,
+                          .detail = "makes noises",
+                          .by_operator = true,
+                          .lasting = true,
+                          .by = "ada"};
+  engine.apply(word);
+  EXPECT_EQ(engine.device(node, 0).barred_by, "ada");
+  word.by = "bob";  // The same reason, of somebody else.
+  engine.apply(word);
+  EXPECT_EQ(engine.device(node, 0).barred_by, "bob");
+  engine.apply(word);
+  EXPECT_TRUE(engine.events().empty());
+  word.condition = DeviceCondition::kOk;
+  engine.apply(word);
+  EXPECT_EQ(engine.device(node, 0).barred_by, "");
+  EXPECT_EQ(engine.device(node, 0).barred_detail, "");
+}
+
+TEST(NoteDeviceHeat, AHotDeviceTakesNothingAndKeepsWhatItHas) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 2});
+  const JobId job = engine.run({.gpus = 1});
+  for (const uint32_t device : {0u, 1u})
+    engine.apply(NoteDeviceHeat{.node = node, .device = device, .hot = true, .detail = "82 C"});
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+  EXPECT_EQ(engine.node(node).free_mask, 0u);
+  EXPECT_EQ(engine.device(node, 0).hot_detail, "82 C");
+  engine.apply(NoteDeviceHeat{.node = node, .device = 0, .hot = true, .detail = "82 C"});
+  EXPECT_TRUE(engine.events().empty());
+  engine.apply(NoteDeviceHeat{.node = node, .device = 0});
+  engine.apply(NoteDeviceHeat{.node = node, .device = 1});
+  EXPECT_NE(engine.node(node).free_mask, 0u);
+  EXPECT_EQ(engine.device(node, 0).hot_detail, "");
+}
+
+TEST(NoteDeviceHeat, OfWhatDoesNotExistIsRejected) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  expect_rejected(engine.apply(NoteDeviceHeat{.node = node, .device = 1, .hot = true}),
+                  RejectionCode::kDeviceNotFound);
+  expect_rejected(engine.apply(NoteDeviceHeat{.node = NodeId{404}, .hot = true}),
+                  RejectionCode::kNodeNotFound);
+}
+
+TEST(NoteDeviceHeat, OutlivesARegistrationAndTheDriversWord) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.apply(NoteDeviceHeat{.node = node, .hot = true, .detail = "82 C"});
+  engine.apply(SetDeviceCondition{.node = node, .condition = DeviceCondition::kOk});
+  engine.add_node("n1", {.gpus = 1});
+  EXPECT_TRUE(engine.device(node, 0).hot);
+  EXPECT_EQ(engine.node(node).free_mask, 0u);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -41,6 +41,8 @@ enum class WaitCode : uint8_t {
   kPool,       ///< Its kind of work uses its share of the GPUs.
   kBooked,     ///< Nodes that could run it are booked by others, now or before it would end; or its booking
                ///< is not on.
+  /// Enough GPUs are well, but hot ones, which take no new work, are among them.
+  kDevicesHot,
 };
 /// Whether it is a limit and nothing that a node could lift.
 constexpr bool is_quota(WaitCode code) {
@@ -158,6 +160,7 @@ class Planner {
     int64_t cpu_milli_free = 0;
     int64_t memory_mb_free = 0;
     uint64_t free_mask = 0;
+    uint64_t sound_mask = 0;         ///< Devices that are well and not quarantined, hot or not, free or not.
     uint64_t healthy_mask = 0;       ///< Devices that are fit for work and not quarantined, free or not.
     std::vector<SharedRoom> shared;  ///< Devices that still take shares, ascending.
     uint32_t attempt_count = 0;
@@ -178,7 +181,7 @@ class Planner {
   using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
   /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.
   struct Census {
-    static constexpr std::size_t kStages = 11;
+    static constexpr std::size_t kStages = 12;
     uint64_t known = 0;          ///< How much of the log of changed nodes it has; 0: nothing.
     std::vector<uint8_t> stage;  ///< By slot: how many checks it passes.
     std::vector<uint8_t> free;   ///< By slot: fitting GPUs that are free, of a healthy one.

@@ -63,10 +63,11 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   const int64_t ready = at_least[4];
   const int64_t in_service = at_least[5];
   const int64_t booked = in_service - at_least[6];
-  const int64_t healthy = at_least[7];
-  const int64_t with_free = at_least[8];
-  const int64_t with_cpu = at_least[9];
-  const int64_t with_memory = at_least[10];
+  const int64_t sound = at_least[7];
+  const int64_t healthy = at_least[8];
+  const int64_t with_free = at_least[9];
+  const int64_t with_cpu = at_least[10];
+  const int64_t with_memory = at_least[11];
   reason.nodes_fitting = at_least[3];
   for (std::size_t free = shape.census.free_count.size(); free-- > 1;) {
     if (shape.census.free_count[free] == 0) continue;
@@ -91,8 +92,10 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     if (own != nullptr) reason.reserved_start = own->begin;
     reason.booking = shape.parts.front().booking;
     reason.booking_over = reason.booking != 0 && own == nullptr;
-  } else if (healthy == 0) {
+  } else if (sound == 0) {
     reason.code = WaitCode::kDevicesUnfit;
+  } else if (healthy == 0) {
+    reason.code = WaitCode::kDevicesHot;
   } else if (with_free == 0) {
     reason.code = WaitCode::kGpusBusy;
   } else if (with_cpu == 0) {

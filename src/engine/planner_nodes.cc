@@ -97,11 +97,13 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   }
   copy.class_masks.clear();
   copy.shared.clear();
+  copy.sound_mask = 0;
   copy.healthy_mask = 0;
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
     const Device& device = node.devices[i];
-    const bool healthy = device.fit() && device.state != DeviceState::kQuarantined;
-    copy.healthy_mask |= uint64_t{healthy} << i;
+    const bool sound = device.sound() && device.state != DeviceState::kQuarantined;
+    copy.sound_mask |= uint64_t{sound} << i;
+    copy.healthy_mask |= uint64_t{sound && !device.hot} << i;
     if (device.state == DeviceState::kShared && device.fit() && !device.promised_to.valid()) {
       copy.shared.push_back({.device = static_cast<uint32_t>(i),
                              .milli = device.milli_left(),

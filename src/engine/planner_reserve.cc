@@ -21,6 +21,7 @@ constexpr std::size_t kFirstDevices = 2;
 /// A device whose attempt ended is expected to be seen empty after so long, and an attempt to end so long
 /// after it was told to.
 constexpr Duration kDrainExpected = seconds(5);
+constexpr Duration kCoolingExpected = minutes(2);
 constexpr Duration kStopExpected = seconds(30);
 /// Work may pass a promised job that is expected to be gone by its start; but only until the job has waited
 /// twice as long as it was promised at first, and at least so long. After that only work may that must be
@@ -184,14 +185,15 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
     for (uint64_t rest = node.class_masks[i].second; rest != 0; rest &= rest - 1) {
       const auto index = static_cast<std::size_t>(std::countr_zero(rest));
       const Device& device = from.devices[index];
-      const bool lasting = device.state == DeviceState::kQuarantined || !device.fit();
+      const bool lasting = device.state == DeviceState::kQuarantined || !device.sound();
+      const bool cooling = device.hot && device.state == DeviceState::kFree;
       // What is held or drains comes back; what is unfit is of use to nobody, but its holder gives it back
       // too.
       if (!lasting || device.state == DeviceState::kHeld) node.room += one;
       if (lasting && device.state == DeviceState::kHeld) node.room -= one;
-      if (lasting || (device.state != DeviceState::kDraining && device.state != DeviceState::kShared))
-        continue;
-      Time end = now_ + kDrainExpected;
+      const bool going = device.state == DeviceState::kDraining || device.state == DeviceState::kShared;
+      if (lasting || !(going || cooling)) continue;
+      Time end = now_ + (cooling ? kCoolingExpected : kDrainExpected);
       for (const Share& share : device.shares) {
         if (!share.draining())
           end = std::max(end,

@@ -115,6 +115,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
   const Node& node = state.nodes[slot];
   const NodeInfo& now = nodes_[slot];
   int count_all = 0;
+  int count_sound = 0;
   int count_healthy = 0;
   int count_free = 0;
   for (const auto& [kind, mask] : now.class_masks) {
@@ -123,6 +124,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     uint64_t usable = mask & now.free_mask;
     if (part.is_share()) usable |= shared_with_room(state, slot, part, mask);
     count_free = std::max(count_free, std::popcount(usable));
+    count_sound = std::max(count_sound, std::popcount(mask & now.sound_mask));
     count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
   }
   const bool passes[Census::kStages - 1] = {
@@ -132,6 +134,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
       node.state == NodeState::kReady && now.present,
       node.availability == Availability::kInService,
       node.booked_by == part.booking,
+      count_sound >= part.gpu_count,
       count_healthy >= part.gpu_count,
       count_free >= part.gpu_count,
       now.cpu_milli_free >= part.cpu_milli,
@@ -143,7 +146,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     --census.free_count[census.free[slot]];
   }
   // Free devices are evidence on healthy nodes only.
-  const auto free = static_cast<uint8_t>(stage >= 7 ? count_free : 0);
+  const auto free = static_cast<uint8_t>(stage >= 8 ? count_free : 0);
   census.stage[slot] = stage;
   census.free[slot] = free;
   ++census.count[stage];

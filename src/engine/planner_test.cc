@@ -338,6 +338,12 @@ TEST_F(Unblock, ByAJobThatLeftALostNodeBehind) {
   expect_lifted_by([&] { engine.advance(engine.state().config.lost_after); });
 }
 
+TEST_F(Unblock, ByADeviceThatHasCooled) {
+  const NodeId node = engine.add_node("n1", {.gpus = 2});
+  engine.apply(NoteDeviceHeat{.node = node, .device = 1, .hot = true, .detail = "82 C"});
+  expect_lifted_by([&] { engine.apply(NoteDeviceHeat{.node = node, .device = 1}); });
+}
+
 TEST_F(Unblock, ByAnAbandonedAttemptsEnd) {
   const NodeId node = engine.add_node("n1", {.gpus = 2});
   engine.run({.gpus = 2, .retry = {.system_retries = -1, .overlap_allowed = true}});

@@ -39,6 +39,8 @@ std::string_view to_string(WaitCode code) {
       return "pool";
     case WaitCode::kBooked:
       return "booked";
+    case WaitCode::kDevicesHot:
+      return "devices_hot";
   }
   UNREACHABLE();
 }
@@ -122,6 +124,9 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kDevicesUnfit:
       return "nodes have " + gpus_wanted(part) +
              ", but unhealthy, missing or quarantined ones are among them";
+    case WaitCode::kDevicesHot:
+      return "nodes have " + gpus_wanted(part) +
+             ", but GPUs are too hot for new work among them; they take it again when they have cooled";
     case WaitCode::kGpusBusy:
       if (part.is_share()) {
         return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
@@ -201,6 +206,8 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"NodeBack", "NodeAdded"};
     case WaitCode::kDevicesUnfit:
       return {"DeviceHealthy", "NodeAdded"};
+    case WaitCode::kDevicesHot:
+      return {"DeviceCooled", "NodeAdded"};
     case WaitCode::kGpusBusy:
     case WaitCode::kCpuBusy:
     case WaitCode::kMemoryBusy:

@@ -103,6 +103,16 @@ void log_node_event(const State& state, const Event& event) {
                {"device", condition->device},
                {"condition", to_string(condition->condition)},
                {"detail", condition->detail}});
+  } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
+    log_event(LogLevel::kWarning, kComponent, barred->barred ? "device_taken_out" : "device_given_back", {},
+              {{"node", node_name(state, barred->node)},
+               {"device", barred->device},
+               {"by", barred->by},
+               {"reason", barred->detail}});
+  } else if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) {
+    log_event(heat->hot ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
+              heat->hot ? "device_hot" : "device_cooled", {},
+              {{"node", node_name(state, heat->node)}, {"device", heat->device}, {"detail", heat->detail}});
   } else if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
     log_event(LogLevel::kInfo, kComponent, "quota_updated", {}, {{"tenant", updated->change->tenant.value}});
   }

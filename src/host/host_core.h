@@ -27,6 +27,7 @@ struct HostTuning {
   Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
   policy::LeastLost::Params victims;        ///< Which ones then.
+  HeatLimits heat;                          ///< From when on a GPU takes no new work.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.

@@ -179,12 +179,14 @@ std::string problem_of(const v1::Register& message) {
 
 }  // namespace
 
-NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max)
+NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max,
+                 HeatLimits heat)
     : hooks_(std::move(hooks)),
       lease_(lease),
       heartbeat_(std::min(heartbeat, Duration{lease.ns / 3})),
       grace_(grace),
       preempt_grace_max_(preempt_grace_max),
+      heat_(heat),
       session_router_(
           [this](NodeId node, const v1::SchedulerMessage& message) {
             Session* session = session_of(node);
@@ -297,6 +299,8 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   session.boot_id = message.boot_id();
   session.registering = false;
   session.slots = slots_of_offer(hooks_.state(), message);
+  session.heat.clear();
+  for (const v1::Device& device : message.devices()) session.heat.emplace_back(device.slowdown_celsius());
   by_node_[node] = id;
   heard_at_[node] = hooks_.monotonic();
   telemetry_->set_connected(node, true);
@@ -383,6 +387,7 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
     telemetry.preparing.emplace(key, progress.message().substr(0, kProgressBytesMax));
   }
   telemetry_->set(session.node, std::move(telemetry));
+  note_heat(session, message);
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
   for (const v1::AttemptSaved& saved : message.saved()) {
@@ -404,6 +409,23 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
   } else if (node->state == NodeState::kDead) {
     // Declared dead while it was silent: what it runs must be settled by a registration.
     refuse(session, "stale", "the node was confirmed dead; register again");
+  }
+}
+
+void NodeHub::note_heat(Session& session, const v1::Heartbeat& message) {
+  const Node* node = hooks_.state().find_node(session.node);
+  CHECK(node != nullptr);
+  for (const v1::DeviceTelemetry& device : message.devices()) {
+    const std::optional<uint32_t> slot = slot_of(session, device.index());
+    if (!slot || *slot >= node->devices.size()) continue;
+    HeatMeter& meter = session.heat[device.index()];
+    std::optional<HeatChange> change =
+        meter.look(heat_, device.temperature_celsius(), node->devices[*slot].hot);
+    if (!change) continue;
+    hooks_.propose(
+        NoteDeviceHeat{
+            .node = session.node, .device = *slot, .hot = change->hot, .detail = std::move(change->detail)},
+        {});
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/time.h"
 #include "engine/engine.h"
+#include "host/heat.h"
 #include "host/interfaces.h"
 #include "host/session_router.h"
 
@@ -59,7 +60,8 @@ class NodeHub {
     std::function<Time()> monotonic;
   };
   /// `preempt_grace_max`: at most so much is a job given that asks for time when it is ended for another one.
-  NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max = {});
+  NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max = {},
+          HeatLimits heat = {});
 
   /// A stream whose peer proved that it may speak. Its first message must be Register.
   SessionId open(std::shared_ptr<NodeSession> session);
@@ -96,6 +98,7 @@ class NodeHub {
     NodeId node;  ///< Once registered.
     bool registering = false;
     std::vector<uint32_t> slots;  ///< The state's slot of each of the agent's devices.
+    std::vector<HeatMeter> heat;  ///< As `slots`.
     std::vector<uint64_t> acks;
     std::string boot_id;                      ///< That it registered with.
     uint64_t validation = 0;                  ///< The newest validation report.
@@ -109,6 +112,8 @@ class NodeHub {
   void registered(SessionId id, const v1::Register& message, const Decided& decided);
   void reconcile(Session& session, const v1::Register& message);
   void on_heartbeat(SessionId id, const v1::Heartbeat& message);
+  /// Names devices that became too hot for new work, or have cooled.
+  void note_heat(Session& session, const v1::Heartbeat& message);
   void answer_heartbeat(SessionId id, NodeId node, uint64_t sequence);
   void on_report(SessionId id, const v1::Report& report);
   std::optional<Command> command_of_report(Session& session, const v1::Report& report);
@@ -132,6 +137,7 @@ class NodeHub {
   Duration heartbeat_;
   Duration grace_;
   Duration preempt_grace_max_;
+  HeatLimits heat_;
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.

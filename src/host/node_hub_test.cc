@@ -20,13 +20,13 @@ class Peer final : public NodeSession {
 /// A hub with a state; what it proposes waits until `decide`.
 class Hub {
  public:
-  Hub()
+  explicit Hub(HeatLimits heat = {})
       : hub({.propose = [this](Command command,
                                Decision decision) { proposals.emplace_back(std::move(command), decision); },
              .state = [this]() -> const State& { return state; },
              .now = [this] { return now; },
              .monotonic = [this] { return now; }},
-            seconds(15), seconds(5), seconds(10), minutes(1)) {
+            seconds(15), seconds(5), seconds(10), minutes(1), heat) {
     hub.begin();
   }
 
@@ -183,6 +183,41 @@ TEST(NodeHub, WhatAJobSavedIsProposed) {
   EXPECT_EQ(hub.proposals.size(), 1u);
   hub.decide();
   EXPECT_EQ(hub.state.jobs.find(job)->saved_at, hub.now - seconds(4));
+}
+
+TEST(NodeHub, AGpuThatStaysHotIsNotedOnceAndAgainWhenItHasCooled) {
+  Hub hub(HeatLimits{.threshold_celsius = 75, .hysteresis_celsius = 5, .readings = 2});
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  v1::AgentMessage registration = Hub::registration();
+  for (const char* uuid : {"GPU-0", "GPU-1"}) {
+    v1::Device& device = *registration.mutable_register_()->add_devices();
+    device.set_uuid(uuid);
+    device.set_model("NVIDIA A100");
+  }
+  hub.hub.receive(id, registration);
+  hub.decide();
+  const auto beat = [&](int32_t celsius) {
+    v1::AgentMessage message;
+    v1::DeviceTelemetry& device = *message.mutable_heartbeat()->add_devices();
+    device.set_index(1);
+    device.set_temperature_celsius(celsius);
+    hub.hub.receive(id, message);
+    hub.decide();
+    return hub.node().devices[1].hot;
+  };
+  EXPECT_FALSE(beat(90));
+  EXPECT_FALSE(beat(60));  // That was a spike.
+  EXPECT_FALSE(beat(80));
+  EXPECT_TRUE(beat(82));
+  EXPECT_EQ(hub.node().devices[1].hot_detail, "82 C, threshold 75 C, cools until 70 C");
+  EXPECT_FALSE(hub.node().devices[0].hot);
+  const uint64_t noted = hub.state.last.sequence;
+  EXPECT_TRUE(beat(99));
+  EXPECT_TRUE(beat(71));
+  EXPECT_TRUE(beat(70));
+  EXPECT_EQ(hub.state.last.sequence, noted);  // Telemetry is not journaled.
+  EXPECT_FALSE(beat(70));
 }
 
 }  // namespace

@@ -24,6 +24,17 @@ SchedulingPolicy policy_of(const Config& config) {
           .preempt_by_attained = config.scheduler.preempt_by_attained};
 }
 
+HeatLimits heat_limits_of(const Config::Scheduler& config) {
+  const bool by_device = config.thermal_threshold < 0;
+  const auto threshold = static_cast<int32_t>(std::floor(config.thermal_threshold));
+  HeatLimits limits{.threshold_celsius = by_device ? HeatLimits::kAuto : threshold,
+                    .hysteresis_celsius = static_cast<int32_t>(config.thermal_hysteresis),
+                    .readings = static_cast<int32_t>(config.thermal_readings),
+                    .auto_margin_celsius = static_cast<int32_t>(config.thermal_auto_margin)};
+  if (!config.enable_thermal_aware) limits.threshold_celsius = HeatLimits::kOff;
+  return limits;
+}
+
 AdmissionPolicy admission_of(const Config& config) {
   AdmissionPolicy policy{.rate_milli = std::llround(config.admission.user_rate * 1'000),
                          .burst = config.admission.user_burst,
@@ -69,6 +80,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.victims.patience = seconds(config.scheduler.preemption_wait_seconds);
   options.tuning.victims.budget = config.scheduler.preemptions_per_job_max;
   options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
+  options.tuning.heat = heat_limits_of(config.scheduler);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
   options.snapshot_bytes = config.scheduler.snapshot_mb << 20;

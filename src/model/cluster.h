@@ -61,6 +61,9 @@ struct Device {
 
   bool barred = false;        ///< An operator took it out of use, whatever its driver says.
   std::string barred_detail;  ///< Why.
+  std::string barred_by;      ///< Who it was.
+  bool hot = false;           ///< Takes no new work until it has cooled; what runs there goes on.
+  std::string hot_detail;     ///< The evidence, with the temperature at which it is well again.
 
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
@@ -71,7 +74,9 @@ struct Device {
   /// Another share of that size fits beside what is held of it, or it is free.
   bool has_room_for(const Part& part) const;
 
-  bool fit() const { return condition == DeviceCondition::kOk && !barred; }
+  /// Nothing but heat, which passes by itself, may stand against it.
+  bool sound() const { return condition == DeviceCondition::kOk && !barred; }
+  bool fit() const { return sound() && !hot; }
   bool placeable() const { return state == DeviceState::kFree && fit(); }
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -91,6 +96,9 @@ struct Device {
     visit(14, "barred", self.barred);
     visit(15, "barred_detail", self.barred_detail);
     visit(16, "shares", self.shares);
+    visit(17, "barred_by", self.barred_by);
+    visit(18, "hot", self.hot);
+    visit(19, "hot_detail", self.hot_detail);
   }
 };
 

@@ -16,6 +16,7 @@ struct DeviceFacts {
   std::string uuid;
   std::string model;
   int64_t memory_mb = 0;
+  int32_t slowdown_celsius = 0;  ///< From here on it slows itself down; 0: its driver does not tell.
 };
 
 /// What a fence check has to say.

@@ -79,6 +79,7 @@ TEST_F(NvmlDriverTest, InventoryIsTheLibrarys) {
   EXPECT_EQ(driver_->inventory()[1].uuid, "GPU-fake-1");
   EXPECT_EQ(driver_->inventory()[1].model, "NVIDIA A100-SXM4-80GB");
   EXPECT_EQ(driver_->inventory()[1].memory_mb, 81'920);
+  EXPECT_EQ(driver_->inventory()[1].slowdown_celsius, 87);
 }
 
 TEST_F(NvmlDriverTest, ReadingHasMemoryTemperaturePowerAndEveryProcess) {

@@ -117,6 +117,7 @@ void NodeCore::send_register() {
     device.set_uuid(options_.devices[index].uuid);
     device.set_model(options_.devices[index].model);
     device.set_memory_mb(options_.devices[index].memory_mb);
+    device.set_slowdown_celsius(options_.devices[index].slowdown_celsius);
     device.set_condition(watch_.last_reading(index).condition);
     device.set_detail(watch_.last_reading(index).detail);
   }

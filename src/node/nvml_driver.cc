@@ -18,6 +18,7 @@ constexpr NvmlReturn kSuccess = 0;
 constexpr NvmlReturn kInsufficientSize = 7;
 constexpr NvmlReturn kGpuIsLost = 15;
 constexpr unsigned kTemperatureGpu = 0;
+constexpr int kThresholdSlowdown = 1;
 constexpr unsigned kUncorrectedError = 1;
 constexpr unsigned kVolatileEcc = 0;
 constexpr int64_t kBytesPerMb = 1 << 20;
@@ -48,6 +49,7 @@ struct Functions {
   NvmlReturn (*processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
   NvmlReturn (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;                        ///< Optional.
   NvmlReturn (*temperature)(NvmlDevice, unsigned, unsigned*) = nullptr;                     ///< Optional.
+  NvmlReturn (*temperature_threshold)(NvmlDevice, int, unsigned*) = nullptr;                ///< Optional.
   NvmlReturn (*power_milliwatts)(NvmlDevice, unsigned*) = nullptr;                          ///< Optional.
   NvmlReturn (*ecc_errors)(NvmlDevice, unsigned, unsigned, unsigned long long*) = nullptr;  ///< Optional.
 };
@@ -62,6 +64,7 @@ bool find(void* library, const char* name, Function& function) {
 bool find_all(void* library, Functions& out) {
   find(library, "nvmlDeviceGetUtilizationRates", out.utilization);
   find(library, "nvmlDeviceGetTemperature", out.temperature);
+  find(library, "nvmlDeviceGetTemperatureThreshold", out.temperature_threshold);
   find(library, "nvmlDeviceGetPowerUsage", out.power_milliwatts);
   find(library, "nvmlDeviceGetTotalEccErrors", out.ecc_errors);
   return find(library, "nvmlInit_v2", out.init) && find(library, "nvmlShutdown", out.shutdown) &&
@@ -103,7 +106,8 @@ class NvmlDriver final : public GpuDriver {
       devices_.push_back(device);
       facts_.push_back({.uuid = uuid.data(),
                         .model = model.data(),
-                        .memory_mb = static_cast<int64_t>(memory.total) / kBytesPerMb});
+                        .memory_mb = static_cast<int64_t>(memory.total) / kBytesPerMb,
+                        .slowdown_celsius = slowdown_of(device)});
     }
     return Unit{};
   }
@@ -136,6 +140,13 @@ class NvmlDriver final : public GpuDriver {
   }
 
  private:
+  int32_t slowdown_of(NvmlDevice device) const {
+    unsigned celsius = 0;
+    if (call_.temperature_threshold == nullptr) return 0;
+    if (call_.temperature_threshold(device, kThresholdSlowdown, &celsius) != kSuccess) return 0;
+    return static_cast<int32_t>(celsius);
+  }
+
   bool read_processes(NvmlDevice device, DeviceReading& reading) {
     std::vector<NvmlProcess> processes(16);
     while (true) {

@@ -15,6 +15,7 @@ namespace gpusched {
 namespace {
 
 constexpr int32_t kIdleTemperature = 30;
+constexpr int32_t kSlowdownTemperature = 90;
 
 Error bad_shape(const std::string& part, const std::string& why) {
   return Error{.code = ErrorCode::kInvalidArgument,
@@ -59,7 +60,8 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
     for (uint32_t i = 0; i < count; ++i) {
       devices.push_back({.uuid = "GPU-sim-" + node_name + "-" + std::to_string(devices.size()),
                          .model = "NVIDIA " + model,
-                         .memory_mb = memory_mb});
+                         .memory_mb = memory_mb,
+                         .slowdown_celsius = kSlowdownTemperature});
     }
   }
   return devices;

@@ -138,6 +138,7 @@ class Auditor {
     DeviceState state = DeviceState::kFree;
     DeviceCondition condition = DeviceCondition::kOk;
     bool barred = false;
+    bool hot = false;
     uint32_t generation = 0;
     AttemptKey held_by;
     JobId promised_to;

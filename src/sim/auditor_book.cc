@@ -129,6 +129,10 @@ void Auditor::on_event(const Event& event) {
   } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
     if (!by_operator_) fail("a device is barred by nobody");
     device(barred->node, barred->device)->barred = barred->barred;
+  } else if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) {
+    BookDevice* heated = device(heat->node, heat->device);
+    if (heat->hot && heat->detail.empty()) fail(heated->uuid + " is called hot without evidence");
+    heated->hot = heat->hot;
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
     BookDevice* again = device(occupied->node, occupied->device);
     again->state = again->shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
@@ -243,6 +247,7 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     if (book.barred)
       fail(name_of(job) + " is placed on " + book.uuid + ", which an operator took out of use");
     if (book.condition != DeviceCondition::kOk) fail(name_of(job) + " is placed on the unfit " + book.uuid);
+    if (book.hot) fail(name_of(job) + " is placed on " + book.uuid + ", which is too hot");
     if (book.memory_mb < part.gpu_memory_mb) fail(name_of(job) + " is placed on the too small " + book.uuid);
     if (!gpu_model_matches(book.model, part.gpu_model)) fail(name_of(job) + " is placed on another model");
     if (!model.empty() && model != book.model) fail(name_of(job) + " gets devices of two models");

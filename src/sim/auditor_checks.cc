@@ -116,7 +116,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       const BookDevice& device = book.devices[i];
       const Device& known = node.devices[i];
       if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
-          known.condition != device.condition || known.barred != device.barred ||
+          known.condition != device.condition || known.barred != device.barred || known.hot != device.hot ||
           known.promised_to != device.promised_to) {
         fail(name + " has device " + device.uuid + " otherwise");
       }
@@ -135,7 +135,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
         fail(name + " has no evidence against " + device.uuid);
       }
       if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk && !device.barred &&
-          !device.promised_to.valid()) {
+          !device.hot && !device.promised_to.valid()) {
         free_mask |= uint64_t{1} << i;
       }
     }

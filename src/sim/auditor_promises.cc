@@ -69,7 +69,7 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
     case PromiseEnd::kDevice:
       for_each_device(promise, [&](NodeId node, uint32_t index) {
         const BookDevice* kept = device(node, index);
-        excused = excused || kept->condition != DeviceCondition::kOk || kept->barred ||
+        excused = excused || kept->condition != DeviceCondition::kOk || kept->barred || kept->hot ||
                   kept->state == DeviceState::kQuarantined;
       });
       break;

@@ -1,5 +1,7 @@
 """Which GPUs a job sees, when a GPU is given to the next one, and when it is not."""
 
+import os
+import pwd
 import shutil
 
 import pytest
@@ -126,6 +128,125 @@ def test_an_operator_takes_a_gpu_out_of_service_and_puts_it_back(cluster):
     wait_until("it waits for the device", lambda: api.explain(waiting)["reason"] == "devices_unfit")
     cluster.cli("node", "condition", "n1", "1", "ok", expected=0)
     assert api.wait_for(waiting)["state"] == "completed"
+
+
+def test_a_quarantined_gpu_runs_on_takes_nothing_new_and_shows_who_did_it_and_why(cluster):
+    api, agent = cluster.api(), cluster.agents()[0]
+    gate = cluster.folder / "gate"
+    job_id = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; echo went on", gpu_count=1)
+    job = api.wait_for(job_id, "running")
+    gpu_id = job["allocated_gpus"][0]
+    index = int(gpu_id.rpartition("-")[2])
+    said = cluster.cli("device", "quarantine", "n1", gpu_id, "--reason", "fan rattles", expected=0).stdout
+    assert gpu_id in said and f"{job_id} runs on" in said
+    # Another one, by its UUID, that nobody has.
+    idle = (index + 1) % 4
+    cluster.cli("device", "quarantine", "n1", api.gpu("n1", idle)["uuid"], "--reason", "old", expected=0)
+    me = cluster.cli_json("device", "list", "n1")["gpus"][index]["quarantined_by"]
+    assert me == pwd.getpwuid(os.geteuid()).pw_name
+
+    def every_page_shows_it():
+        listed = cluster.cli_json("device", "list", "n1")["gpus"]
+        shown = cluster.cli_json("node", "show", "n1")["devices"]
+        rest = api.node("n1")["gpus"]
+        for gpus in (listed, shown, rest):
+            assert [gpus[i].get("quarantine_reason", "") for i in (index, idle)] == ["fan rattles", "old"]
+            assert {gpus[i].get("quarantined_by") for i in (index, idle)} == {me}
+            assert gpus[idle]["state"] == "quarantined"
+        # A terminal's width ends lists, not what is written to a pipe in the wide format.
+        text = cluster.cli("device", "list", "n1", "-o", "wide", expected=0).stdout
+        assert "fan rattles" in text and f"quarantined by {me}" in text
+
+    every_page_shows_it()
+    assert api.gpu("n1", index)["state"] == "held"
+    assert api.get("/cluster/status")["available_gpus"] == 2
+    full = api.submit(["true"], gpu_count=4)
+    wait_until("it waits for the two", lambda: api.explain(full)["reason"] == "devices_unfit")
+
+    cluster.scheduler.restart()
+    agent.restart()
+    every_page_shows_it()
+    assert api.job(job_id)["state"] == "running"
+    gate.touch()
+    assert api.wait_for(job_id)["state"] == "completed"
+    assert api.output(job_id) == "went on\n"
+    wait_until("nothing is on it", lambda: api.gpu("n1", index)["state"] == "quarantined")
+    assert cluster.cli("submit", "--gpus", "2", "--wait", "--", "true").returncode == 0
+    assert api.job(full)["state"] == "pending"
+
+    cluster.cli("device", "release", "n1", str(idle), expected=0)
+    assert api.job(full)["state"] == "pending"
+    cluster.cli("device", "release", "n1", gpu_id, expected=0)
+    assert api.wait_for(full)["state"] == "completed"
+    assert "quarantined_by" not in api.gpu("n1", index)
+
+
+def test_what_is_wrong_with_a_quarantine_is_said_in_one_sentence(cluster):
+    def refused(*words, code):
+        done = cluster.cli("device", *words)
+        assert done.returncode == code, (words, done)
+        assert len(done.stderr.strip().splitlines()) <= 2
+        return done.stderr
+
+    assert "--reason" in refused("quarantine", "n1", "0", code=2)
+    assert "n9" in refused("quarantine", "n9", "0", "--reason", "x", code=4)
+    assert "0 to 3" in refused("quarantine", "n1", "4", "--reason", "x", code=4)
+    assert "0 to 3" in refused("release", "n1", "n2-gpu-0", code=4)
+    assert "not quarantined" in refused("release", "n1", "0", code=4)
+    assert "n9" in refused("list", "n9", code=4)
+
+
+def test_a_hot_gpu_takes_no_new_work_until_it_has_cooled(new_world):
+    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=100, SCHEDULER_THERMAL_THRESHOLD=75, SCHEDULER_THERMAL_HYSTERESIS=5,
+                      SCHEDULER_THERMAL_READINGS=2)
+    world.scheduler.start()
+    agent = world.add_agent("n1")
+    agent.start()
+    api = world.api()
+    gate = world.folder / "gate"
+    running = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done", gpu_count=4)
+    api.wait_for(running, "running")
+    agent.set_gpus({index: {"temperature_celsius": 82} for index in range(4)})
+    for index in range(4):
+        wait_until("it is hot", lambda i=index: api.gpu("n1", i)["condition"] == "hot")
+    gpu = api.gpu("n1", 0)
+    assert "82 C, threshold 75 C, cools until 70 C" in gpu["detail"]
+    assert "hot" in world.cli("device", "list", "-o", "wide", expected=0).stdout
+    assert api.job(running)["state"] == "running"  # Heat ends nothing.
+    waiting = api.submit(["true"], gpu_count=1)
+    gate.touch()
+    assert api.wait_for(running)["state"] == "completed"
+    wait_until("it says so", lambda: api.explain(waiting)["reason"] == "devices_hot")
+    assert "too hot" in world.cli("explain", waiting, expected=0).stdout
+
+    # Neither a restart nor a little cooling makes it well.
+    agent.set_gpus({index: {"temperature_celsius": 72} for index in range(4)})
+    world.scheduler.restart()
+    agent.restart()
+    wait_until("the new readings are there", lambda: api.gpu("n1", 0)["temperature_celsius"] == 72)
+    assert api.gpu("n1", 0)["condition"] == "hot"
+    assert api.job(waiting)["state"] == "pending"
+    agent.set_gpus({index: {"temperature_celsius": 70 if index == 2 else 90} for index in range(4)})
+    assert api.wait_for(waiting)["state"] == "completed"
+    assert api.gpu("n1", 2)["condition"] == "ok"
+    assert api.gpu("n1", 1)["condition"] == "hot"
+
+
+def test_the_threshold_may_be_each_gpus_own_or_none(new_world):
+    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=100, SCHEDULER_THERMAL_THRESHOLD="auto",
+                      SCHEDULER_THERMAL_AUTO_MARGIN=4, SCHEDULER_THERMAL_READINGS=1)
+    world.scheduler.start()
+    agent = world.add_agent("n1")
+    agent.start()
+    api = world.api()
+    agent.set_gpus({0: {"temperature_celsius": 86}, 1: {"temperature_celsius": 87}})  # Its limit is 90.
+    wait_until("one is hot", lambda: api.gpu("n1", 1)["condition"] == "hot")
+    assert "threshold 86 C" in api.gpu("n1", 1)["detail"]
+    assert api.gpu("n1", 0)["condition"] == "ok"
+    # Without a threshold what was hot is well again.
+    world.scheduler.settings["SCHEDULER_THERMAL_THRESHOLD"] = 0
+    world.scheduler.restart()
+    wait_until("it is not hot any more", lambda: api.gpu("n1", 1)["condition"] == "ok")
 
 
 def test_gpu_memory_and_model_choose_the_device(new_world):

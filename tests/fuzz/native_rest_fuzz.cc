@@ -104,7 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
       static_cast<void>(api::read_native_tenant(body, "key", api::TenantUse::kUpdate));
       break;
     case 2:
-      static_cast<void>(api::read_native_condition(body));
+      static_cast<void>(api::read_native_condition(body, "127.0.0.1"));
       static_cast<void>(api::read_native_drain(body, "n1", "somebody"));
       break;
     case 3:

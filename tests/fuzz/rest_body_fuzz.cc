@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
       static_cast<void>(api::parse_tenant(body, false));
       break;
     case 2:
-      static_cast<void>(api::parse_condition(body));
+      static_cast<void>(api::parse_condition(body, "127.0.0.1"));
       break;
     case 3: {
       const auto parameters = api::parse_query(body);

@@ -115,6 +115,7 @@ class Scenario {
         {"array", &Scenario::array},         {"promise", &Scenario::promise},
         {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
         {"drain", &Scenario::drain},         {"reclaimed", &Scenario::reclaimed},
+        {"heat", &Scenario::heat},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -536,6 +537,12 @@ class Scenario {
                                                      : DeviceCondition::kOk;
     return answer(engine_.apply(SetDeviceCondition{
         .node = id, .device = index, .condition = to, .detail = {}, .by_operator = line.has("operator")}));
+  }
+  std::string heat(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    const bool hot = !line.has("cooled");
+    return answer(engine_.apply(NoteDeviceHeat{
+        .node = id, .device = index, .hot = hot, .detail = hot ? "82 C, threshold 75 C" : ""}));
   }
   std::string advance(const Line& line) {
     engine_.advance(duration_of(line.name));

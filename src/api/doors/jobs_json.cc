@@ -580,11 +580,14 @@ std::optional<ApiError> check_tenant(const TenantRequest& request) {
       [&] { return check_range("soft_waiting_jobs", limit.soft_waiting_jobs, 0, limits::kWaitingJobsMax); });
 }
 
-Answer<ConditionRequest> parse_condition(std::string_view body) {
-  std::optional<std::string> condition, detail;
-  const std::array fields = {JsonField{"condition", &condition}, JsonField{"detail", &detail}};
+Answer<ConditionRequest> parse_condition(std::string_view body, std::string_view caller) {
+  std::optional<std::string> condition, detail, by;
+  const std::array fields = {JsonField{"condition", &condition}, JsonField{"detail", &detail},
+                             JsonField{"by", &by}};
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
-  ConditionRequest request{.detail = std::move(detail).value_or("")};
+  ConditionRequest request{.detail = std::move(detail).value_or(""), .by = std::move(by).value_or("")};
+  if (auto problem = check_length("by", request.by, limits::kNameBytesMax)) return std::move(*problem);
+  if (request.by.empty()) request.by = caller.empty() ? "operator" : caller;
   if (auto problem = check_length("detail", request.detail, kDetailBytesMax)) return std::move(*problem);
   if (condition == "ok") {
     request.condition = DeviceCondition::kOk;

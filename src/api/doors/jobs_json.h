@@ -52,9 +52,10 @@ std::optional<ApiError> check_tenant(const TenantRequest& request);
 struct ConditionRequest {
   DeviceCondition condition = DeviceCondition::kOk;
   std::string detail;
+  std::string by;
 };
-/// The body of POST /nodes/{name}/gpus/{index}/condition.
-Answer<ConditionRequest> parse_condition(std::string_view body);
+/// The body of POST /nodes/{name}/gpus/{index}/condition. `caller`: who it is when the body does not say.
+Answer<ConditionRequest> parse_condition(std::string_view body, std::string_view caller);
 
 /// The rules for the box of a job from any door; nothing when they hold. `has_image`: it runs in a container.
 std::optional<ApiError> check_box(const BoxFields& box, bool has_image);

@@ -15,6 +15,8 @@
 namespace gpusched::api {
 namespace {
 
+constexpr std::size_t kDeviceDetailBytesMax = 1'024;
+
 using AsyncService = v1::Scheduler::AsyncService;
 
 constexpr int32_t kPageDefault = 50;
@@ -451,7 +453,11 @@ class NativeService final : public AsyncService {
       } else if (request->condition() != v1::DEVICE_CONDITION_OK) {
         return call.fail({ErrorKind::kInvalidArgument, "condition must be OK or UNHEALTHY", "condition"});
       }
-      backend_.set_condition(request->node_name(), request->index(), condition, request->detail(),
+      if (request->detail().size() > kDeviceDetailBytesMax || request->by().size() > limits::kNameBytesMax) {
+        return call.fail({ErrorKind::kInvalidArgument, "by or detail is too long; shorten it", "detail"});
+      }
+      const std::string by = request->by().empty() ? "operator" : request->by();
+      backend_.set_condition(request->node_name(), request->index(), condition, request->detail(), by,
                              answer_with<NodeView>(call, response, write_node));
     });
   }

@@ -396,10 +396,10 @@ void NativeRest::set_condition(NativeCall& call) {
     return call.call->fail(
         {ErrorKind::kDeviceNotFound, "no such device; the index is a number such as 0, as in <node>-gpu-0"});
   }
-  const Answer<ConditionRequest> parsed = read_native_condition(call.request.body);
+  const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, call.request.peer);
   if (!parsed) return call.call->fail(parsed.error());
   backend_.set_condition(call.path[2], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
-                         answer_with<NodeView>(call, write_node));
+                         parsed->by, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::get_quality(NativeCall& call) {

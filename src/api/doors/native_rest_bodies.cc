@@ -194,7 +194,7 @@ Answer<LabelChange> read_native_labels(std::string_view body, std::string_view n
   return read_labels(message);
 }
 
-Answer<ConditionRequest> read_native_condition(std::string_view body) {
+Answer<ConditionRequest> read_native_condition(std::string_view body, std::string_view caller) {
   v1::SetDeviceConditionRequest message;
   pb::Message* const roots[] = {&message};
   NativeBody given;
@@ -203,7 +203,12 @@ Answer<ConditionRequest> read_native_condition(std::string_view body) {
     return invalid("detail",
                    "detail is longer than " + std::to_string(kDetailBytesMax) + " bytes; shorten it");
   }
-  ConditionRequest request{.detail = message.detail()};
+  if (message.by().size() > limits::kNameBytesMax) {
+    return invalid("by", "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
+  }
+  ConditionRequest request{
+      .detail = message.detail(),
+      .by = message.by().empty() ? std::string(caller.empty() ? "operator" : caller) : message.by()};
   switch (message.condition()) {
     case v1::DEVICE_CONDITION_OK:
       return request;

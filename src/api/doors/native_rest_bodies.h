@@ -39,7 +39,7 @@ Answer<DrainWords> read_native_drain(std::string_view body, std::string_view nod
 /// A LabelNodeRequest for the node of the path.
 Answer<LabelChange> read_native_labels(std::string_view body, std::string_view node);
 
-/// A SetDeviceConditionRequest.
-Answer<ConditionRequest> read_native_condition(std::string_view body);
+/// A SetDeviceConditionRequest. `caller`: who it is when the body does not say.
+Answer<ConditionRequest> read_native_condition(std::string_view body, std::string_view caller);
 
 }  // namespace gpusched::api

@@ -249,7 +249,8 @@ void NativeRest::Routes::nodes(Table& table) {
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", "set_device_condition",
-           &NativeRest::set_condition, "Puts a device back, or takes it out.")
+           &NativeRest::set_condition,
+           "Quarantines a device, or ends its quarantine; what runs there goes on.")
       .body(v1::SetDeviceConditionRequest::descriptor())
       .answers(node);
   table

@@ -780,6 +780,8 @@ void write_node(const NodeView& node, v1::Node& out) {
     shown.set_state(device.state);
     shown.set_condition(device.condition);
     shown.set_detail(device.detail);
+    shown.set_quarantined_by(device.quarantined_by);
+    shown.set_quarantine_reason(device.quarantine_reason);
     if (device.held_by.valid()) shown.set_held_by(job_name(device.held_by));
     shown.set_utilization_percent(device.utilization_percent);
     shown.set_memory_used_mb(device.memory_used_mb);

@@ -165,6 +165,9 @@ void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& dev
   json.begin_object().field("id", gpu_name(node.name, device.index)).field("uuid", device.uuid);
   json.field("model", device.model).field("memory_mb", device.memory_mb).field("state", device.state);
   json.field("condition", device.condition).field("detail", device.detail);
+  if (!device.quarantined_by.empty()) {
+    json.field("quarantined_by", device.quarantined_by).field("quarantine_reason", device.quarantine_reason);
+  }
   json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
   json.field("utilization_percent", device.utilization_percent)
       .field("memory_used_mb", device.memory_used_mb);

@@ -70,6 +70,10 @@ int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) {
   *celsius = 55;
   return 0;
 }
+int nvmlDeviceGetTemperatureThreshold(void*, int kind, unsigned* celsius) {
+  *celsius = kind == 1 ? 87 : 92;  // 1: where it slows down.
+  return 0;
+}
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 123'456;
   return 0;
