@@ -39,6 +39,8 @@ class Auditor {
   void on_outcome_kept(const AttemptKey& key, EndCause cause);
   /// Something is left on the device after its job's end, or not any more.
   void on_device_busy(const std::string& uuid, bool busy);
+  /// The device is hotter than new work may find it.
+  void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
 
   // The journal.
   void on_durable(const JournalRecord& record);
@@ -279,6 +281,7 @@ class Auditor {
   std::map<AttemptKey, Truth> truths_;
   std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
   std::set<std::string> busy_;
+  std::set<std::string> ever_hot_;  ///< What any device's truth has been.
 
   std::map<uint64_t, Link> links_;
   std::set<AttemptKey> ordered_;

@@ -131,6 +131,7 @@ void Auditor::on_event(const Event& event) {
     device(barred->node, barred->device)->barred = barred->barred;
   } else if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) {
     BookDevice* heated = device(heat->node, heat->device);
+    if (heat->hot && !ever_hot_.contains(heated->uuid)) fail(heated->uuid + " is called hot and never was");
     if (heat->hot && heat->detail.empty()) fail(heated->uuid + " is called hot without evidence");
     heated->hot = heat->hot;
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {

@@ -256,6 +256,7 @@ void Machine::adopt(const std::vector<AttemptKey>& keys) {
 DeviceReading Machine::reading_of(uint32_t index) const {
   const Gpu& gpu = gpus_.at(index);
   DeviceReading reading{.condition = gpu.condition, .detail = gpu.detail, .memory_used_mb = kIdleMemoryMb};
+  reading.temperature_celsius = gpu.celsius;
   for (const auto& [key, process] : processes_) {
     if (!process.alive) continue;
     for (const HeldDevice& device : process.request.devices) {
@@ -339,6 +340,7 @@ void Machine::kill_a_shim() {
 void Machine::heal() {
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);
+    gpu.celsius = kIdleCelsius;
     gpu.condition = v1::DEVICE_CONDITION_OK;
     gpu.detail.clear();
   }

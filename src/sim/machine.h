@@ -31,10 +31,12 @@ Behaviour from_arguments(const std::vector<std::string>& arguments);
 class Machine final : public Spawner, public DeviceReader {
  public:
   using Input = std::function<void(NodeCore&)>;
+  static constexpr int32_t kIdleCelsius = 40;
   struct Gpu {
     DeviceFacts facts;
     v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
     std::string detail;
+    int32_t celsius = kIdleCelsius;
     int64_t busy_pid = 0;  ///< What is left on it after a job's end; 0: nothing, -1: memory only.
     uint64_t busy_number = 0;
   };
@@ -60,6 +62,7 @@ class Machine final : public Spawner, public DeviceReader {
   /// Kills one running attempt's shim, if any runs.
   void kill_a_shim();
   void set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail);
+  void set_temperature(uint32_t index, int32_t celsius) { gpus_.at(index).celsius = celsius; }
   /// Nothing is left on any device, and all are healthy.
   void heal();
 

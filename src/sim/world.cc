@@ -8,6 +8,7 @@
 namespace gpusched::sim {
 namespace {
 
+constexpr int32_t kHotCelsius = 75;  ///< The threshold.
 constexpr uint64_t kFullCheckSteps = 256;
 constexpr uint64_t kSnapshotCheckSteps = 2'048;
 constexpr uint64_t kRestStepsMax = 400'000;
@@ -79,6 +80,9 @@ void World::build() {
   }
   if (prng_.chance(300)) settings.engine.finished_jobs_max = prng_.between(0, 30);
   settings.tuning.node_lease = milliseconds(prng_.between(2'000, 10'000));
+  settings.tuning.heat = {.threshold_celsius = kHotCelsius,
+                          .hysteresis_celsius = static_cast<int32_t>(prng_.between(1, 20)),
+                          .readings = static_cast<int32_t>(prng_.between(1, 4))};
   settings.tuning.grace = milliseconds(prng_.between(100, 5'000));
   settings.tuning.victims.protection = milliseconds(prng_.between(0, 3'000));
   settings.tuning.victims.recent = milliseconds(prng_.between(0, 10'000));
@@ -182,6 +186,7 @@ void World::break_node(Fault fault) {
     case Fault::kGpu: {
       if (node.machine().gpu_count() == 0) return;
       const auto gpu = static_cast<uint32_t>(prng_.below(node.machine().gpu_count()));
+      if (prng_.chance(400)) return heat(node, gpu);
       node.machine().set_condition(
           gpu, prng_.chance(500) ? v1::DEVICE_CONDITION_UNHEALTHY : v1::DEVICE_CONDITION_MISSING, "Xid 79");
       return schedule_.in(context_.some_ms(100, 40'000),
@@ -190,6 +195,16 @@ void World::break_node(Fault fault) {
     default:
       UNREACHABLE();
   }
+}
+
+// Hot for a while, then as it was. A spike is over before anybody believes it.
+void World::heat(SimNode& node, uint32_t gpu) {
+  const auto celsius = static_cast<int32_t>(prng_.between(kHotCelsius + 1, 110));
+  trace_.note("gpu-heats", {gpu, static_cast<uint64_t>(celsius)}, node.name());
+  auditor_.on_device_hot(node.machine().gpu(gpu).facts.uuid);
+  node.machine().set_temperature(gpu, celsius);
+  schedule_.in(prng_.chance(300) ? context_.some_ms(10, 500) : context_.some_ms(1'000, 60'000),
+               [&node, gpu] { node.machine().set_temperature(gpu, Machine::kIdleCelsius); });
 }
 
 // The operator: looks now and then, acts on what is certain.

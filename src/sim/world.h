@@ -45,6 +45,7 @@ class World {
   void break_something();
   void break_host(Fault fault);
   void break_node(Fault fault);
+  void heat(SimNode& node, uint32_t gpu);
   void operate_later();
   void operate();
   void step();
