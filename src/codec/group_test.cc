@@ -42,7 +42,9 @@ JobRequest full_request() {
                          .cpu_milli = 4,
                          .memory_mb = 5,
                          .gpu_model = "A100",
-                         .features = kFeatureContainer}},
+                         .features = kFeatureContainer,
+                         .gpu_milli = 7,
+                         .gpu_share_mb = 8}},
           .max_runtime = seconds(6),
           .retry = {.exit_code_retries = 7,
                     .system_retries = -1,
@@ -135,8 +137,15 @@ std::vector<Command> full_commands() {
                    .member = 3,
                    .node = NodeId{4},
                    .outcome = {.cause = EndCause::kSignaled, .exit_code = -5, .signal = 6, .detail = "d"}},
-      DeviceReleased{.node = NodeId{1}, .device = 2, .generation = 3},
-      DeviceStillBusy{.node = NodeId{1}, .device = 2, .generation = 3, .evidence = "e"},
+      DeviceReleased{.node = NodeId{1},
+                     .device = 2,
+                     .generation = 3,
+                     .share_of = {.job = JobId{4}, .attempt = 5, .member = 6}},
+      DeviceStillBusy{.node = NodeId{1},
+                      .device = 2,
+                      .generation = 3,
+                      .evidence = "e",
+                      .share_of = {.job = JobId{4}, .attempt = 5, .member = 6}},
       UpdateJob{.job = JobId{1},
                 .tenant = TenantId{2},
                 .given = 7,
@@ -161,6 +170,7 @@ std::vector<Command> full_commands() {
                   .every = seconds(6),
                   .reason = "r"},
       CancelBooking{.booking = BookingId{1}},
+      NoteDeviceHeat{.node = NodeId{1}, .device = 2, .hot = true, .detail = "82 C"},
   };
 }
 
@@ -205,7 +215,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    NoteStart{},
                                    CheckpointSaved{},
                                    MakeBooking{.name = "b", .length = seconds(1)},
-                                   CancelBooking{}};
+                                   CancelBooking{},
+                                   NoteDeviceHeat{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

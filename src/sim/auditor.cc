@@ -177,9 +177,11 @@ void Auditor::check_acknowledged(const Link& link, const v1::Report& report) {
   const std::string& uuid = link.devices[report.released().index()];
   for (const BookDevice& device : node->devices) {
     if (device.uuid != uuid || device.generation != report.released().generation()) continue;
-    if (device.state == DeviceState::kDraining || device.state == DeviceState::kQuarantined) {
-      fail("the release of " + uuid + " is acknowledged before it is durable");
-    }
+    const AttemptKey share_of = key_of(report.released().share_of());
+    const auto share = device.shares.find(share_of);
+    const bool whole = device.state == DeviceState::kDraining || device.state == DeviceState::kQuarantined;
+    const bool open = share_of.job.valid() ? share != device.shares.end() && share->second.draining : whole;
+    if (open) fail("the release of " + uuid + " is acknowledged before it is durable");
   }
 }
 

@@ -271,6 +271,11 @@ class RandomCommands {
                                .condition = static_cast<DeviceCondition>(1 + prng_.below(3)),
                                .by_operator = prng_.chance(500),
                                .lasting = prng_.chance(500)};
+    if (prng_.chance(250)) {
+      const bool hot = prng_.chance(400);
+      return NoteDeviceHeat{
+          .node = command.node, .device = command.device, .hot = hot, .detail = hot ? "82 C" : ""};
+    }
     if (prng_.chance(600)) command.condition = DeviceCondition::kOk;
     if (command.condition != DeviceCondition::kOk) command.detail = "XID";
     return command;
