@@ -88,6 +88,12 @@ void Auditor::check_reclaim(const Promise& promise) {
         if (job.state == JobState::kPreempted && !attempts_.at(live).abandoned && is_in(job.tenant, tenant))
           kept.add(negated(total_of(job.parts)));
       }
+      // Of those that give GPUs for GPUs nothing else is compared, also where others beside them give cores.
+      for (const Preemption& other : promise.victims) {
+        const BookJob& gives = jobs_.at(other.job);
+        if (by_gpus && milli_of(gives.parts) > 0 && is_in(gives.tenant, tenant))
+          kept.cpu_milli += total_of(gives.parts).cpu_milli;
+      }
       const bool fails = judged_by_gpus
                              ? kept.gpu_thousandths() < book.guarantee.gpus * kMilliPerGpu
                              : milli_of(victim.parts) == 0 && total_of(victim.parts).cpu_milli > 0 &&
