@@ -238,7 +238,7 @@ constexpr ConfigKey kKeys[] = {
      .name = "enable_thermal_aware",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.enable_thermal_aware; },
      .meaning = "Whether a hot GPU gets no new work until it has cooled; what runs there goes on. See "
-                "[heat](../operate/heat.md)."},
+                "[heat](../reference/heat.md)."},
     {.section = "scheduler",
      .name = "thermal_threshold",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.thermal_threshold; },
