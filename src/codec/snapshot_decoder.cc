@@ -65,9 +65,8 @@ bool possible_flow(const Job& job) {
   if (list.size() * 9 != job.dependencies.view().size() || list.size() > limits::kDependenciesMax)
     return false;
   const bool good = std::all_of(list.begin(), list.end(), [&](const JobDependency& one) {
-    const auto same = std::count_if(list.begin(), list.end(),
-                                    [&](const JobDependency& other) { return other.parent == one.parent; });
-    return same == 1 && one.parent.valid() && one.parent < job.id &&
+    // Before feature level 4 one that was no job yet could be named twice.
+    return one.parent.valid() && one.parent < job.id &&
            known(DependencyKind::kAfterOk, one.kind, kDependencyKindLast) &&
            one.verdict <= JobDependency::Verdict::kImpossible;
   });

@@ -74,6 +74,7 @@ std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJo
         return Rejection{.code = RejectionCode::kDependencyNotFound,
                          .requested = static_cast<int64_t>(one.parent.value)};
       }
+      if (expected && state.config.feature_level < 4) continue;
       one.met = parent != nullptr && is_met(state, *parent, one.kind);
     }
     const auto same = std::count_if(flow.dependencies.begin(), flow.dependencies.end(),

@@ -225,7 +225,6 @@ class Planner {
     uint64_t device_mask = 0;
     uint32_t device_class = FreeIndex::kNoDevices;
     policy::Score score;
-    bool joins = false;  ///< A share of a device that others have shares of.
   };
   /// The earliest start of a blocked class's first job, on the node that comes to have room for it.
   struct Reservation {
@@ -257,7 +256,8 @@ class Planner {
     uint32_t node = 0;
     policy::PoolAmounts amounts;
   };
-  /// GPUs that batch work and online work could still take of their own shares, as far as one job could tell:
+  /// Thousandths of GPUs that batch work and online work could still take of their own shares, as far as one
+  /// job could tell:
   /// at least none and at most those of one node. Who is in its own pool changes only with these.
   using PoolRooms = std::array<int64_t, 2>;
   /// By what right a job ends others: without any, by its priority.

@@ -258,8 +258,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
       best = Choice{.node = slot,
                     .device_mask = pick_devices(view, slot, part),
                     .device_class = index_class,
-                    .score = {total},
-                    .joins = view.shared_mask != 0};
+                    .score = {total}};
     }
     if (++rated >= limits::kCandidatesMax) break;
   }
@@ -281,8 +280,7 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
     best = Choice{.node = slot,
                   .device_mask = pick_devices(view, slot, part),
                   .device_class = device_class,
-                  .score = {},
-                  .joins = view.shared_mask != 0};
+                  .score = {}};
   };
   ++visits_;
   if (part.gpu_count == 0) look(FreeIndex::kNoDevices);

@@ -302,8 +302,8 @@ Planner::PoolRooms Planner::pool_rooms(const State& state) const {
   PoolRooms rooms = {};
   if (!pools_.lends()) return rooms;
   for (const bool online : {false, true}) {
-    const int64_t room = pools_.gpus_of(online, capacity_.gpus) - pool_held(state, online);
-    rooms[online ? 1 : 0] = std::clamp<int64_t>(room, 0, limits::kDevicesPerNodeMax);
+    const int64_t room = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu - pool_held(state, online);
+    rooms[online ? 1 : 0] = std::clamp<int64_t>(room, 0, limits::kDevicesPerNodeMax * kMilliPerGpu);
   }
   return rooms;
 }

@@ -227,7 +227,7 @@ int64_t amount_of(const Amount& amount, Resource resource) {
     case Resource::kNone:
       return 0;
     case Resource::kGpus:
-      return milli_up(amount.gpu_thousandths());
+      return amount.gpus + milli_up(amount.gpu_milli);  // A limit may be too large for thousandths.
     case Resource::kGpuMemory:
       return amount.gpu_memory_mb;
     case Resource::kCpu:

@@ -353,8 +353,9 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// so that a journal from before replays as it did. 1: jobs remember where their earlier attempts ran. 2: an
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
 /// their image's name meant at first; tenants' use is counted, older use less;
-/// jobs know that they once started. 3: jobs remember how much service they had.
-inline constexpr int64_t kFeatureLevel = 3;
+/// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
+/// is no job yet is named once in a job's dependencies, as others are.
+inline constexpr int64_t kFeatureLevel = 4;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.
