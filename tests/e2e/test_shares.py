@@ -54,7 +54,7 @@ def test_a_share_is_given_again_while_the_other_runs_on(cluster):
     for job in others:
         api.wait_for(job, "running")
     waits = api.submit("true", gpu_milli=600)
-    assert api.explain(waits)["reason"] == "gpus_busy"
+    wait_until("it was looked at", lambda: api.explain(waits)["reason"] == "gpus_busy")
     (cluster.folder / "gone").touch()
     assert api.wait_for(waits)["state"] == "completed"
     assert api.job(stays)["state"] == "running"
