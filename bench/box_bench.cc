@@ -44,6 +44,7 @@ class Listener final : public ShimListener {
     ended = true;
   }
   void on_shim_lost(const AttemptKey&, const std::string&) override { CHECK(false); }
+  void on_shim_prepared(const AttemptKey&) override { CHECK(false); }
   void on_shim_saved(const AttemptKey&, int64_t) override { CHECK(false); }
   void on_shim_found(const AttemptKey&, int64_t, int64_t) override { CHECK(false); }
   bool started = false;

@@ -129,6 +129,7 @@ class TimingListener final : public ShimListener {
     ended_ms = ms_since(ordered);
   }
   void on_shim_lost(const AttemptKey&, const std::string&) override { CHECK(false); }
+  void on_shim_prepared(const AttemptKey&) override { CHECK(false); }
   void on_shim_saved(const AttemptKey&, int64_t) override { CHECK(false); }
   void on_shim_found(const AttemptKey&, int64_t, int64_t) override { CHECK(false); }
   Clock_::time_point ordered;

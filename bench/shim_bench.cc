@@ -124,6 +124,7 @@ class CountingListener final : public ShimListener {
     ++ended;
   }
   void on_shim_lost(const AttemptKey&, const std::string&) override { CHECK(false); }
+  void on_shim_prepared(const AttemptKey&) override { CHECK(false); }
   void on_shim_saved(const AttemptKey&, int64_t) override { CHECK(false); }
   void on_shim_found(const AttemptKey&, int64_t, int64_t) override { CHECK(false); }
   uint64_t ended = 0;
@@ -177,6 +178,7 @@ class ToCore final : public ShimListener {
     core->on_shim_ended(key, outcome);
   }
   void on_shim_lost(const AttemptKey&, const std::string&) override { CHECK(false); }
+  void on_shim_prepared(const AttemptKey&) override { CHECK(false); }
   void on_shim_saved(const AttemptKey&, int64_t) override { CHECK(false); }
   void on_shim_found(const AttemptKey&, int64_t, int64_t) override { CHECK(false); }
   NodeCore* core = nullptr;

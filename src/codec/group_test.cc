@@ -171,6 +171,7 @@ std::vector<Command> full_commands() {
                   .reason = "r"},
       CancelBooking{.booking = BookingId{1}},
       NoteDeviceHeat{.node = NodeId{1}, .device = 2, .hot = true, .detail = "82 C"},
+      AttemptPrepared{.job = JobId{7}, .attempt = 2, .member = 3, .node = NodeId{1}, .placed_at = Time{5}},
   };
 }
 
@@ -216,7 +217,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    CheckpointSaved{},
                                    MakeBooking{.name = "b", .length = seconds(1)},
                                    CancelBooking{},
-                                   NoteDeviceHeat{}};
+                                   NoteDeviceHeat{},
+                                   AttemptPrepared{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

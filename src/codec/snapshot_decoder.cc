@@ -118,9 +118,8 @@ bool possible(const Tenant& tenant) {
          limit.jobs >= 0;
 }
 bool possible(const Member& member) {
-  return known(MemberState::kPlaced, member.state, MemberState::kEnded) && member.part == 0 &&
-         member.cpu_milli >= 0 && between(0, member.memory_mb, limits::kMegabytesMax) &&
-         member.outcome.cause <= kEndCauseLast;
+  return known(MemberState::kPlaced, member.state, kMemberStateLast) && member.cpu_milli >= 0 &&
+         between(0, member.memory_mb, limits::kMegabytesMax) && member.outcome.cause <= kEndCauseLast;
 }
 
 /// Reads sections into a state. Every cross-reference is checked before it is used, and what the engine takes
@@ -307,9 +306,19 @@ class SnapshotDecoder {
     state_.add_job(std::move(job));
     return Unit{};
   }
+  /// By the devices' own books.
+  bool has_devices(const Member& member, const AttemptKey& key) const {
+    const Node* node = state_.find_node(member.node);
+    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
+      const auto index = static_cast<std::size_t>(std::countr_zero(rest));
+      if (index >= node->devices.size() || !holds(member, node->devices[index], key)) return false;
+    }
+    return true;
+  }
   Result<Unit> add_attempt(std::string_view bytes) {
     Attempt attempt;
-    if (!read(bytes, attempt) || attempt.members.size() != 1 || attempt.number == 0)
+    if (!read(bytes, attempt) || attempt.members.empty() || attempt.number == 0 ||
+        attempt.failed_plus_one > attempt.members.size())
       return corrupt("an attempt");
     if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) || !possible(attempt.started_at)) {
       return corrupt("an attempt");
@@ -324,20 +333,25 @@ class SnapshotDecoder {
     } else if (job != nullptr && job->attempt_count < attempt.number) {
       return corrupt("an abandoned attempt's job");
     }
-    const Member& member = attempt.members.front();
-    const Node* node = state_.find_node(member.node);
-    if (!possible(member) || member.state == MemberState::kEnded || node == nullptr)
-      return corrupt("an attempt's member");
-    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
-      const auto index = static_cast<std::size_t>(std::countr_zero(rest));
-      if (index >= node->devices.size() || !holds(member, node->devices[index], attempt.key()))
-        return corrupt("an attempt's devices");
+    // An abandoned one's job may be forgotten.
+    const std::vector<Part> parts = job == nullptr ? std::vector<Part>() : state_.class_of(*job).parts;
+    bool all_over = true;
+    for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+      const Member& member = attempt.members[i];
+      const bool of_job = job == nullptr || member.part < parts.size();
+      if (!possible(member) || !of_job || state_.find_node(member.node) == nullptr)
+        return corrupt("an attempt's member");
+      if (member.state == MemberState::kEnded) continue;
+      all_over = false;
+      if (!has_devices(member, attempt.key(i))) return corrupt("an attempt's devices");
+      (member.gpu_milli > 0 ? held_shares_ : held_devices_) += std::popcount(member.device_mask);
     }
+    if (all_over) return corrupt("an attempt that is over");
     if (!attempt.abandoned) ++current_attempts_;
-    (member.gpu_milli > 0 ? held_shares_ : held_devices_) += std::popcount(member.device_mask);
     const Attempt& added = state_.add_attempt(std::move(attempt));
-    state_.hold_member(added, 0);
-    const std::vector<Part>& parts = state_.class_of(*job).parts;
+    for (uint32_t i = 0; i < added.members.size(); ++i) {
+      if (added.members[i].state != MemberState::kEnded) state_.hold_member(added, i);
+    }
     if (!added.abandoned) state_.charge(job->tenant, total_of(parts), Time{}, work_of(parts));
     return Unit{};
   }

@@ -191,7 +191,8 @@ std::string_view name_of(const Command& command) {
       "checkpoint_saved",
       "make_booking",
       "cancel_booking",
-      "note_device_heat"};
+      "note_device_heat",
+      "attempt_prepared"};
   return kNames[command.index()];
 }
 

@@ -199,6 +199,7 @@ struct RegisterNode {
   bool validates = false;  ///< After a boot it takes no work before NodeValidated.
   std::vector<std::string> features;
   std::vector<Label> labels;
+  std::string address;  ///< Where other nodes reach it; empty: its name.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -213,6 +214,7 @@ struct RegisterNode {
     visit(9, "validates", self.validates);
     visit(10, "features", self.features);
     visit(11, "labels", self.labels);
+    visit(60, "address", self.address);
   }
 };
 
@@ -450,6 +452,24 @@ struct AttemptStarted {
     visit(4, "node", self.node);
     visit(5, "placed_at", self.placed_at);
     visit(6, "image_digest", self.image_digest);
+  }
+};
+
+/// A member of a gang is ready on its node and waits for the others.
+struct AttemptPrepared {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+  NodeId node;
+  Time placed_at;  ///< Given: only if the attempt was placed then.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+    visit(4, "node", self.node);
+    visit(5, "placed_at", self.placed_at);
   }
 };
 
@@ -712,7 +732,7 @@ using Command =
                  NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
                  CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
                  HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
-                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat>;
+                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

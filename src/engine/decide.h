@@ -77,6 +77,7 @@ Applied checkpoint_saved(const State& state, const CheckpointSaved& command, Sta
 
 /// One group of a plan: events, or nothing when it is stale.
 bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events);
+Applied attempt_prepared(const State& state, const AttemptPrepared& command, Events& events);
 Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events);
 Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp stamp, Events& events);
 
@@ -85,7 +86,8 @@ void settle_start(const State& state, JobId job, Events& events);
 /// The next thing that is due at `now`: its events, or false when nothing is.
 bool next_due(const State& state, Time now, Events& events);
 
-/// One member is over: its end, and what that means for its job.
+/// One member is over: its end, and what that means for its gang and its job. Others of its attempt may have
+/// ended by `events` already.
 void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
                 bool devices_free, Time at, Events& events);
 /// An attempt of the tenant ended so: what that says of its node.

@@ -142,6 +142,18 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   return true;
 }
 
+Applied attempt_prepared(const State& state, const AttemptPrepared& command, Events& events) {
+  const Attempt* attempt = state.find_attempt(command.job, command.attempt);
+  if (attempt == nullptr || command.member >= attempt->members.size())
+    return reject(RejectionCode::kAttemptNotFound);
+  if (!attempt->was_placed(command.placed_at)) return reject(RejectionCode::kAttemptNotFound);
+  const Member& member = attempt->members[command.member];
+  if (member.node != command.node || !attempt->is_gang()) return reject(RejectionCode::kAttemptNotFound);
+  if (member.state != MemberState::kPlaced) return accept();  // Said again.
+  events.push_back(MemberPrepared{.job = command.job, .attempt = command.attempt, .member = command.member});
+  return accept();
+}
+
 Applied attempt_started(const State& state, const AttemptStarted& command, Stamp stamp, Events& events) {
   const Attempt* attempt = state.find_attempt(command.job, command.attempt);
   if (attempt == nullptr || command.member >= attempt->members.size())
@@ -149,7 +161,7 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
   if (!attempt->was_placed(command.placed_at)) return reject(RejectionCode::kAttemptNotFound);
   const Member& member = attempt->members[command.member];
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
-  if (member.state != MemberState::kPlaced) return accept();  // Said again.
+  if (has_begun(member.state)) return accept();  // Said again.
   MemberStarted started{
       .job = command.job, .attempt = command.attempt, .member = command.member, .at = stamp.at};
   const Job* job = state.jobs.find(command.job);
@@ -158,7 +170,7 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
   if (keep) started.image_digest = command.image_digest;
   events.push_back(std::move(started));
   const auto waiting = std::count_if(attempt->members.begin(), attempt->members.end(),
-                                     [](const Member& one) { return one.state == MemberState::kPlaced; });
+                                     [](const Member& one) { return !has_begun(one.state); });
   if (waiting == 1 && !attempt->abandoned) {
     settle_start(state, command.job, events);
     if (job != nullptr && job->is_element()) settle_start(state, job->array, events);
@@ -180,24 +192,94 @@ Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp sta
   return accept();
 }
 
+namespace {
+
+bool is_success(const Outcome& outcome) {
+  return outcome.cause == EndCause::kExited && outcome.exit_code == 0;
+}
+
+/// Neither the job's doing nor an order's: what its node did to it.
+bool is_loss(const Outcome& outcome) {
+  return outcome.cause == EndCause::kShimLost || outcome.cause == EndCause::kNodeLost ||
+         outcome.cause == EndCause::kContactLost || outcome.cause == EndCause::kNodeFault;
+}
+
+/// What is known of a gang's members that ended, those that `events` end too.
+struct GangEnds {
+  std::vector<const Outcome*> of_member;  ///< Null: it goes on.
+  std::optional<uint32_t> failed;         ///< The first that ended badly.
+  std::size_t going = 0;
+  bool told_to_stop = false;  ///< By `events`.
+};
+
+GangEnds gang_ends(const Attempt& attempt, const Events& events) {
+  GangEnds ends;
+  ends.of_member.resize(attempt.members.size());
+  if (attempt.failed_plus_one > 0) ends.failed = attempt.failed_plus_one - 1;
+  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+    if (attempt.members[i].state == MemberState::kEnded) ends.of_member[i] = &attempt.members[i].outcome;
+  }
+  for (const Event& event : events) {
+    if (const auto* stop = std::get_if<StopRequested>(&event)) {
+      ends.told_to_stop |= stop->job == attempt.job && stop->attempt == attempt.number;
+    }
+    const auto* ended = std::get_if<MemberEnded>(&event);
+    if (ended == nullptr || ended->job != attempt.job || ended->attempt != attempt.number) continue;
+    ends.of_member[ended->member] = &ended->outcome;
+    if (!ends.failed && !is_success(ended->outcome)) ends.failed = ended->member;
+  }
+  ends.going = static_cast<std::size_t>(std::count(ends.of_member.begin(), ends.of_member.end(), nullptr));
+  return ends;
+}
+
+/// A gang ended as its first member that ended badly did; but where a node let one down, that is why the
+/// others failed, whoever's end was heard of first.
+Outcome outcome_of_gang(const GangEnds& ends, const Outcome& last) {
+  std::optional<uint32_t> member = ends.failed;
+  for (uint32_t i = 0; i < ends.of_member.size(); ++i) {
+    if (!is_loss(*ends.of_member[i])) continue;
+    member = i;
+    break;
+  }
+  if (!member) return last;
+  Outcome outcome = *ends.of_member[*member];
+  outcome.detail =
+      "member " + std::to_string(*member) + (outcome.detail.empty() ? "" : ": ") + outcome.detail;
+  return outcome;
+}
+
+}  // namespace
+
 void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
                 bool devices_free, Time at, Events& events) {
-  uint32_t others = 0;
-  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
-    if (i != member && attempt.members[i].state != MemberState::kEnded) ++others;
-  }
   events.push_back(MemberEnded{.job = attempt.job,
                                .attempt = attempt.number,
                                .member = member,
                                .outcome = outcome,
-                               .last = others == 0,
+                               .last = !attempt.is_gang(),
                                .devices_free = devices_free,
                                .at = at});
-  if (others > 0 || attempt.abandoned) return;
+  Outcome of_job = outcome;
+  if (attempt.is_gang()) {
+    const std::size_t ended = events.size() - 1;
+    const GangEnds ends = gang_ends(attempt, events);
+    if (ends.going > 0) {
+      const bool breaks = attempt.stop == StopReason::kNone && !ends.told_to_stop && !is_success(outcome);
+      if (breaks) {
+        events.push_back(
+            StopRequested{.job = attempt.job, .attempt = attempt.number, .reason = StopReason::kGang});
+      }
+      return;
+    }
+    std::get<MemberEnded>(events[ended]).last = true;
+    of_job = outcome_of_gang(ends, outcome);
+  }
+  if (attempt.abandoned) return;
   const Job* job = state.jobs.find(attempt.job);
   CHECK(job != nullptr);
   CHECK(job->attempt_count == attempt.number);
-  conclude(state, *job, attempt.stop, outcome, at, events);
+  const StopReason stop = attempt.stop == StopReason::kGang ? StopReason::kNone : attempt.stop;
+  conclude(state, *job, stop, of_job, at, events);
 }
 
 }  // namespace gpusched::rules

@@ -67,7 +67,7 @@ void end_forgotten(const State& state, const Node& node, const RegisterNode& com
         [&](const KnownAttempt& said) { return said.key() == key && attempt->was_placed(said.placed_at); });
     if (known) continue;
     // A member that was only placed is ordered again; its order may never have arrived.
-    if (attempt->members[key.member].state != MemberState::kRunning) continue;
+    if (!has_begun(attempt->members[key.member].state)) continue;
     const Outcome lost{.cause = EndCause::kShimLost, .detail = "the agent no longer knows the attempt"};
     end_member(state, *attempt, key.member, lost, false, at, events);
   }

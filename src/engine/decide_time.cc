@@ -79,6 +79,9 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
     CHECK(attempt != nullptr);
     const Job* job = state.jobs.find(key.job);
     if (attempt->abandoned || job == nullptr || !job->retry.overlap_allowed) continue;
+    // Of a gang, once for all its members here, which stand side by side.
+    const AttemptKey begin{.job = key.job, .attempt = key.attempt};
+    if (*std::lower_bound(node->attempts.begin(), node->attempts.end(), begin) != key) continue;
     const Time at = state.config.feature_level >= 2 ? timer.due : Time{};
     events.push_back(AttemptAbandoned{.job = key.job, .attempt = key.attempt, .at = at});
     conclude(state, *job, attempt->stop, lost, timer.due, events);

@@ -52,6 +52,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
             for (const PlanGroup& group : c.groups) rules::plan_group(state, group, stamp, events);
             return Applied{};
           },
+          [&](const AttemptPrepared& c) { return rules::attempt_prepared(state, c, events); },
           [&](const AttemptStarted& c) { return rules::attempt_started(state, c, stamp, events); },
           [&](const AttemptEnded& c) { return rules::attempt_ended(state, c, stamp, events); },
           [&](const DeviceReleased& c) { return rules::device_released(state, c, events); },

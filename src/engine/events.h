@@ -218,6 +218,20 @@ struct MemberStarted {
   }
 };
 
+/// A member of a gang waits on its node. When it is the last that was waited for, all go.
+struct MemberPrepared {
+  JobId job;
+  uint32_t attempt = 0;
+  uint32_t member = 0;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "member", self.member);
+  }
+};
+
 /// Its node is to end the attempt.
 struct StopRequested {
   JobId job;
@@ -615,7 +629,7 @@ using Event =
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded, ShareFreed, DeviceHeatChanged>;
+                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

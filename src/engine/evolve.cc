@@ -152,6 +152,7 @@ void on(State& state, const NodeRegistered& event) {
   node->features = offer.features;
   node->feature_bits = State::feature_bits_of(node->features);
   node->agent_labels = offer.labels;
+  node->address = offer.address;
   node->cpu_milli = offer.cpu_milli;
   node->memory_mb = offer.memory_mb;
   for (Device& device : node->devices) {
@@ -322,6 +323,13 @@ void on(State& state, const AttemptPlaced& event) {
   }
 }
 
+void on(State& state, const MemberPrepared& event) {
+  Attempt* attempt = state.find_attempt(event.job, event.attempt);
+  CHECK(attempt != nullptr);
+  CHECK(event.member < attempt->members.size());
+  attempt->members[event.member].state = MemberState::kPrepared;
+}
+
 void on(State& state, const MemberStarted& event) {
   Attempt* attempt = state.find_attempt(event.job, event.attempt);
   CHECK(attempt != nullptr);
@@ -329,7 +337,7 @@ void on(State& state, const MemberStarted& event) {
   attempt->members[event.member].state = MemberState::kRunning;
   if (!event.image_digest.empty()) job_at(state, event.job).image_digest = Blob(event.image_digest);
   const bool all = std::all_of(attempt->members.begin(), attempt->members.end(),
-                               [](const Member& member) { return member.state != MemberState::kPlaced; });
+                               [](const Member& member) { return has_begun(member.state); });
   if (!all) return;
   attempt->started_at = event.at;
   if (attempt->abandoned) return;
@@ -383,6 +391,9 @@ void on(State& state, const MemberEnded& event) {
   CHECK(member.state != MemberState::kEnded);
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
+  const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
+  if (!well && attempt->is_gang() && attempt->failed_plus_one == 0)
+    attempt->failed_plus_one = event.member + 1;
   state.unhold_member(*attempt, event.member);
   end_devices(node_at(state, member.node), member, attempt->key(event.member), event.devices_free, event.at);
   if (!event.last) return;

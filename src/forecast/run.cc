@@ -114,7 +114,7 @@ void Run::begin() {
     for (uint32_t i = 0; i < attempt.members.size(); ++i) {
       const Member& member = attempt.members[i];
       if (member.state == MemberState::kEnded || !reports(member.node)) continue;
-      if (member.state == MemberState::kPlaced) {
+      if (!has_begun(member.state)) {
         add({.at = world_.now() + options_.start_delay,
              .kind = Kind::kStart,
              .job = attempt.job,

@@ -48,12 +48,23 @@ void log_job_event(const State& state, const Event& event) {
               {{"attempt", started->attempt}});
     return;
   }
+  if (const auto* prepared = std::get_if<MemberPrepared>(&event)) {
+    const Attempt* attempt = state.find_attempt(prepared->job, prepared->attempt);
+    if (attempt == nullptr || !attempt->may_go()) return;
+    log_event(LogLevel::kInfo, kComponent, "gang_begins", {.id = prepared->job},
+              {{"attempt", prepared->attempt}, {"members", attempt->members.size()}});
+    return;
+  }
   if (const auto* requeued = std::get_if<JobRequeued>(&event)) {
     log_event(LogLevel::kWarning, kComponent, "task_pending", {.id = requeued->job},
               {{"cause", to_string(requeued->outcome.cause)}, {"detail", requeued->outcome.detail}});
     return;
   }
   if (const auto* stopped = std::get_if<StopRequested>(&event)) {
+    if (stopped->reason == StopReason::kGang) {
+      log_event(LogLevel::kWarning, kComponent, "gang_broken", {.id = stopped->job},
+                {{"attempt", stopped->attempt}});
+    }
     if (stopped->reason != StopReason::kPreempt) return;
     log_event(LogLevel::kInfo, kComponent, "task_preempted", {.id = stopped->job},
               {{"attempt", stopped->attempt}});

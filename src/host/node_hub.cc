@@ -23,6 +23,10 @@ std::string image_digest_of(const v1::Started& started) {
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
+/// Where gangs meet: below the ports that systems give out by themselves.
+constexpr uint64_t kPortFirst = 20'000;
+constexpr uint64_t kPortCount = 10'000;
+constexpr uint64_t kPortTurns = 7;  ///< An attempt's port is as far from those of the next jobs.
 
 AttemptKey from_wire(const v1::AttemptKey& key) {
   return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
@@ -125,6 +129,7 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
     command.attempts.push_back(known);
   }
   command.validates = message.validates();
+  command.address = message.address();
   for (const std::string& feature : message.features()) {
     if (command.features.size() == limits::kNodeFeaturesMax) break;
     command.features.push_back(feature.substr(0, limits::kLabelBytesMax));
@@ -167,6 +172,11 @@ std::string problem_of(const v1::Register& message) {
     return "the node's name must have 1 to 253 bytes";
   }
   if (message.instance().empty() || message.boot_id().empty()) return "instance and boot_id must be given";
+  // It becomes a word in files and variables of jobs.
+  const bool plain = std::all_of(message.address().begin(), message.address().end(),
+                                 [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });
+  if (!plain || message.address().size() > limits::kNameBytesMax)
+    return "the node's address must have at most 253 visible characters";
   if (message.devices_size() > static_cast<int>(limits::kDevicesPerNodeMax))
     return "a node has at most 64 devices";
   std::vector<std::string> uuids;
@@ -324,8 +334,9 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     // A stop comes first: an attempt that never started then never will.
     if (attempt->stop != StopReason::kNone) {
       order_stop(session, key, attempt->placed_at, attempt->stop);
-    } else if (attempt->members[key.member].state == MemberState::kPlaced) {
+    } else if (!has_begun(attempt->members[key.member].state)) {
       order_start(session, *attempt, key.member);
+      if (attempt->may_go()) order_go(session, *attempt, key.member);
     } else {
       const Job* job = state.jobs.find(key.job);
       if (job != nullptr && job->runtime_changed) order_change(key.job);
@@ -442,6 +453,12 @@ std::optional<uint32_t> NodeHub::agent_index(const Session& session, uint32_t sl
 
 std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Report& report) {
   switch (report.what_case()) {
+    case v1::Report::kPrepared:
+      return AttemptPrepared{.job = JobId{report.prepared().key().job()},
+                             .attempt = report.prepared().key().attempt(),
+                             .member = report.prepared().key().member(),
+                             .node = session.node,
+                             .placed_at = Time{report.prepared().placed_at_ns()}};
     case v1::Report::kStarted:
       return AttemptStarted{.job = JobId{report.started().key().job()},
                             .attempt = report.started().key().attempt(),
@@ -584,18 +601,59 @@ void NodeHub::on_event(const Event& event) {
     }
     return;
   }
+  if (const auto* prepared = std::get_if<MemberPrepared>(&event)) {
+    const Attempt* attempt = state.find_attempt(prepared->job, prepared->attempt);
+    if (attempt == nullptr || attempt->stop != StopReason::kNone || !attempt->may_go()) return;
+    if (std::exchange(last_gone_, attempt->key()) == attempt->key()) return;  // By another of its events.
+    for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+      Session* session = session_of(attempt->members[member].node);
+      if (session != nullptr) order_go(*session, *attempt, member);
+    }
+    return;
+  }
+  if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
+    return stop_everywhere(abandoned->job, abandoned->attempt);  // Members on nodes that still report.
+  }
   if (const auto* updated = std::get_if<JobUpdated>(&event)) {
     if ((updated->change->given & kJobMaxRuntime) != 0) order_change(updated->change->job);
     return;
   }
-  const auto* stop = std::get_if<StopRequested>(&event);
-  if (stop == nullptr) return;
-  const Attempt* attempt = state.find_attempt(stop->job, stop->attempt);
+  if (const auto* stop = std::get_if<StopRequested>(&event)) stop_everywhere(stop->job, stop->attempt);
+}
+
+void NodeHub::stop_everywhere(JobId job, uint32_t number) {
+  const Attempt* attempt = hooks_.state().find_attempt(job, number);
   if (attempt == nullptr) return;
   for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+    if (attempt->members[member].state == MemberState::kEnded) continue;
     Session* session = session_of(attempt->members[member].node);
     if (session != nullptr) order_stop(*session, attempt->key(member), attempt->placed_at, attempt->stop);
   }
+}
+
+void NodeHub::order_go(Session& session, const Attempt& attempt, uint32_t member) {
+  v1::SchedulerMessage message;
+  *message.mutable_go()->mutable_key() = to_wire(attempt.key(member));
+  message.mutable_go()->set_placed_at_ns(attempt.placed_at.ns);
+  session.peer->send(message);
+}
+
+/// What the members of a gang are told of each other.
+void NodeHub::add_gang(const Attempt& attempt, v1::StartAttempt& start) const {
+  if (!attempt.is_gang()) return;
+  v1::Gang& gang = *start.mutable_gang();
+  for (const Member& member : attempt.members) {
+    const Node* node = hooks_.state().find_node(member.node);
+    CHECK(node != nullptr);
+    v1::Gang::Member& told = *gang.add_members();
+    told.set_node(node->name);
+    told.set_address(node->reached_at());
+    told.set_gpus(std::popcount(member.device_mask));
+    told.set_part(member.part);
+  }
+  // Another one for each attempt: where one was taken the next is tried.
+  const uint64_t turn = attempt.job.value * kPortTurns + attempt.number;
+  gang.set_master_port(static_cast<uint32_t>(kPortFirst + turn % kPortCount));
 }
 
 void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t member) {
@@ -628,6 +686,7 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
   start.set_memory_mb(attempt.members[member].memory_mb);
   start.set_image_digest(std::string(job->image_digest.view()));
   if (const Tenant* const tenant = state.find_tenant(job->tenant)) start.set_tenant(tenant->name);
+  add_gang(attempt, start);
   session.peer->send(message);
 }
 

@@ -123,6 +123,9 @@ class NodeHub {
   /// An attempt has the device in this very generation.
   bool is_held(const DeviceReleased& release) const;
   void order_start(Session& session, const Attempt& attempt, uint32_t member);
+  void order_go(Session& session, const Attempt& attempt, uint32_t member);
+  void add_gang(const Attempt& attempt, v1::StartAttempt& start) const;
+  void stop_everywhere(JobId job, uint32_t attempt);
   void order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason);
   void order_change(JobId job);
   void check_releases(Session& session);
@@ -152,6 +155,7 @@ class NodeHub {
   std::map<uint64_t, PendingLog> logs_;
   SessionRouter session_router_;
   Time next_check_ = kNever;
+  AttemptKey last_gone_;  ///< The gang that was last told to go.
   std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
 };
 

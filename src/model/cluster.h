@@ -135,7 +135,9 @@ struct Node {
   std::vector<Label> labels;          ///< An operator's, sorted by name; they stand over the agent's.
   std::vector<Label> agent_labels;    ///< Sorted by name.
   std::vector<NodeFailure> failures;  ///< The last ones, oldest first.
+  std::string address;                ///< Where members of a gang on other nodes reach it; empty: its name.
 
+  const std::string& reached_at() const { return address.empty() ? name : address; }
   /// May take new work.
   bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 
@@ -171,6 +173,7 @@ struct Node {
     visit(17, "labels", self.labels);
     visit(18, "agent_labels", self.agent_labels);
     visit(19, "failures", self.failures);
+    visit(60, "address", self.address);
   }
 };
 

@@ -42,6 +42,12 @@ void Job::set_dependencies(const std::vector<JobDependency>& list) {
   dependencies = Blob(packed);
 }
 
+bool Attempt::may_go() const {
+  return is_gang() && std::all_of(members.begin(), members.end(), [](const Member& member) {
+           return member.state == MemberState::kPrepared || member.state == MemberState::kRunning;
+         });
+}
+
 NodeId Job::node_of_attempt(uint32_t attempt) const {
   if (attempt == 0 || attempt > attempt_count) return NodeId{};
   const std::size_t back = attempt_count - attempt;

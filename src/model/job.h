@@ -165,7 +165,13 @@ struct JobClass {
   }
 };
 
-enum class MemberState : uint8_t { kPlaced = 1, kRunning, kEnded };
+/// Members of a gang are prepared on their nodes first, and go when all of them are.
+enum class MemberState : uint8_t { kPlaced = 1, kRunning, kEnded, kPrepared };
+inline constexpr MemberState kMemberStateLast = MemberState::kPrepared;
+/// It runs, or did.
+constexpr bool has_begun(MemberState state) {
+  return state == MemberState::kRunning || state == MemberState::kEnded;
+}
 
 /// What one member of an attempt holds on its node.
 struct Member {
@@ -202,7 +208,12 @@ struct Attempt {
   StopReason stop = StopReason::kNone;
   bool abandoned = false;  ///< The job went on without it; it still holds what it holds.
   std::vector<Member> members;
+  /// Of a gang: the first member that ended badly, and one; 0: none did.
+  uint32_t failed_plus_one = 0;
 
+  bool is_gang() const { return members.size() > 1; }
+  /// Every member of a gang is prepared, and none is over: they begin together.
+  bool may_go() const;
   AttemptKey key(uint32_t member = 0) const { return {.job = job, .attempt = number, .member = member}; }
   /// Whether a word about an attempt of this number that was placed at `at` is about this one. Numbers are
   /// given again after the scheduler's data was restored from an older copy; without a time it is believed.
@@ -216,6 +227,7 @@ struct Attempt {
     visit(6, "stop", self.stop);
     visit(7, "abandoned", self.abandoned);
     visit(8, "members", self.members);
+    visit(90, "failed_plus_one", self.failed_plus_one);
   }
 };
 

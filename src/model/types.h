@@ -98,8 +98,16 @@ struct Outcome {
 };
 
 /// Why an attempt is being ended by us.
-enum class StopReason : uint8_t { kNone = 0, kCancel, kTimeout, kAbandoned, kRequeue, kPreempt };
-inline constexpr StopReason kStopReasonLast = StopReason::kPreempt;
+enum class StopReason : uint8_t {
+  kNone = 0,
+  kCancel,
+  kTimeout,
+  kAbandoned,
+  kRequeue,
+  kPreempt,
+  kGang  ///< A member of it ended badly, and none goes on without the others.
+};
+inline constexpr StopReason kStopReasonLast = StopReason::kGang;
 
 /// What becomes of a job that was ended for another one.
 enum class PreemptionMode : uint8_t {

@@ -228,6 +228,7 @@ Result<Unit> Agent::open_core() {
                    .cpu_milli = cpus * 1'000,
                    .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
                    .labels = options_.labels,
+                   .address = options_.address,
                    .devices = devices_,
                    .launch = launch_defaults(options_.grace),
                    .finished_kept = options_.finished_kept,
@@ -410,6 +411,7 @@ void Agent::try_to_connect(Time now) {
 void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
   core_->on_shim_started(key, pid, started_unix_ns);
 }
+void Agent::on_shim_prepared(const AttemptKey& key) { core_->on_shim_prepared(key); }
 void Agent::on_shim_saved(const AttemptKey& key, int64_t unix_ns) { core_->on_shim_saved(key, unix_ns); }
 void Agent::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
   core_->on_shim_ended(key, outcome);

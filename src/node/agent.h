@@ -43,6 +43,7 @@ struct AgentOptions {
   int64_t all_logs_bytes_max = int64_t{20} << 30;  ///< Kept of all attempts' output; 0: no limit.
   Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
+  std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
   HookOptions hooks = {};
   BoxOptions box = {};
   ContainerOptions containers = {};
@@ -84,6 +85,7 @@ class Agent final : private ShimListener {
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override;
+  void on_shim_prepared(const AttemptKey& key) override;
   void on_shim_saved(const AttemptKey& key, int64_t unix_ns) override;
   void on_shim_lost(const AttemptKey& key, const std::string& detail) override;
   void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;

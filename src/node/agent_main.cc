@@ -64,6 +64,9 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--memory-mb", agent.memory_mb, "Memory to offer (default: all of the machine)")
       ->check(CLI::Range(int64_t{1}, limits::kMegabytesMax));
   app.add_option("--label", line.labels, "NAME=VALUE, told to the scheduler; may be repeated");
+  app.add_option("--address", agent.address,
+                 "Host name or IP by which other nodes reach this one, for gangs' MASTER_ADDR and host files "
+                 "(default: the node's name)");
   app.add_option("--token-file", agent.token_file, "The scheduler's shared token (default: none)");
   app.add_option("--grace-ms", line.grace_ms,
                  "Between SIGTERM and SIGKILL, where the scheduler names no other (default: 10000)")
@@ -142,6 +145,12 @@ Result<Unit> complete(CommandLine& line) {
   }
   if (line.agent.node_name.size() > limits::kNameBytesMax) {
     return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: a name has at most 253 bytes"};
+  }
+  const bool plain = std::all_of(line.agent.address.begin(), line.agent.address.end(),
+                                 [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });
+  if (!plain || line.agent.address.size() > limits::kNameBytesMax) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "--address: give one host name or IP without blanks"};
   }
   for (const std::string& label : line.labels) {
     const std::size_t equals = label.find('=');

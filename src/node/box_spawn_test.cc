@@ -34,6 +34,8 @@ constexpr uint32_t kNobody = 65534;
 class OneEnd final : public ShimListener {
  public:
   void on_shim_started(const AttemptKey&, int64_t started_pid, int64_t) override { pid = started_pid; }
+  void on_shim_prepared(const AttemptKey&) override { ++prepared; }
+  int prepared = 0;
   void on_shim_saved(const AttemptKey&, int64_t unix_ns) override { saved_ns = unix_ns; }
   int64_t saved_ns = 0;
   void on_shim_ended(const AttemptKey&, const v1::Outcome& end) override { outcome = end; }

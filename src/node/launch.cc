@@ -92,6 +92,65 @@ FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, con
           .node = defaults.node};
 }
 
+/// What a gang has on one node.
+struct GangNode {
+  std::string name;
+  std::string address;
+  int32_t gpus = 0;
+  uint32_t members = 0;
+};
+
+/// In the order of their first members.
+std::vector<GangNode> nodes_of(const v1::Gang& gang) {
+  std::vector<GangNode> nodes;
+  for (const v1::Gang::Member& member : gang.members()) {
+    auto found = std::find_if(nodes.begin(), nodes.end(),
+                              [&](const GangNode& node) { return node.name == member.node(); });
+    if (found == nodes.end()) {
+      nodes.push_back({.name = member.node(), .address = member.address()});
+      found = nodes.end() - 1;
+    }
+    found->gpus += member.gpus();
+    found->members += 1;
+  }
+  return nodes;
+}
+
+/// One line a node, as Open MPI and DeepSpeed read it.
+std::string hosts_of(const v1::Gang& gang) {
+  std::string lines;
+  for (const GangNode& node : nodes_of(gang)) {
+    const uint32_t slots = std::max(static_cast<uint32_t>(std::max(node.gpus, 0)), node.members);
+    lines += node.address + " slots=" + std::to_string(slots) + '\n';
+  }
+  return lines;
+}
+
+/// What launchers of distributed programs look for. MASTER_ADDR and MASTER_PORT may be the job's own.
+void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gang, uint32_t member) {
+  const auto rank = static_cast<int>(member);
+  if (rank >= gang.members_size()) return;
+  const std::vector<GangNode> nodes = nodes_of(gang);
+  const std::string& own = gang.members(rank).node();
+  const auto node =
+      std::find_if(nodes.begin(), nodes.end(), [&](const GangNode& one) { return one.name == own; });
+  const auto before = std::count_if(gang.members().begin(), gang.members().begin() + rank,
+                                    [&](const v1::Gang::Member& one) { return one.node() == own; });
+  std::string names;
+  for (const GangNode& one : nodes) names += (names.empty() ? "" : ",") + one.name;
+  variables["RANK"] = std::to_string(rank);
+  variables["WORLD_SIZE"] = std::to_string(gang.members_size());
+  variables["LOCAL_RANK"] = std::to_string(before);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(node->members);
+  variables["NODE_RANK"] = std::to_string(node - nodes.begin());
+  variables["GPUS_PER_NODE"] = std::to_string(node->gpus);
+  variables.try_emplace("MASTER_ADDR", gang.members(0).address());
+  variables.try_emplace("MASTER_PORT", std::to_string(gang.master_port()));
+  variables["GPU_SCHEDULER_NODE_COUNT"] = std::to_string(nodes.size());
+  variables["GPU_SCHEDULER_NODES"] = names;
+  variables["GPU_SCHEDULER_PART"] = std::to_string(gang.members(rank).part());
+}
+
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
@@ -121,6 +180,11 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                        .max_runtime = bounded_ms(order.max_runtime_ms()),
                        .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};
   request.devices = held_devices_of(order);
+  if (order.has_gang()) {
+    request.gated = true;
+    request.hosts = hosts_of(order.gang());
+    if (order.key().member() == 0) request.port = order.gang().master_port();
+  }
   request.box = std::move(box.box);
   request.user = std::move(box.user);
   if (!spec.image().empty()) {
@@ -151,6 +215,7 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   variables["CUDA_VISIBLE_DEVICES"] = uuids;
   variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
+  if (order.has_gang()) add_gang(variables, order.gang(), order.key().member());
   variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
   // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it.
   for (const char* name : {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",

@@ -112,6 +112,7 @@ void NodeCore::send_register() {
   out.set_version(options_.version);
   out.set_cpu_milli(options_.cpu_milli);
   out.set_memory_mb(options_.memory_mb);
+  out.set_address(options_.address);
   for (uint32_t index = 0; index < options_.devices.size(); ++index) {
     v1::Device& device = *out.add_devices();
     device.set_uuid(options_.devices[index].uuid);
@@ -158,6 +159,8 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       return on_registered(message.registered());
     case v1::SchedulerMessage::kStart:
       return on_start(message.start());
+    case v1::SchedulerMessage::kGo:
+      return on_go(message.go());
     case v1::SchedulerMessage::kStop:
       return on_stop(message.stop());
     case v1::SchedulerMessage::kCheckRelease:
@@ -248,6 +251,17 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   to_start_.push_back(std::move(*plan));
 }
 
+// Said before the attempt is prepared, as after a restart of this agent, it counts when it is.
+void NodeCore::on_go(const v1::GoAttempt& order) {
+  const AttemptKey key = from_wire(order.key());
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end() || !found->second.was_placed(order.placed_at_ns())) return;
+  Attempt& attempt = found->second;
+  if (attempt.outcome || attempt.pid != 0) return report_again(key, attempt);
+  attempt.may_go = true;
+  if (attempt.prepared) ports_.spawner.go(key);
+}
+
 void NodeCore::on_stop(const v1::StopAttempt& order) {
   const AttemptKey key = from_wire(order.key());
   const auto known = attempts_.find(key);
@@ -294,6 +308,11 @@ void NodeCore::on_ack(const v1::Ack& ack) {
 
 void NodeCore::on_report_acked(const v1::Report& report) {
   switch (report.what_case()) {
+    case v1::Report::kPrepared: {
+      const auto found = attempts_.find(from_wire(report.prepared().key()));
+      if (found != attempts_.end()) found->second.prepared_report = 0;
+      return;
+    }
     case v1::Report::kStarted: {
       const auto found = attempts_.find(from_wire(report.started().key()));
       if (found != attempts_.end()) found->second.started_report = 0;
@@ -324,6 +343,20 @@ void NodeCore::on_report_acked(const v1::Report& report) {
 }
 
 // What becomes of attempts.
+
+void NodeCore::on_shim_prepared(const AttemptKey& key) {
+  const auto [it, is_new] = attempts_.try_emplace(key);
+  Attempt& attempt = it->second;
+  if (is_new) {  // As one that is found running.
+    running_count_ += 1;
+    record({.kind = StoreRecord::Kind::kIntent, .key = key});
+    ports_.files.began(key);
+  }
+  if (attempt.outcome || attempt.pid != 0) return;
+  attempt.prepared = true;
+  if (attempt.may_go) return ports_.spawner.go(key);
+  report_prepared(key, attempt);
+}
 
 void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
   const auto found = attempts_.find(key);
@@ -424,6 +457,14 @@ void NodeCore::report_synced_ends() {
   }
 }
 
+void NodeCore::report_prepared(const AttemptKey& key, Attempt& attempt) {
+  if (attempt.prepared_report != 0) return;
+  v1::Report report;
+  *report.mutable_prepared()->mutable_key() = to_wire(key);
+  report.mutable_prepared()->set_placed_at_ns(attempt.placed_at_ns);
+  attempt.prepared_report = outbox_.add(std::move(report));
+}
+
 void NodeCore::report_started(const AttemptKey& key, Attempt& attempt) {
   if (attempt.started_report != 0) return;
   v1::Report report;
@@ -450,7 +491,8 @@ void NodeCore::report_again(const AttemptKey& key, Attempt& attempt) {
     if (attempt.end_reported) report_ended(key, attempt);
     return;
   }
-  if (attempt.pid != 0) report_started(key, attempt);
+  if (attempt.pid != 0) return report_started(key, attempt);
+  if (attempt.prepared) report_prepared(key, attempt);
 }
 
 void NodeCore::close_if_done(const AttemptKey& key, Attempt& attempt) {

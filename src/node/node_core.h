@@ -27,6 +27,7 @@ struct NodeOptions {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::map<std::string, std::string> labels = {};
+  std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
   std::vector<DeviceFacts> devices = {};
   LaunchDefaults launch = {};
   /// Ended attempts whose folders and tombstones are kept; the oldest that the scheduler knows all about go
@@ -72,6 +73,8 @@ class NodeCore {
   /// Anything but Challenge, which is the link's business.
   void on_message(const v1::SchedulerMessage& message);
 
+  /// A gated attempt waits for its gang.
+  void on_shim_prepared(const AttemptKey& key);
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns);
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome);
   /// An attempt that is being ended said that its work is saved, and ends now.
@@ -120,8 +123,11 @@ class NodeCore {
     bool closed = false;
     std::size_t unreleased = 0;  ///< Devices whose release is not acknowledged yet.
     bool of_earlier_boot = false;
-    bool holds = false;           ///< Its devices are its own: it is not over, or its end is not durable yet.
-    uint64_t started_report = 0;  ///< Outstanding; 0: none.
+    bool holds = false;     ///< Its devices are its own: it is not over, or its end is not durable yet.
+    bool prepared = false;  ///< It waits for its gang.
+    bool may_go = false;    ///< The gang goes; it was told so, or will be as soon as it is prepared.
+    uint64_t prepared_report = 0;  ///< Outstanding; 0: none.
+    uint64_t started_report = 0;   ///< Outstanding; 0: none.
     uint64_t ended_report = 0;
     int64_t saved_unix_ns = 0;  ///< When its work was safe, as this connection told.
 
@@ -140,6 +146,7 @@ class NodeCore {
 
   void on_registered(const v1::Registered& registered);
   void on_start(const v1::StartAttempt& order);
+  void on_go(const v1::GoAttempt& order);
   void on_stop(const v1::StopAttempt& order);
   void on_check_release(const v1::CheckRelease& order);
   void on_ack(const v1::Ack& ack);
@@ -160,6 +167,7 @@ class NodeCore {
   bool holds(const AttemptKey& key, uint32_t index) const;
   bool is_accounted(uint32_t index, int64_t pid) const;
 
+  void report_prepared(const AttemptKey& key, Attempt& attempt);
   void report_started(const AttemptKey& key, Attempt& attempt);
   void report_ended(const AttemptKey& key, Attempt& attempt);
   void report_synced_ends();

@@ -32,6 +32,8 @@ class FakeSpawner final : public Spawner {
     last_order = order;
   }
   StopOrder last_order;
+  void go(const AttemptKey& key) override { gone.push_back(key); }
+  std::vector<AttemptKey> gone;
   void adopt(const std::vector<AttemptKey>& keys) override { adopted = keys; }
   void set_max_runtime(const AttemptKey& key, Duration limit) override {
     new_limits.emplace_back(key, limit);
@@ -125,6 +127,123 @@ class FakeHooks final : public NodeHooks {
   std::vector<AttemptKey> epilogs;
   std::vector<std::string> reboots;
   int checks = 0;
+};
+
+/// One data folder and the agents that live on it, one after the other.
+class Node {
+ public:
+  explicit Node(std::size_t finished_kept = 100) : finished_kept_(finished_kept) { begin("boot-1"); }
+
+  void begin(const std::string& boot_id) {
+    link.sent.clear();
+    store.pending.clear();
+    store.position = 0;
+    NodeOptions options{.node_name = "n1", .instance = "i1", .boot_id = boot_id, .version = "test"};
+    options.devices = {{.uuid = "GPU-0", .model = "A100", .memory_mb = 1000},
+                       {.uuid = "GPU-1", .model = "A100", .memory_mb = 1000}};
+    options.finished_kept = finished_kept_;
+    core.emplace(options,
+                 NodePorts{.clock = clock,
+                           .link = link,
+                           .spawner = spawner,
+                           .store = store,
+                           .files = files,
+                           .devices = devices,
+                           .host = host,
+                           .hooks = use_hooks ? &hooks : nullptr},
+                 StoreImage(store.disk));
+    core->settle();
+    core->on_tick();
+    core->settle();
+  }
+
+  void connect() {
+    core->on_link_up();
+    v1::SchedulerMessage message;
+    message.mutable_registered()->set_heartbeat_ms(1000);
+    receive(message);
+  }
+  void receive(const v1::SchedulerMessage& message) {
+    core->on_message(message);
+    core->settle();
+  }
+  void order_start(const AttemptKey& key, std::vector<HeldDevice> held = {}) {
+    v1::JobSpec spec;
+    spec.add_command("/bin/true");
+    order_start(key, spec, std::move(held));
+  }
+  void order_start(const AttemptKey& key, const v1::JobSpec& spec, const std::vector<HeldDevice>& held) {
+    v1::SchedulerMessage message;
+    v1::StartAttempt& start = *message.mutable_start();
+    *start.mutable_key() = to_wire(key);
+    start.set_spec(spec.SerializeAsString());
+    for (const HeldDevice& device : held) {
+      v1::GrantedDevice& granted = *start.add_devices();
+      granted.set_index(device.index);
+      granted.set_generation(device.generation);
+      granted.set_uuid("GPU-" + std::to_string(device.index));
+    }
+    receive(message);
+  }
+  void order_stop(const AttemptKey& key, uint32_t signal = 0) {
+    v1::SchedulerMessage message;
+    *message.mutable_stop()->mutable_key() = to_wire(key);
+    message.mutable_stop()->set_grace_ms(3000);
+    message.mutable_stop()->set_signal(signal);
+    message.mutable_stop()->set_until_saved(signal != 0);
+    receive(message);
+  }
+  void end(const AttemptKey& key, int exit_code = 0) {
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::EXITED);
+    outcome.set_exit_code(exit_code);
+    core->on_shim_ended(key, outcome);
+    core->settle();
+  }
+  void sync() {
+    core->on_synced(store.sync_asked);
+    core->settle();
+  }
+  void pass(Duration span) {
+    const Time until = clock.now + span;
+    while (core->next_deadline() <= until) {
+      clock.now = std::max(clock.now, core->next_deadline());
+      core->on_tick();
+      core->settle();
+    }
+    clock.now = until;
+  }
+
+  std::vector<v1::Report> reports(v1::Report::WhatCase what) const {
+    std::vector<v1::Report> found;
+    for (const v1::AgentMessage& message : link.sent) {
+      if (message.has_report() && message.report().what_case() == what) found.push_back(message.report());
+    }
+    return found;
+  }
+  std::size_t count(v1::Report::WhatCase what) const { return reports(what).size(); }
+  void acknowledge_all() {
+    v1::SchedulerMessage message;
+    for (const v1::AgentMessage& sent : link.sent) {
+      if (sent.has_report()) message.mutable_ack()->add_report_ids(sent.report().id());
+    }
+    receive(message);
+  }
+  v1::Outcome last_outcome() const { return reports(v1::Report::kEnded).back().ended().outcome(); }
+
+  FakeClock clock;
+  FakeLink link;
+  FakeSpawner spawner;
+  FakeStore store;
+  FakeFiles files;
+  FakeDevices devices;
+  FakeHost host;
+  FakeHooks hooks;
+  bool use_hooks = false;
+  std::optional<NodeCore> core;
+
+ private:
+  std::size_t finished_kept_;
 };
 
 }  // namespace gpusched::testing

@@ -62,6 +62,10 @@ struct SpawnRequest {
   shim::Box box = {};      ///< What its processes live in: user, cgroups, limits, folders of their own.
   std::string user = {};   ///< Whom they run as; empty: the agent's own user.
   bool container = false;  ///< The command is the runner of a container.
+  /// Of a gang: all is made ready, and the command waits for `Spawner::go`.
+  bool gated = false;
+  std::string hosts = {};  ///< Of a gang: the file of its members' hosts, for launchers.
+  uint32_t port = 0;  ///< Of a gang's first member: where it is to listen, which must be free. 0: nowhere.
 };
 
 /// What the order grants the attempt.
@@ -114,11 +118,14 @@ struct StopOrder {
 };
 
 /// Starts and stops attempts. Answers later, by NodeCore::on_shim_*; one on_shim_ended or on_shim_lost for
-/// each attempt that was started or adopted. Answers about one attempt come in the order of what happened.
+/// each attempt that was started or adopted. A gated one that waits is on_shim_prepared, also when adopted.
+/// Answers about one attempt come in the order of what happened.
 class Spawner {
  public:
   virtual ~Spawner() = default;
   virtual void start(const SpawnRequest& request) = 0;
+  /// A gated attempt that is prepared begins. May be repeated; of any other attempt it does nothing.
+  virtual void go(const AttemptKey& key) = 0;
   /// May be repeated: a later order may be less patient, and one without a signal of its own sends SIGTERM
   /// still. Of an attempt that is over, it does nothing.
   virtual void stop(const AttemptKey& key, const StopOrder& order) = 0;

@@ -189,6 +189,8 @@ void ShimSpawner::on_server_gone() {
 
 void ShimSpawner::start(const SpawnRequest& request) {
   tracks_.try_emplace(request.key).first->second.container = request.container;
+  std::vector<std::string> environment = request.environment;
+  if (!request.hosts.empty()) environment.push_back(hosts_entry(request));
   queue_request(shim::encode(
       shim::StartRequest{.key = request.key,
                          .grace = request.grace,
@@ -199,9 +201,33 @@ void ShimSpawner::start(const SpawnRequest& request) {
                          .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
                          .log_bytes_max = options_.log_bytes_max,
                          .arguments = request.arguments,
-                         .environment = request.environment,
+                         .environment = std::move(environment),
                          .box = request.box,
-                         .container = request.container}));
+                         .container = request.container,
+                         .gated = request.gated,
+                         .hosts = request.hosts,
+                         .port = request.port}));
+}
+
+/// Where the job finds its gang's hosts.
+std::string ShimSpawner::hosts_entry(const SpawnRequest& request) const {
+  const std::string name = std::string(shim::kHostsVariable) + '=';
+  if (!request.container) return name + file_of(request.key, shim::kHostsFile);
+  return shim::kJobEntryMark + name + shim::kContainerTmpFolder + '/' + shim::kHostsFile;
+}
+
+void ShimSpawner::go(const AttemptKey& key) {
+  const auto found = tracks_.find(key);
+  if (found == tracks_.end() || found->second.started || !found->second.prepared) return;
+  const int file =
+      ::open(file_of(key, shim::kGoFile).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0640);
+  if (file >= 0) {
+    close(file);
+    return;
+  }
+  // Its gang has begun: it ends as what it is, one that did not.
+  log_event(LogLevel::kError, "agent", "gang_member_not_begun", {.id = key.job}, {{"why", errno_words()}});
+  stop(key, StopOrder(Duration{}));
 }
 
 void ShimSpawner::stop(const AttemptKey& key, const StopOrder& order) {
@@ -366,6 +392,11 @@ void ShimSpawner::on_event(const shim::Event& event) {
       track.started = true;
       listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
       return;
+    case shim::EventKind::kPrepared:
+      track.shim_pid = static_cast<pid_t>(event.shim_pid);
+      track.prepared = true;
+      listener_.on_shim_prepared(event.key);
+      return;
     case shim::EventKind::kEnded:
       finish(found);
       listener_.on_shim_ended(event.key, to_wire(event.outcome));
@@ -472,7 +503,7 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
   if (track.stop_wanted) stop(key, *std::exchange(track.stop_wanted, std::nullopt));
   track.container = access(file_of(key, shim::kContainerFile).c_str(), F_OK) == 0;
   if (track.started) return true;
-  if (track.container && is_preparing(key)) {
+  if (is_preparing(key)) {
     next_preparing_look_ = std::min(next_preparing_look_, clock_.monotonic() + kPreparingPause);
   } else {
     report_found(key, track);
@@ -518,19 +549,31 @@ std::string ShimSpawner::image_digest(const AttemptKey& key) {
 }
 
 bool ShimSpawner::is_preparing(const AttemptKey& key) const {
-  return access(file_of(key, shim::kProgressFile).c_str(), F_OK) == 0;
+  return access(file_of(key, shim::kProgressFile).c_str(), F_OK) == 0 ||
+         access(file_of(key, shim::kGateFile).c_str(), F_OK) == 0;
+}
+
+bool ShimSpawner::is_prepared(const AttemptKey& key) const {
+  return shim::read_small_file(file_of(key, shim::kGateFile).c_str(), kProgressBytesMax)
+      .starts_with("prepared");
 }
 
 /// A shim tells the agent that started it; one that was found tells nobody.
 void ShimSpawner::look_at_preparing(Time now) {
   next_preparing_look_ = kNever;
   std::vector<AttemptKey> running;
-  for (const auto& [key, track] : tracks_) {
-    if (track.started || !track.container || track.pidfd < 0) continue;
+  std::vector<AttemptKey> prepared;
+  for (auto& [key, track] : tracks_) {
+    if (track.started || track.pidfd < 0) continue;
     next_preparing_look_ = now + kPreparingPause;
     if (!is_preparing(key)) running.push_back(key);
+    if (!track.prepared && is_prepared(key)) prepared.push_back(key);
   }
   for (const AttemptKey& key : running) report_found(key, tracks_.at(key));
+  for (const AttemptKey& key : prepared) {
+    tracks_.at(key).prepared = true;
+    listener_.on_shim_prepared(key);
+  }
 }
 
 std::vector<Preparation> ShimSpawner::preparing() {

@@ -27,6 +27,7 @@ v1::Outcome to_wire(const shim::Outcome& outcome);
 class ShimListener {
  public:
   virtual ~ShimListener() = default;
+  virtual void on_shim_prepared(const AttemptKey& key) = 0;
   virtual void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
   virtual void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) = 0;
   virtual void on_shim_lost(const AttemptKey& key, const std::string& detail) = 0;
@@ -59,6 +60,7 @@ class ShimSpawner final : public Spawner {
   ~ShimSpawner() override;
 
   void start(const SpawnRequest& request) override;
+  void go(const AttemptKey& key) override;
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
@@ -81,6 +83,7 @@ class ShimSpawner final : public Spawner {
     pid_t shim_pid = 0;
     int pidfd = -1;
     bool started = false;                  ///< on_shim_started was called.
+    bool prepared = false;                 ///< on_shim_prepared was called.
     bool container = false;                ///< Its command is a container's runner.
     std::optional<StopOrder> stop_wanted;  ///< Ordered while its shim is being looked for.
   };
@@ -107,6 +110,8 @@ class ShimSpawner final : public Spawner {
   void look_at_preparing(Time now);
   bool is_preparing(const AttemptKey& key) const;
   std::string file_of(const AttemptKey& key, const char* name) const;
+  std::string hosts_entry(const SpawnRequest& request) const;
+  bool is_prepared(const AttemptKey& key) const;
   bool container_gone(const AttemptKey& key);
   bool watch(const AttemptKey& key, Track& track, pid_t pid);
   void on_watched_end(const AttemptKey& key);

@@ -2,9 +2,12 @@
 #include "node/shim_spawner.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -25,6 +28,8 @@ class Listener final : public ShimListener {
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t) override {
     started[key] = static_cast<pid_t>(pid);
   }
+  void on_shim_prepared(const AttemptKey& key) override { ++prepared[key]; }
+  std::map<AttemptKey, int> prepared;
   void on_shim_saved(const AttemptKey&, int64_t unix_ns) override { saved_ns = unix_ns; }
   int64_t saved_ns = 0;
   void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) override { ended[key] = outcome; }
@@ -119,6 +124,68 @@ TEST_F(ShimSpawnerTest, ExitCodeIsReported) {
   EXPECT_GT(outcome().started_unix_ns(), 0);
   EXPECT_GE(outcome().ended_unix_ns(), outcome().started_unix_ns());
   EXPECT_TRUE(listener_.started.contains(kKey));
+}
+
+TEST_F(ShimSpawnerTest, AGatedAttemptRunsWhenItIsLetGo) {
+  SpawnRequest request = shell("echo ran; cat \"$GPU_SCHEDULER_HOSTFILE\"");
+  request.gated = true;
+  request.hosts = "n1 slots=2\n";
+  spawner_->start(request);
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  EXPECT_FALSE(listener_.started.contains(kKey));
+  EXPECT_EQ(output("stdout"), "");
+  spawner_->go(kKey);
+  spawner_->go(kKey);
+  pump_until_ended();
+  EXPECT_TRUE(listener_.started.contains(kKey));
+  EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
+  EXPECT_EQ(output("stdout"), "ran\nn1 slots=2\n");
+}
+
+TEST_F(ShimSpawnerTest, AGatedAttemptThatIsStoppedNeverRuns) {
+  SpawnRequest request = shell("echo ran");
+  request.gated = true;
+  spawner_->start(request);
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  spawner_->stop(kKey, StopOrder(seconds(10)));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_FALSE(listener_.started.contains(kKey));
+  EXPECT_EQ(output("stdout"), "");
+}
+
+TEST_F(ShimSpawnerTest, AGatedAttemptWaitsOnBeneathARestartedAgent) {
+  SpawnRequest request = shell("sleep 60");
+  request.gated = true;
+  spawner_->start(request);
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  open_spawner({kKey});
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  EXPECT_FALSE(listener_.found.contains(kKey));
+  spawner_->go(kKey);
+  pump_until_started();
+  spawner_->stop(kKey, StopOrder(Duration{}));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+TEST_F(ShimSpawnerTest, AGatedAttemptWhosePortIsTakenDoesNotStart) {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  socklen_t size = sizeof place;
+  ASSERT_EQ(bind(taken, reinterpret_cast<const sockaddr*>(&place), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&place), &size), 0);
+  SpawnRequest request = shell("echo ran");
+  request.gated = true;
+  request.port = ntohs(place.sin_port);
+  spawner_->start(request);
+  pump_until_ended();
+  close(taken);
+  EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
+  EXPECT_NE(outcome().detail().find("is taken"), std::string::npos);
+  EXPECT_FALSE(listener_.prepared.contains(kKey));
 }
 
 TEST_F(ShimSpawnerTest, ExitCode127OfTheCommandItselfIsItsExitCode) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,6 +47,7 @@ constexpr Duration kSavedPause = milliseconds(100);
 constexpr Duration kCgroupPauseFirst = milliseconds(1);
 constexpr Duration kCgroupPauseMax = milliseconds(50);
 constexpr int kCgroupTriesMax = 8;
+constexpr Duration kGatePause = milliseconds(10);
 constexpr std::size_t kVerdictBytesMax = 1 << 20;
 
 Time clock_now(clockid_t id) {
@@ -107,6 +109,7 @@ class AttemptShim {
     }
     folder_ = openat(context_.attempts_folder, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_ >= 0) {
+      if (request_.gated) write_file(kGateFile, "preparing\n", 0640);
       open_outcome();
       return true;
     }
@@ -173,7 +176,8 @@ class AttemptShim {
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
     plan.working_directory_optional = request_.working_directory_optional;
-    if (!make_box(plan)) return false;
+    if (!make_box(plan) || !make_hosts() || !port_is_free()) return false;
+    if (request_.gated && !request_.container && !pass_gate()) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);
     std::vector<char*> paths;
@@ -227,6 +231,69 @@ class AttemptShim {
       return false;
     }
     return true;
+  }
+
+  bool write_file(const std::string& name, std::string_view text, mode_t mode) {
+    const int file =
+        openat(folder_, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (file < 0) return false;
+    const bool whole =
+        write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fchmod(file, mode) == 0;
+    close(file);
+    return whole;
+  }
+
+  /// For launchers, which read it as the job's user.
+  bool make_hosts() {
+    if (*request_.hosts == '\0') return true;
+    const std::string name =
+        request_.container ? std::string(kTmpFolder) + '/' + kHostsFile : std::string(kHostsFile);
+    if (write_file(name, request_.hosts, 0644)) return true;
+    outcome_.detail = "cannot write the gang's hosts: " + error_words(errno);
+    return false;
+  }
+
+  /// Nobody else's gang meets there.
+  bool port_is_free() {
+    if (request_.port == 0) return true;
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(static_cast<uint16_t>(request_.port));
+    place.sin_addr.s_addr = htonl(INADDR_ANY);
+    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const bool taken =
+        bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0 && errno == EADDRINUSE;
+    close(probe);
+    if (!taken) return true;
+    outcome_.detail = "port " + std::to_string(request_.port) +
+                      ", where its gang was to meet, is taken on this node; the next attempt has another one";
+    return false;
+  }
+
+  /// Waits until every member of its gang is prepared. False: it is over before it began.
+  bool pass_gate() {
+    announce_prepared();
+    while (faccessat(folder_, kGoFile, F_OK, 0) != 0) {
+      flush_events_now();
+      if (stop_wanted_ || contact_lost(boot_now())) {
+        outcome_.cause = stop_wanted_ ? Cause::kStopped : Cause::kContactLost;
+        outcome_.detail = stop_wanted_ ? "stopped before its gang began" : "no contact to the scheduler";
+        return false;
+      }
+      wait_for_signal(kGatePause);
+    }
+    outcome_.started_unix_ns = wall_now().ns;
+    return true;
+  }
+
+  /// On disk too, for an agent that was not there to hear it.
+  void announce_prepared() {
+    const std::string fresh = std::string(kGateFile) + ".new";
+    write_file(fresh, "prepared\n", 0640);
+    renameat(folder_, fresh.c_str(), folder_, kGateFile);
+    send(Event{.kind = EventKind::kPrepared, .key = request_.key, .shim_pid = getpid()});
   }
 
   /// In the attempt's folder, which nobody but us may change, so that what is found there is ours.
@@ -296,6 +363,7 @@ class AttemptShim {
   /// The command runs: its time counts from here.
   void begin_run() {
     if (std::exchange(running_, true)) return;
+    if (request_.gated) unlinkat(folder_, kGateFile, 0);
     started_ = boot_now();
     if (max_runtime_.ns > 0) deadline_ = started_ + max_runtime_;
     send(Event{.kind = EventKind::kStarted,
@@ -537,6 +605,7 @@ class AttemptShim {
     if (signal == SIGTERM) want_stop(StopRequest{.key = request_.key, .grace = request_.grace});
     if (signal == stop_signal()) want_stop(read_stop_value(info.si_value));
     if (signal == ready_signal() && info.si_pid == child_ && !running_) {
+      if (info.si_value.sival_int == kReadyToGo) return announce_prepared();
       outcome_.started_unix_ns = wall_now().ns;
       begin_run();
     }

@@ -35,6 +35,7 @@ constexpr int kExitNotCreated = 125;  // Podman's and docker's own failures.
 constexpr int kExitSignalBase = 128;
 constexpr int kRemoveTriesMax = 20;
 constexpr int kSignalTriesMax = 5;
+constexpr Duration kGatePause = milliseconds(10);
 constexpr Duration kRemovePause = milliseconds(250);
 constexpr Duration kRemovePatience = seconds(60);
 constexpr Duration kSignalPatience = seconds(20);
@@ -148,8 +149,21 @@ class ContainerRunner {
     const bool everywhere = plan_.pull != PullMode::kNever && !plan_.image.starts_with("localhost/") &&
                             image_.digest.starts_with("sha256:");
     if (everywhere) write_file(plan_.folder + '/' + kImageFile, image_.digest + '\n');
+    if (!write_environment() || !pass_gate()) return false;
     say("starting a container of " + plan_.image);
-    return write_environment();
+    return true;
+  }
+
+  /// One of a gang goes on when all its members are prepared.
+  bool pass_gate() {
+    if (!exists(plan_.folder + '/' + kGateFile)) return true;
+    say("waiting for the other members of its gang");
+    sigqueue(getppid(), ready_signal(), sigval{.sival_int = kReadyToGo});
+    while (!exists(plan_.folder + '/' + kGoFile)) {
+      if (signals_.stop_wanted()) return fail("stopped before its gang began");
+      signals_.pause(kGatePause);
+    }
+    return true;
   }
 
   bool open_files() {

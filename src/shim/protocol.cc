@@ -179,6 +179,9 @@ std::string encode(const StartRequest& request) {
   put_box(out, request.box);
   out.u8(request.container ? 1 : 0);
   out.u8(request.working_directory_optional ? 1 : 0);
+  out.u8(request.gated ? 1 : 0);
+  put_c_string(out, request.hosts);
+  out.varint(request.port);
   return packet;
 }
 
@@ -206,6 +209,9 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.box = get_box(in);
   view.container = in.u8() != 0;
   view.working_directory_optional = in.u8() != 0;
+  view.gated = in.u8() != 0;
+  view.hosts = get_c_string(in);
+  view.port = static_cast<uint32_t>(in.varint() & 0xFFFF);
   if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
   return view;
 }
@@ -250,7 +256,7 @@ std::optional<Event> decode_event(std::string_view packet) {
   ByteReader in(packet);
   Event event;
   const uint8_t kind = in.u8();
-  if (kind < 1 || kind > 5) return std::nullopt;
+  if (kind < 1 || kind > 6) return std::nullopt;
   event.kind = static_cast<EventKind>(kind);
   event.key = get_key(in);
   event.pid = in.svarint();

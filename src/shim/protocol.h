@@ -76,6 +76,12 @@ inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
 inline constexpr const char* kContainerFile = "container";
 inline constexpr const char* kProgressFile = "progress";
 inline constexpr const char* kVerdictFile = "verdict";
+/// Of a gated attempt, until its command runs: "preparing" or "prepared"; and what lets that run.
+inline constexpr const char* kGateFile = "gate";
+inline constexpr const char* kGoFile = "go";
+/// Of a gang's: a line for each node of it, "address slots=8". In kTmpFolder of one in a container.
+inline constexpr const char* kHostsFile = "hosts";
+inline constexpr const char* kHostsVariable = "GPU_SCHEDULER_HOSTFILE";
 /// What the name of its image means everywhere, "sha256:..."; absent where only this node could say.
 inline constexpr const char* kImageFile = "image";
 
@@ -106,6 +112,10 @@ struct StartRequest {
   /// The command runs a container (container_runner.h): the attempt has started when it says so, and is over
   /// when the container is gone.
   bool container = false;
+  /// It is prepared, says so, and its command runs when the agent puts kGoFile into its folder.
+  bool gated = false;
+  std::string hosts = {};  ///< Not empty: what its kHostsFile holds, named in kHostsVariable.
+  uint32_t port = 0;       ///< Not 0: it must be free for listening, or the attempt does not start.
 };
 std::string encode(const StartRequest& request);
 
@@ -132,6 +142,9 @@ struct StartView {
   std::vector<char*> environment;  ///< Ends with a null pointer.
   Box box;
   bool container = false;
+  bool gated = false;
+  const char* hosts = nullptr;
+  uint32_t port = 0;
 };
 std::optional<StartView> decode_start(std::string_view packet);
 /// Just the key of a kStart packet.
@@ -139,11 +152,12 @@ std::optional<AttemptKey> decode_start_key(std::string_view packet);
 
 /// From server and shims.
 enum class EventKind : uint8_t {
-  kStarted = 1,  ///< The command runs.
-  kEnded = 2,    ///< `outcome` is on disk, or the command never ran.
-  kLost = 3,     ///< The shim died without an outcome; none of its processes is left.
-  kExists = 4,   ///< The attempt's folder was there before: it was started already, and is not again.
-  kSaved = 5,    ///< Asked to, it said that its work is saved: it ends now.
+  kStarted = 1,   ///< The command runs.
+  kEnded = 2,     ///< `outcome` is on disk, or the command never ran.
+  kLost = 3,      ///< The shim died without an outcome; none of its processes is left.
+  kExists = 4,    ///< The attempt's folder was there before: it was started already, and is not again.
+  kSaved = 5,     ///< Asked to, it said that its work is saved: it ends now.
+  kPrepared = 6,  ///< A gated one waits to be let go.
 };
 struct Event {
   EventKind kind = EventKind::kStarted;
@@ -165,7 +179,9 @@ int stop_signal();
 sigval stop_value(const StopRequest& request);
 /// The same read again; without the key.
 StopRequest read_stop_value(sigval value);
-/// What the runner of a container sends its shim when the job's command runs.
+/// What the runner of a container sends its shim when the job's command runs, with the value 0; and with the
+/// value kReadyToGo when that waits for kGoFile.
 int ready_signal();
+inline constexpr int kReadyToGo = 1;
 
 }  // namespace gpusched::shim

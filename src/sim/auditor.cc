@@ -35,6 +35,9 @@ void Auditor::on_process_started(const AttemptKey& key, const std::vector<std::s
     fail(name_of(key) + " runs and is in no journal");
   } else if (!attempt->second.live) {
     fail(name_of(key) + " starts after its end was recorded");
+  } else if (attempt->second.members.size() > 1 &&
+             attempt->second.prepared.size() != attempt->second.members.size()) {
+    fail(name_of(key) + " starts and its gang is not prepared");
   }
   for (const std::string& uuid : devices) {
     std::set<AttemptKey>& users = users_[uuid];
@@ -166,7 +169,7 @@ void Auditor::check_acknowledged(const Link& link, const v1::Report& report) {
     const AttemptKey key = key_of(report.has_ended() ? report.ended().key() : report.started().key());
     if (!live_.contains({key.job, key.attempt})) return;
     const Member& member = attempts_.at({key.job, key.attempt}).members.at(key.member);
-    if (report.has_ended() ? member.state != MemberState::kEnded : member.state == MemberState::kPlaced) {
+    if (report.has_ended() ? member.state != MemberState::kEnded : !has_begun(member.state)) {
       fail("a report about " + name_of(key) + " is acknowledged before it is durable");
     }
     return;

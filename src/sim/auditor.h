@@ -127,6 +127,8 @@ class Auditor {
     bool preempted = false;
     uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
+    std::set<uint32_t> prepared = {};     ///< Of a gang: members that were, ever.
+    std::optional<uint32_t> failed = {};  ///< The first member that ended badly.
   };
   struct BookShare {
     int64_t milli = 0;
@@ -206,6 +208,7 @@ class Auditor {
   bool check_flow_end(const JobFinished& event, const BookJob& job);
   void on(const JobSubmitted& event);
   void on(const AttemptPlaced& event);
+  void on(const MemberPrepared& event);
   void on(const MemberStarted& event);
   void on(const StopRequested& event);
   void on(const NodeStateChanged& event);
@@ -227,6 +230,7 @@ class Auditor {
   void on(const PromiseEnded& event);
   void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
+  static void note_outcome(BookAttempt& attempt, const MemberEnded& event);
   void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
   static void take_quota(BookTenant& tenant, const UpdateTenant& change, Time at);
   void begin_hold(JobId job, uint32_t attempt, Time at);

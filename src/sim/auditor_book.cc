@@ -75,6 +75,7 @@ void Auditor::on_command(const Command& command, const Events& events) {
 void Auditor::on_event(const Event& event) {
   if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return on(*submitted);
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) return on(*placed);
+  if (const auto* prepared = std::get_if<MemberPrepared>(&event)) return on(*prepared);
   if (const auto* started = std::get_if<MemberStarted>(&event)) return on(*started);
   if (const auto* ended = std::get_if<MemberEnded>(&event)) return on(*ended);
   if (const auto* stop = std::get_if<StopRequested>(&event)) return on(*stop);
@@ -360,6 +361,13 @@ void Auditor::on(const AttemptPlaced& event) {
   }
 }
 
+void Auditor::on(const MemberPrepared& event) {
+  BookAttempt& attempt = attempts_.at({event.job, event.attempt});
+  attempt.members.at(event.member).state = MemberState::kPrepared;
+  if (!attempt.prepared.insert(event.member).second)
+    fail(name_of(event.job) + " has a member that is prepared twice");
+}
+
 void Auditor::on(const MemberStarted& event) {
   BookAttempt& attempt = attempts_.at({event.job, event.attempt});
   const AttemptKey key{.job = event.job, .attempt = event.attempt, .member = event.member};
@@ -378,6 +386,8 @@ void Auditor::on(const MemberStarted& event) {
 // The journal's clock leans towards the wall clock by at most a twentieth of what passes, whatever that does.
 void Auditor::on(const StopRequested& event) {
   if (event.reason == StopReason::kRequeue) attempts_.at({event.job, event.attempt}).requeue_asked = true;
+  if (event.reason == StopReason::kGang && !attempts_.at({event.job, event.attempt}).failed)
+    fail(name_of(event.job) + " is ended as a gang and no member ended badly");
   if (event.reason == StopReason::kPreempt) {
     BookAttempt& attempt = attempts_.at({event.job, event.attempt});
     BookJob& victim = jobs_.at(event.job);
@@ -443,6 +453,22 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
   }
 }
 
+/// What the attempt came to: what a node did to any member, else how the first ended that did not end well,
+/// else how the last did.
+void Auditor::note_outcome(BookAttempt& attempt, const MemberEnded& event) {
+  const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
+  if (!well && !attempt.failed) attempt.failed = event.member;
+  attempt.outcome = attempt.failed ? attempt.members.at(*attempt.failed).outcome : event.outcome;
+  for (const Member& one : attempt.members) {
+    const EndCause cause = one.state == MemberState::kEnded ? one.outcome.cause : EndCause::kNone;
+    if (cause != EndCause::kShimLost && cause != EndCause::kNodeLost && cause != EndCause::kContactLost &&
+        cause != EndCause::kNodeFault)
+      continue;
+    attempt.outcome = one.outcome;
+    return;
+  }
+}
+
 void Auditor::on(const MemberEnded& event) {
   BookAttempt& attempt = attempts_.at({event.job, event.attempt});
   const AttemptKey key{.job = event.job, .attempt = event.attempt, .member = event.member};
@@ -450,7 +476,8 @@ void Auditor::on(const MemberEnded& event) {
   if (!attempt.live || member.state == MemberState::kEnded) return fail(name_of(key) + " ended twice");
   check_truth_of_end(key, event.outcome);
   member.state = MemberState::kEnded;
-  attempt.outcome = event.outcome;
+  member.outcome = event.outcome;
+  note_outcome(attempt, event);
   for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
     BookDevice* held = device(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
     if (member.gpu_milli > 0) {

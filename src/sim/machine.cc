@@ -99,6 +99,34 @@ void Machine::launch(const SpawnRequest& request) {
   }
   process.pid = next_pid_++;
   process.alive = true;
+  process.waits = request.gated;
+  if (request.lost_contact.ns > 0) watch_contact(key);
+  if (request.gated) {
+    context_.trace.note("process-waits", {key.job.value, key.attempt, key.member});
+    tell(key, [key](NodeCore& core) { core.on_shim_prepared(key); });
+  } else {
+    begin(key);
+  }
+  const auto stop = stop_at_launch_.find(key);
+  if (stop == stop_at_launch_.end()) return;
+  begin_stop(key, v1::Outcome::STOPPED, stop->second);
+  stop_at_launch_.erase(stop);
+}
+
+void Machine::go(const AttemptKey& key) {
+  later(context_.some_delay(), [this, key] {
+    Process* process = running(key);
+    if (process == nullptr || !process->waits) return;
+    process->waits = false;
+    MachineClock clock(context_.schedule);
+    process->started_unix_ns = clock.wall().ns;
+    begin(key);
+  });
+}
+
+void Machine::begin(const AttemptKey& key) {
+  Process& process = processes_.at(key);
+  const SpawnRequest& request = process.request;
   std::vector<std::string> uuids;
   for (const HeldDevice& device : request.devices) uuids.push_back(gpus_.at(device.index).facts.uuid);
   context_.trace.note("process-starts", {key.job.value, key.attempt, uuids.size()},
@@ -121,11 +149,6 @@ void Machine::launch(const SpawnRequest& request) {
     finish(key, std::move(outcome));
   });
   if (request.max_runtime.ns > 0) watch_runtime(key, context_.schedule.now(), request.max_runtime);
-  if (request.lost_contact.ns > 0) watch_contact(key);
-  const auto stop = stop_at_launch_.find(key);
-  if (stop == stop_at_launch_.end()) return;
-  begin_stop(key, v1::Outcome::STOPPED, stop->second);
-  stop_at_launch_.erase(stop);
 }
 
 // As a shim does: it looks for another limit when the one it knows is over.
@@ -169,6 +192,11 @@ void Machine::stop(const AttemptKey& key, const StopOrder& order) {
 void Machine::begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace) {
   Process* process = running(key);
   if (process == nullptr) return;
+  if (process->waits) {
+    v1::Outcome outcome;
+    outcome.set_cause(cause);
+    return finish(key, std::move(outcome));
+  }
   if (process->stopping == v1::Outcome::CAUSE_UNSPECIFIED) {
     process->stopping = cause;
     context_.trace.note("process-stopped", {key.job.value, key.attempt, static_cast<uint64_t>(cause)});
@@ -208,7 +236,7 @@ void Machine::finish(const AttemptKey& key, v1::Outcome outcome) {
 }
 
 void Machine::leave_busy(const Process& process) {
-  if (!context_.on(Fault::kBusyDevice) || process.behaviour.busy_after_ms == 0) return;
+  if (process.waits || !context_.on(Fault::kBusyDevice) || process.behaviour.busy_after_ms == 0) return;
   for (const HeldDevice& device : process.request.devices) {
     Gpu& gpu = gpus_.at(device.index);
     gpu.busy_pid = context_.prng.chance(500) ? process.pid : -1;
@@ -232,6 +260,8 @@ void Machine::adopt(const std::vector<AttemptKey>& keys) {
     const auto found = processes_.find(key);
     if (found == processes_.end()) {
       tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "no trace of it"); });
+    } else if (found->second.waits && found->second.alive) {
+      tell(key, [key](NodeCore& core) { core.on_shim_prepared(key); });
     } else if (found->second.alive) {
       tell(key, [key, pid = found->second.pid, at = found->second.started_unix_ns](NodeCore& core) {
         core.on_shim_started(key, pid, at);
@@ -245,9 +275,11 @@ void Machine::adopt(const std::vector<AttemptKey>& keys) {
   }
   for (const auto& [key, process] : processes_) {
     if (!process.alive || std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-    tell(key, [key = key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
-      core.on_shim_found(key, pid, at);
-    });
+    tell(key,
+         [key = key, waits = process.waits, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
+           if (waits) return core.on_shim_prepared(key);
+           core.on_shim_found(key, pid, at);
+         });
   }
 }
 
@@ -258,7 +290,7 @@ DeviceReading Machine::reading_of(uint32_t index) const {
   DeviceReading reading{.condition = gpu.condition, .detail = gpu.detail, .memory_used_mb = kIdleMemoryMb};
   reading.temperature_celsius = gpu.celsius;
   for (const auto& [key, process] : processes_) {
-    if (!process.alive) continue;
+    if (!process.alive || process.waits) continue;
     for (const HeldDevice& device : process.request.devices) {
       if (device.index != index) continue;
       reading.processes.push_back(process.pid);

@@ -45,6 +45,7 @@ class Machine final : public Spawner, public DeviceReader {
   Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent);
 
   void start(const SpawnRequest& request) override;
+  void go(const AttemptKey& key) override;
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
@@ -82,12 +83,15 @@ class Machine final : public Spawner, public DeviceReader {
     int64_t started_unix_ns = 0;
     Time contact_at;  ///< Since when it is silent, as its shim knows.
     bool alive = false;
+    bool waits = false;  ///< Its shim lives and holds everything; its command waits for its gang.
     v1::Outcome::Cause stopping = v1::Outcome::CAUSE_UNSPECIFIED;
     uint64_t stop_number = 0;  ///< Of the newest kill timer.
     std::optional<v1::Outcome> outcome;
   };
 
   void launch(const SpawnRequest& request);
+  /// Its command runs.
+  void begin(const AttemptKey& key);
   void begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace);
   void finish(const AttemptKey& key, v1::Outcome outcome);
   void watch_contact(const AttemptKey& key);

@@ -179,12 +179,18 @@ class RandomCommands {
     }
     return LabelNode{.node = node, .set = {{.name = "rack", .value = "r1"}}, .remove = {"zone"}};
   }
+  uint32_t any_member(const Attempt& attempt) {
+    return static_cast<uint32_t>(prng_.below(attempt.members.size()));
+  }
   Command started(const State& state) {
     if (state.attempts.empty()) return submit(state);
     const Attempt& attempt = any(state.attempts)->second;
-    return AttemptStarted{.job = attempt.job,
-                          .attempt = prng_.chance(20) ? 1 : attempt.number,
-                          .node = prng_.chance(20) ? any_node(state) : attempt.members[0].node};
+    const uint32_t number = prng_.chance(20) ? 1 : attempt.number;
+    const uint32_t member = any_member(attempt);
+    const NodeId node = prng_.chance(20) ? any_node(state) : attempt.members[member].node;
+    if (prng_.chance(attempt.is_gang() ? 500 : 10))
+      return AttemptPrepared{.job = attempt.job, .attempt = number, .member = member, .node = node};
+    return AttemptStarted{.job = attempt.job, .attempt = number, .member = member, .node = node};
   }
   Command ended(const State& state) {
     if (state.attempts.empty()) return submit(state);
