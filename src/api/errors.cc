@@ -106,8 +106,10 @@ constexpr std::array kTable = {
              "An interactive job asks for more GPUs or time than such a job may have, or is to start later.",
              "Ask for less, give it a short time limit, or submit it as a job that waits."},
     ErrorRow{kPartsUnsupported, "parts_unsupported", 422, kPrecondition,
-             "The job has parts or members that this version cannot place.",
-             "Ask for one part with one member."},
+             "The job's parts cannot be placed together: too many parts or members, more GPUs in one member "
+             "than a "
+             "node can have, shares beside other parts, or an elastic part that is not the last.",
+             "Correct the parts as the sentence says."},
     ErrorRow{kTenantParentInvalid, "tenant_parent_invalid", 422, kPrecondition,
              "The parent tenant does not exist, or is nested too deep.",
              "Name an existing tenant as the parent."},

@@ -93,6 +93,7 @@ ErrorKind kind_of(RejectionCode code) {
     case RejectionCode::kDailyExceeded:
       return ErrorKind::kDailyExceeded;
     case RejectionCode::kInfeasible:
+    case RejectionCode::kNoDomain:
       return ErrorKind::kInfeasible;
     case RejectionCode::kRequestKeyConflict:
       return ErrorKind::kKeyConflict;

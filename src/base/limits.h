@@ -32,6 +32,8 @@ inline constexpr Duration kBeginMax =
     hours(24 * 366);  ///< How far ahead a job may begin or have its deadline.
 
 // State.
+inline constexpr int32_t kMembersMax = 16'384;      ///< Of one job's parts together.
+inline constexpr std::size_t kPartsMax = 16;        ///< Of one job.
 inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.
 inline constexpr uint32_t kNodeFeaturesMax = 64;
 inline constexpr uint32_t kNodeLabelsMax = 64;  ///< Of an operator, and as many of the agent.

@@ -30,10 +30,23 @@ bool possible(Duration length) { return Duration{} <= length && length <= limits
 
 // What no engine could have let into its state, and what would overflow when counted with.
 bool possible(const Part& part) {
-  return part.member_count == 1 && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
+  return between(1, part.member_count, limits::kMembersMax) &&
+         (part.member_max == 0 || between(part.member_count, part.member_max, limits::kMembersMax)) &&
+         part.domain <= kDomainLevelLast && between(0, part.gpu_count, limits::kGpusPerJobMax) &&
          between(0, part.gpu_memory_mb, limits::kMegabytesMax) && part.cpu_milli >= 0 &&
          between(0, part.memory_mb, limits::kMegabytesMax) && (part.features & ~kFeaturesKnown) == 0 &&
          part.work <= kWorkClassLast && part.has_sound_share();
+}
+bool possible(const std::vector<Part>& parts) {
+  int64_t members = 0;
+  for (const Part& part : parts) {
+    const bool own = parts.size() == 1 || (part.gpu_count <= int32_t{limits::kDevicesPerNodeMax} &&
+                                           (!part.is_elastic() || &part == &parts.back()));
+    if (!possible(part) || !own) return false;
+    members += part.members_most();
+  }
+  return between(1, static_cast<int64_t>(parts.size()), int64_t{limits::kPartsMax}) &&
+         members <= limits::kMembersMax;
 }
 bool possible_shares(const Device& device) {
   const bool shared = device.state == DeviceState::kShared;
@@ -276,8 +289,7 @@ class SnapshotDecoder {
   }
   Result<Unit> add_job_class(std::string_view bytes) {
     JobClass job_class;
-    if (!read(bytes, job_class) || job_class.parts.size() != 1) return corrupt("a job class");
-    if (!possible(job_class.parts.front())) return corrupt("a job class");
+    if (!read(bytes, job_class) || !possible(job_class.parts)) return corrupt("a job class");
     classes_.push_back(state_.acquire_class(job_class.tenant, job_class.parts));
     return Unit{};
   }
@@ -317,7 +329,8 @@ class SnapshotDecoder {
   }
   Result<Unit> add_attempt(std::string_view bytes) {
     Attempt attempt;
-    if (!read(bytes, attempt) || attempt.members.empty() || attempt.number == 0 ||
+    if (!read(bytes, attempt) || attempt.members.empty() ||
+        attempt.members.size() > std::size_t{limits::kMembersMax} || attempt.number == 0 ||
         attempt.failed_plus_one > attempt.members.size())
       return corrupt("an attempt");
     if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) || !possible(attempt.started_at)) {
@@ -352,7 +365,7 @@ class SnapshotDecoder {
     for (uint32_t i = 0; i < added.members.size(); ++i) {
       if (added.members[i].state != MemberState::kEnded) state_.hold_member(added, i);
     }
-    if (!added.abandoned) state_.charge(job->tenant, total_of(parts), Time{}, work_of(parts));
+    if (!added.abandoned) state_.charge(job->tenant, state_.held_by(*job), Time{}, work_of(parts));
     return Unit{};
   }
   Result<Unit> add_request(std::string_view bytes) {

@@ -31,7 +31,7 @@ bool is_sane(const SchedulingPolicy& policy) {
   const std::vector<int64_t>& levels = policy.attained_levels;
   const bool rising =
       std::adjacent_find(levels.begin(), levels.end(), std::greater_equal<>()) == levels.end();
-  return rising && levels.size() <= limits::kAttainedLevelsMax &&
+  return rising && policy.domain_labels.size() <= 3 && levels.size() <= limits::kAttainedLevelsMax &&
          (levels.empty() || (levels.front() > 0 && levels.back() <= limits::kAttainedGpuSecondsMax)) &&
          between(Duration{}, policy.overtaking, limits::kSettingMax);
 }
@@ -83,7 +83,8 @@ bool is_sane(const RegisterNode& command) {
 }
 bool is_sane(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
 bool is_sane(const Part& part) {
-  return (part.features & ~kFeaturesKnown) == 0 && part.work <= kWorkClassLast;
+  return (part.features & ~kFeaturesKnown) == 0 && part.work <= kWorkClassLast &&
+         part.domain <= kDomainLevelLast && between(0, part.member_max, limits::kMembersMax);
 }
 bool is_sane(const JobFlow& flow) {
   const bool dependencies =

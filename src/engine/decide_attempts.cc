@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <span>
 
 #include "base/limits.h"
 #include "engine/decide.h"
@@ -34,47 +36,76 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
   return devices_serve(state, node, part, placement.device_mask);
 }
 
-bool member_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
-                 const std::vector<Given>& given, std::size_t index) {
-  const MemberPlacement& placement = group.members[index];
-  const Node* node = state.find_node(placement.node);
+/// The group's members on one node, which `at` names by their indexes, fit there together.
+bool node_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
+               const std::vector<Given>& given, std::span<const uint32_t> at) {
+  const NodeId id = group.members[at.front()].node;
+  const Node* node = state.find_node(id);
   if (node == nullptr || !node->in_service()) return false;
-  if (placement.part >= parts.size()) return false;
-  if ((parts[placement.part].features & ~node->feature_bits) != 0) return false;
-  if (parts[placement.part].booking != node->booked_by) return false;
   Given gained;
   for (const Given& each : given) {
-    if (each.node != placement.node) continue;
+    if (each.node != id) continue;
     gained.device_mask |= each.device_mask;
     gained.cpu_milli += each.cpu_milli;
     gained.memory_mb += each.memory_mb;
     gained.attempts += each.attempts;
   }
-  if (!devices_fit(state, *node, parts[placement.part], placement, gained.device_mask)) return false;
-  // What the group's members on this node need together.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
-  std::size_t attempts = node->attempts.size() + node->promised_count;
-  for (std::size_t other = 0; other < group.members.size(); ++other) {
-    if (group.members[other].node != placement.node) continue;
-    if (group.members[other].part >= parts.size()) return false;
-    if (other != index && (group.members[other].device_mask & placement.device_mask) != 0) return false;
-    cpu_milli += parts[group.members[other].part].cpu_milli;
-    memory_mb += parts[group.members[other].part].memory_mb;
-    ++attempts;
+  uint64_t taken = 0;
+  for (const uint32_t index : at) {
+    const MemberPlacement& placement = group.members[index];
+    if (placement.part >= parts.size()) return false;
+    const Part& part = parts[placement.part];
+    if ((part.features & ~node->feature_bits) != 0 || part.booking != node->booked_by) return false;
+    if (part.own_nodes && at.size() > 1) return false;
+    if (!devices_fit(state, *node, part, placement, gained.device_mask)) return false;
+    if ((taken & placement.device_mask) != 0) return false;
+    taken |= placement.device_mask;
+    cpu_milli += part.cpu_milli;
+    memory_mb += part.memory_mb;
   }
   return node->cpu_milli_used + cpu_milli <= node->cpu_milli + gained.cpu_milli &&
          node->memory_mb_used + memory_mb <= node->memory_mb + gained.memory_mb &&
-         attempts <= limits::kAttemptsPerNodeMax + gained.attempts;
+         node->attempts.size() + node->promised_count + at.size() <=
+             limits::kAttemptsPerNodeMax + gained.attempts;
+}
+
+bool in_one_domain(const State& state, const PlanGroup& group, DomainLevel level) {
+  std::optional<std::string> common;
+  for (const MemberPlacement& member : group.members) {
+    const std::string domain = domain_of(state.config.policy, *state.find_node(member.node), level);
+    if (domain.empty() || (common.has_value() && *common != domain)) return false;
+    common = domain;
+  }
+  return true;
+}
+
+/// All members are in one domain of the level that the job insists on, or of a smaller one.
+bool in_required_domain(const State& state, const PlanGroup& group, const Part& part) {
+  if (!part.domain_required || part.domain == DomainLevel::kAny) return true;
+  for (DomainLevel level = part.domain; level != DomainLevel::kAny;
+       level = static_cast<DomainLevel>(static_cast<uint8_t>(level) - 1)) {
+    if (in_one_domain(state, group, level)) return true;
+  }
+  return false;
 }
 
 bool whole(const PlanGroup& group, const std::vector<Part>& parts) {
   for (uint32_t part = 0; part < parts.size(); ++part) {
     const auto count = std::count_if(group.members.begin(), group.members.end(),
                                      [&](const MemberPlacement& member) { return member.part == part; });
-    if (count != parts[part].member_count) return false;
+    if (count < parts[part].member_count || count > parts[part].members_most()) return false;
   }
   return true;
+}
+
+/// What it holds once it is placed.
+Amount amount_of_group(const PlanGroup& group, const std::vector<Part>& parts) {
+  if (!parts.back().is_elastic()) return total_of(parts);
+  const auto last = std::count_if(group.members.begin(), group.members.end(),
+                                  [&](const MemberPlacement& one) { return one.part + 1 == parts.size(); });
+  return total_of(parts, static_cast<int32_t>(last));
 }
 
 }  // namespace
@@ -94,11 +125,18 @@ bool devices_serve(const State& state, const Node& node, const Part& part, uint6
 
 bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
                 const std::vector<Given>& given) {
-  if (!whole(group, parts)) return false;
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    if (!member_fits(state, group, parts, given, i)) return false;
+  if (group.members.empty() || !whole(group, parts)) return false;
+  std::vector<uint32_t> order(group.members.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return group.members[a].node < group.members[b].node; });
+  for (std::size_t begin = 0; begin < order.size();) {
+    std::size_t end = begin + 1;
+    while (end < order.size() && group.members[order[end]].node == group.members[order[begin]].node) ++end;
+    if (!node_fits(state, group, parts, given, std::span(order).subspan(begin, end - begin))) return false;
+    begin = end;
   }
-  return true;
+  return !is_gang(parts) || in_required_domain(state, group, parts.front());
 }
 
 std::vector<Member> members_of(const State& state, const PlanGroup& group, const std::vector<Part>& parts) {
@@ -133,8 +171,9 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   if (!group.preemptions.empty()) return preempt_group(state, *job, group, stamp, events);
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, {})) return false;
-  if (over_quota(state, job->tenant, total_of(parts), true)) return false;
-  if (guarantees::out_of_gpu_time(state, job->tenant, total_of(parts), stamp.at) != nullptr) return false;
+  const Amount amount = amount_of_group(group, parts);
+  if (over_quota(state, job->tenant, amount, true)) return false;
+  if (guarantees::out_of_gpu_time(state, job->tenant, amount, stamp.at) != nullptr) return false;
   events.push_back(AttemptPlaced{.job = group.job,
                                  .attempt = group.attempt,
                                  .members = members_of(state, group, parts),
@@ -258,7 +297,8 @@ void end_member(const State& state, const Attempt& attempt, uint32_t member, con
                                .outcome = outcome,
                                .last = !attempt.is_gang(),
                                .devices_free = devices_free,
-                               .at = at});
+                               .at = at,
+                               .node = attempt.members[member].node});
   Outcome of_job = outcome;
   if (attempt.is_gang()) {
     const std::size_t ended = events.size() - 1;

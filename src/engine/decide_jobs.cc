@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "base/limits.h"
 #include "engine/decide.h"
@@ -21,17 +22,76 @@ bool node_could_run(const State& state, const Node& node, const Part& part) {
   return false;
 }
 
-bool feasible(const State& state, const Part& part) {
-  return std::any_of(state.nodes.begin(), state.nodes.end(),
-                     [&](const Node& node) { return node_could_run(state, node, part); });
+/// One domain of the level, counted part by part, could hold all members.
+bool domain_could_hold(const State& state, const std::vector<Part>& parts, DomainLevel level) {
+  std::map<std::string, std::vector<int64_t>> held;  // By domain: how many members of each part.
+  for (const Node& node : state.nodes) {
+    const std::string domain = domain_of(state.config.policy, node, level);
+    if (level != DomainLevel::kAny && domain.empty()) continue;
+    std::vector<int64_t>& counts = held.try_emplace(domain, parts.size(), 0).first->second;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      counts[i] += members_when_empty(state.device_classes, node, parts[i]);
+  }
+  return std::any_of(held.begin(), held.end(), [&](const auto& entry) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (entry.second[i] < parts[i].member_count) return false;
+    }
+    return true;
+  });
 }
 
-bool supported(const std::vector<Part>& parts) {
-  if (parts.size() != 1) return false;
+/// Some node alone could run it; of a gang, all nodes or those of one domain that it may be in.
+bool feasible(const State& state, const std::vector<Part>& parts) {
   const Part& part = parts.front();
-  return part.member_count == 1 && part.gpu_count >= 0 && part.gpu_count <= limits::kGpusPerJobMax &&
-         part.gpu_memory_mb >= 0 && part.gpu_memory_mb <= limits::kMegabytesMax && part.cpu_milli >= 0 &&
-         part.memory_mb >= 0 && part.memory_mb <= limits::kMegabytesMax && part.has_sound_share();
+  if (!is_gang(parts)) {
+    return std::any_of(state.nodes.begin(), state.nodes.end(),
+                       [&](const Node& node) { return node_could_run(state, node, part); });
+  }
+  if (!part.domain_required || part.domain == DomainLevel::kAny)
+    return domain_could_hold(state, parts, DomainLevel::kAny);
+  for (DomainLevel level = part.domain; level != DomainLevel::kAny;
+       level = static_cast<DomainLevel>(static_cast<uint8_t>(level) - 1)) {
+    if (domain_could_hold(state, parts, level)) return true;
+  }
+  return false;
+}
+
+/// The job insists on a domain of a level that no node's labels name.
+bool lacks_domain(const State& state, const std::vector<Part>& parts) {
+  const Part& part = parts.front();
+  if (!is_gang(parts) || !part.domain_required || part.domain == DomainLevel::kAny) return false;
+  return std::none_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+    return !domain_of(state.config.policy, node, part.domain).empty();
+  });
+}
+
+/// Some parts of it are of several members, or there are several: all are placed together. Only the last may
+/// be elastic; a member has one node's devices, and shares stand alone.
+bool sound_gang(const State& state, const std::vector<Part>& parts) {
+  if (state.config.feature_level < 5 || parts.size() > limits::kPartsMax) return false;
+  int64_t members = 0;
+  for (const Part& part : parts) {
+    if (part.member_count < 1 || part.gpu_count > static_cast<int32_t>(limits::kDevicesPerNodeMax))
+      return false;
+    if (part.member_max != 0 && (part.member_max < part.member_count || &part != &parts.back())) return false;
+    if (part.is_share() && parts.size() > 1) return false;
+    if (part.domain != parts.front().domain || part.domain_required != parts.front().domain_required)
+      return false;
+    if (part.work != parts.front().work || part.own_nodes != parts.front().own_nodes) return false;
+    members += part.members_most();
+  }
+  return members <= limits::kMembersMax;
+}
+
+bool supported(const State& state, const std::vector<Part>& parts) {
+  if (parts.empty()) return false;
+  const bool plain = parts.size() == 1 && parts.front().member_count == 1 && parts.front().member_max == 0;
+  if (!plain && !sound_gang(state, parts)) return false;
+  return std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+    return part.gpu_count >= 0 && part.gpu_count <= limits::kGpusPerJobMax && part.gpu_memory_mb >= 0 &&
+           part.gpu_memory_mb <= limits::kMegabytesMax && part.cpu_milli >= 0 && part.memory_mb >= 0 &&
+           part.memory_mb <= limits::kMegabytesMax && part.has_sound_share();
+  });
 }
 
 /// The job of the array of which this is an element that is no job yet; null when it is none.
@@ -215,13 +275,14 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     std::optional<Rejection> problem;
-    if (!supported(request.parts)) {
+    if (!supported(state, request.parts)) {
       problem = Rejection{.code = RejectionCode::kPartsUnsupported};
     } else {
       problem = over_quota(state, command.tenant, total_of(request.parts), false);
     }
-    if (!problem && request.require_feasible && !feasible(state, request.parts.front())) {
-      problem = Rejection{.code = RejectionCode::kInfeasible};
+    if (!problem && request.require_feasible && !feasible(state, request.parts)) {
+      const bool nowhere = lacks_domain(state, request.parts);
+      problem = Rejection{.code = nowhere ? RejectionCode::kNoDomain : RejectionCode::kInfeasible};
     }
     if (!problem && !request.booking.empty()) {
       problem = book(state, command, request.booking, booked.emplace_back(request.parts));
@@ -347,7 +408,7 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
   if (waits_only && job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
   if ((command.given & kJobParts) != 0) {
     // The same checks as for a new job.
-    if (!supported(command.parts)) return reject(RejectionCode::kPartsUnsupported);
+    if (!supported(state, command.parts)) return reject(RejectionCode::kPartsUnsupported);
     if (const auto over = over_quota(state, job->tenant, total_of(command.parts), false))
       return reject(*over);
   }

@@ -101,8 +101,10 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
 bool preempt_group(const State& state, const Job& job, const PlanGroup& group, Stamp stamp, Events& events) {
   if (state.promises.size() >= limits::kPromisesMax) return false;
   const std::vector<Part>& parts = state.class_of(job).parts;
-  // A promise is of whole devices.
-  if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_share(); })) return false;
+  // A promise is of whole devices, and of as many as the job has members at least and at most.
+  const bool other = std::any_of(parts.begin(), parts.end(),
+                                 [](const Part& part) { return part.is_share() || part.is_elastic(); });
+  if (other) return false;
   std::vector<const Attempt*> victims;
   std::vector<const Job*> ended;
   for (const Preemption& preemption : group.preemptions) {

@@ -255,6 +255,7 @@ struct MemberEnded {
   bool last = false;          ///< The attempt is over with it.
   bool devices_free = false;  ///< The node restarted or was confirmed dead: nothing is on them.
   Time at;
+  NodeId node;  ///< The member's, for those that follow: the attempt may be gone. Not part of any digest.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

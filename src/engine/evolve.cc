@@ -296,6 +296,13 @@ void free_share(Device& device, const AttemptKey& key) {
   if (device.shares.empty() && device.state == DeviceState::kShared) free_device(device);
 }
 
+// How many members the elastic part has, if there is one: that is the last.
+int32_t elastic_members_of(const std::vector<Part>& parts, const std::vector<Member>& members) {
+  if (!parts.back().is_elastic()) return 0;
+  return static_cast<int32_t>(std::count_if(
+      members.begin(), members.end(), [&](const Member& member) { return member.part + 1 == parts.size(); }));
+}
+
 void on(State& state, const AttemptPlaced& event) {
   Job& job = job_at(state, event.job);
   CHECK(event.attempt == job.attempt_count + 1);
@@ -307,7 +314,8 @@ void on(State& state, const AttemptPlaced& event) {
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
-  state.charge(job.tenant, total_of(state.class_of(job).parts), event.at, work_of(state.class_of(job).parts));
+  job.elastic_members = elastic_members_of(state.class_of(job).parts, event.members);
+  state.charge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
   const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
                                                      .number = event.attempt,
                                                      .placed_at = event.at,
@@ -399,7 +407,7 @@ void on(State& state, const MemberEnded& event) {
   if (!event.last) return;
   if (!attempt->abandoned) {
     Job& job = job_at(state, event.job);
-    const Amount amount = total_of(state.class_of(job).parts);
+    const Amount amount = state.held_by(job);
     state.discharge(job.tenant, amount, event.at, work_of(state.class_of(job).parts));
     const int64_t gpu_ms = gpu_ms_of(amount, event.at - attempt->placed_at);
     state.find_tenant(job.tenant)->gpu_ms += gpu_ms;
@@ -421,8 +429,7 @@ void on(State& state, const AttemptAbandoned& event) {
   attempt->abandoned = true;
   attempt->stop = StopReason::kAbandoned;
   const Job& job = job_at(state, event.job);
-  state.discharge(job.tenant, total_of(state.class_of(job).parts), event.at,
-                  work_of(state.class_of(job).parts));
+  state.discharge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
 }
 
 void take_outcome(Job& job, const Outcome& outcome) {

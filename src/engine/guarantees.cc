@@ -88,7 +88,7 @@ bool leaves_in_peace(const State& state, TenantId by, const Amount& wanted, cons
   const bool by_gpus = covering != nullptr && wanted.has_gpus();
   std::vector<Loss> losses;
   for (const Job* victim : victims) {
-    Amount given = total_of(state.class_of(*victim).parts);
+    Amount given = state.held_by(*victim);
     if (by_gpus && given.has_gpus()) given = Amount{.gpus = given.gpus, .gpu_milli = given.gpu_milli};
     for (const Tenant* at = state.find_tenant(victim->tenant); at != nullptr;
          at = state.find_tenant(at->parent)) {

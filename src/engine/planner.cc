@@ -69,6 +69,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   preemptors_.clear();
   capacity_ranked_ = {};
   nodes_.clear();
+  domains_ = DomainTree();
   index_ = FreeIndex();
   shared_index_ = FreeIndex();
   dirty_nodes_.clear();
@@ -210,7 +211,7 @@ void Planner::observe(const State& state, const Event& event) {
       for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
       return;
     }
-    node_gained(state, job->node);
+    node_gained(state, ended->node);
     tenant_gained(state, job->tenant);
     return;
   }
@@ -247,7 +248,13 @@ void Planner::observe(const State& state, const Event& event) {
     return node_changed(state, quarantined->node);
   if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
     node_changed(state, registered->node);
-    nodes_[state.find_node(registered->node)->slot].present = true;
+    NodeInfo& node = nodes_[state.find_node(registered->node)->slot];
+    node.present = node.relabelled = true;
+    return;
+  }
+  if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
+    node_changed(state, labeled->change->node);
+    nodes_[state.find_node(labeled->change->node)->slot].relabelled = true;
     return;
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
@@ -258,7 +265,10 @@ void Planner::observe(const State& state, const Event& event) {
   if (std::holds_alternative<TenantCreated>(event)) return tenants_changed(state);
   if (const auto* stopped = std::get_if<StopRequested>(&event)) {
     const Job* job = state.jobs.find(stopped->job);
-    if (job != nullptr && job->node.valid()) mark_dirty(state.find_node(job->node)->slot);
+    const Attempt* attempt = state.find_attempt(stopped->job, stopped->attempt);
+    if (attempt != nullptr) {
+      for (const Member& member : attempt->members) mark_dirty(state.find_node(member.node)->slot);
+    }
     // What it holds counts no longer as kept when it is ended for another one.
     if (job != nullptr && may_ask_back()) moved_tenants_.insert(job->tenant);
     return;
@@ -348,11 +358,10 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
-  add_planned_usage(state, job);
+  add_planned_usage(state, job, total_of(state.class_of(job).parts));
 }
 
-void Planner::add_planned_usage(const State& state, const Job& job) {
-  const Amount amount = total_of(state.class_of(job).parts);
+void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
   for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
                            [&](const auto& entry) { return entry.first == at->id; });
@@ -362,6 +371,14 @@ void Planner::add_planned_usage(const State& state, const Job& job) {
   if (guarantees_) planned_held_.add(state, job.tenant, amount);
   const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
   (online ? planned_online_ : planned_batch_) += amount.gpu_thousandths();
+}
+
+bool Planner::place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
+  if (shape_of(candidate.job_class).gang.has_value()) return place_gang(state, job, candidate, plan);
+  const Choice choice = choose(state, candidate);
+  if (choice.node == Bitmap::kNone) return false;
+  place(state, job, candidate, choice, plan);
+  return true;
 }
 
 // Places the class's head, or blocks the class.
@@ -381,9 +398,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   Candidate candidate{.job = job.id, .job_class = job_class};
   // Within a slice nodes only lose.
   const bool full = shapes_[index].full_cycle == cycle_;
-  const Choice choice = full ? Choice{} : choose(state, candidate);
-  if (choice.node != Bitmap::kNone) {
-    place(state, job, candidate, choice, plan);
+  if (!full && place_on_free(state, job, candidate, plan)) {
     drop_reservation(job_class);
     return true;
   }
@@ -391,7 +406,8 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     drop_reservation(job_class);
     return true;
   }
-  WaitReason reason = explain_refusal(state, job_class);
+  WaitReason reason =
+      shapes_[index].gang.has_value() ? explain_gang(state, job_class) : explain_refusal(state, job_class);
   const bool kept_back = candidate.refused_by != nullptr || candidate.booked_from.valid();
   if (candidate.booked_from.valid()) {
     reason.code = WaitCode::kBooked;

@@ -11,7 +11,9 @@
 #include "base/limits.h"
 #include "base/time.h"
 #include "engine/commands.h"
+#include "engine/domain_tree.h"
 #include "engine/events.h"
+#include "engine/gang_fit.h"
 #include "engine/guarantees.h"
 #include "engine/job_lines.h"
 #include "engine/policy/backfill/release_timeline.h"
@@ -43,6 +45,9 @@ enum class WaitCode : uint8_t {
                ///< is not on.
   /// Enough GPUs are well, but hot ones, which take no new work, are among them.
   kDevicesHot,
+  kGangPartly,    ///< Not all members of the gang fit at once.
+  kGangTooLarge,  ///< They would not even if nothing else ran.
+  kNoDomain,      ///< It insists on a domain of a level that no node's labels name.
 };
 /// Whether it is a limit and nothing that a node could lift.
 constexpr bool is_quota(WaitCode code) {
@@ -66,6 +71,9 @@ struct WaitReason {
   bool booking_over = false;  ///< and never will be again.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
+  int64_t members_wanted = 0;   ///< Of a gang: at least so many at once, of all parts or of `wanted`;
+  int64_t members_fitting = 0;  ///< at most so many fit, now or ever.
+  DomainLevel domain = DomainLevel::kAny;  ///< In one domain of this level, on which it insists.
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
@@ -169,6 +177,7 @@ class Planner {
     bool dirty = false;
     bool reserved = false;        ///< A reservation is on it.
     bool booked = false;          ///< Some booking lies ahead.
+    bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
     Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
@@ -194,6 +203,25 @@ class Planner {
     std::vector<Time> of_node;  ///< kNever: none.
     std::set<std::pair<Time, uint32_t>> order;
   };
+  /// What is known of nodes for a job of several members, kept up as they change; all by part.
+  struct Gang {
+    uint32_t main = 0;  ///< The part that is shared out evenly: the elastic or largest one.
+    std::vector<uint64_t> device_classes;  ///< As in a shape.
+    std::size_t device_classes_known = 0;
+    std::vector<GangRoom> rooms;  ///< Members that fit now, whatever is reserved.
+    std::vector<GangRoom> empty;  ///< Those that would fit if nothing ran.
+    uint64_t known = 0;
+  };
+  /// What is left of a node while members of a gang are put on it one by one.
+  struct Putting {
+    uint32_t slot = 0;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    uint64_t free_mask = 0;
+    uint64_t taken_mask = 0;
+    uint32_t attempt_count = 0;
+    policy::PoolAmounts amounts;  ///< What they take together.
+  };
   /// What classes have in common that want the same, of whatever tenant: where they fit, and if the first of
   /// them does not, none of the others.
   struct Shape {
@@ -212,6 +240,7 @@ class Planner {
     WaitReason reason;        ///< Of all that wait for room.
     Census census;
     Starts starts;
+    std::optional<Gang> gang;  ///< Of several members.
   };
   /// What one tenant has in the queue.
   struct Line {
@@ -294,11 +323,12 @@ class Planner {
   void touch_job(const State& state, JobId job);
   void tenant_gained(const State& state, TenantId tenant);
   void unblock(const State& state);
+  bool place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
              CommitPlan& plan);
 
-  void add_planned_usage(const State& state, const Job& job);
+  void add_planned_usage(const State& state, const Job& job, const Amount& amount);
 
   // Who is next (planner_lines.cc).
   void make_ready(const State& state, uint32_t job_class);
@@ -358,11 +388,29 @@ class Planner {
   void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask);
   void index_shared(uint32_t slot);
 
+  // All members or none (planner_gangs.cc).
+  static Gang gang_of(const std::vector<Part>& parts);
+  void refresh_gang(const State& state, Shape& shape);
+  Putting putting_on(uint32_t slot) const;
+  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, Putting& at) const;
+  int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
+                      const std::vector<int32_t>& others, Candidate* candidate);
+  int32_t members_affordable(const State& state, uint32_t job_class) const;
+  std::vector<uint32_t> restricted_nodes() const;
+  std::optional<GangFit> choose_gang(const State& state, Candidate& candidate);
+  bool place_gang(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
+  void place_members(const State& state, const Job& job, Candidate& candidate, const GangFit& fit,
+                     CommitPlan& plan);
+  WaitReason explain_gang(const State& state, uint32_t job_class);
+  bool any_member_fits(const State& state, Shape& shape, uint32_t slot);
+
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
   bool is_gone_by(const Candidate& candidate, const Reservation& held) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
+  const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot,
+                                const policy::PoolAmounts& amounts) const;
   void take_extra(const State& state, Candidate& candidate, uint32_t slot,
                   const policy::PoolAmounts& amounts);
   policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
@@ -416,7 +464,9 @@ class Planner {
 
   // Why it waits (planner_explain.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
-  std::optional<WaitReason> pool_block(const State& state, const std::vector<Part>& parts) const;
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
+  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
+                                       const Amount& amount) const;
   WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   policy::PolicySet policies_;
@@ -443,6 +493,7 @@ class Planner {
   boost::unordered_flat_map<uint64_t, Line> lines_;     ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
   std::vector<NodeInfo> nodes_;
+  DomainTree domains_;
   FreeIndex index_;
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
   std::vector<uint32_t> dirty_nodes_;
@@ -477,5 +528,24 @@ class Planner {
   int64_t planned_online_going_ = 0;  ///< GPUs of its victims.
   int64_t planned_batch_going_ = 0;
 };
+
+// Visits what changed since `known`, or all nodes when that is less.
+template <typename Visit>
+void Planner::catch_up(uint64_t& known, Visit&& visit) {
+  const uint64_t end = changed_begin_ + changed_log_.size();
+  if (known < changed_begin_ || end - known > nodes_.size()) {
+    visits_ += nodes_.size();
+    for (uint32_t slot = 0; slot < nodes_.size(); ++slot) visit(slot);
+  } else {
+    visits_ += end - known;
+    uint32_t last = Bitmap::kNone;
+    for (uint64_t at = known; at < end; ++at) {
+      const uint32_t slot = changed_log_[at - changed_begin_];
+      if (slot != last) visit(slot);
+      last = slot;
+    }
+  }
+  known = end;
+}
 
 }  // namespace gpusched

@@ -5,8 +5,12 @@
 namespace gpusched {
 
 std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class) const {
+  return quota_block(state, job_class, total_of(state.classes[job_class].parts));
+}
+
+std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class,
+                                               const Amount& amount) const {
   const JobClass& wanted = state.classes[job_class];
-  const Amount amount = total_of(wanted.parts);
   for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
        at = state.find_tenant(at->parent)) {
     Amount used = at->usage;
@@ -34,12 +38,13 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
                       .current = spent->gpu_time.used_by(now_, spent->usage),
                       .lifts_at = spent->gpu_time.end_of_window(now_)};
   }
-  return pool_block(state, wanted.parts);
+  return pool_block(wanted.parts, state, amount);
 }
 
 // A pool that lends nothing and borrows nothing is full.
-std::optional<WaitReason> Planner::pool_block(const State& state, const std::vector<Part>& parts) const {
-  const int64_t wanted = total_of(parts).gpu_thousandths();
+std::optional<WaitReason> Planner::pool_block(const std::vector<Part>& parts, const State& state,
+                                              const Amount& amount) const {
+  const int64_t wanted = amount.gpu_thousandths();
   if (!pools_.on() || pools_.lends() || wanted == 0) return std::nullopt;
   const bool online = work_of(parts) == WorkClass::kOnline;
   const int64_t share = pools_.gpus_of(online, capacity_.gpus);

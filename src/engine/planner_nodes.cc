@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -80,6 +81,7 @@ void Planner::count_capacity(const Node& node, NodeInfo& copy) {
 void Planner::refresh_node(const State& state, uint32_t slot) {
   const Node& node = state.nodes[slot];
   NodeInfo& copy = nodes_[slot];
+  if (std::exchange(copy.relabelled, false)) domains_.put(state.config.policy, node);
   copy.dirty = false;
   copy.refreshed = cycle_;
   copy.cpu_milli_free = node.cpu_milli - node.cpu_milli_used;
@@ -215,6 +217,7 @@ bool Planner::meets_booking(const State& state, Candidate& candidate, uint32_t s
 bool Planner::fits_node(const State& state, uint32_t index, uint32_t slot) {
   if (!nodes_[slot].ready) return false;
   Shape& shape = shapes_[index];
+  if (shape.gang.has_value()) return any_member_fits(state, shape, slot);
   const Part& part = shape.parts.front();
   refresh_device_classes(state, shape);
   if (part.gpu_count == 0) return passes(state, slot, FreeIndex::kNoDevices, part);

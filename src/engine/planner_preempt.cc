@@ -266,7 +266,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
     group.preemptions.push_back({.job = victim.job->id, .attempt = victim.attempt->number});
     planned_victims_.push_back(victim.job->id);
     const std::vector<Part>& parts = state.class_of(*victim.job).parts;
-    const Amount given = total_of(parts);
+    const Amount given = state.held_by(*victim.job);
     if (guarantees_) planned_held_.add(state, victim.job->tenant, negated(given));
     (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) +=
         given.gpu_thousandths();
@@ -288,7 +288,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   node.first_release = {};
   planned_.push_back({.job = job.id, .attempt = group.attempt, .node = chosen.node, .amounts = amounts});
   plan.groups.push_back(std::move(group));
-  add_planned_usage(state, job);
+  add_planned_usage(state, job, total_of(state.class_of(job).parts));
 }
 
 // Thousandths of GPUs that this kind of work holds and keeps.
@@ -329,7 +329,7 @@ bool Planner::leaves_pools(const State& state, const Job& job, const Claim& clai
     const std::vector<Part>& theirs = state.class_of(*victim).parts;
     const bool online = work_of(theirs) == WorkClass::kOnline;
     if (claim.pool && online == own) return false;
-    change[online ? 1 : 0] -= total_of(theirs).gpu_thousandths();
+    change[online ? 1 : 0] -= state.held_by(*victim).gpu_thousandths();
   }
   for (const bool online : {false, true}) {
     const int64_t share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
@@ -406,7 +406,7 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
 bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
   if (policies_.victims == nullptr) return false;
   ClassInfo& entry = info(job.job_class);
-  if (shapes_[entry.shape].parts.front().is_share()) return false;
+  if (shapes_[entry.shape].parts.front().is_share() || shapes_[entry.shape].gang.has_value()) return false;
   const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
   const std::optional<Claim> claim = asked_back(state, job);
   entry.preempts = by_priority || may_ask_back();

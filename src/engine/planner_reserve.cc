@@ -99,11 +99,16 @@ PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device
 // candidate would still run at its start and holds what is not left over then.
 const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
                                                 const Part& part, uint32_t device_class) const {
+  return delayed_by(state, candidate, slot, amounts_on(slot, part, device_class));
+}
+
+const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
+                                                const PoolAmounts& amounts) const {
   complete(state, candidate);
   for (const Reservation& held : reservations_) {
     if (held.node != slot || held.job_class == candidate.job_class) continue;
     if (candidate.key < held.key || is_gone_by(candidate, held)) continue;
-    if (!amounts_on(slot, part, device_class).fits(held.extra)) return &held;
+    if (!amounts.fits(held.extra)) return &held;
   }
   return nullptr;
 }
@@ -141,7 +146,8 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
     held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & whole);
   }
   const Time end = expected_end(state, *attempt);
-  node.releases.add({.end = end, .id = key.job.value, .amounts = held});
+  const uint64_t id = key.job.value + (uint64_t{key.member} << 44);  // A job's members may be on one node.
+  node.releases.add({.end = end, .id = id, .amounts = held});
   node.first_release = std::min(node.first_release, end);
 }
 
@@ -264,6 +270,7 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
                                   [&](const Planned& planned) { return planned.job == id; });
   if (placed || quota_block(state, job->job_class).has_value()) return false;
   Candidate candidate{.job = id, .job_class = job->job_class};
+  if (shape_of(job->job_class).gang.has_value()) return place_gang(state, *job, candidate, plan);
   for (const Reservation& held : reservations_) {
     const Choice choice = choose_on(state, candidate, held.node);
     if (choice.node == Bitmap::kNone) continue;
@@ -332,6 +339,7 @@ void Planner::drop_reservation(uint32_t job_class) {
 void Planner::promise(const State& state, uint32_t job_class) {
   if (const Reservation* held = reservation_of(job_class)) return set_start(job_class, held->start);
   Shape& shape = shape_of(job_class);
+  if (shape.gang.has_value()) return;
   const auto last = std::max_element(reservations_.begin(), reservations_.end(),
                                      [](const auto& a, const auto& b) { return a.key < b.key; });
   const bool all_given = reservations_.size() >= policies_.reservations;
@@ -409,7 +417,7 @@ void Planner::fill_reservations(const State& state) {
   std::vector<Next> fronts;
   for (uint32_t index = 0; index < shapes_.size(); ++index) {
     const Shape& shape = shapes_[index];
-    if (!shape.blocked.empty() || !shape.kept.empty())
+    if (!shape.gang.has_value() && (!shape.blocked.empty() || !shape.kept.empty()))
       fronts.push_back({.shape = index, .blocked = shape.blocked.begin(), .kept = shape.kept.begin()});
   }
   const auto first_of = [&](const Next& next) {

@@ -56,6 +56,7 @@ uint32_t Planner::acquire_shape(const State& state, uint32_t job_class) {
   }
   Shape& shape = shapes_[index];
   shape.parts = parts;
+  if (is_gang(parts)) shape.gang = gang_of(parts);
   shape.hash = hash;
   shape.users = 1;
   shape_by_hash_[hash] = index;
@@ -84,25 +85,6 @@ void Planner::note_node(uint32_t slot) {
   const std::size_t half = changed_log_.size() / 2;
   changed_log_.erase(changed_log_.begin(), changed_log_.begin() + static_cast<std::ptrdiff_t>(half));
   changed_begin_ += half;
-}
-
-// Visits what changed since `known`, or all nodes when that is less.
-template <typename Visit>
-void Planner::catch_up(uint64_t& known, Visit&& visit) {
-  const uint64_t end = changed_begin_ + changed_log_.size();
-  if (known < changed_begin_ || end - known > nodes_.size()) {
-    visits_ += nodes_.size();
-    for (uint32_t slot = 0; slot < nodes_.size(); ++slot) visit(slot);
-  } else {
-    visits_ += end - known;
-    uint32_t last = Bitmap::kNone;
-    for (uint64_t at = known; at < end; ++at) {
-      const uint32_t slot = changed_log_[at - changed_begin_];
-      if (slot != last) visit(slot);
-      last = slot;
-    }
-  }
-  known = end;
 }
 
 // Whether catching up is work that is better done in pieces.

@@ -1,6 +1,7 @@
 #include "engine/rejection.h"
 
 #include "base/check.h"
+#include "base/limits.h"
 
 namespace gpusched {
 
@@ -88,6 +89,8 @@ std::string_view to_string(RejectionCode code) {
       return "tenant_queue_full";
     case RejectionCode::kTenantThrottled:
       return "tenant_throttled";
+    case RejectionCode::kNoDomain:
+      return "no_domain";
   }
   UNREACHABLE();
 }
@@ -170,7 +173,12 @@ std::string describe(const Rejection& rejection) {
     case RejectionCode::kRequestKeyConflict:
       return "this idempotency key was used for a different request; use a new key for a new request";
     case RejectionCode::kPartsUnsupported:
-      return "a job has exactly one part with one member";
+      return "a job has at most " + std::to_string(limits::kPartsMax) + " parts of at most " +
+             std::to_string(limits::kMembersMax) +
+             " members together, each with the GPUs of one node at most; "
+             "only its last part may be elastic, a share of a GPU must be its only part, and its parts agree "
+             "on "
+             "domain and own nodes; correct its parts";
     case RejectionCode::kNodeNotFound:
       return "no such node";
     case RejectionCode::kNodeNameTaken:
@@ -252,6 +260,10 @@ std::string describe(const Rejection& rejection) {
       return "many jobs of tenant " + tenant_name(rejection.tenant) + " wait (" +
              std::to_string(rejection.current) + "; from " + std::to_string(rejection.limit) +
              " on, each user's are let in one by one); try again in " + in_seconds(rejection.retry_after);
+    case RejectionCode::kNoDomain:
+      return "no node has a label that says which domain of the required level it is in; label the nodes, "
+             "ask "
+             "for another level, or drop require_feasible to let it wait";
   }
   UNREACHABLE();
 }

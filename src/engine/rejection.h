@@ -52,6 +52,7 @@ enum class RejectionCode : uint8_t {
   kPoolsInvalid,          ///< Shares of pools that are negative or more than the whole.
   kTenantQueueFull,       ///< As many of the tenant's jobs wait as may.
   kTenantThrottled,       ///< Many of the tenant's jobs wait, and the user's last one came in just now.
+  kNoDomain,              ///< `require_feasible`, and no node has a label for the domain it insists on.
 };
 
 std::string_view to_string(RejectionCode code);

@@ -41,6 +41,12 @@ std::string_view to_string(WaitCode code) {
       return "booked";
     case WaitCode::kDevicesHot:
       return "devices_hot";
+    case WaitCode::kGangPartly:
+      return "gang_partly";
+    case WaitCode::kGangTooLarge:
+      return "gang_too_large";
+    case WaitCode::kNoDomain:
+      return "no_domain";
   }
   UNREACHABLE();
 }
@@ -103,6 +109,14 @@ std::string gpus_wanted(const Part& part) {
 
 std::string box_wanted(const Part& part) {
   return cores(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
+}
+
+std::string member_wanted(const Part& part) {
+  return part.gpu_count > 0 ? gpus_wanted(part) : box_wanted(part);
+}
+
+std::string gang_wanted(const WaitReason& reason) {
+  return std::to_string(reason.members_wanted) + " members (" + member_wanted(reason.wanted) + " each)";
 }
 
 }  // namespace
@@ -174,6 +188,23 @@ std::string describe(const WaitReason& reason) {
       return "the nodes that could run it are reserved for others, now or before its time limit would be "
              "over; "
              "a shorter time limit may let it run at once";
+    case WaitCode::kGangPartly: {
+      const bool insists = reason.domain != DomainLevel::kAny;
+      return "wants " + gang_wanted(reason) +
+             (insists ? " in one " + std::string(to_string(reason.domain)) : std::string()) +
+             " at once; at most " + std::to_string(reason.members_fitting) + " fit now";
+    }
+    case WaitCode::kGangTooLarge: {
+      const bool insists = reason.domain != DomainLevel::kAny;
+      return "wants " + gang_wanted(reason) + ", and " +
+             (insists ? "one " + std::string(to_string(reason.domain)) : std::string("the cluster")) +
+             " holds at most " + std::to_string(reason.members_fitting) +
+             " of them when nothing else runs; ask for fewer or smaller ones" +
+             (insists ? ", or do not require one " + std::string(to_string(reason.domain)) : std::string());
+    }
+    case WaitCode::kNoDomain:
+      return "must be in one " + std::string(to_string(reason.domain)) +
+             ", and no node has a label that says which it is in; label the nodes, or do not require it";
   }
   UNREACHABLE();
 }
@@ -228,6 +259,12 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kBooked:
       if (reason.booking_over) return {};
       return {"ReservationBegan", "ReservationEnded", "NodeAdded"};
+    case WaitCode::kGangPartly:
+      return {"JobEnded", "NodeAdded"};
+    case WaitCode::kGangTooLarge:
+      return {"NodeAdded"};
+    case WaitCode::kNoDomain:
+      return {"NodeLabeled", "NodeAdded"};
   }
   UNREACHABLE();
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fields.h"
@@ -138,6 +139,8 @@ struct Node {
   std::string address;                ///< Where members of a gang on other nodes reach it; empty: its name.
 
   const std::string& reached_at() const { return address.empty() ? name : address; }
+  /// What the label of this name says, an operator's before the agent's; null: there is none.
+  const std::string* label(std::string_view name) const;
   /// May take new work.
   bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 
@@ -193,6 +196,12 @@ struct GpuTime {
   /// Counts what was held until `now`.
   void settle(const Amount& held, Time now);
 };
+
+/// The domain of this level that the node is in, by its labels: their values from the zone down, so that
+/// racks of one name in two zones are two; of kNode its own number. Empty: it has no label of that level.
+std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLevel level);
+/// How many members of the part the node could hold if it held nothing else.
+int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part);
 
 struct Tenant {
   TenantId id;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 
+#include "base/limits.h"
 #include "model/cluster.h"
 
 namespace gpusched {
@@ -30,6 +32,44 @@ const Share* Device::share_of(const AttemptKey& key) const {
 bool Device::has_room_for(const Part& part) const {
   if (state != DeviceState::kFree && state != DeviceState::kShared) return false;
   return fit() && milli_left() >= part.gpu_milli && memory_mb_left() >= part.share_mb_of(memory_mb);
+}
+
+const std::string* Node::label(std::string_view wanted) const {
+  for (const std::vector<Label>* list : {&labels, &agent_labels}) {
+    const auto found =
+        std::lower_bound(list->begin(), list->end(), wanted,
+                         [](const Label& one, std::string_view other) { return one.name < other; });
+    if (found != list->end() && found->name == wanted) return &found->value;
+  }
+  return nullptr;
+}
+
+std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLevel level) {
+  if (level == DomainLevel::kNode) return std::to_string(node.id.value);
+  if (level == DomainLevel::kAny || node.label(policy.domain_label(level)) == nullptr) return {};
+  std::string path;
+  for (const DomainLevel each : {DomainLevel::kZone, DomainLevel::kBlock, DomainLevel::kRack}) {
+    const std::string* value = node.label(policy.domain_label(each));
+    // No label's value has a line's end.
+    path += "\n" + (value != nullptr ? *value : std::string());
+    if (each == level) break;
+  }
+  return path;
+}
+
+int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part) {
+  if ((part.features & ~node.feature_bits) != 0) return 0;
+  int64_t members = part.own_nodes ? 1 : int64_t{limits::kAttemptsPerNodeMax};
+  if (part.cpu_milli > 0) members = std::min(members, node.cpu_milli / part.cpu_milli);
+  if (part.memory_mb > 0) members = std::min(members, node.memory_mb / part.memory_mb);
+  if (part.gpu_count == 0) return members;
+  std::array<int64_t, limits::kDeviceClassesMax> devices = {};
+  for (const Device& device : node.devices) ++devices[device.device_class];
+  int64_t by_devices = 0;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    if (devices[i] > 0 && classes[i].serves(part)) by_devices += devices[i] / part.gpu_count;
+  }
+  return std::min(members, by_devices);
 }
 
 }  // namespace gpusched

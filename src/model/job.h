@@ -67,7 +67,8 @@ struct Job {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;  ///< Never ended for another job.
   bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
-  bool interactive = false;  ///< Ends at its deadline, moments after it came, if it does not run by then.
+  bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
+  int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
@@ -137,6 +138,7 @@ struct Job {
     visit(55, "preemption_exempt", self.preemption_exempt);
     visit(56, "promised", self.promised);
     visit(80, "interactive", self.interactive);
+    visit(90, "elastic_members", self.elastic_members);
   }
 };
 

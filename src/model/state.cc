@@ -473,7 +473,7 @@ TenantId State::root_of(TenantId id) const {
 }
 
 void State::count_going(const Job& job, int64_t sign) {
-  const Amount amount = total_of(class_of(job).parts);
+  const Amount amount = held_by(job);
   pool_of(work_of(class_of(job).parts)).going_milli += sign * amount.gpu_thousandths();
   for (Tenant* each = find_tenant(job.tenant); each != nullptr; each = find_tenant(each->parent)) {
     if (sign > 0) {

@@ -123,6 +123,8 @@ struct State {
   const PoolUse& pool_of(WorkClass work) const { return work == WorkClass::kOnline ? online : batch; }
   PoolUse& pool_of(WorkClass work) { return work == WorkClass::kOnline ? online : batch; }
   const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
+  /// What a job that is placed has, as it counts for its tenant; of another one what it had or will have.
+  Amount held_by(const Job& job) const { return total_of(class_of(job).parts, job.elastic_members); }
 
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
   /// Pending jobs; of an array not its own job but each element that is not expanded yet.

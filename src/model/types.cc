@@ -290,20 +290,53 @@ int64_t gpu_ms_of(const Amount& held, Duration span) {
   return held.gpus * span.ms() + held.gpu_milli * span.ms() / kMilliPerGpu;
 }
 
-Amount total_of(const std::vector<Part>& parts) {
+Amount total_of(const std::vector<Part>& parts) { return total_of(parts, 0); }
+
+Amount total_of(const std::vector<Part>& parts, int32_t last_members) {
   Amount total{.jobs = 1};
   for (const Part& part : parts) {
+    const bool counted = last_members > 0 && &part == &parts.back();
+    const int64_t members = counted ? last_members : part.member_count;
     if (part.is_share()) {
-      total.gpu_milli += int64_t{part.member_count} * part.gpu_milli;
-      total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_share_mb;
+      total.gpu_milli += members * part.gpu_milli;
+      total.gpu_memory_mb += members * part.gpu_share_mb;
     } else {
-      total.gpus += int64_t{part.member_count} * part.gpu_count;
-      total.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count * part.gpu_memory_mb;
+      total.gpus += members * part.gpu_count;
+      total.gpu_memory_mb += members * part.gpu_count * part.gpu_memory_mb;
     }
-    total.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
-    total.memory_mb += int64_t{part.member_count} * part.memory_mb;
+    total.cpu_milli += members * part.cpu_milli;
+    total.memory_mb += members * part.memory_mb;
   }
   return total;
+}
+
+bool is_gang(const std::vector<Part>& parts) {
+  return parts.size() > 1 || (parts.size() == 1 && parts.front().members_most() > 1);
+}
+
+std::string_view to_string(DomainLevel level) {
+  switch (level) {
+    case DomainLevel::kAny:
+      return "any";
+    case DomainLevel::kNode:
+      return "node";
+    case DomainLevel::kRack:
+      return "rack";
+    case DomainLevel::kBlock:
+      return "block";
+    case DomainLevel::kZone:
+      return "zone";
+  }
+  UNREACHABLE();
+}
+
+std::string_view SchedulingPolicy::domain_label(DomainLevel level) const {
+  static constexpr std::string_view kDomainLabels[] = {"topology.rack", "topology.block", "topology.zone"};
+  CHECK(level >= DomainLevel::kRack);
+  const auto index = static_cast<std::size_t>(level) - static_cast<std::size_t>(DomainLevel::kRack);
+  return index < domain_labels.size() && !domain_labels[index].empty()
+             ? std::string_view(domain_labels[index])
+             : kDomainLabels[index];
 }
 
 void Limits::set(Resource resource, int64_t limit) {

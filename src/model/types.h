@@ -178,9 +178,20 @@ constexpr int64_t milli_up(int64_t milli) {
   return milli > 0 ? (milli + kMilliPerGpu - 1) / kMilliPerGpu : milli / kMilliPerGpu;
 }
 
+/// A level of the tree of places, smallest first. What is above a node is named by nodes' labels.
+enum class DomainLevel : uint8_t {
+  kAny = 0,  ///< The smallest that fits, up to the whole cluster.
+  kNode,
+  kRack,
+  kBlock,
+  kZone,
+};
+inline constexpr DomainLevel kDomainLevelLast = DomainLevel::kZone;
+std::string_view to_string(DomainLevel level);
+
 /// What one member of a job's part needs on its node.
 struct Part {
-  int32_t member_count = 1;
+  int32_t member_count = 1;   ///< Of an elastic part: at least so many.
   int32_t gpu_count = 0;      ///< Per member.
   int64_t gpu_memory_mb = 0;  ///< Of each device.
   int32_t cpu_milli = 0;      ///< Thousandths of a core.
@@ -191,7 +202,13 @@ struct Part {
   uint64_t booking = 0;      ///< It runs on this booking's nodes while that is on; 0: where no booking is on.
   int32_t gpu_milli = 0;     ///< A share of one device: so many thousandths of it; 0: whole devices.
   int64_t gpu_share_mb = 0;  ///< Of a share: its memory; 0: the same thousandths of the device's.
+  int32_t member_max = 0;    ///< As many members as fit when it starts, up to this; 0: member_count of them.
+  DomainLevel domain = DomainLevel::kAny;  ///< All members of the job in one of these. One for all parts.
+  bool domain_required = false;            ///< And it waits until they fit into one.
+  bool own_nodes = false;                  ///< No other member of the job on a member's node.
 
+  bool is_elastic() const { return member_max > member_count; }
+  int32_t members_most() const { return is_elastic() ? member_max : member_count; }
   bool is_share() const { return gpu_milli > 0; }
   /// A share is of one device, and less than all of it.
   bool has_sound_share() const;
@@ -213,8 +230,15 @@ struct Part {
     visit(60, "work", self.work);
     visit(61, "gpu_milli", self.gpu_milli);
     visit(62, "gpu_share_mb", self.gpu_share_mb);
+    visit(70, "member_max", self.member_max);
+    visit(71, "domain", self.domain);
+    visit(72, "domain_required", self.domain_required);
+    visit(73, "own_nodes", self.own_nodes);
   }
 };
+
+/// A job of these parts is placed on several nodes, or several times on one.
+bool is_gang(const std::vector<Part>& parts);
 
 /// What kind of work a job of these parts is.
 inline WorkClass work_of(const std::vector<Part>& parts) {
@@ -259,8 +283,10 @@ Amount negated(const Amount& amount);
 /// What holding that for so long comes to, in GPU-milliseconds, rounded down.
 int64_t gpu_ms_of(const Amount& held, Duration span);
 
-/// What all members of `parts` need together, as one running job.
+/// What all members of `parts` need together, as one running job; of an elastic part the fewest.
 Amount total_of(const std::vector<Part>& parts);
+/// The same with `last_members` members of the last part; 0: as many as it says.
+Amount total_of(const std::vector<Part>& parts, int32_t last_members);
 
 /// A resource of an Amount, for naming the one that is short.
 enum class Resource : uint8_t { kNone = 0, kGpus, kGpuMemory, kCpu, kMemory, kJobs };
@@ -362,8 +388,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
 /// their image's name meant at first; tenants' use is counted, older use less;
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
-/// is no job yet is named once in a job's dependencies, as others are.
-inline constexpr int64_t kFeatureLevel = 4;
+/// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members.
+inline constexpr int64_t kFeatureLevel = 5;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.
@@ -377,7 +403,12 @@ struct SchedulingPolicy {
   Duration
       overtaking;  ///< A job that waited for so long is not overtaken by `job_order` any more; zero: it is.
   bool preempt_by_attained = false;  ///< With `least_attained`, of jobs of equal priority, by level.
+  /// The names of the labels that say a node's rack, its block and its zone; an empty one: topology.rack and
+  /// so on.
+  std::vector<std::string> domain_labels;
 
+  /// The label that names domains of this level, from the rack up.
+  std::string_view domain_label(DomainLevel level) const;
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
 };
 
@@ -449,6 +480,7 @@ struct EngineConfig {
     visit(53, "admission_soft_queue", self.admission.soft_queue);
     visit(54, "admission_throttled_milli", self.admission.throttled_milli);
     visit(55, "admission_costs", self.admission.costs);
+    visit(70, "domain_labels", self.policy.domain_labels);
   }
 };
 

@@ -115,7 +115,7 @@ class Scenario {
         {"array", &Scenario::array},         {"promise", &Scenario::promise},
         {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
         {"drain", &Scenario::drain},         {"reclaimed", &Scenario::reclaimed},
-        {"heat", &Scenario::heat},
+        {"heat", &Scenario::heat},           {"label", &Scenario::label},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -174,7 +174,21 @@ class Scenario {
     shape.cpu_milli = line.number("cpus", 64) * 1000;
     shape.memory_mb = line.number("mem", shape.memory_mb);
     shapes_[line.name] = shape;
-    return answer(engine_.apply(testing::registration_of(line.name, shape)));
+    RegisterNode offer = testing::registration_of(line.name, shape);
+    offer.labels = labels_of(line);
+    return answer(engine_.apply(offer));
+  }
+  /// Those of `rack=` and so on, sorted by name.
+  static std::vector<Label> labels_of(const Line& line) {
+    std::vector<Label> labels;
+    for (const char* level : {"block", "rack", "zone"}) {
+      if (line.has(level))
+        labels.push_back({.name = std::string("topology.") + level, .value = line.text(level)});
+    }
+    return labels;
+  }
+  std::string label(const Line& line) {
+    return answer(engine_.apply(LabelNode{.node = node_id(line.name), .set = labels_of(line), .remove = {}}));
   }
   std::string reboot(const Line& line) {
     const std::string boot = "boot-" + std::to_string(++boots_ + 1);
@@ -333,6 +347,15 @@ class Scenario {
     want.booking = line.text("reservation");
     if (line.has("retry_on")) add_retry_causes(line.text("retry_on"), want.retry);
     want.flow = flow_of(line);
+    want.members = static_cast<int32_t>(line.number("members", 1));
+    want.members_max = static_cast<int32_t>(line.number("members_max"));
+    want.own_nodes = line.has("own_nodes");
+    want.leader_gpus = static_cast<int32_t>(line.number("leader_gpus", -1));
+    want.domain_required = line.has("required");
+    for (const DomainLevel level :
+         {DomainLevel::kNode, DomainLevel::kRack, DomainLevel::kBlock, DomainLevel::kZone}) {
+      if (line.text("domain") == to_string(level)) want.domain = level;
+    }
     return want;
   }
   std::string submit(const Line& line) {
@@ -437,14 +460,15 @@ class Scenario {
     std::string placed;
     std::string preempted;
     for (const PlanGroup& group : engine_.cycle()) {
-      const MemberPlacement& member = group.members[0];
       std::string& text = group.preemptions.empty() ? placed : preempted;
       if (!group.preemptions.empty()) {
         text += text.empty() ? "preempt" : ", preempt";
         for (const Preemption& victim : group.preemptions) text += " " + name_of(victim.job);
         text += " for";
       }
-      text += " " + name_of(group.job) + " " + place_text(engine_.node(member.node).name, member.device_mask);
+      text += " " + name_of(group.job);
+      for (const MemberPlacement& member : group.members)
+        text += " " + place_text(engine_.node(member.node).name, member.device_mask);
     }
     if (placed.empty()) return preempted.empty() ? "nothing" : preempted;
     return "place" + placed + (preempted.empty() ? "" : "; " + preempted);

@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "model/state.h"
 
-/// Orders, filters, scores, run times and victims of this release; choosing a domain for a gang has no policy
-/// yet, because the engine has no gangs yet.
+/// Orders, filters, scores, run times and victims of this release; where a gang goes has one rule, in
+/// `gang_fit.h`.
 ///
 /// The decisions of a scheduling cycle that may change every week: each is a small class, named in
 /// `registry.cc` and chosen in the configuration. Policies run on the leader only; what they chose is

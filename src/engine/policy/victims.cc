@@ -36,7 +36,7 @@ void give_back(Lack& lack, const VictimView& victim) {
   lack.attempts += 1;
 }
 
-int64_t gpus_of(const State& state, const Job& job) { return total_of(state.class_of(job).parts).gpus; }
+int64_t gpus_of(const State& state, const Job& job) { return state.held_by(job).gpus; }
 
 /// From when on the running job's level is behind the one's that would end it; kNever: it will not be.
 Time behind_from(const State& state, const Job& job, const Attempt& attempt, const Job& by) {

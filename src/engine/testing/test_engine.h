@@ -47,30 +47,49 @@ struct Want {
   std::string booking = {};
   int32_t gpu_milli = 0;
   int64_t gpu_share_mb = 0;
+  int32_t members = 1;
+  int32_t members_max = 0;
+  DomainLevel domain = DomainLevel::kAny;
+  bool domain_required = false;
+  bool own_nodes = false;
+  /// Before all these members one that leads, with so many GPUs; negative: none.
+  int32_t leader_gpus = -1;
 };
 
 inline JobRequest request_of(const Want& want) {
-  return JobRequest{.priority = want.priority,
-                    .parts = {Part{.gpu_count = want.gpus,
-                                   .gpu_memory_mb = want.gpu_memory_mb,
-                                   .cpu_milli = want.cpu_milli,
-                                   .memory_mb = want.memory_mb,
-                                   .gpu_model = want.model,
-                                   .features = want.features,
-                                   .work = want.work,
-                                   .gpu_milli = want.gpu_milli,
-                                   .gpu_share_mb = want.gpu_share_mb}},
-                    .max_runtime = want.max_runtime,
-                    .retry = want.retry,
-                    .require_feasible = want.require_feasible,
-                    .spec = Blob("spec"),
-                    .held = want.held,
-                    .flow = want.flow,
-                    .preemption_mode = want.preemption_mode,
-                    .preemption_exempt = want.preemption_exempt,
-                    .booking = want.booking,
-                    .task_type = want.task_type,
-                    .interactive = want.interactive};
+  JobRequest request{.priority = want.priority,
+                     .parts = {Part{.member_count = want.members,
+                                    .gpu_count = want.gpus,
+                                    .gpu_memory_mb = want.gpu_memory_mb,
+                                    .cpu_milli = want.cpu_milli,
+                                    .memory_mb = want.memory_mb,
+                                    .gpu_model = want.model,
+                                    .features = want.features,
+                                    .work = want.work,
+                                    .gpu_milli = want.gpu_milli,
+                                    .gpu_share_mb = want.gpu_share_mb,
+                                    .member_max = want.members_max,
+                                    .domain = want.domain,
+                                    .domain_required = want.domain_required,
+                                    .own_nodes = want.own_nodes}},
+                     .max_runtime = want.max_runtime,
+                     .retry = want.retry,
+                     .require_feasible = want.require_feasible,
+                     .spec = Blob("spec"),
+                     .held = want.held,
+                     .flow = want.flow,
+                     .preemption_mode = want.preemption_mode,
+                     .preemption_exempt = want.preemption_exempt,
+                     .booking = want.booking,
+                     .task_type = want.task_type,
+                     .interactive = want.interactive};
+  if (want.leader_gpus < 0) return request;
+  Part leader = request.parts.front();
+  leader.member_count = 1;
+  leader.member_max = 0;
+  leader.gpu_count = want.leader_gpus;
+  request.parts.insert(request.parts.begin(), leader);
+  return request;
 }
 
 inline RegisterNode registration_of(std::string_view name, const Shape& shape,
@@ -181,12 +200,34 @@ class TestEngine {
   JobState state_of(JobId id) const { return job(id).state; }
   WaitCode wait_code(JobId id) const { return planner_.reason(job(id).job_class).code; }
 
+  /// All its members, or those that can: what the last one was answered.
   Applied started(JobId id) {
-    return apply(AttemptStarted{.job = id, .attempt = job(id).attempt_count, .node = job(id).node});
+    Applied applied =
+        apply(AttemptStarted{.job = id, .attempt = job(id).attempt_count, .node = job(id).node});
+    for (uint32_t member = 1; member < member_nodes(id).size(); ++member) {
+      applied = apply(AttemptStarted{
+          .job = id, .attempt = job(id).attempt_count, .member = member, .node = member_nodes(id)[member]});
+    }
+    return applied;
   }
-  Applied ended(JobId id, Outcome outcome = exited(0)) {
-    return apply(AttemptEnded{
-        .job = id, .attempt = job(id).attempt_count, .node = job(id).node, .outcome = std::move(outcome)});
+  Applied ended(JobId id, const Outcome& outcome = exited(0)) {
+    const uint32_t attempt = job(id).attempt_count;
+    const std::vector<NodeId> nodes = member_nodes(id);
+    Applied applied =
+        apply(AttemptEnded{.job = id, .attempt = attempt, .node = job(id).node, .outcome = outcome});
+    for (uint32_t member = 1; member < nodes.size(); ++member) {
+      applied = apply(AttemptEnded{
+          .job = id, .attempt = attempt, .member = member, .node = nodes[member], .outcome = outcome});
+    }
+    return applied;
+  }
+  /// Of the present attempt; none when there is no such thing.
+  std::vector<NodeId> member_nodes(JobId id) const {
+    std::vector<NodeId> nodes;
+    const Attempt* attempt = state_.find_attempt(id, job(id).attempt_count);
+    if (attempt == nullptr) return nodes;
+    for (const Member& member : attempt->members) nodes.push_back(member.node);
+    return nodes;
   }
   Applied released(NodeId id, uint32_t index) {
     return apply(DeviceReleased{.node = id, .device = index, .generation = device(id, index).generation});
