@@ -24,19 +24,27 @@ bool node_could_run(const State& state, const Node& node, const Part& part) {
 
 /// One domain of the level, counted part by part, could hold all members.
 bool domain_could_hold(const State& state, const std::vector<Part>& parts, DomainLevel level) {
-  std::map<std::string, std::vector<int64_t>> held;  // By domain: how many members of each part.
+  std::map<std::string, std::vector<int64_t>>
+      held;  // By domain: members of each part; nodes for any of them.
+  int64_t members = 0;
+  for (const Part& part : parts) members += part.member_count;
   for (const Node& node : state.nodes) {
     const std::string domain = domain_of(state.config.policy, node, level);
     if (level != DomainLevel::kAny && domain.empty()) continue;
-    std::vector<int64_t>& counts = held.try_emplace(domain, parts.size(), 0).first->second;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      counts[i] += members_when_empty(state.device_classes, node, parts[i]);
+    std::vector<int64_t>& counts = held.try_emplace(domain, parts.size() + 1, 0).first->second;
+    bool any = false;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const int64_t here = members_when_empty(state.device_classes, node, parts[i]);
+      counts[i] += here;
+      any = any || here > 0;
+    }
+    counts.back() += any ? 1 : 0;
   }
   return std::any_of(held.begin(), held.end(), [&](const auto& entry) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (entry.second[i] < parts[i].member_count) return false;
     }
-    return true;
+    return !parts.front().own_nodes || entry.second.back() >= members;
   });
 }
 
@@ -83,8 +91,46 @@ bool sound_gang(const State& state, const std::vector<Part>& parts) {
   return members <= limits::kMembersMax;
 }
 
+/// The most devices that serve the part on one node.
+int32_t most_on_a_node(const State& state, const Part& part) {
+  int32_t most = 0;
+  for (const Node& node : state.nodes) {
+    for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+      if (!state.device_classes[kind].serves(part)) continue;
+      const auto count = std::count_if(node.devices.begin(), node.devices.end(),
+                                       [&](const Device& device) { return device.device_class == kind; });
+      most = std::max(most, static_cast<int32_t>(count));
+    }
+  }
+  return most;
+}
+
+/// A part whose devices may be on several nodes, as parts of one member a node: on as few nodes as can be, as
+/// evenly as can be. What one node has, or none has any of, stays one member.
+std::vector<Part> divided(const State& state, const Part& asked) {
+  Part part = asked;
+  part.over_nodes = false;
+  const int32_t most =
+      part.gpu_count > 0 && state.config.feature_level >= 5 ? most_on_a_node(state, part) : 0;
+  if (most == 0 || part.gpu_count <= most) return {part};
+  const int32_t nodes = (part.gpu_count + most - 1) / most;
+  const int32_t larger = part.gpu_count % nodes;
+  const int32_t each = part.gpu_count / nodes;
+  part.own_nodes = true;
+  std::vector<Part> parts;
+  const auto add = [&](int32_t members, int32_t gpus) {
+    if (members == 0) return;
+    parts.push_back(part);
+    parts.back().member_count = members;
+    parts.back().gpu_count = gpus;
+  };
+  add(larger, each + 1);
+  add(nodes - larger, each);
+  return parts;
+}
+
 bool supported(const State& state, const std::vector<Part>& parts) {
-  if (parts.empty()) return false;
+  if (parts.empty() || parts.front().over_nodes) return false;
   const bool plain = parts.size() == 1 && parts.front().member_count == 1 && parts.front().member_max == 0;
   if (!plain && !sound_gang(state, parts)) return false;
   return std::all_of(parts.begin(), parts.end(), [](const Part& part) {
@@ -270,22 +316,26 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
-  std::vector<JobFlow> flows;             // Of the jobs that have one, in their order.
-  std::vector<std::vector<Part>> booked;  // The parts of those that name a booking, in their order.
+  std::vector<JobFlow> flows;                          // Of the jobs that have one, in their order.
+  std::map<std::size_t, std::vector<Part>> own_parts;  // Those that are others than were asked for, by job.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
+    const bool divides = request.parts.size() == 1 && request.parts.front().over_nodes;
+    if (divides) own_parts[i] = divided(state, request.parts.front());
+    const std::vector<Part>& parts = divides ? own_parts[i] : request.parts;
     std::optional<Rejection> problem;
-    if (!supported(state, request.parts)) {
+    if (!supported(state, parts)) {
       problem = Rejection{.code = RejectionCode::kPartsUnsupported};
     } else {
-      problem = over_quota(state, command.tenant, total_of(request.parts), false);
+      problem = over_quota(state, command.tenant, total_of(parts), false);
     }
-    if (!problem && request.require_feasible && !feasible(state, request.parts)) {
-      const bool nowhere = lacks_domain(state, request.parts);
+    if (!problem && request.require_feasible && !feasible(state, parts)) {
+      const bool nowhere = lacks_domain(state, parts);
       problem = Rejection{.code = nowhere ? RejectionCode::kNoDomain : RejectionCode::kInfeasible};
     }
     if (!problem && !request.booking.empty()) {
-      problem = book(state, command, request.booking, booked.emplace_back(request.parts));
+      if (!divides) own_parts[i] = request.parts;
+      problem = book(state, command, request.booking, own_parts[i]);
     }
     if (!problem && request.interactive) problem = check_interactive(state, request);
     if (!problem && has_flow(request)) {
@@ -303,7 +353,6 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
   if (const auto refusal = admit(state, command, waiting, stamp.at, events)) return reject(*refusal);
   auto flow = flows.begin();
-  auto own_parts = booked.begin();
   uint64_t next_id = stamp.sequence;
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
@@ -313,8 +362,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at});
-    if (!request.booking.empty())
-      std::get<JobSubmitted>(events.back()).request.parts = std::move(*own_parts++);
+    if (const auto own = own_parts.find(i); own != own_parts.end())
+      std::get<JobSubmitted>(events.back()).request.parts = std::move(own->second);
     if (state.config.pools.on()) {
       for (Part& part : std::get<JobSubmitted>(events.back()).request.parts)
         part.work = kind_of_work(part.work, effective);

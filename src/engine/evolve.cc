@@ -315,6 +315,11 @@ void on(State& state, const AttemptPlaced& event) {
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
   job.elastic_members = elastic_members_of(state.class_of(job).parts, event.members);
+  std::vector<NodeId> nodes;
+  if (event.members.size() > 1 || !job.member_nodes.empty()) {
+    for (const Member& member : event.members) nodes.push_back(member.node);
+    job.set_member_nodes(nodes);
+  }
   state.charge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
   const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
                                                      .number = event.attempt,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/limits.h"
@@ -211,6 +212,9 @@ class Planner {
     std::vector<GangRoom> rooms;  ///< Members that fit now, whatever is reserved.
     std::vector<GangRoom> empty;  ///< Those that would fit if nothing ran.
     uint64_t known = 0;
+    /// With reservations only: when each node has room for how many more members of the main part.
+    std::vector<std::vector<std::pair<Time, int32_t>>> steps;
+    uint64_t steps_known = 0;
   };
   /// What is left of a node while members of a gang are put on it one by one.
   struct Putting {
@@ -255,16 +259,23 @@ class Planner {
     uint32_t device_class = FreeIndex::kNoDevices;
     policy::Score score;
   };
-  /// The earliest start of a blocked class's first job, on the node that comes to have room for it.
+  /// What a reservation keeps of one node.
+  struct Hold {
+    uint32_t node = 0;
+    policy::PoolAmounts wanted;
+    policy::PoolAmounts extra;  ///< What is left beside it at the start.
+  };
+  /// The earliest start of a blocked class's first job, on the nodes that come to have room for it.
   struct Reservation {
     uint32_t job_class = 0;
     JobId job;
     policy::QueueKey key;
-    uint32_t node = 0;
-    uint32_t device_class = FreeIndex::kNoDevices;
     Time start;
-    policy::PoolAmounts wanted;
-    policy::PoolAmounts extra;  ///< What is left beside it at its start.
+    std::vector<Hold> holds;  ///< By node, ascending; of a job of one member there is one.
+    Time looked_at;           ///< Of a gang: when its start was last looked for.
+
+    const Hold* on(uint32_t slot) const;
+    Hold* on(uint32_t slot) { return const_cast<Hold*>(std::as_const(*this).on(slot)); }
     /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
     Time trusting_until;
   };
@@ -403,6 +414,16 @@ class Planner {
                      CommitPlan& plan);
   WaitReason explain_gang(const State& state, uint32_t job_class);
   bool any_member_fits(const State& state, Shape& shape, uint32_t slot);
+
+  // When a gang starts that does not fit now (planner_gang_starts.cc).
+  void find_steps(const State& state, Shape& shape, uint32_t slot);
+  int32_t room_at(const Shape& shape, uint32_t slot, Time at, const std::vector<int32_t>& others,
+                  int32_t members_most, policy::PoolAmounts& taken) const;
+  std::vector<bool> open_nodes(const State& state, uint32_t job_class);
+  Time earliest_gang_time(const Shape& shape, const std::vector<bool>& open) const;
+  std::optional<Reservation> gang_start_at(const Shape& shape, const std::vector<bool>& open, Time at) const;
+  std::optional<Reservation> gang_start(const State& state, uint32_t job_class);
+  bool refresh_gang_reservation(const State& state, Reservation& held);
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;

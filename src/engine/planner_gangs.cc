@@ -200,7 +200,9 @@ bool Planner::any_member_fits(const State& state, Shape& shape, uint32_t slot) {
 // Nodes on which it depends on the job how much it may have.
 std::vector<uint32_t> Planner::restricted_nodes() const {
   std::vector<uint32_t> slots = booked_nodes_;
-  for (const Reservation& held : reservations_) slots.push_back(held.node);
+  for (const Reservation& held : reservations_) {
+    for (const Hold& hold : held.holds) slots.push_back(hold.node);
+  }
   std::sort(slots.begin(), slots.end());
   slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
   return slots;
@@ -366,6 +368,16 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
     reason.members_wanted += wanted;
     reason.members_fitting += std::min(wanted, gang.rooms[i].most_of(domains_, widest));
   }
+  if (shape.parts.size() == 1 || !shape.parts.front().own_nodes || widest != DomainLevel::kAny) return reason;
+  int64_t nodes = 0;  // Of which each may have one member of whatever part.
+  for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
+    const bool any = std::any_of(gang.empty.begin(), gang.empty.end(),
+                                 [&](const GangRoom& room) { return room.of_node(slot) > 0; });
+    nodes += any ? 1 : 0;
+  }
+  if (nodes >= reason.members_wanted) return reason;
+  reason.code = WaitCode::kGangTooLarge;
+  reason.members_fitting = nodes;
   return reason;
 }
 

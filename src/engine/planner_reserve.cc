@@ -56,6 +56,12 @@ Time trust_until(Time now, Time start) { return now + std::max(kTrustLeast, (sta
 
 }  // namespace
 
+const Planner::Hold* Planner::Reservation::on(uint32_t slot) const {
+  const auto found = std::lower_bound(holds.begin(), holds.end(), slot,
+                                      [](const Hold& hold, uint32_t other) { return hold.node < other; });
+  return found == holds.end() || found->node != slot ? nullptr : &*found;
+}
+
 Time Planner::next_look() const {
   Time next = kNever;
   for (const Reservation& held : reservations_) next = std::min(next, held.start);
@@ -106,9 +112,9 @@ const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& c
                                                 const PoolAmounts& amounts) const {
   complete(state, candidate);
   for (const Reservation& held : reservations_) {
-    if (held.node != slot || held.job_class == candidate.job_class) continue;
-    if (candidate.key < held.key || is_gone_by(candidate, held)) continue;
-    if (!amounts.fits(held.extra)) return &held;
+    const Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
+    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held)) continue;
+    if (!amounts.fits(hold->extra)) return &held;
   }
   return nullptr;
 }
@@ -118,9 +124,9 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   if (!is_reserved(slot)) return;
   complete(state, candidate);
   for (Reservation& held : reservations_) {
-    if (held.node != slot || held.job_class == candidate.job_class) continue;
-    if (candidate.key < held.key || is_gone_by(candidate, held)) continue;
-    held.extra -= amounts;
+    Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
+    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held)) continue;
+    hold->extra -= amounts;
   }
 }
 
@@ -236,11 +242,9 @@ std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, 
     best = Reservation{.job_class = 0,
                        .job = {},
                        .key = {},
-                       .node = slot,
-                       .device_class = device_class,
                        .start = shadow.at,
-                       .wanted = wanted,
-                       .extra = shadow.free - wanted};
+                       .holds = {{.node = slot, .wanted = wanted, .extra = shadow.free - wanted}},
+                       .looked_at = {}};
   };
   if (part.gpu_count == 0) look(FreeIndex::kNoDevices, 0);
   for (const auto& [kind, mask] : node.class_masks) {
@@ -252,7 +256,7 @@ std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, 
 // The same for the class's first job, unless another reservation is there.
 std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32_t job_class, uint32_t slot) {
   const Reservation* own = reservation_of(job_class);
-  if (is_reserved(slot) && (own == nullptr || own->node != slot)) return std::nullopt;
+  if (is_reserved(slot) && (own == nullptr || own->on(slot) == nullptr)) return std::nullopt;
   Candidate head{.job = info(job_class).head.job, .job_class = job_class};
   if (nodes_[slot].booked && meets_booking(state, head, slot)) return std::nullopt;
   Shape& shape = shape_of(job_class);
@@ -272,10 +276,13 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
   Candidate candidate{.job = id, .job_class = job->job_class};
   if (shape_of(job->job_class).gang.has_value()) return place_gang(state, *job, candidate, plan);
   for (const Reservation& held : reservations_) {
-    const Choice choice = choose_on(state, candidate, held.node);
-    if (choice.node == Bitmap::kNone) continue;
-    place(state, *job, candidate, choice, plan);
-    return true;
+    for (const Hold& hold : held.holds) {
+      if (visits_ >= limits::kNodeVisitsPerSlice) return false;
+      const Choice choice = choose_on(state, candidate, hold.node);
+      if (choice.node == Bitmap::kNone) continue;
+      place(state, *job, candidate, choice, plan);
+      return true;
+    }
   }
   for (std::size_t i = 0; i < booked_nodes_.size() && i < kMovesMax; ++i) {
     const Choice choice = choose_on(state, candidate, booked_nodes_[i]);
@@ -317,7 +324,7 @@ Planner::Reservation* Planner::reservation_of(uint32_t job_class) {
 
 void Planner::update_reserved(uint32_t slot) {
   const bool reserved = std::any_of(reservations_.begin(), reservations_.end(),
-                                    [&](const Reservation& held) { return held.node == slot; });
+                                    [&](const Reservation& held) { return held.on(slot) != nullptr; });
   // Whoever was kept from it may have it now.
   if (nodes_[slot].reserved && !reserved) freed_nodes_.push_back(slot);
   nodes_[slot].reserved = reserved;
@@ -327,11 +334,11 @@ void Planner::drop_reservation(uint32_t job_class) {
   const auto at = std::find_if(reservations_.begin(), reservations_.end(),
                                [&](const Reservation& held) { return held.job_class == job_class; });
   if (at == reservations_.end()) return;
-  const uint32_t slot = at->node;
+  const std::vector<Hold> holds = std::move(at->holds);
   reservations_.erase(at);
   reservations_missing_ = true;
   set_start(job_class, {});
-  update_reserved(slot);
+  for (const Hold& hold : holds) update_reserved(hold.node);
 }
 
 // The class was blocked: its head is promised a start if there is a reservation left to give and nobody
@@ -339,15 +346,16 @@ void Planner::drop_reservation(uint32_t job_class) {
 void Planner::promise(const State& state, uint32_t job_class) {
   if (const Reservation* held = reservation_of(job_class)) return set_start(job_class, held->start);
   Shape& shape = shape_of(job_class);
-  if (shape.gang.has_value()) return;
+  const bool gang = shape.gang.has_value();
   const auto last = std::max_element(reservations_.begin(), reservations_.end(),
                                      [](const auto& a, const auto& b) { return a.key < b.key; });
   const bool all_given = reservations_.size() >= policies_.reservations;
   const bool none_for_it = all_given && last->key < info(job_class).key;
-  if (none_for_it && !is_far_behind(shape.starts.known)) return;
-  refresh_starts(state, shape);
+  if (none_for_it && (gang || !is_far_behind(shape.starts.known))) return;
+  if (!gang) refresh_starts(state, shape);
   // What no node could ever run takes nobody's.
-  if (none_for_it || shape.starts.order.empty()) return;
+  const bool never = gang ? !gang_start(state, job_class).has_value() : shape.starts.order.empty();
+  if (none_for_it || never) return;
   if (all_given) drop_reservation(last->job_class);
   fill_reservations(state);
 }
@@ -368,10 +376,12 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;
   held.key = key_of(state, head, entry.head);
+  if (shapes_[entry.shape].gang.has_value()) return refresh_gang_reservation(state, held);
+  const uint32_t before = held.holds.front().node;
   std::optional<Reservation> best = held;
-  if (!nodes_[held.node].ready || nodes_[held.node].refreshed == cycle_ || held.start <= now_) {
+  if (!nodes_[before].ready || nodes_[before].refreshed == cycle_ || held.start <= now_) {
     const Time promised = held.start;
-    best = start_on(state, held.job_class, held.node);
+    best = start_on(state, held.job_class, before);
     if (!best.has_value() || best->start > promised) best = earliest_start(state, held.job_class);
   }
   if (!best.has_value()) return false;
@@ -379,18 +389,15 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
     const std::optional<Reservation> other = start_on(state, held.job_class, freed_nodes_[i]);
     if (other.has_value() && other->start < best->start) best = other;
   }
-  const uint32_t before = held.node;
+  const uint32_t after = best->holds.front().node;
   // More may be over before it now.
-  if (best->start > held.start) freed_nodes_.push_back(best->node);
+  if (best->start > held.start) freed_nodes_.push_back(after);
   const bool moved = best->start != held.start;
-  held.node = best->node;
-  held.device_class = best->device_class;
   held.start = best->start;
-  held.wanted = best->wanted;
-  held.extra = best->extra;
-  if (held.node != before) {
+  held.holds = std::move(best->holds);
+  if (after != before) {
     update_reserved(before);
-    update_reserved(held.node);
+    update_reserved(after);
   }
   if (moved) set_start(held.job_class, held.start);
   return true;
@@ -417,7 +424,7 @@ void Planner::fill_reservations(const State& state) {
   std::vector<Next> fronts;
   for (uint32_t index = 0; index < shapes_.size(); ++index) {
     const Shape& shape = shapes_[index];
-    if (!shape.gang.has_value() && (!shape.blocked.empty() || !shape.kept.empty()))
+    if (!shape.blocked.empty() || !shape.kept.empty())
       fronts.push_back({.shape = index, .blocked = shape.blocked.begin(), .kept = shape.kept.begin()});
   }
   const auto first_of = [&](const Next& next) {
@@ -435,14 +442,16 @@ void Planner::fill_reservations(const State& state) {
     const uint32_t job_class = first->second;
     bool over = false;
     if (reservation_of(job_class) == nullptr) {
-      std::optional<Reservation> found = earliest_start(state, job_class);
+      std::optional<Reservation> found = shape_of(job_class).gang.has_value()
+                                             ? gang_start(state, job_class)
+                                             : earliest_start(state, job_class);
       over = !found.has_value();  // Nor has any other of the shape.
       if (found.has_value()) {
         found->job = info(job_class).head.job;
         found->trusting_until = trust_until(now_, found->start);
         found->key = first->first;
         reservations_.push_back(*found);
-        update_reserved(found->node);
+        for (const Hold& hold : found->holds) update_reserved(hold.node);
         set_start(job_class, found->start);
       }
     }

@@ -168,7 +168,7 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
     const auto [start, slot] = *at;
     ++visits_;
     const Reservation* own = reservation_of(job_class);
-    if (is_reserved(slot) && (own == nullptr || own->node != slot)) {
+    if (is_reserved(slot) && (own == nullptr || own->on(slot) == nullptr)) {
       ++at;
       continue;
     }

@@ -17,7 +17,8 @@ class Asker {
   Asker(World& world, JobId job, JobId subject, Work& work)
       : world_(world), job_(job), subject_(subject), work_(work) {
     const Job& found = *world_.state().jobs.find(subject_);
-    part_ = world_.state().class_of(found).parts.front();
+    parts_ = world_.state().class_of(found).parts;
+    part_ = parts_.front();
     limit_ = found.max_runtime;
   }
 
@@ -90,9 +91,13 @@ class Asker {
     return !applied.rejection.has_value();
   }
   bool request(const Part& part, Duration limit) {
+    // Of several parts none is changed: which one would have to be said too.
+    if (parts_.size() > 1 && part != part_) return false;
     const uint32_t given = uint32_t{kJobParts} | kJobMaxRuntime;
+    std::vector<Part> parts = parts_;
+    parts.front() = part;
     const Applied applied = world_.apply(
-        UpdateJob{.job = job_, .given = given, .max_runtime = limit, .spec = {}, .parts = {part}});
+        UpdateJob{.job = job_, .given = given, .max_runtime = limit, .spec = {}, .parts = std::move(parts)});
     return !applied.rejection.has_value();
   }
 
@@ -100,7 +105,8 @@ class Asker {
   JobId job_;
   JobId subject_;
   Work& work_;
-  Part part_;
+  std::vector<Part> parts_;
+  Part part_;  ///< The first of them.
   Duration limit_;
   uint32_t asks_ = 0;
 };

@@ -58,6 +58,21 @@ NodeId Job::node_of_attempt(uint32_t attempt) const {
   return NodeId{entry.fixed64()};
 }
 
+NodeId Job::node_of_member(uint32_t member) const {
+  if (member == 0) return node;
+  const std::string_view nodes = member_nodes.view();
+  if ((std::size_t{member} + 1) * kEntryBytes > nodes.size()) return NodeId{};
+  ByteReader entry(nodes.substr(member * kEntryBytes, kEntryBytes));
+  return NodeId{entry.fixed64()};
+}
+
+void Job::set_member_nodes(const std::vector<NodeId>& nodes) {
+  std::string packed;
+  ByteWriter writer(packed);
+  for (std::size_t i = 0; nodes.size() > 1 && i < nodes.size(); ++i) writer.fixed64(nodes[i].value);
+  member_nodes = Blob(packed);
+}
+
 void Job::remember_node() {
   std::string nodes(past_nodes.view());
   ByteWriter(nodes).fixed64(node.value);

@@ -69,6 +69,7 @@ struct Job {
   bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
   int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
+  Blob member_nodes;            ///< Of a gang: where the last attempt's members ran; eight bytes each.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
@@ -84,6 +85,10 @@ struct Job {
 
   /// Where an attempt's first member ran; invalid when that is not known (any more).
   NodeId node_of_attempt(uint32_t attempt) const;
+  /// Where a member of the last attempt ran; invalid when there is no such member.
+  NodeId node_of_member(uint32_t member) const;
+  /// Remembers where the members of a gang's attempt are; of one member that is `node` alone.
+  void set_member_nodes(const std::vector<NodeId>& nodes);
   /// The last attempt's node becomes a past one. Before the next attempt is written here.
   void remember_node();
 
@@ -139,6 +144,7 @@ struct Job {
     visit(56, "promised", self.promised);
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
+    visit(91, "member_nodes", self.member_nodes);
   }
 };
 

@@ -206,6 +206,7 @@ struct Part {
   DomainLevel domain = DomainLevel::kAny;  ///< All members of the job in one of these. One for all parts.
   bool domain_required = false;            ///< And it waits until they fit into one.
   bool own_nodes = false;                  ///< No other member of the job on a member's node.
+  bool over_nodes = false;  ///< Of a request: its devices may be on several nodes where one has too few.
 
   bool is_elastic() const { return member_max > member_count; }
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
@@ -234,6 +235,7 @@ struct Part {
     visit(71, "domain", self.domain);
     visit(72, "domain_required", self.domain_required);
     visit(73, "own_nodes", self.own_nodes);
+    visit(74, "over_nodes", self.over_nodes);
   }
 };
 

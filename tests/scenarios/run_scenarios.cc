@@ -350,6 +350,7 @@ class Scenario {
     want.members = static_cast<int32_t>(line.number("members", 1));
     want.members_max = static_cast<int32_t>(line.number("members_max"));
     want.own_nodes = line.has("own_nodes");
+    want.over_nodes = line.has("over_nodes");
     want.leader_gpus = static_cast<int32_t>(line.number("leader_gpus", -1));
     want.domain_required = line.has("required");
     for (const DomainLevel level :

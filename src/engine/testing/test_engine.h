@@ -52,6 +52,7 @@ struct Want {
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
   bool own_nodes = false;
+  bool over_nodes = false;
   /// Before all these members one that leads, with so many GPUs; negative: none.
   int32_t leader_gpus = -1;
 };
@@ -71,7 +72,8 @@ inline JobRequest request_of(const Want& want) {
                                     .member_max = want.members_max,
                                     .domain = want.domain,
                                     .domain_required = want.domain_required,
-                                    .own_nodes = want.own_nodes}},
+                                    .own_nodes = want.own_nodes,
+                                    .over_nodes = want.over_nodes}},
                      .max_runtime = want.max_runtime,
                      .retry = want.retry,
                      .require_feasible = want.require_feasible,
