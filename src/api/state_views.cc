@@ -95,6 +95,8 @@ ErrorKind kind_of(RejectionCode code) {
     case RejectionCode::kInfeasible:
     case RejectionCode::kNoDomain:
       return ErrorKind::kInfeasible;
+    case RejectionCode::kContradiction:
+      return ErrorKind::kUnprocessable;
     case RejectionCode::kRequestKeyConflict:
       return ErrorKind::kKeyConflict;
     case RejectionCode::kPartsUnsupported:
@@ -677,7 +679,8 @@ ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
   if (batch_size > 1 &&
       (of_dependency || rejection.code == RejectionCode::kDeadlinePassed ||
        rejection.code == RejectionCode::kNotInteractive || rejection.code == RejectionCode::kQuotaExceeded ||
-       rejection.code == RejectionCode::kInfeasible || rejection.code == RejectionCode::kPartsUnsupported)) {
+       rejection.code == RejectionCode::kInfeasible || rejection.code == RejectionCode::kContradiction ||
+       rejection.code == RejectionCode::kPartsUnsupported)) {
     error.field =
         "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);
   }

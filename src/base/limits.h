@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/time.h"
@@ -38,7 +39,10 @@ inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bi
 inline constexpr uint32_t kNodeFeaturesMax = 64;
 inline constexpr uint32_t kNodeLabelsMax = 64;  ///< Of an operator, and as many of the agent.
 inline constexpr uint32_t kNodesMax = 200'000;
-inline constexpr uint32_t kDeviceClassesMax = 64;       ///< Different (model, memory) pairs.
+inline constexpr std::size_t kLabelTermsMax = 32;  ///< Labels that a job requires of its node, or forbids.
+inline constexpr std::size_t kGpuModelsMax = 16;   ///< Models that a job takes.
+inline constexpr int64_t kLinkGbsMax = 1'000'000;  ///< GB/s between two devices.
+inline constexpr uint32_t kDeviceClassesMax = 64;  ///< Different (model, memory) pairs.
 inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;  ///< Running on one node at a time.
 inline constexpr uint32_t kTenantDepthMax = 8;
 inline constexpr uint32_t kTenantsMax = 100'000;

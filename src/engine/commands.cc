@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/limits.h"
+#include "model/topology.h"
 
 namespace gpusched {
 namespace {
@@ -74,9 +75,12 @@ bool is_sane(const UpdateTenant& command) { return has_sane_quota(command); }
 bool is_sane(const RegisterNode& command) {
   const bool devices =
       std::all_of(command.devices.begin(), command.devices.end(), [](const DeviceOffer& device) {
-        return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax);
+        return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax) &&
+               device.numa_plus_one >= 0;
       });
-  return devices && command.features.size() <= limits::kNodeFeaturesMax &&
+  const bool links = (command.links.empty() || command.links.size() == pair_count(command.devices.size())) &&
+                     std::all_of(command.links.begin(), command.links.end(), Link::is_sound);
+  return devices && links && command.features.size() <= limits::kNodeFeaturesMax &&
          command.labels.size() <= limits::kNodeLabelsMax &&
          between(0, command.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) &&
          between(0, command.memory_mb, limits::kMegabytesMax);

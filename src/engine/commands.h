@@ -153,6 +153,8 @@ struct DeviceOffer {
   int64_t memory_mb = 0;
   DeviceCondition condition = DeviceCondition::kOk;
   std::string detail;
+  int32_t numa_plus_one = 0;  ///< See Device.
+  std::string pci_bus_id = {};
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -161,6 +163,8 @@ struct DeviceOffer {
     visit(3, "memory_mb", self.memory_mb);
     visit(4, "condition", self.condition);
     visit(5, "detail", self.detail);
+    visit(40, "numa_plus_one", self.numa_plus_one);
+    visit(41, "pci_bus_id", self.pci_bus_id);
   }
 };
 
@@ -199,7 +203,9 @@ struct RegisterNode {
   bool validates = false;  ///< After a boot it takes no work before NodeValidated.
   std::vector<std::string> features;
   std::vector<Label> labels;
-  std::string address;  ///< Where other nodes reach it; empty: its name.
+  std::string address;              ///< Where other nodes reach it; empty: its name.
+  std::vector<int64_t> links = {};  ///< See Node, of the offered devices in their order; empty: not known.
+  std::string topology_note = {};
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -214,6 +220,8 @@ struct RegisterNode {
     visit(9, "validates", self.validates);
     visit(10, "features", self.features);
     visit(11, "labels", self.labels);
+    visit(40, "links", self.links);
+    visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
   }
 };

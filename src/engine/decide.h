@@ -56,6 +56,7 @@ struct Given {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::size_t attempts = 0;
+  std::size_t exclusive = 0;  ///< Of these, those that have the node for themselves.
 };
 /// The node's devices in `mask` are as many as the part wants, of one class that satisfies it.
 bool devices_serve(const State& state, const Node& node, const Part& part, uint64_t mask);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "engine/decide.h"
 #include "engine/guarantees.h"
+#include "model/topology.h"
 
 namespace gpusched::rules {
 namespace {
@@ -36,6 +37,17 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
   return devices_serve(state, node, part, placement.device_mask);
 }
 
+/// The node's labels, the devices' places and what else runs there are as the part asks for; and nobody has
+/// the node for itself who does not give it.
+/// Members of one group are no others to one another.
+bool lies_well(const Node& node, const Part& part, const MemberPlacement& placement, const Given& gained) {
+  if (node.exclusive_count > gained.exclusive) return false;
+  if (part.is_exclusive() && !runs_nothing_but(node, gained.attempts)) return false;
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes == nullptr) return true;
+  return labels_meet(node, *wishes) && lies_as_asked(node, part, placement.device_mask);
+}
+
 /// The group's members on one node, which `at` names by their indexes, fit there together.
 bool node_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
                const std::vector<Given>& given, std::span<const uint32_t> at) {
@@ -49,6 +61,7 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
     gained.cpu_milli += each.cpu_milli;
     gained.memory_mb += each.memory_mb;
     gained.attempts += each.attempts;
+    gained.exclusive += each.exclusive;
   }
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
@@ -59,6 +72,7 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
     const Part& part = parts[placement.part];
     if ((part.features & ~node->feature_bits) != 0 || part.booking != node->booked_by) return false;
     if (part.own_nodes && at.size() > 1) return false;
+    if (!lies_well(*node, part, placement, gained)) return false;
     if (!devices_fit(state, *node, part, placement, gained.device_mask)) return false;
     if ((taken & placement.device_mask) != 0) return false;
     taken |= placement.device_mask;
@@ -148,7 +162,8 @@ std::vector<Member> members_of(const State& state, const PlanGroup& group, const
                 .device_mask = member.device_mask,
                 .part = member.part,
                 .cpu_milli = part.cpu_milli,
-                .memory_mb = part.memory_mb};
+                .memory_mb = part.memory_mb,
+                .exclusive = part.is_exclusive()};
     if (part.is_share()) {
       const Node* node = state.find_node(member.node);
       CHECK(node != nullptr);

@@ -3,24 +3,10 @@
 
 #include "base/limits.h"
 #include "engine/decide.h"
+#include "engine/feasible.h"
 
 namespace gpusched::rules {
 namespace {
-
-bool node_could_run(const State& state, const Node& node, const Part& part) {
-  if ((part.features & ~node.feature_bits) != 0) return false;
-  if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return false;
-  if (part.gpu_count == 0) return true;
-  for (uint32_t device_class = 0; device_class < state.device_classes.size(); ++device_class) {
-    const DeviceClass& kind = state.device_classes[device_class];
-    if (!kind.serves(part)) continue;
-    const auto count = std::count_if(node.devices.begin(), node.devices.end(), [&](const Device& device) {
-      return device.device_class == device_class;
-    });
-    if (count >= part.gpu_count) return true;
-  }
-  return false;
-}
 
 /// One domain of the level, counted part by part, could hold all members.
 bool domain_could_hold(const State& state, const std::vector<Part>& parts, DomainLevel level) {
@@ -138,6 +124,16 @@ bool supported(const State& state, const std::vector<Part>& parts) {
            part.gpu_memory_mb <= limits::kMegabytesMax && part.cpu_milli >= 0 && part.memory_mb >= 0 &&
            part.memory_mb <= limits::kMegabytesMax && part.has_sound_share();
   });
+}
+
+std::optional<Rejection> check_parts(const State& state, const std::vector<Part>& parts) {
+  if (!supported(state, parts)) return Rejection{.code = RejectionCode::kPartsUnsupported};
+  for (const Part& part : parts) {
+    const RequestFlaw flaw = flaw_of(part);
+    if (flaw != RequestFlaw::kNone)
+      return Rejection{.code = RejectionCode::kContradiction, .requested = static_cast<int64_t>(flaw)};
+  }
+  return std::nullopt;
 }
 
 /// The job of the array of which this is an element that is no job yet; null when it is none.
@@ -323,15 +319,12 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     const bool divides = request.parts.size() == 1 && request.parts.front().over_nodes;
     if (divides) own_parts[i] = divided(state, request.parts.front());
     const std::vector<Part>& parts = divides ? own_parts[i] : request.parts;
-    std::optional<Rejection> problem;
-    if (!supported(state, parts)) {
-      problem = Rejection{.code = RejectionCode::kPartsUnsupported};
-    } else {
-      problem = over_quota(state, command.tenant, total_of(parts), false);
-    }
+    std::optional<Rejection> problem = check_parts(state, parts);
+    if (!problem) problem = over_quota(state, command.tenant, total_of(parts), false);
     if (!problem && request.require_feasible && !feasible(state, parts)) {
       const bool nowhere = lacks_domain(state, parts);
       problem = Rejection{.code = nowhere ? RejectionCode::kNoDomain : RejectionCode::kInfeasible};
+      if (!nowhere) problem->nearest = nearest_node(state, parts.front());
     }
     if (!problem && !request.booking.empty()) {
       if (!divides) own_parts[i] = request.parts;
@@ -457,7 +450,7 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
   if (waits_only && job->state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
   if ((command.given & kJobParts) != 0) {
     // The same checks as for a new job.
-    if (!supported(state, command.parts)) return reject(RejectionCode::kPartsUnsupported);
+    if (const auto problem = check_parts(state, command.parts)) return reject(*problem);
     if (const auto over = over_quota(state, job->tenant, total_of(command.parts), false))
       return reject(*over);
   }

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "engine/decide.h"
 #include "engine/guarantees.h"
+#include "model/topology.h"
 
 // Preemption's safety. Who may preempt whom, and whether it is worth it, is policy: the planner's to say, and
 // not looked at again here; but no guarantee is broken for it.
@@ -27,6 +28,7 @@ void give(const State& state, const Attempt& attempt, std::vector<Given>& given)
     CHECK(node != nullptr);
     Given back{
         .node = member.node, .cpu_milli = member.cpu_milli, .memory_mb = member.memory_mb, .attempts = 1};
+    back.exclusive = member.exclusive ? 1 : 0;
     for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
       const Device& device = node->devices[static_cast<std::size_t>(std::countr_zero(rest))];
       if (device.state == DeviceState::kHeld && device.fit() && !device.promised_to.valid())
@@ -90,6 +92,7 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
     const Part& part = state.class_of(*state.jobs.find(promise.job)).parts[member.part];
     if (!devices_serve(state, *node, part, member.device_mask)) return PromiseEnd::kDevice;
     if ((part.features & ~node->feature_bits) != 0) return PromiseEnd::kNode;
+    if (part.wishes() != nullptr && !labels_meet(*node, *part.wishes())) return PromiseEnd::kNode;
     if (node->cpu_milli < part.cpu_milli || node->memory_mb < part.memory_mb) return PromiseEnd::kNode;
   }
   if (over_limit(state, promise)) return PromiseEnd::kQuota;
@@ -102,8 +105,9 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   if (state.promises.size() >= limits::kPromisesMax) return false;
   const std::vector<Part>& parts = state.class_of(job).parts;
   // A promise is of whole devices, and of as many as the job has members at least and at most.
-  const bool other = std::any_of(parts.begin(), parts.end(),
-                                 [](const Part& part) { return part.is_share() || part.is_elastic(); });
+  const bool other = std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+    return part.is_share() || part.is_elastic() || part.is_exclusive();
+  });
   if (other) return false;
   std::vector<const Attempt*> victims;
   std::vector<const Job*> ended;
@@ -159,7 +163,8 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
                      .device_mask = kept.device_mask,
                      .cpu_milli = kept.cpu_milli,
                      .memory_mb = kept.memory_mb,
-                     .attempts = 1});
+                     .attempts = 1,
+                     .exclusive = kept.exclusive ? std::size_t{1} : 0});
   }
   const Job* job = state.jobs.find(promise.job);
   const std::vector<Part>& parts = state.class_of(*job).parts;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/engine.h"
+#include "model/topology.h"
 
 namespace gpusched {
 namespace {
@@ -112,13 +113,38 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
                                   .device_class = device_class,
                                   .memory_mb = offer.memory_mb,
                                   .condition = offer.condition,
-                                  .detail = offer.detail});
+                                  .detail = offer.detail,
+                                  .numa_plus_one = offer.numa_plus_one,
+                                  .pci_bus_id = offer.pci_bus_id});
     return;
   }
+  known->numa_plus_one = offer.numa_plus_one;
+  known->pci_bus_id = offer.pci_bus_id;
   known->device_class = device_class;
   known->memory_mb = offer.memory_mb;
   known->condition = offer.condition;
   if (known->state != DeviceState::kQuarantined) known->detail = offer.detail;
+}
+
+/// How the offered devices are linked, by their slots. Of those that are gone nothing is known.
+void take_links(Node& node, const RegisterNode& offer) {
+  node.topology_note = offer.topology_note;
+  node.links.clear();
+  if (offer.links.empty()) return;
+  std::vector<std::size_t> slots;
+  for (const DeviceOffer& device : offer.devices) {
+    const auto at = std::find_if(node.devices.begin(), node.devices.end(),
+                                 [&](const Device& known) { return known.uuid == device.uuid; });
+    slots.push_back(static_cast<std::size_t>(at - node.devices.begin()));
+  }
+  node.links.resize(pair_count(node.devices.size()));
+  for (std::size_t a = 0; a < slots.size(); ++a) {
+    for (std::size_t b = a + 1; b < slots.size(); ++b) {
+      if (slots[a] == slots[b]) continue;
+      node.links[pair_index(slots[a], slots[b], node.devices.size())] =
+          offer.links[pair_index(a, b, slots.size())];
+    }
+  }
 }
 
 void set_availability(Node& node, Availability to, const std::string& by, const std::string& reason,
@@ -163,6 +189,7 @@ void on(State& state, const NodeRegistered& event) {
     device.detail = "the node no longer has it";
   }
   for (const DeviceOffer& device : offer.devices) add_or_update_device(state, *node, device);
+  take_links(*node, offer);
   State::refresh_free_mask(*node);
 }
 

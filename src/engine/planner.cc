@@ -98,6 +98,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
     mark_dirty(slot);
+    note_relabeled(slot);
     nodes_[slot].present = nodes_present;
   }
   refresh_preemptors(state);
@@ -247,12 +248,14 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
     return node_changed(state, quarantined->node);
   if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
+    note_relabeled(state.find_node(registered->node)->slot);
     node_changed(state, registered->node);
     NodeInfo& node = nodes_[state.find_node(registered->node)->slot];
     node.present = node.relabelled = true;
     return;
   }
   if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
+    note_relabeled(state.find_node(labeled->change->node)->slot);
     node_changed(state, labeled->change->node);
     nodes_[state.find_node(labeled->change->node)->slot].relabelled = true;
     return;
@@ -341,10 +344,11 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   node.memory_mb_free -= part.memory_mb;
   take_devices(state, choice.node, part, choice.device_mask);
   ++node.attempt_count;
+  node.exclusive = node.exclusive || part.is_exclusive();
   index_node(choice.node);
   policy::PoolAmounts amounts;
   if (policies_.reservations > 0) {
-    amounts = amounts_on(choice.node, part, choice.device_class);
+    amounts = part.is_exclusive() ? node.room : amounts_on(choice.node, part, choice.device_class);
     take_extra(state, candidate, choice.node, amounts);
     node.first_release = {};
   }

@@ -3,6 +3,7 @@
 #include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@
 #include "engine/guarantees.h"
 #include "engine/job_lines.h"
 #include "engine/policy/backfill/release_timeline.h"
+#include "engine/policy/devices/device_choice.h"
 #include "engine/policy/policy.h"
 #include "model/free_index.h"
 #include "model/state.h"
@@ -46,9 +48,14 @@ enum class WaitCode : uint8_t {
                ///< is not on.
   /// Enough GPUs are well, but hot ones, which take no new work, are among them.
   kDevicesHot,
-  kGangPartly,    ///< Not all members of the gang fit at once.
-  kGangTooLarge,  ///< They would not even if nothing else ran.
-  kNoDomain,      ///< It insists on a domain of a level that no node's labels name.
+  kGangPartly,     ///< Not all members of the gang fit at once.
+  kGangTooLarge,   ///< They would not even if nothing else ran.
+  kNoDomain,       ///< It insists on a domain of a level that no node's labels name.
+  kNoLabels,       ///< No registered node has the labels that it asks for, and none that it forbids.
+  kNoSuchLayout,   ///< No registered node has devices that lie, are named or are linked as it asks.
+  kNodesTaken,     ///< Nodes that could run it are held by others for themselves; or it wants one for itself
+                   ///< and something runs on each.
+  kNotSoArranged,  ///< Enough devices are free, but not those, or not lying as it asks.
 };
 /// Whether it is a limit and nothing that a node could lift.
 constexpr bool is_quota(WaitCode code) {
@@ -176,10 +183,13 @@ class Planner {
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
-    bool reserved = false;        ///< A reservation is on it.
-    bool booked = false;          ///< Some booking lies ahead.
-    bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
-    Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
+    bool reserved = false;   ///< A reservation is on it.
+    bool booked = false;     ///< Some booking lies ahead.
+    bool relabelled = true;  ///< Its place in the tree of domains is to be found anew.
+    bool exclusive = false;  ///< Somebody has it for itself.
+    uint32_t build =
+        UINT32_MAX;           ///< How it is built, as the chooser of devices knows it; else: not looked at.
+    Amount capacity_counted;  ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
@@ -191,7 +201,7 @@ class Planner {
   using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
   /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.
   struct Census {
-    static constexpr std::size_t kStages = 12;
+    static constexpr std::size_t kStages = 16;
     uint64_t known = 0;          ///< How much of the log of changed nodes it has; 0: nothing.
     std::vector<uint8_t> stage;  ///< By slot: how many checks it passes.
     std::vector<uint8_t> free;   ///< By slot: fitting GPUs that are free, of a healthy one.
@@ -234,7 +244,14 @@ class Planner {
     uint32_t users = 0;                    ///< Classes that are not idle.
     uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
     std::size_t device_classes_known = 0;  ///< How many there were when that was found.
-    Bitmap refused;                        ///< Nodes that cannot take it in this cycle.
+    std::vector<uint64_t> by_model;        ///< Where it likes some models best: those classes, best first.
+    Bitmap excluded;                       ///< Nodes that can never take it, by their labels or ids,
+    uint64_t excluded_known = 0;           ///< and how much of the log of relabeled nodes that has.
+    std::vector<int64_t> links_of;         ///< By slot: the strongest weakest link that it could give, empty.
+    std::map<int64_t, uint32_t> links_count;  ///< How many nodes could give so much.
+
+    int64_t links_best() const { return links_count.empty() ? 0 : links_count.rbegin()->first; }
+    Bitmap refused;  ///< Nodes that cannot take it in this cycle.
     uint64_t refused_cycle = 0;
     uint64_t full_cycle = 0;  ///< The cycle in which nothing was found for it, and nothing can be any more.
     Waiting blocked;          ///< What waits for room.
@@ -258,6 +275,7 @@ class Planner {
     uint64_t device_mask = 0;
     uint32_t device_class = FreeIndex::kNoDevices;
     policy::Score score;
+    int64_t link_gbs = 0;  ///< The weakest link among the devices.
   };
   /// What a reservation keeps of one node.
   struct Hold {
@@ -382,8 +400,19 @@ class Planner {
   void index_node(uint32_t slot);
   void refresh_node(const State& state, uint32_t slot);
   void count_capacity(const Node& node, NodeInfo& copy);
-  static void refresh_device_classes(const State& state, Shape& shape);
-  bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
+  void refresh_device_classes(const State& state, Shape& shape);
+  void refresh_excluded(const State& state, Shape& shape);
+  void note_relabeled(uint32_t slot);
+  void count_links(const State& state, Shape& shape, uint32_t slot);
+  /// What is asked of a choice among the node's devices.
+  static policy::DeviceWish wish_of(const Node& node, const Part& part);
+  /// Enough of the devices in `mask` lie as the part asks for.
+  bool lie_well(const State& state, uint32_t slot, const Part& part, uint64_t mask);
+  policy::DeviceChoice pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part);
+  Choice choose_among(const State& state, Candidate& candidate, uint64_t device_classes);
+  /// Something runs there, or is left there or promised, by the state or by this slice.
+  bool is_busy(const State& state, uint32_t slot) const;
+  bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part);
   /// The candidate might still run when the node's next booking begins; notes that in the candidate.
   bool meets_booking(const State& state, Candidate& candidate, uint32_t slot) const;
   bool fits_node(const State& state, uint32_t shape, uint32_t slot);
@@ -394,8 +423,7 @@ class Planner {
   policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
   /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
   uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
-  uint64_t pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part) const;
-  Choice choose_shared(const State& state, Candidate& candidate);
+  Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
   void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask);
   void index_shared(uint32_t slot);
 
@@ -403,7 +431,7 @@ class Planner {
   static Gang gang_of(const std::vector<Part>& parts);
   void refresh_gang(const State& state, Shape& shape);
   Putting putting_on(uint32_t slot) const;
-  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, Putting& at) const;
+  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, Putting& at);
   int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
                       const std::vector<int32_t>& others, Candidate* candidate);
   int32_t members_affordable(const State& state, uint32_t job_class) const;
@@ -480,8 +508,7 @@ class Planner {
   void look_again(uint32_t job_class, Time at);
   void retry_preemptors(const State& state);
   void guarantees_moved();
-  bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
-                 const Part& part) const;
+  bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask, const Part& part);
 
   // Why it waits (planner_explain.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
@@ -500,6 +527,9 @@ class Planner {
   std::vector<uint32_t> unused_shapes_;  ///< Those without users that may be wanted again, oldest first.
   std::vector<uint32_t> changed_log_;    ///< Slots of nodes that changed, behind `changed_begin_` others.
   uint64_t changed_begin_ = 1;
+  std::vector<uint32_t> relabeled_log_;  ///< Those whose labels or devices did, behind so many others.
+  uint64_t relabeled_begin_ = 1;
+  policy::DeviceChooser chooser_;
   std::set<std::pair<Time, uint32_t>>
       ranked_classes_;  ///< Blocked classes by when they were ranked, if keys drift,
   std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.

@@ -64,16 +64,20 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   int64_t sum = 0;
   for (std::size_t stage = Census::kStages; stage-- > 0;) at_least[stage] = sum += shape.census.count[stage];
   const int64_t with_feature = at_least[1];
-  const int64_t with_devices = at_least[2];
-  const int64_t ready = at_least[4];
-  const int64_t in_service = at_least[5];
-  const int64_t booked = in_service - at_least[6];
-  const int64_t sound = at_least[7];
-  const int64_t healthy = at_least[8];
-  const int64_t with_free = at_least[9];
-  const int64_t with_cpu = at_least[10];
-  const int64_t with_memory = at_least[11];
-  reason.nodes_fitting = at_least[3];
+  const int64_t with_labels = at_least[2];
+  const int64_t with_devices = at_least[3];
+  const int64_t with_layout = at_least[4];
+  const int64_t ready = at_least[6];
+  const int64_t in_service = at_least[7];
+  const int64_t booked = in_service - at_least[8];
+  const int64_t sound = at_least[9];
+  const int64_t healthy = at_least[10];
+  const int64_t not_taken = at_least[11];
+  const int64_t with_free = at_least[12];
+  const int64_t with_free_layout = at_least[13];
+  const int64_t with_cpu = at_least[14];
+  const int64_t with_memory = at_least[15];
+  reason.nodes_fitting = at_least[5];
   for (std::size_t free = shape.census.free_count.size(); free-- > 1;) {
     if (shape.census.free_count[free] == 0) continue;
     reason.gpus_free_max = static_cast<int64_t>(free);
@@ -83,8 +87,12 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     reason.code = WaitCode::kNoNode;
   } else if (with_feature == 0) {
     reason.code = WaitCode::kNoFeature;
+  } else if (with_labels == 0) {
+    reason.code = WaitCode::kNoLabels;
   } else if (with_devices == 0) {
     reason.code = WaitCode::kNoSuchDevice;
+  } else if (with_layout == 0) {
+    reason.code = WaitCode::kNoSuchLayout;
   } else if (reason.nodes_fitting == 0) {
     reason.code = WaitCode::kTooLarge;
   } else if (ready == 0) {
@@ -101,8 +109,12 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     reason.code = WaitCode::kDevicesUnfit;
   } else if (healthy == 0) {
     reason.code = WaitCode::kDevicesHot;
+  } else if (not_taken == 0) {
+    reason.code = WaitCode::kNodesTaken;
   } else if (with_free == 0) {
     reason.code = WaitCode::kGpusBusy;
+  } else if (with_free_layout == 0) {
+    reason.code = WaitCode::kNotSoArranged;
   } else if (with_cpu == 0) {
     reason.code = WaitCode::kCpuBusy;
   } else if (with_memory == 0) {

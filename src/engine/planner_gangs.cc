@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/planner.h"
+#include "model/topology.h"
 
 // Jobs of several members: all are placed in one group of the plan, or none. What each node has room for is
 // kept up with what changes there; where the members go is `gang_fit.h`'s to say.
@@ -87,9 +88,9 @@ Planner::Putting Planner::putting_on(uint32_t slot) const {
 }
 
 // One more member, on devices that none of the others has; which ones.
-std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uint32_t index,
-                                     Putting& at) const {
+std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uint32_t index, Putting& at) {
   const Part& part = shape.parts[index];
+  if (part.wishes() != nullptr && !labels_meet(state.nodes[at.slot], *part.wishes())) return std::nullopt;
   const auto attempt = [&](uint32_t device_class) -> std::optional<uint64_t> {
     NodeView view = view_of(state, at.slot, device_class, part);
     view.cpu_milli_free = at.cpu_milli;
@@ -102,7 +103,8 @@ std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uin
         std::all_of(policies_.filters.begin(), policies_.filters.end(),
                     [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
     if (!passes) return std::nullopt;
-    const uint64_t mask = part.gpu_count == 0 ? 0 : pick_devices(view, at.slot, part);
+    const uint64_t mask = part.gpu_count == 0 ? 0 : pick_devices(view, at.slot, part).mask;
+    if (part.gpu_count > 0 && mask == 0) return std::nullopt;  // Enough are free, and none lie as asked.
     at.taken_mask |= mask;
     at.cpu_milli -= part.cpu_milli;
     at.memory_mb -= part.memory_mb;
@@ -299,8 +301,11 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
         if (mask != 0) take_devices(state, take.slot, shape.parts[part], mask);
       }
     }
+    for (std::size_t part = 0; part < take.counts.size(); ++part)
+      node.exclusive = node.exclusive || (take.counts[part] > 0 && shape.parts[part].is_exclusive());
     index_node(take.slot);
     if (policies_.reservations > 0) {
+      if (node.exclusive) at.amounts = node.room;
       take_extra(state, candidate, take.slot, at.amounts);
       node.first_release = {};
     }
@@ -336,6 +341,8 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
     case WaitCode::kNoNode:
     case WaitCode::kNoFeature:
     case WaitCode::kNoSuchDevice:
+    case WaitCode::kNoLabels:
+    case WaitCode::kNoSuchLayout:
     case WaitCode::kTooLarge:
     case WaitCode::kNodesAway:
     case WaitCode::kNodesHeld:

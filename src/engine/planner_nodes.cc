@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/planner.h"
+#include "model/topology.h"
 
 namespace gpusched {
 namespace {
@@ -23,6 +24,8 @@ uint64_t lowest_bits(uint64_t mask, int count) {
   return chosen;
 }
 
+/// How long the log of relabeled nodes gets before its older half is forgotten.
+constexpr std::size_t kRelabeledMin = 4096;
 /// Thousandths of a device in one bucket of the index of shared ones.
 constexpr int64_t kMilliPerBucket = 16;
 static_assert(kMilliPerGpu / kMilliPerBucket <= limits::kDevicesPerNodeMax);
@@ -93,6 +96,8 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   if (booked && !copy.booked) booked_nodes_.push_back(slot);
   if (!booked && copy.booked) std::erase(booked_nodes_, slot);
   copy.booked = booked;
+  copy.exclusive = node.exclusive_count > 0;
+  if (copy.build == UINT32_MAX) copy.build = chooser_.add(node);
   for (const auto& [device_class, mask] : copy.class_masks) {
     index_.remove(slot, device_class);
     shared_index_.remove(slot, device_class);
@@ -127,9 +132,92 @@ void Planner::refresh_device_classes(const State& state, Shape& entry) {
   const Part& part = entry.parts.front();
   for (; entry.device_classes_known < state.device_classes.size(); ++entry.device_classes_known) {
     if (entry.device_classes_known == 0) entry.device_classes = 0;
-    if (state.device_classes[entry.device_classes_known].serves(part))
-      entry.device_classes |= uint64_t{1} << entry.device_classes_known;
+    const DeviceClass& kind = state.device_classes[entry.device_classes_known];
+    if (!kind.serves(part)) continue;
+    const uint64_t bit = uint64_t{1} << entry.device_classes_known;
+    entry.device_classes |= bit;
+    if (part.wishes() == nullptr || part.wishes()->gpu_models.empty()) continue;
+    entry.by_model.resize(part.wishes()->gpu_models.size());
+    entry.by_model[kind.rank_for(part)] |= bit;
   }
+  refresh_excluded(state, entry);
+}
+
+void Planner::note_relabeled(uint32_t slot) {
+  if (slot < nodes_.size()) nodes_[slot].build = UINT32_MAX;  // To be looked at again.
+  relabeled_log_.push_back(slot);
+  if (relabeled_log_.size() < std::max<std::size_t>(kRelabeledMin, 8 * nodes_.size())) return;
+  const std::size_t half = relabeled_log_.size() / 2;
+  relabeled_log_.erase(relabeled_log_.begin(), relabeled_log_.begin() + static_cast<std::ptrdiff_t>(half));
+  relabeled_begin_ += half;
+}
+
+// What only changes with a node's labels or devices is kept for each shape, one bit a node: no name is
+// compared when nodes are looked at for a job.
+void Planner::refresh_excluded(const State& state, Shape& shape) {
+  const Part& part = shape.parts.front();
+  const PlaceRequest* wishes = part.wishes();
+  const bool chooses = wishes != nullptr && (!wishes->labels.empty() || !wishes->without_labels.empty() ||
+                                             !wishes->device_uuids.empty());
+  const bool linked = part.gpu_count > 1 && chooser_.knows_any();
+  const uint64_t end = relabeled_begin_ + relabeled_log_.size();
+  if ((!chooses && !linked) || shape.excluded_known == end) return;
+  const auto look = [&](uint32_t slot) {
+    const Node& node = state.nodes[slot];
+    const bool never = chooses && (!labels_meet(node, *wishes) ||
+                                   (!wishes->device_uuids.empty() && named_devices(node, *wishes) == 0));
+    if (never) {
+      shape.excluded.set(slot);
+    } else {
+      shape.excluded.clear(slot);
+    }
+    if (linked) count_links(state, shape, slot);
+  };
+  const bool all = shape.excluded_known < relabeled_begin_ || end - shape.excluded_known > nodes_.size();
+  visits_ += all ? nodes_.size() : end - shape.excluded_known;
+  if (all) {
+    for (uint32_t slot = 0; slot < nodes_.size(); ++slot) look(slot);
+  } else {
+    for (uint64_t at = shape.excluded_known; at < end; ++at) look(relabeled_log_[at - relabeled_begin_]);
+  }
+  shape.excluded_known = end;
+}
+
+void Planner::count_links(const State& state, Shape& shape, uint32_t slot) {
+  const NodeInfo& copy = nodes_[slot];
+  const Part& part = shape.parts.front();
+  int64_t best = 0;
+  const bool known = copy.build != 0 && copy.build != UINT32_MAX && !shape.excluded.test(slot);
+  for (const auto& [kind, mask] : copy.class_masks) {
+    if (!known || ((shape.device_classes >> kind) & 1) == 0) continue;
+    best = std::max(best, chooser_.choose(copy.build, mask, wish_of(state.nodes[slot], part)).weakest);
+  }
+  shape.links_of.resize(nodes_.size(), 0);
+  int64_t& now = shape.links_of[slot];
+  if (now == best) return;
+  if (const auto before = shape.links_count.find(now); before != shape.links_count.end()) {
+    if (--before->second == 0) shape.links_count.erase(before);
+  }
+  if (best > 0) ++shape.links_count[best];
+  now = best;
+}
+
+policy::DeviceWish Planner::wish_of(const Node& node, const Part& part) {
+  policy::DeviceWish wish{.count = part.gpu_count};
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes == nullptr) return wish;
+  wish.layout = wishes->layout;
+  wish.bandwidth_min = wishes->bandwidth_min;
+  if (!wishes->names_devices()) return wish;
+  wish.named = named_devices(node, *wishes);
+  if (wish.named == 0) wish.count = 0;  // It does not have them.
+  return wish;
+}
+
+bool Planner::lie_well(const State& state, uint32_t slot, const Part& part, uint64_t mask) {
+  if (!part.is_arranged()) return true;
+  const uint32_t build = nodes_[slot].build == UINT32_MAX ? 0 : nodes_[slot].build;
+  return chooser_.choose(build, mask, wish_of(state.nodes[slot], part)).mask != 0;
 }
 
 uint64_t Planner::shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const {
@@ -142,9 +230,14 @@ uint64_t Planner::shared_with_room(const State& state, uint32_t slot, const Part
   return with_room;
 }
 
-// The tightest of the shared devices, else the first free ones.
-uint64_t Planner::pick_devices(const NodeView& view, uint32_t slot, const Part& part) const {
-  if (view.shared_mask == 0) return lowest_bits(view.usable_mask, part.gpu_count);
+// The tightest of the shared devices, else of the free ones those that lie best.
+policy::DeviceChoice Planner::pick_devices(const NodeView& view, uint32_t slot, const Part& part) {
+  if (view.shared_mask == 0) {
+    const uint32_t build = nodes_[slot].build;
+    const bool plain = build == 0 && part.place.empty();
+    if (plain || part.gpu_count == 0) return {.mask = lowest_bits(view.usable_mask, part.gpu_count)};
+    return chooser_.choose(build, view.usable_mask, wish_of(view.node, part));
+  }
   const SharedRoom* best = nullptr;
   for (const SharedRoom& room : nodes_[slot].shared) {
     if (((view.shared_mask >> room.device) & 1) == 0) continue;
@@ -152,7 +245,7 @@ uint64_t Planner::pick_devices(const NodeView& view, uint32_t slot, const Part& 
         best == nullptr || std::pair(room.milli, room.memory_mb) < std::pair(best->milli, best->memory_mb);
     if (tighter) best = &room;
   }
-  return uint64_t{1} << best->device;
+  return {.mask = uint64_t{1} << best->device};
 }
 
 // What a placement takes of them is gone for the rest of the slice.
@@ -183,7 +276,9 @@ NodeView Planner::view_of(const State& state, uint32_t slot, uint32_t device_cla
                 .free_mask = node.free_mask,
                 .usable_mask = 0,
                 .shared_mask = 0,
-                .attempt_count = node.attempt_count};
+                .attempt_count = node.attempt_count,
+                .exclusive = node.exclusive,
+                .busy = part.is_exclusive() && is_busy(state, slot)};
   for (const auto& [kind, mask] : node.class_masks) {
     if (kind != device_class) continue;
     if (part.is_share()) view.shared_mask = shared_with_room(state, slot, part, mask);
@@ -192,10 +287,15 @@ NodeView Planner::view_of(const State& state, uint32_t slot, uint32_t device_cla
   return view;
 }
 
-bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const {
+bool Planner::is_busy(const State& state, uint32_t slot) const {
+  return nodes_[slot].attempt_count > 0 || !runs_nothing_but(state.nodes[slot], 0);
+}
+
+bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part) {
   const NodeView view = view_of(state, slot, device_class, part);
   return std::all_of(policies_.filters.begin(), policies_.filters.end(),
-                     [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
+                     [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; }) &&
+         lie_well(state, slot, part, view.usable_mask);
 }
 
 // By its limit, not by what it is expected to need: nobody is ended when a booking begins.
@@ -220,6 +320,7 @@ bool Planner::fits_node(const State& state, uint32_t index, uint32_t slot) {
   if (shape.gang.has_value()) return any_member_fits(state, shape, slot);
   const Part& part = shape.parts.front();
   refresh_device_classes(state, shape);
+  if (shape.excluded.test(slot)) return false;
   if (part.gpu_count == 0) return passes(state, slot, FreeIndex::kNoDevices, part);
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
     if (((shape.device_classes >> kind) & 1) != 0 && passes(state, slot, kind, part)) return true;
@@ -237,11 +338,12 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
   for (uint32_t slot = bucket.next_not_in(entry.refused, 0); slot != Bitmap::kNone;
        slot = bucket.next_not_in(entry.refused, slot + 1)) {
     ++visits_;
-    const NodeView view = view_of(state, slot, index_class, part);
+    NodeView view = view_of(state, slot, index_class, part);
     if (shared && view.shared_mask == 0) continue;
     const bool fits =
         std::all_of(policies_.filters.begin(), policies_.filters.end(),
-                    [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; });
+                    [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; }) &&
+        lie_well(state, slot, part, view.usable_mask);
     if (!fits) {
       // Within a slice a node only loses. A node of two fitting kinds may still serve with the other.
       if (nodes_[slot].class_masks.size() <= 1 || part.gpu_count == 0) entry.refused.set(slot);
@@ -255,13 +357,15 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
         continue;
       }
     }
+    if (part.gpu_count > 1 && nodes_[slot].build != 0) view.link_gbs = pick_devices(view, slot, part).weakest;
     int32_t total = 0;
     for (const auto& score : policies_.scores) total += score->score(part, view).value;
     if (best.node == Bitmap::kNone || total > best.score.value) {
       best = Choice{.node = slot,
-                    .device_mask = pick_devices(view, slot, part),
+                    .device_mask = pick_devices(view, slot, part).mask,
                     .device_class = index_class,
-                    .score = {total}};
+                    .score = {total},
+                    .link_gbs = view.link_gbs};
     }
     if (++rated >= limits::kCandidatesMax) break;
   }
@@ -274,37 +378,40 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
   const Part& part = entry.parts.front();
   refresh_device_classes(state, entry);
   Choice best;
-  if (!nodes_[slot].ready) return best;
+  if (!nodes_[slot].ready || entry.excluded.test(slot)) return best;
   const auto look = [&](uint32_t device_class) {
     if (best.node != Bitmap::kNone || !passes(state, slot, device_class, part)) return;
     if (delayed_by(state, candidate, slot, part, device_class) != nullptr) return;
     if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return;
     const NodeView view = view_of(state, slot, device_class, part);
     best = Choice{.node = slot,
-                  .device_mask = pick_devices(view, slot, part),
+                  .device_mask = pick_devices(view, slot, part).mask,
                   .device_class = device_class,
                   .score = {}};
   };
   ++visits_;
   if (part.gpu_count == 0) look(FreeIndex::kNoDevices);
-  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
-    if (part.gpu_count > 0 && ((entry.device_classes >> kind) & 1) != 0) look(kind);
-  }
+  const auto look_among = [&](uint64_t device_classes) {
+    for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+      if (part.gpu_count > 0 && ((device_classes >> kind) & 1) != 0) look(kind);
+    }
+  };
+  for (const uint64_t liked : entry.by_model) look_among(liked);
+  look_among(entry.device_classes);
   return best;
 }
 
 // The least that is left of a shared device that is still enough.
-Planner::Choice Planner::choose_shared(const State& state, Candidate& candidate) {
-  const Shape& entry = shape_of(candidate.job_class);
-  const Part& part = entry.parts.front();
+Planner::Choice Planner::choose_shared(const State& state, Candidate& candidate, uint64_t device_classes) {
+  const Part& part = shape_of(candidate.job_class).parts.front();
   uint32_t most = 0;
-  for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
+  for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {
     most = std::max(most, shared_index_.free_max(static_cast<uint32_t>(std::countr_zero(rest))));
   }
   Choice best;
   for (uint32_t left = bucket_of(part.gpu_milli); left <= most; ++left) {
     uint32_t rated = 0;
-    for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
+    for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {
       const auto device_class = static_cast<uint32_t>(std::countr_zero(rest));
       rated +=
           scan_bucket(state, candidate, device_class, shared_index_.bucket(device_class, left), true, best);
@@ -314,15 +421,36 @@ Planner::Choice Planner::choose_shared(const State& state, Candidate& candidate)
   return best;
 }
 
-// Best fit: the tightest bucket that holds a node which passes, the best score within it.
+// Best fit: the tightest bucket that holds a node which passes, the best score within it. Where devices are
+// known to be linked better elsewhere, looser buckets are looked at too.
+Planner::Choice Planner::choose_among(const State& state, Candidate& candidate, uint64_t device_classes) {
+  const Shape& entry = shape_of(candidate.job_class);
+  const Part& part = entry.parts.front();
+  Choice best;
+  if (part.is_share()) best = choose_shared(state, candidate, device_classes);
+  if (best.node != Bitmap::kNone) return best;
+  uint32_t free_max = 0;
+  for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {
+    free_max = std::max(free_max, index_.free_max(static_cast<uint32_t>(std::countr_zero(rest))));
+  }
+  for (auto free = static_cast<uint32_t>(part.gpu_count); free <= free_max; ++free) {
+    for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {
+      const auto device_class = static_cast<uint32_t>(std::countr_zero(rest));
+      scan_bucket(state, candidate, device_class, index_.bucket(device_class, free), false, best);
+    }
+    if (best.node != Bitmap::kNone && best.link_gbs >= entry.links_best()) return best;
+  }
+  return best;
+}
+
 Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
   Shape& entry = shape_of(candidate.job_class);
-  if (entry.refused_cycle != cycle_) {
-    entry.refused.clear_all();
-    entry.refused_cycle = cycle_;
-  }
   const Part& part = entry.parts.front();
   refresh_device_classes(state, entry);
+  if (entry.refused_cycle != cycle_) {
+    entry.refused = entry.excluded;
+    entry.refused_cycle = cycle_;
+  }
   Choice best;
   if (part.gpu_count == 0) {
     for (uint32_t free = 0; free <= index_.free_max(FreeIndex::kNoDevices); ++free) {
@@ -332,19 +460,10 @@ Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
     return best;
   }
   if (part.gpu_count > static_cast<int32_t>(limits::kDevicesPerNodeMax)) return best;
-  if (part.is_share()) best = choose_shared(state, candidate);
-  if (best.node != Bitmap::kNone) return best;
-  uint32_t free_max = 0;
-  for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
-    free_max = std::max(free_max, index_.free_max(static_cast<uint32_t>(std::countr_zero(rest))));
-  }
-  for (auto free = static_cast<uint32_t>(part.gpu_count); free <= free_max; ++free) {
-    uint32_t rated = 0;
-    for (uint64_t rest = entry.device_classes; rest != 0; rest &= rest - 1) {
-      const auto device_class = static_cast<uint32_t>(std::countr_zero(rest));
-      rated += scan_bucket(state, candidate, device_class, index_.bucket(device_class, free), false, best);
-    }
-    if (rated > 0) return best;
+  if (entry.by_model.empty()) return choose_among(state, candidate, entry.device_classes);
+  for (const uint64_t liked : entry.by_model) {
+    best = choose_among(state, candidate, liked);
+    if (best.node != Bitmap::kNone) break;
   }
   return best;
 }

@@ -83,8 +83,10 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
 }
 
 bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
-                        const Part& part) const {
+                        const Part& part) {
+  if (!lie_well(state, slot, part, mask)) return false;
   policy::NodeView empty = view_of(state, slot, device_class, part);
+  empty.exclusive = empty.busy = false;
   empty.shared_mask = 0;
   empty.cpu_milli_free = state.nodes[slot].cpu_milli;
   empty.memory_mb_free = state.nodes[slot].memory_mb;
@@ -184,11 +186,13 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     return std::nullopt;
   if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return std::nullopt;
   const policy::NodeView view = view_of(state, slot, device_class, part);
-  const Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
-                  .cpu_milli = part.cpu_milli - view.cpu_milli_free,
-                  .memory_mb = part.memory_mb - view.memory_mb_free,
-                  .attempts = static_cast<int32_t>(from.attempts.size() + from.promised_count + 1) -
-                              static_cast<int32_t>(limits::kAttemptsPerNodeMax)};
+  Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
+            .cpu_milli = part.cpu_milli - view.cpu_milli_free,
+            .memory_mb = part.memory_mb - view.memory_mb_free,
+            .attempts = static_cast<int32_t>(from.attempts.size() + from.promised_count + 1) -
+                        static_cast<int32_t>(limits::kAttemptsPerNodeMax)};
+  // Whoever has the node for itself must go, whatever it holds.
+  if (view.exclusive) lack.attempts = std::max(lack.attempts, 1);
   std::vector<VictimView> candidates;
   for (const AttemptKey& key : from.attempts) {
     if (candidates.size() >= limits::kVictimsMax) break;
@@ -380,7 +384,7 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = (begin + i) % count;
     const NodeInfo& node = nodes_[slot];
-    if (!node.ready) continue;
+    if (!node.ready || shape_of(job.job_class).excluded.test(slot)) continue;
     if (claim.any() ? state.nodes[slot].attempts.empty() : node.weakest > weakest_max) continue;
     if (++examined > kVictimNodesMax) {
       victim_cursor_ = slot;
@@ -406,7 +410,10 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
 bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
   if (policies_.victims == nullptr) return false;
   ClassInfo& entry = info(job.job_class);
-  if (shapes_[entry.shape].parts.front().is_share() || shapes_[entry.shape].gang.has_value()) return false;
+  // What a victim gives back may not lie as it is asked for, and a whole node is nobody's to give.
+  const Part& part = shapes_[entry.shape].parts.front();
+  if (part.is_share() || shapes_[entry.shape].gang.has_value() || part.is_exclusive() || part.is_arranged())
+    return false;
   const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
   const std::optional<Claim> claim = asked_back(state, job);
   entry.preempts = by_priority || may_ask_back();

@@ -28,6 +28,77 @@ bool share_fits(const Device& device, const Part& part, uint32_t kind) {
   return milli <= 1000 && memory_mb <= device.memory_mb;
 }
 
+const std::string* label_value(const Node& node, const std::string& name) {
+  for (const Label& label : node.labels) {
+    if (label.name == name) return &label.value;
+  }
+  for (const Label& label : node.agent_labels) {
+    if (label.name == name) return &label.value;
+  }
+  return nullptr;
+}
+
+/// The node's labels and what else runs on it.
+bool node_pleases(const State& state, const Node& node, const Part& part) {
+  bool exclusive = false;
+  bool busy = false;
+  for (const AttemptKey& key : node.attempts) {
+    exclusive = exclusive || state.find_attempt(key.job, key.attempt)->members[key.member].exclusive;
+    busy = true;
+  }
+  for (const auto& [job, promise] : state.promises) {
+    for (const Member& member : promise.members) busy = busy || member.node == node.id;
+  }
+  for (const Device& device : node.devices) {
+    busy = busy || device.state == DeviceState::kDraining;
+    for (const Share& share : device.shares) busy = busy || share.draining_since.valid();
+  }
+  if (exclusive) return false;
+  if (part.place.empty()) return true;
+  const PlaceRequest& place = part.place.front();
+  if (place.exclusive && busy) return false;
+  for (const LabelTerm& term : place.labels) {
+    const std::string* value = label_value(node, term.name);
+    if (value == nullptr || (!term.any_value && *value != term.value)) return false;
+  }
+  for (const LabelTerm& term : place.without_labels) {
+    const std::string* value = label_value(node, term.name);
+    if (value != nullptr && (term.any_value || *value == term.value)) return false;
+  }
+  return true;
+}
+
+/// Some of the devices in `free` lie as the part asks, by trying all sets of them.
+bool some_please(const Node& node, const Part& part, uint64_t free) {
+  if (part.place.empty()) return std::popcount(free) >= part.gpu_count;
+  const PlaceRequest& place = part.place.front();
+  const std::size_t count = node.devices.size();
+  for (uint64_t mask = 0; mask < (uint64_t{1} << count); ++mask) {
+    if ((mask & ~free) != 0 || std::popcount(mask) != part.gpu_count) continue;
+    if (place.device_mask != 0 && mask != place.device_mask) continue;
+    bool pleases = true;
+    std::size_t named = 0;
+    for (std::size_t a = 0; a < count; ++a) {
+      if (((mask >> a) & 1) == 0) continue;
+      const auto& uuids = place.device_uuids;
+      named += static_cast<std::size_t>(std::count(uuids.begin(), uuids.end(), node.devices[a].uuid));
+      const bool gap = place.layout == Layout::kContiguous && a > 0 && (mask >> (a - 1) & 1) == 0 &&
+                       (mask & ((uint64_t{1} << a) - 1)) != 0;
+      pleases = pleases && !gap;
+      std::size_t at = 0;
+      for (std::size_t x = 0; x < count; ++x) {
+        for (std::size_t y = x + 1; y < count; ++y, ++at) {
+          if (x != a || ((mask >> y) & 1) == 0) continue;
+          const int64_t gbs = node.links.empty() ? 0 : node.links[at] / 16;
+          pleases = pleases && gbs >= place.bandwidth_min;
+        }
+      }
+    }
+    if (pleases && named == place.device_uuids.size()) return true;
+  }
+  return false;
+}
+
 /// Slow and plain: whether the job could be placed right now, by looking at everything.
 bool could_be_placed(const State& state, const Job& job) {
   const JobClass& job_class = state.class_of(job);
@@ -67,21 +138,28 @@ bool could_be_placed(const State& state, const Job& job) {
     if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
     if (node.memory_mb - node.memory_mb_used < part.memory_mb) continue;
     if (node.attempts.size() + node.promised_count >= limits::kAttemptsPerNodeMax) continue;
+    if (!node_pleases(state, node, part)) continue;
     if (part.gpu_count == 0) return true;
     for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
       const DeviceClass& device_class = state.device_classes[kind];
       if (device_class.memory_mb < part.gpu_memory_mb) continue;
       if (!gpu_model_matches(device_class.model, part.gpu_model)) continue;
-      int32_t count = 0;
+      const auto is_of = [&](const std::string& model) {
+        return gpu_model_matches(device_class.model, model);
+      };
+      if (!part.place.empty() && !part.place.front().gpu_models.empty() &&
+          std::none_of(part.place.front().gpu_models.begin(), part.place.front().gpu_models.end(), is_of))
+        continue;
+      uint64_t free = 0;
       for (const Device& device : node.devices) {
         if (part.gpu_milli > 0 && share_fits(device, part, kind)) return true;
         if (part.gpu_milli == 0 && device.device_class == kind && device.state == DeviceState::kFree &&
             device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
             !device.promised_to.valid()) {
-          ++count;
+          free |= uint64_t{1} << (&device - node.devices.data());
         }
       }
-      if (count >= part.gpu_count) return true;
+      if (part.gpu_milli == 0 && some_please(node, part, free)) return true;
     }
   }
   return false;

@@ -105,7 +105,9 @@ PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device
 // candidate would still run at its start and holds what is not left over then.
 const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
                                                 const Part& part, uint32_t device_class) const {
-  return delayed_by(state, candidate, slot, amounts_on(slot, part, device_class));
+  // Who has a node for itself takes all of it.
+  return delayed_by(state, candidate, slot,
+                    part.is_exclusive() ? nodes_[slot].room : amounts_on(slot, part, device_class));
 }
 
 const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
@@ -151,6 +153,7 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
   for (std::size_t i = 0; i < node.class_masks.size() && kFirstDevices + i < held.value.size(); ++i) {
     held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & whole);
   }
+  if (member.exclusive) held = node.room;  // Nobody else has anything of it.
   const Time end = expected_end(state, *attempt);
   const uint64_t id = key.job.value + (uint64_t{key.member} << 44);  // A job's members may be on one node.
   node.releases.add({.end = end, .id = id, .amounts = held});
@@ -230,13 +233,15 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
 std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, const Shape& shape,
                                                             uint32_t slot) {
   NodeInfo& node = nodes_[slot];
-  if (!node.ready) return std::nullopt;
+  if (!node.ready || shape.excluded.test(slot)) return std::nullopt;
   if (node.first_release <= now_) refresh_releases(state, slot);
   const Part& part = shape.parts.front();
   std::optional<Reservation> best;
   const auto look = [&](uint32_t device_class, uint64_t mask) {
     if (!could_run(state, slot, device_class, mask, part)) return;
-    const PoolAmounts wanted = amounts_on(slot, part, device_class);
+    // Which devices come back when is not counted: of what must lie well, or alone, when all is back.
+    const bool whole = part.is_exclusive() || part.is_arranged();
+    const PoolAmounts wanted = whole ? node.room : amounts_on(slot, part, device_class);
     const policy::Shadow shadow = node.releases.shadow(node.room, wanted, now_);
     if (shadow.at == kNever || (best.has_value() && best->start <= shadow.at)) return;
     best = Reservation{.job_class = 0,

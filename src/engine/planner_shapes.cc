@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/planner.h"
+#include "model/topology.h"
 
 // What wants the same is blocked together, whoever asks: when something is freed, the first in the queue's
 // order of those that it fits is looked at, then the next while there is room. So a change costs the same
@@ -36,6 +37,8 @@ void Planner::reset_shapes() {
   unused_shapes_.clear();
   changed_log_.clear();
   changed_begin_ = 1;
+  relabeled_log_.clear();
+  relabeled_begin_ = 1;
 }
 
 uint32_t Planner::acquire_shape(const State& state, uint32_t job_class) {
@@ -100,6 +103,9 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
   int count_sound = 0;
   int count_healthy = 0;
   int count_free = 0;
+  const bool excluded = shape.excluded.test(slot);
+  bool could_lie = !part.is_arranged();
+  bool lies_free = could_lie;
   for (const auto& [kind, mask] : now.class_masks) {
     if (((shape.device_classes >> kind) & 1) == 0) continue;
     count_all = std::max(count_all, std::popcount(mask));
@@ -108,17 +114,23 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     count_free = std::max(count_free, std::popcount(usable));
     count_sound = std::max(count_sound, std::popcount(mask & now.sound_mask));
     count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
+    could_lie = could_lie || lie_well(state, slot, part, mask);
+    lies_free = lies_free || lie_well(state, slot, part, usable);
   }
   const bool passes[Census::kStages - 1] = {
       (part.features & ~node.feature_bits) == 0,
+      !excluded || (!part.wishes()->device_uuids.empty() && labels_meet(node, *part.wishes())),
       count_all >= part.gpu_count,
+      could_lie,
       node.cpu_milli >= part.cpu_milli && node.memory_mb >= part.memory_mb,
       node.state == NodeState::kReady && now.present,
       node.availability == Availability::kInService,
       node.booked_by == part.booking,
       count_sound >= part.gpu_count,
       count_healthy >= part.gpu_count,
+      !now.exclusive && !(part.is_exclusive() && is_busy(state, slot)),
       count_free >= part.gpu_count,
+      lies_free,
       now.cpu_milli_free >= part.cpu_milli,
       now.memory_mb_free >= part.memory_mb};
   const auto stage = static_cast<uint8_t>(std::find(std::begin(passes), std::end(passes), false) - passes);
@@ -128,7 +140,7 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     --census.free_count[census.free[slot]];
   }
   // Free devices are evidence on healthy nodes only.
-  const auto free = static_cast<uint8_t>(stage >= 8 ? count_free : 0);
+  const auto free = static_cast<uint8_t>(stage >= 11 ? count_free : 0);
   census.stage[slot] = stage;
   census.free[slot] = free;
   ++census.count[stage];

@@ -91,6 +91,8 @@ std::string_view to_string(RejectionCode code) {
       return "tenant_throttled";
     case RejectionCode::kNoDomain:
       return "no_domain";
+    case RejectionCode::kContradiction:
+      return "contradiction";
   }
   UNREACHABLE();
 }
@@ -168,8 +170,9 @@ std::string describe(const Rejection& rejection) {
     case RejectionCode::kQueueFull:
       return "the queue is full (" + std::to_string(rejection.limit) + " waiting jobs); try again later";
     case RejectionCode::kInfeasible:
-      return "no registered node could ever run this job; lower the request or drop require_feasible to let "
-             "it wait";
+      return "no registered node could ever run this job" +
+             (rejection.nearest.empty() ? std::string() : " (" + rejection.nearest + ")") +
+             "; lower the request or drop require_feasible to let it wait";
     case RejectionCode::kRequestKeyConflict:
       return "this idempotency key was used for a different request; use a new key for a new request";
     case RejectionCode::kPartsUnsupported:
@@ -264,6 +267,8 @@ std::string describe(const Rejection& rejection) {
       return "no node has a label that says which domain of the required level it is in; label the nodes, "
              "ask "
              "for another level, or drop require_feasible to let it wait";
+    case RejectionCode::kContradiction:
+      return std::string(describe(static_cast<RequestFlaw>(rejection.requested)));
   }
   UNREACHABLE();
 }

@@ -53,6 +53,7 @@ enum class RejectionCode : uint8_t {
   kTenantQueueFull,       ///< As many of the tenant's jobs wait as may.
   kTenantThrottled,       ///< Many of the tenant's jobs wait, and the user's last one came in just now.
   kNoDomain,              ///< `require_feasible`, and no node has a label for the domain it insists on.
+  kContradiction,         ///< The request contradicts itself: `requested` is its RequestFlaw.
 };
 
 std::string_view to_string(RejectionCode code);
@@ -65,8 +66,9 @@ struct Rejection {
   int64_t requested = 0;
   int64_t limit = 0;
   int64_t current = 0;
-  uint32_t index = 0;    ///< Which job of a batch.
-  Duration retry_after;  ///< When it might pass; zero: unknown.
+  uint32_t index = 0;        ///< Which job of a batch.
+  Duration retry_after;      ///< When it might pass; zero: unknown.
+  std::string nearest = {};  ///< kInfeasible: the node that could meet most of it, and what it lacks.
 };
 
 /// The rejection as one sentence that says what to do.

@@ -47,6 +47,14 @@ std::string_view to_string(WaitCode code) {
       return "gang_too_large";
     case WaitCode::kNoDomain:
       return "no_domain";
+    case WaitCode::kNoLabels:
+      return "no_labels";
+    case WaitCode::kNoSuchLayout:
+      return "no_such_layout";
+    case WaitCode::kNodesTaken:
+      return "nodes_taken";
+    case WaitCode::kNotSoArranged:
+      return "not_so_arranged";
   }
   UNREACHABLE();
 }
@@ -90,11 +98,43 @@ std::string utc(Time time) {
          "Z";
 }
 
+std::string models_wanted(const Part& part) {
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes == nullptr || wishes->gpu_models.empty())
+    return part.gpu_model.empty() ? "" : " of model " + part.gpu_model;
+  std::string text = " of model ";
+  for (std::size_t i = 0; i < wishes->gpu_models.size(); ++i)
+    text += (i == 0 ? "" : " or ") + wishes->gpu_models[i];
+  return text;
+}
+
+std::string labels_wanted(const PlaceRequest& wishes) {
+  std::string text;
+  const auto add = [&](const LabelTerm& term, const char* before) {
+    text += (text.empty() ? "" : ", ") + std::string(before) + term.name;
+    if (!term.any_value) text += "=" + term.value;
+  };
+  for (const LabelTerm& term : wishes.labels) add(term, "with ");
+  for (const LabelTerm& term : wishes.without_labels) add(term, "without ");
+  return text;
+}
+
+std::string layout_wanted(const Part& part) {
+  const PlaceRequest& wishes = *part.wishes();
+  const std::string count = std::to_string(part.gpu_count);
+  std::string text = wishes.names_devices()                 ? "the GPUs that it names"
+                     : wishes.layout == Layout::kContiguous ? count + " GPUs side by side"
+                                                            : count + " GPUs";
+  if (wishes.bandwidth_min > 0)
+    text += " with at least " + std::to_string(wishes.bandwidth_min) + " GB/s between any two";
+  return text;
+}
+
 std::string share_wanted(const Part& part) {
   std::string milli = std::to_string(kMilliPerGpu + part.gpu_milli).substr(1);
   while (milli.ends_with('0')) milli.pop_back();
   std::string text = "a share of 0." + milli + " of a GPU";
-  if (!part.gpu_model.empty()) text += " of model " + part.gpu_model;
+  text += models_wanted(part);
   if (part.gpu_share_mb > 0) text += " with " + std::to_string(part.gpu_share_mb) + " MB of its memory";
   return text;
 }
@@ -102,7 +142,7 @@ std::string share_wanted(const Part& part) {
 std::string gpus_wanted(const Part& part) {
   if (part.is_share()) return share_wanted(part);
   std::string text = std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
-  if (!part.gpu_model.empty()) text += " of model " + part.gpu_model;
+  text += models_wanted(part);
   if (part.gpu_memory_mb > 0) text += " with at least " + std::to_string(part.gpu_memory_mb) + " MB each";
   return text;
 }
@@ -205,6 +245,19 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNoDomain:
       return "must be in one " + std::string(to_string(reason.domain)) +
              ", and no node has a label that says which it is in; label the nodes, or do not require it";
+    case WaitCode::kNoLabels:
+      return "no registered node is labeled as it asks (" + labels_wanted(*part.wishes()) +
+             "); label one with gpu-cli node label";
+    case WaitCode::kNoSuchLayout:
+      return "no registered node has " + layout_wanted(part);
+    case WaitCode::kNodesTaken:
+      if (part.is_exclusive()) {
+        return "wants a node for itself; something runs on each of the " +
+               std::to_string(reason.nodes_fitting) + " nodes that could run it";
+      }
+      return "the nodes that could run it are held by jobs that have them for themselves";
+    case WaitCode::kNotSoArranged:
+      return "wants " + layout_wanted(part) + "; enough GPUs are free on a node, but none so";
   }
   UNREACHABLE();
 }
@@ -265,6 +318,13 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"NodeAdded"};
     case WaitCode::kNoDomain:
       return {"NodeLabeled", "NodeAdded"};
+    case WaitCode::kNoLabels:
+      return {"NodeLabeled", "NodeAdded"};
+    case WaitCode::kNoSuchLayout:
+      return {"NodeAdded"};
+    case WaitCode::kNodesTaken:
+    case WaitCode::kNotSoArranged:
+      return {"JobEnded", "NodeAdded"};
   }
   UNREACHABLE();
 }

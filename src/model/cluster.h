@@ -18,6 +18,8 @@ struct DeviceClass {
 
   /// A member of the part could run on devices of this kind.
   bool serves(const Part& part) const;
+  /// Of a kind that serves: which of the models that the part asks for it is; 0: the one that is liked best.
+  std::size_t rank_for(const Part& part) const;
   friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -65,6 +67,8 @@ struct Device {
   std::string barred_by;      ///< Who it was.
   bool hot = false;           ///< Takes no new work until it has cooled; what runs there goes on.
   std::string hot_detail;     ///< The evidence, with the temperature at which it is well again.
+  int32_t numa_plus_one = 0;  ///< The NUMA node that it is attached to, plus one; 0: not known.
+  std::string pci_bus_id;     ///< "0000:07:00.0"; empty: not known.
 
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
@@ -100,6 +104,8 @@ struct Device {
     visit(17, "barred_by", self.barred_by);
     visit(18, "hot", self.hot);
     visit(19, "hot_detail", self.hot_detail);
+    visit(40, "numa_plus_one", self.numa_plus_one);
+    visit(41, "pci_bus_id", self.pci_bus_id);
   }
 };
 
@@ -137,6 +143,9 @@ struct Node {
   std::vector<Label> agent_labels;    ///< Sorted by name.
   std::vector<NodeFailure> failures;  ///< The last ones, oldest first.
   std::string address;                ///< Where members of a gang on other nodes reach it; empty: its name.
+  /// How each two of its devices are linked, as `Link::code` in the order of `pair_index`; empty: not known.
+  std::vector<int64_t> links;
+  std::string topology_note;  ///< Why that is not known, or where it is from.
 
   const std::string& reached_at() const { return address.empty() ? name : address; }
   /// What the label of this name says, an operator's before the agent's; null: there is none.
@@ -152,6 +161,7 @@ struct Node {
   uint64_t free_mask = 0;            ///< The placeable devices, one bit each.
   std::vector<AttemptKey> attempts;  ///< What it runs, sorted.
   uint32_t promised_count = 0;       ///< Members that it is promised to.
+  uint32_t exclusive_count = 0;      ///< Members that it is held by, or promised to, for themselves alone.
   uint64_t booked_by = 0;            ///< The booking that is on.
   Time booked_from = kNever;         ///< When the next one begins.
 
@@ -176,6 +186,8 @@ struct Node {
     visit(17, "labels", self.labels);
     visit(18, "agent_labels", self.agent_labels);
     visit(19, "failures", self.failures);
+    visit(40, "links", self.links);
+    visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
   }
 };

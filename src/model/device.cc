@@ -3,12 +3,25 @@
 
 #include "base/limits.h"
 #include "model/cluster.h"
+#include "model/topology.h"
 
 namespace gpusched {
 
 bool DeviceClass::serves(const Part& part) const {
   if (part.is_share() && part.share_mb_of(memory_mb) > memory_mb) return false;
-  return memory_mb >= part.gpu_memory_mb && gpu_model_matches(model, part.gpu_model);
+  if (memory_mb < part.gpu_memory_mb || !gpu_model_matches(model, part.gpu_model)) return false;
+  const PlaceRequest* wishes = part.wishes();
+  return wishes == nullptr || wishes->gpu_models.empty() || rank_for(part) < wishes->gpu_models.size();
+}
+
+std::size_t DeviceClass::rank_for(const Part& part) const {
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes == nullptr) return 0;
+  const std::vector<std::string>& models = wishes->gpu_models;
+  return static_cast<std::size_t>(
+      std::find_if(models.begin(), models.end(),
+                   [&](const std::string& wanted) { return gpu_model_matches(model, wanted); }) -
+      models.begin());
 }
 
 int64_t Device::milli_left() const {
@@ -59,6 +72,9 @@ std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLe
 
 int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part) {
   if ((part.features & ~node.feature_bits) != 0) return 0;
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes != nullptr && !labels_meet(node, *wishes)) return 0;
+  if (wishes != nullptr && wishes->names_devices()) return named_devices(node, *wishes) != 0 ? 1 : 0;
   int64_t members = part.own_nodes ? 1 : int64_t{limits::kAttemptsPerNodeMax};
   if (part.cpu_milli > 0) members = std::min(members, node.cpu_milli / part.cpu_milli);
   if (part.memory_mb > 0) members = std::min(members, node.memory_mb / part.memory_mb);

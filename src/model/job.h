@@ -192,6 +192,7 @@ struct Member {
   Outcome outcome;           ///< When ended.
   int32_t gpu_milli = 0;     ///< Its share of its device; 0: it has its devices whole.
   int64_t gpu_share_mb = 0;  ///< Of the share.
+  bool exclusive = false;    ///< Nobody else runs on the node while it does.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -204,6 +205,7 @@ struct Member {
     visit(7, "outcome", self.outcome);
     visit(8, "gpu_milli", self.gpu_milli);
     visit(9, "gpu_share_mb", self.gpu_share_mb);
+    visit(30, "exclusive", self.exclusive);
   }
 };
 

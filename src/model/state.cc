@@ -512,6 +512,7 @@ void State::hold_member(const Attempt& attempt, uint32_t member) {
   CHECK(node != nullptr);
   node->cpu_milli_used += held.cpu_milli;
   node->memory_mb_used += held.memory_mb;
+  if (held.exclusive) ++node->exclusive_count;
   const AttemptKey key = attempt.key(member);
   const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
   CHECK(place == node->attempts.end() || *place != key);
@@ -526,6 +527,7 @@ void State::unhold_member(const Attempt& attempt, uint32_t member) {
   node->memory_mb_used -= held.memory_mb;
   CHECK(node->cpu_milli_used >= 0);
   CHECK(node->memory_mb_used >= 0);
+  if (held.exclusive) --node->exclusive_count;
   const AttemptKey key = attempt.key(member);
   const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
   CHECK(place != node->attempts.end() && *place == key);
@@ -539,6 +541,7 @@ void State::count_promise(const Promise& promise, int64_t sign, Time at) {
     node->cpu_milli_used += sign * member.cpu_milli;
     node->memory_mb_used += sign * member.memory_mb;
     node->promised_count += static_cast<uint32_t>(sign);
+    if (member.exclusive) node->exclusive_count += static_cast<uint32_t>(sign);
     refresh_free_mask(*node);
   }
   if (sign > 0) {

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/admission.h"
+#include "model/place_request.h"
 
 namespace gpusched {
 
@@ -210,6 +211,12 @@ struct Part {
 
   bool is_elastic() const { return member_max > member_count; }
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
+  std::vector<PlaceRequest> place;  ///< None or one: most parts may run anywhere.
+
+  const PlaceRequest* wishes() const { return place.empty() ? nullptr : &place.front(); }
+  bool is_exclusive() const { return !place.empty() && place.front().exclusive; }
+  /// Not any devices will do that are enough: which, or how they lie, is asked for.
+  bool is_arranged() const;
   bool is_share() const { return gpu_milli > 0; }
   /// A share is of one device, and less than all of it.
   bool has_sound_share() const;
@@ -236,6 +243,7 @@ struct Part {
     visit(72, "domain_required", self.domain_required);
     visit(73, "own_nodes", self.own_nodes);
     visit(74, "over_nodes", self.over_nodes);
+    visit(80, "place", self.place);
   }
 };
 

@@ -173,10 +173,16 @@ class Scenario {
     shape.gpu_memory_mb = line.number("gpu_mem", shape.gpu_memory_mb);
     shape.cpu_milli = line.number("cpus", 64) * 1000;
     shape.memory_mb = line.number("mem", shape.memory_mb);
+    for (const LabelTerm& term : terms_of(line.text("labels")))
+      shape.labels.push_back({.name = term.name, .value = term.value});
+    for (const Label& label : labels_of(line)) shape.labels.push_back(label);
+    std::sort(shape.labels.begin(), shape.labels.end(),
+              [](const Label& a, const Label& b) { return a.name < b.name; });
+    for (const int64_t size : numbers_of(line.text("islands")))
+      shape.islands.push_back(static_cast<int>(size));
+    shape.numa_size = static_cast<int>(line.number("numa"));
     shapes_[line.name] = shape;
-    RegisterNode offer = testing::registration_of(line.name, shape);
-    offer.labels = labels_of(line);
-    return answer(engine_.apply(offer));
+    return answer(engine_.apply(testing::registration_of(line.name, shape)));
   }
   /// Those of `rack=` and so on, sorted by name.
   static std::vector<Label> labels_of(const Line& line) {
@@ -188,7 +194,11 @@ class Scenario {
     return labels;
   }
   std::string label(const Line& line) {
-    return answer(engine_.apply(LabelNode{.node = node_id(line.name), .set = labels_of(line), .remove = {}}));
+    LabelNode command{.node = node_id(line.name), .set = labels_of(line), .remove = {}};
+    for (const LabelTerm& term : terms_of(line.text("set")))
+      command.set.push_back({.name = term.name, .value = term.value});
+    for (const LabelTerm& term : terms_of(line.text("remove"))) command.remove.push_back(term.name);
+    return answer(engine_.apply(command));
   }
   std::string reboot(const Line& line) {
     const std::string boot = "boot-" + std::to_string(++boots_ + 1);
@@ -318,6 +328,37 @@ class Scenario {
     }
     retry.exit_codes = Blob(codes);
   }
+  static std::vector<std::string> words_of(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');) out.push_back(word);
+    return out;
+  }
+  /// "zone:eu,ssd"
+  static std::vector<LabelTerm> terms_of(const std::string& text) {
+    std::vector<LabelTerm> terms;
+    for (const std::string& word : words_of(text)) {
+      const std::size_t colon = word.find(':');
+      const bool any = colon == std::string::npos;
+      terms.push_back(
+          {.name = word.substr(0, colon), .value = any ? "" : word.substr(colon + 1), .any_value = any});
+    }
+    return terms;
+  }
+  static std::vector<PlaceRequest> place_of(const Line& line) {
+    PlaceRequest place;
+    place.labels = terms_of(line.text("with"));
+    place.without_labels = terms_of(line.text("without"));
+    place.gpu_models = words_of(line.text("models"));
+    place.exclusive = line.has("exclusive");
+    if (line.text("layout") == "spread") place.layout = Layout::kSpread;
+    if (line.text("layout") == "contiguous") place.layout = Layout::kContiguous;
+    for (const int64_t index : numbers_of(line.text("ids"))) place.device_mask |= uint64_t{1} << index;
+    place.device_uuids = words_of(line.text("uuids"));
+    place.bandwidth_min = line.number("bandwidth");
+    if (place == PlaceRequest{}) return {};
+    return {place};
+  }
   /// The words of a job, as `submit` has them.
   testing::Want want_of(const Line& line) const {
     testing::Want want;
@@ -357,6 +398,7 @@ class Scenario {
          {DomainLevel::kNode, DomainLevel::kRack, DomainLevel::kBlock, DomainLevel::kZone}) {
       if (line.text("domain") == to_string(level)) want.domain = level;
     }
+    want.place = place_of(line);
     return want;
   }
   std::string submit(const Line& line) {

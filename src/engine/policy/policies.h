@@ -71,4 +71,12 @@ class BestFit final : public ScorePolicy {
   Score score(const Part& part, const NodeView& node) const override;
 };
 
+/// Prefers the node on which the weakest link among the member's devices is strongest; of powers of two each
+/// counts the same. Not for members of one device.
+class StrongLinks final : public ScorePolicy {
+ public:
+  std::string_view name() const override { return "strong_links"; }
+  Score score(const Part& part, const NodeView& node) const override;
+};
+
 }  // namespace gpusched::policy

@@ -56,6 +56,9 @@ struct NodeView {
       0;  ///< Those of one class that fits the part; for a share all that have room for it.
   uint64_t shared_mask = 0;  ///< Of these, for a share, those that others have shares of.
   uint32_t attempt_count = 0;
+  bool exclusive = false;  ///< Somebody has it for itself.
+  bool busy = false;       ///< The part wants it for itself, and something runs there.
+  int64_t link_gbs = 0;    ///< The weakest link among the devices that the member would get; 0: not known.
 };
 
 /// 0..100; the higher wins, then the node registered first.
@@ -72,7 +75,7 @@ struct Score {
 };
 
 /// Why a filter refuses a node. The cycle counts these to explain a wait.
-enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature, kBooked };
+enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature, kBooked, kExclusive };
 
 /// Which tenant's first job is placed next.
 class QueueOrder {

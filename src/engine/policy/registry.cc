@@ -32,6 +32,7 @@ std::unique_ptr<Filter> make_filter(std::string_view name) {
 
 std::unique_ptr<ScorePolicy> make_score(std::string_view name) {
   if (name == "best_fit") return std::make_unique<BestFit>();
+  if (name == "strong_links") return std::make_unique<StrongLinks>();
   return nullptr;
 }
 
@@ -51,6 +52,7 @@ PolicySet default_policies() {
   set.job_order = make_job_order("priority_aging", {});
   set.filters.push_back(make_filter("capacity"));
   set.scores.push_back(make_score("best_fit"));
+  set.scores.push_back(make_score("strong_links"));
   set.run_times = make_run_times("limits");
   set.victims = make_victim_select("least_lost");
   return set;

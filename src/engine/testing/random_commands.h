@@ -8,6 +8,7 @@
 #include "base/prng.h"
 #include "engine/commands.h"
 #include "model/state.h"
+#include "model/topology.h"
 
 /// For tests only: commands as a busy and unreliable cluster makes them, some of them late, wrong or
 /// repeated.
@@ -88,10 +89,41 @@ class RandomCommands {
     if (part.gpu_count == 1 && prng_.chance(500))
       part.gpu_milli = static_cast<int32_t>(prng_.between(1, 10) * 100);
     if (part.gpu_milli > 0 && prng_.chance(300)) part.gpu_share_mb = prng_.between(1, 60'000);
+    if (prng_.chance(300)) part.place = place(part);
     if (prng_.chance(10)) part.member_count = 2;
     if (prng_.chance(50)) part.features = kFeatureContainer;
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
     return {part};
+  }
+  LabelTerm term() {
+    static const char* const kNames[] = {"rack", "zone", "disk"};
+    return {.name = kNames[prng_.below(3)],
+            .value = "r" + std::to_string(prng_.below(3)),
+            .any_value = prng_.chance(200)};
+  }
+  std::vector<PlaceRequest> place(Part& part) {
+    PlaceRequest place;
+    if (prng_.chance(300)) place.labels = {term()};
+    if (prng_.chance(300)) place.without_labels = {term()};
+    if (prng_.chance(300) && part.gpu_count > 0) {
+      place.gpu_models = {"H100", "A100"};
+      part.gpu_model.clear();
+    }
+    place.exclusive = prng_.chance(300);
+    if (part.gpu_milli == 0 && part.gpu_count > 1) {
+      if (prng_.chance(300)) place.bandwidth_min = prng_.between(1, 60);
+      if (prng_.chance(400)) place.layout = static_cast<Layout>(prng_.below(3));
+    }
+    if (part.gpu_milli == 0 && part.gpu_count > 0 && place.layout == Layout::kPack && prng_.chance(200)) {
+      if (prng_.chance(500)) {
+        place.device_mask = (uint64_t{1} << part.gpu_count) - 1;
+        place.device_mask <<= prng_.below(3);
+      } else {
+        const std::string node = "n" + std::to_string(prng_.below(6)) + "-";
+        for (int32_t i = 0; i < part.gpu_count; ++i) place.device_uuids.push_back(node + std::to_string(i));
+      }
+    }
+    return {place};
   }
   Command submit(const State& state) {
     SubmitJobs command{.tenant = any_tenant(state)};
@@ -171,13 +203,14 @@ class RandomCommands {
     if (draw < 2)
       return SetNodeAvailability{.node = node, .to = Availability::kDraining, .by = "op", .reason = "r"};
     if (draw < 6) return SetNodeAvailability{.node = node, .to = Availability::kInService, .by = "op"};
-    if (draw < 9) {
+    if (draw < 8) {
       return NodeValidated{.node = node,
                            .boot_id = found == nullptr || prng_.chance(50) ? "boot-x" : found->boot_id,
                            .passed = prng_.chance(700),
                            .detail = "disk full"};
     }
-    return LabelNode{.node = node, .set = {{.name = "rack", .value = "r1"}}, .remove = {"zone"}};
+    const LabelTerm one = term();
+    return LabelNode{.node = node, .set = {{.name = one.name, .value = one.value}}, .remove = {term().name}};
   }
   uint32_t any_member(const Attempt& attempt) {
     return static_cast<uint32_t>(prng_.below(attempt.members.size()));
@@ -251,6 +284,18 @@ class RandomCommands {
                       .model = number % 2 == 0 ? "NVIDIA A100-SXM4-80GB" : "NVIDIA H100",
                       .memory_mb = number == 3 && i % 2 == 0 ? 40'000 : 80'000,
                       .condition = prng_.chance(950) ? DeviceCondition::kOk : DeviceCondition::kUnhealthy});
+    }
+    for (const char* name_of_label : {"disk", "rack"}) {
+      if (prng_.chance(300))
+        offer.labels.push_back({.name = name_of_label, .value = "r" + std::to_string(prng_.below(3))});
+    }
+    if (prng_.chance(700)) {
+      for (std::size_t i = 0; i < pair_count(offer.devices.size()); ++i) {
+        static constexpr int64_t kSpeeds[] = {0, 10, 20, 50};
+        offer.links.push_back(
+            Link{.kind = static_cast<LinkKind>(prng_.below(8)), .gbs = kSpeeds[prng_.below(4)]}.code());
+      }
+      for (DeviceOffer& device : offer.devices) device.numa_plus_one = static_cast<int32_t>(prng_.below(3));
     }
     if (node != nullptr) {
       for (const AttemptKey& key : node->attempts) {

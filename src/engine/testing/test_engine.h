@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/planner.h"
 #include "engine/policy/policies.h"
+#include "model/topology.h"
 
 /// For tests only: an engine with an observer's state and a planner beside it, on a clock that the test sets.
 namespace gpusched::testing {
@@ -22,6 +23,10 @@ struct Shape {
   int64_t gpu_memory_mb = 81'920;
   int64_t cpu_milli = 64'000;
   int64_t memory_mb = 512'000;
+  std::vector<Label> labels = {};  ///< The agent's, sorted.
+  std::vector<int> islands =
+      {};             ///< Sizes of islands of NVLink; between them PCIe. None: links are not known.
+  int numa_size = 0;  ///< So many devices on each NUMA node; 0: not known.
 };
 
 /// What a job of a test wants.
@@ -55,7 +60,28 @@ struct Want {
   bool over_nodes = false;
   /// Before all these members one that leads, with so many GPUs; negative: none.
   int32_t leader_gpus = -1;
+  std::vector<PlaceRequest> place = {};
 };
+
+inline constexpr int64_t kNvlinkGbs = 300;
+inline constexpr int64_t kPcieGbs = 16;
+
+/// Links of devices that form islands one after the other.
+inline std::vector<int64_t> links_of(const std::vector<int>& islands) {
+  std::vector<int> island_of;
+  for (std::size_t i = 0; i < islands.size(); ++i)
+    island_of.insert(island_of.end(), static_cast<std::size_t>(islands[i]), static_cast<int>(i));
+  std::vector<int64_t> links;
+  for (std::size_t a = 0; a < island_of.size(); ++a) {
+    for (std::size_t b = a + 1; b < island_of.size(); ++b) {
+      const bool same = island_of[a] == island_of[b];
+      links.push_back(
+          Link{.kind = same ? LinkKind::kNvlink : LinkKind::kNuma, .gbs = same ? kNvlinkGbs : kPcieGbs}
+              .code());
+    }
+  }
+  return links;
+}
 
 inline JobRequest request_of(const Want& want) {
   JobRequest request{.priority = want.priority,
@@ -73,7 +99,8 @@ inline JobRequest request_of(const Want& want) {
                                     .domain = want.domain,
                                     .domain_required = want.domain_required,
                                     .own_nodes = want.own_nodes,
-                                    .over_nodes = want.over_nodes}},
+                                    .over_nodes = want.over_nodes,
+                                    .place = want.place}},
                      .max_runtime = want.max_runtime,
                      .retry = want.retry,
                      .require_feasible = want.require_feasible,
@@ -105,8 +132,11 @@ inline RegisterNode registration_of(std::string_view name, const Shape& shape,
   for (int i = 0; i < shape.gpus; ++i) {
     offer.devices.push_back(DeviceOffer{.uuid = "GPU-" + std::string(name) + "-" + std::to_string(i),
                                         .model = shape.model,
-                                        .memory_mb = shape.gpu_memory_mb});
+                                        .memory_mb = shape.gpu_memory_mb,
+                                        .numa_plus_one = shape.numa_size > 0 ? 1 + i / shape.numa_size : 0});
   }
+  offer.labels = shape.labels;
+  offer.links = links_of(shape.islands);
   return offer;
 }
 

@@ -1,0 +1,141 @@
+#include "model/place_request.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "model/types.h"
+
+namespace gpusched {
+namespace {
+
+/// What meets one of them meets the other: a term without a value is met by any.
+bool overlaps(const LabelTerm& required, const LabelTerm& forbidden) {
+  return required.name == forbidden.name && (forbidden.any_value || required == forbidden);
+}
+
+RequestFlaw flaw_of_labels(const PlaceRequest& request) {
+  const auto nameless = [](const LabelTerm& term) { return term.name.empty(); };
+  if (request.labels.size() + request.without_labels.size() > limits::kLabelTermsMax)
+    return RequestFlaw::kTooMany;
+  if (std::any_of(request.labels.begin(), request.labels.end(), nameless) ||
+      std::any_of(request.without_labels.begin(), request.without_labels.end(), nameless))
+    return RequestFlaw::kEmptyName;
+  for (const LabelTerm& term : request.labels) {
+    for (const LabelTerm& other : request.labels) {
+      if (term.name == other.name && !term.any_value && !other.any_value && term.value != other.value)
+        return RequestFlaw::kLabelTwoValues;
+    }
+    const bool both = std::any_of(request.without_labels.begin(), request.without_labels.end(),
+                                  [&](const LabelTerm& other) { return overlaps(term, other); });
+    if (both) return RequestFlaw::kLabelBothWays;
+  }
+  return RequestFlaw::kNone;
+}
+
+template <typename Range>
+bool has_twice(const Range& range) {
+  for (auto at = range.begin(); at != range.end(); ++at) {
+    if (std::find(std::next(at), range.end(), *at) != range.end()) return true;
+  }
+  return false;
+}
+
+RequestFlaw flaw_of_devices(const PlaceRequest& request, const Part& part) {
+  if (request.device_uuids.size() > limits::kDevicesPerNodeMax) return RequestFlaw::kTooMany;
+  if (request.device_mask != 0 && !request.device_uuids.empty()) return RequestFlaw::kIdsBothWays;
+  if (std::count(request.device_uuids.begin(), request.device_uuids.end(), "") > 0)
+    return RequestFlaw::kEmptyName;
+  if (has_twice(request.device_uuids)) return RequestFlaw::kIdTwice;
+  if (!request.names_devices()) return RequestFlaw::kNone;
+  const auto ids = static_cast<int64_t>(request.device_uuids.size()) + std::popcount(request.device_mask);
+  if (ids != part.gpu_count) return RequestFlaw::kIdsOtherCount;
+  return request.layout == Layout::kPack ? RequestFlaw::kNone : RequestFlaw::kIdsWithLayout;
+}
+
+}  // namespace
+
+std::string_view to_string(Layout layout) {
+  switch (layout) {
+    case Layout::kPack:
+      return "pack";
+    case Layout::kSpread:
+      return "spread";
+    case Layout::kContiguous:
+      return "contiguous";
+  }
+  UNREACHABLE();
+}
+
+bool Part::is_arranged() const {
+  const PlaceRequest* asked = wishes();
+  return asked != nullptr &&
+         (asked->names_devices() || asked->layout == Layout::kContiguous || asked->bandwidth_min > 0);
+}
+
+RequestFlaw flaw_of(const Part& part) {
+  if (part.place.empty()) return RequestFlaw::kNone;
+  if (part.place.size() > 1) return RequestFlaw::kSeveralTimes;
+  const PlaceRequest& request = part.place.front();
+  if (request.layout > kLayoutLast || request.bandwidth_min < 0 ||
+      request.bandwidth_min > limits::kLinkGbsMax)
+    return RequestFlaw::kOutOfRange;
+  if (const RequestFlaw labels = flaw_of_labels(request); labels != RequestFlaw::kNone) return labels;
+  if (request.gpu_models.size() > limits::kGpuModelsMax) return RequestFlaw::kTooMany;
+  if (!request.gpu_models.empty() && part.gpu_count == 0) return RequestFlaw::kModelsWithoutGpus;
+  if (std::count(request.gpu_models.begin(), request.gpu_models.end(), "") > 0)
+    return RequestFlaw::kEmptyName;
+  if (has_twice(request.gpu_models) || (!request.gpu_models.empty() && !part.gpu_model.empty()))
+    return RequestFlaw::kModelTwice;
+  const bool arranged =
+      request.names_devices() || request.layout != Layout::kPack || request.bandwidth_min > 0;
+  if (part.is_share() && (arranged || request.exclusive)) return RequestFlaw::kOfShare;
+  if (const RequestFlaw devices = flaw_of_devices(request, part); devices != RequestFlaw::kNone)
+    return devices;
+  if (request.layout != Layout::kPack && part.gpu_count < 2) return RequestFlaw::kLayoutOfOne;
+  if (request.bandwidth_min > 0 && part.gpu_count < 2) return RequestFlaw::kBandwidthOfOne;
+  return RequestFlaw::kNone;
+}
+
+std::string_view describe(RequestFlaw flaw) {
+  switch (flaw) {
+    case RequestFlaw::kNone:
+      return "nothing is wrong with it";
+    case RequestFlaw::kLabelBothWays:
+      return "a label is required of the node and forbidden to it; leave one of the two out";
+    case RequestFlaw::kLabelTwoValues:
+      return "a label is required of the node with two values, and a node has one; leave one of them out";
+    case RequestFlaw::kEmptyName:
+      return "a label, GPU model or GPU id is empty; give it a name or leave it out";
+    case RequestFlaw::kTooMany:
+      return "it names too many labels (32), GPU models (16) or GPU ids (64); name fewer";
+    case RequestFlaw::kModelsWithoutGpus:
+      return "GPU models are named and no GPU is asked for; say how many";
+    case RequestFlaw::kModelTwice:
+      return "a GPU model is named twice; name each once, the one that you like best first";
+    case RequestFlaw::kIdsOtherCount:
+      return "another number of GPU ids is given than of GPUs asked for; give as many ids as GPUs";
+    case RequestFlaw::kIdTwice:
+      return "a GPU id is given twice; give each once";
+    case RequestFlaw::kIdsBothWays:
+      return "GPUs are named by index and by UUID; use one of the two";
+    case RequestFlaw::kIdsWithLayout:
+      return "a layout is asked for of GPUs that are named one by one; leave out the layout or the ids";
+    case RequestFlaw::kLayoutOfOne:
+      return "a layout is of two GPUs or more; ask for more GPUs or leave the layout out";
+    case RequestFlaw::kBandwidthOfOne:
+      return "a bandwidth is between two GPUs or more; ask for more GPUs or leave the bandwidth out";
+    case RequestFlaw::kOfShare:
+      return "a share of a GPU can have no ids, layout or bandwidth and no node of its own; ask for whole "
+             "GPUs "
+             "or leave that out";
+    case RequestFlaw::kSeveralTimes:
+      return "where it may run is said more than once; say it once";
+    case RequestFlaw::kOutOfRange:
+      return "its layout or bandwidth is none that exists; look at docs/reference/requests.md";
+  }
+  UNREACHABLE();
+}
+
+}  // namespace gpusched

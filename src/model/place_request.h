@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+
+namespace gpusched {
+
+struct Part;
+
+/// How the devices of one member lie to one another on its node.
+enum class Layout : uint8_t {
+  kPack = 0,    ///< Best linked: the weakest link among them as strong as it can be, few domains.
+  kSpread,      ///< Over as many islands and NUMA nodes as there are, evenly.
+  kContiguous,  ///< Neighbours by their index, without a gap.
+};
+inline constexpr Layout kLayoutLast = Layout::kContiguous;
+std::string_view to_string(Layout layout);
+
+/// What a node's labels must, or must not, say: this name with this value, or the name with any value.
+struct LabelTerm {
+  std::string name;
+  std::string value;
+  bool any_value = false;
+
+  friend bool operator==(const LabelTerm&, const LabelTerm&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.name);
+    visit(2, "value", self.value);
+    visit(3, "any_value", self.any_value);
+  }
+};
+
+/// Where a member of a part may run, beyond what it needs. Most jobs do not say.
+struct PlaceRequest {
+  std::vector<LabelTerm> labels;          ///< Its node has all of these,
+  std::vector<LabelTerm> without_labels;  ///< and none of these.
+  std::vector<std::string>
+      gpu_models;          ///< Any of them, as `Part::gpu_model` is written; the first is liked best.
+  bool exclusive = false;  ///< Nobody else runs on its node while it does.
+  Layout layout = Layout::kPack;
+  uint64_t device_mask = 0;               ///< Given: exactly the devices with these indexes.
+  std::vector<std::string> device_uuids;  ///< Given: exactly these devices.
+  int64_t bandwidth_min = 0;              ///< In GB/s, between any two of its devices. 0: any.
+
+  bool names_devices() const { return device_mask != 0 || !device_uuids.empty(); }
+  friend bool operator==(const PlaceRequest&, const PlaceRequest&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "labels", self.labels);
+    visit(2, "without_labels", self.without_labels);
+    visit(3, "gpu_models", self.gpu_models);
+    visit(4, "exclusive", self.exclusive);
+    visit(5, "layout", self.layout);
+    visit(6, "device_mask", self.device_mask);
+    visit(7, "device_uuids", self.device_uuids);
+    visit(8, "bandwidth_min", self.bandwidth_min);
+  }
+};
+
+/// Why a request contradicts itself: no node of any cluster could ever meet it.
+enum class RequestFlaw : uint8_t {
+  kNone = 0,
+  kLabelBothWays,   ///< A label is required and forbidden.
+  kLabelTwoValues,  ///< A label is required with two values.
+  kEmptyName,       ///< A label, model or id without a name.
+  kTooMany,         ///< More terms, models or ids than a request may have.
+  kModelsWithoutGpus,
+  kModelTwice,
+  kIdsOtherCount,  ///< Another number of ids than of GPUs.
+  kIdTwice,
+  kIdsBothWays,  ///< Indexes and UUIDs.
+  kIdsWithLayout,
+  kLayoutOfOne,  ///< A layout of fewer than two GPUs.
+  kBandwidthOfOne,
+  kOfShare,       ///< Ids, a layout, a bandwidth or a whole node for a share of a GPU.
+  kSeveralTimes,  ///< `Part::place` has more than one entry.
+  kOutOfRange,
+};
+/// The first that is found; of a part as it stands in a command.
+RequestFlaw flaw_of(const Part& part);
+/// One sentence that says what to change.
+std::string_view describe(RequestFlaw flaw);
+
+}  // namespace gpusched

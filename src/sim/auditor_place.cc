@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <bit>
+
+#include "sim/auditor.h"
+
+// Where a job asked to run, compared with what the book says of nodes.
+namespace gpusched::sim {
+namespace {
+
+std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+
+}  // namespace
+
+void Auditor::check_wishes(JobId job, const Part& part, const Member& member) {
+  if (part.place.empty()) return;
+  const PlaceRequest& place = part.place.front();
+  const BookNode& node = nodes_.at(member.node);
+  const auto has = [&](const LabelTerm& term) {
+    const auto own = node.labels.find(term.name);
+    const auto told = node.agent_labels.find(term.name);
+    if (own == node.labels.end() && told == node.agent_labels.end()) return false;
+    return term.any_value || (own != node.labels.end() ? own->second : told->second) == term.value;
+  };
+  for (const LabelTerm& term : place.labels) {
+    if (!has(term)) fail(name_of(job) + " is placed on a node without the label " + term.name);
+  }
+  for (const LabelTerm& term : place.without_labels) {
+    if (has(term)) fail(name_of(job) + " is placed on a node with the label " + term.name);
+  }
+  if (place.device_mask != 0 && place.device_mask != member.device_mask)
+    fail(name_of(job) + " gets other devices than those that it names");
+  std::vector<std::string> given;
+  for (uint32_t i = 0; i < node.devices.size(); ++i) {
+    if (((member.device_mask >> i) & 1) != 0) given.push_back(node.devices[i].uuid);
+  }
+  for (const std::string& uuid : place.device_uuids) {
+    if (std::count(given.begin(), given.end(), uuid) == 0) fail(name_of(job) + " does not get " + uuid);
+  }
+  if (place.layout == Layout::kContiguous && member.device_mask != 0) {
+    const int first = std::countr_zero(member.device_mask);
+    const int last = 63 - std::countl_zero(member.device_mask);
+    if (last - first + 1 != part.gpu_count) fail(name_of(job) + " gets devices with a gap between them");
+  }
+  if (place.bandwidth_min == 0) return;
+  int64_t fast_pairs = 0;
+  std::size_t at = 0;
+  for (std::size_t a = 0; a < node.linked.size(); ++a) {
+    for (std::size_t b = a + 1; b < node.linked.size(); ++b, ++at) {
+      const bool both = std::count(given.begin(), given.end(), node.linked[a]) > 0 &&
+                        std::count(given.begin(), given.end(), node.linked[b]) > 0;
+      if (both && at < node.links.size() && node.links[at] / 16 >= place.bandwidth_min) ++fast_pairs;
+    }
+  }
+  const int64_t count = part.gpu_count;
+  if (fast_pairs < count * (count - 1) / 2) fail(name_of(job) + " gets devices that are linked too slowly");
+}
+
+// Who has a node for itself has it, from the first to the last moment.
+void Auditor::check_lonely(JobId job, const Part& part, const Member& member) {
+  const bool wanted = !part.place.empty() && part.place.front().exclusive;
+  if (member.exclusive != wanted) fail(name_of(job) + " is not alone as it asked");
+  for (const JobAttempt& live : live_) {
+    if (live.first == job && !attempts_.at(live).abandoned) continue;
+    for (const Member& other : attempts_.at(live).members) {
+      if (other.node != member.node || other.state == MemberState::kEnded) continue;
+      if (wanted || other.exclusive)
+        fail(name_of(job) + " is placed beside " + name_of(live.first) +
+             ", and one of them has the node alone");
+    }
+  }
+  if (!wanted) return;
+  for (const BookDevice& book : nodes_.at(member.node).devices) {
+    if (book.state == DeviceState::kDraining)
+      fail(name_of(job) + " is to be alone on a node where " + book.uuid + " still drains");
+  }
+  for (const auto& [other, promise] : promises_) {
+    for (const Member& kept : promise.members) {
+      if (kept.node == member.node)
+        fail(name_of(job) + " takes a node that is promised to " + name_of(other));
+    }
+  }
+}
+
+}  // namespace gpusched::sim
