@@ -109,7 +109,8 @@ std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uin
     at.cpu_milli -= part.cpu_milli;
     at.memory_mb -= part.memory_mb;
     ++at.attempt_count;
-    at.amounts += amounts_on(at.slot, part, device_class);
+    // Who has a node for itself takes all of it.
+    at.amounts += part.is_exclusive() ? nodes_[at.slot].room : amounts_on(at.slot, part, device_class);
     return mask;
   };
   if (part.gpu_count == 0) return attempt(FreeIndex::kNoDevices);

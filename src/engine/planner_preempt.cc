@@ -8,6 +8,7 @@
 #include "engine/decide.h"
 #include "engine/planner.h"
 #include "engine/policy/victims.h"
+#include "model/topology.h"
 
 // Ending others for a job that cannot start otherwise, and starting it on what they gave back.
 namespace gpusched {
@@ -84,6 +85,7 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
 
 bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
                         const Part& part) {
+  if (part.wishes() != nullptr && !labels_meet(state.nodes[slot], *part.wishes())) return false;
   if (!lie_well(state, slot, part, mask)) return false;
   policy::NodeView empty = view_of(state, slot, device_class, part);
   empty.exclusive = empty.busy = false;
