@@ -209,6 +209,9 @@ struct JobView {
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
   int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
   Duration estimated_wait = {};
+  WatchKind watch = WatchKind::kNone;  ///< What it is warned about while it runs, or was ended for.
+  std::string watch_detail;
+  Time watch_since;
   uint64_t version = 0;  ///< Changes with every change of the job.
 };
 
@@ -334,7 +337,7 @@ struct DeviceView {
   std::string uuid, model;
   int64_t memory_mb = 0;
   std::string state;      ///< free, held, draining, quarantined, shared
-  std::string condition;  ///< ok, unhealthy, missing, hot
+  std::string condition;  ///< ok, unhealthy, missing, hot, faulty
   std::string detail;
   JobId held_by;
   int32_t utilization_percent = 0;
@@ -345,6 +348,9 @@ struct DeviceView {
   std::vector<JobId> shared_by;
   /// Who keeps it from new work, an operator or "scheduler", and why; empty: nobody does.
   std::string quarantined_by, quarantine_reason;
+  FaultClass fault = FaultClass::kNone;  ///< What stands against it, of its node,
+  std::string fault_code, fault_detail;
+  Time fault_at;  ///< since when.
 };
 struct NodeView {
   NodeId id;
@@ -354,6 +360,8 @@ struct NodeView {
   std::string state;
   std::string state_by, state_reason;  ///< Who put it there, and why.
   Time state_since;
+  std::string suspect;  ///< Why an operator should look at it; empty: no reason is known.
+  Time suspect_since;
   std::string boot_id;
   std::vector<std::string> features;
   std::vector<Label> labels;  ///< The agent's with the operator's over them.

@@ -735,6 +735,42 @@ void HostBackend::get_cluster(Done<ClusterView> done) {
   });
 }
 
+namespace {
+
+/// What an operator should look at.
+void add_health(const State& state, MetricsView& metrics) {
+  int64_t faulty = 0;
+  int64_t noted = 0;
+  int64_t hot = 0;
+  int64_t suspect = 0;
+  int64_t drained = 0;
+  for (const Node& node : state.nodes) {
+    suspect += node.suspect_detail.empty() ? 0 : 1;
+    drained += node.availability == Availability::kDraining && node.availability_by == "scheduler" ? 1 : 0;
+    for (const Device& device : node.devices) {
+      faulty += device.fault >= FaultClass::kDrain ? 1 : 0;
+      noted += device.fault == FaultClass::kNote ? 1 : 0;
+      hot += device.hot ? 1 : 0;
+    }
+  }
+  int64_t warned = 0;
+  for (const auto& [key, attempt] : state.attempts) {
+    const Job* job = state.jobs.find(attempt.job);
+    warned += job != nullptr && !attempt.abandoned && job->watch != WatchKind::kNone ? 1 : 0;
+  }
+  const auto gauge = [&metrics](std::string_view name, std::string_view help, int64_t value) {
+    metrics.counters.push_back({.name = name, .type = "gauge", .help = help, .value = value});
+  };
+  gauge("gpus_faulty", "GPUs that a fault keeps from new work.", faulty);
+  gauge("gpus_noted", "GPUs with a fault that is only noted.", noted);
+  gauge("gpus_hot", "GPUs that are too hot for new work.", hot);
+  gauge("nodes_suspect", "Nodes that an operator should look at.", suspect);
+  gauge("nodes_drained_by_themselves", "Nodes that the scheduler took out of service.", drained);
+  gauge("jobs_warned", "Running jobs that are warned about: idle, hung, over their share.", warned);
+}
+
+}  // namespace
+
 void HostBackend::get_metrics(Done<MetricsView> done) {
   read([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
@@ -763,6 +799,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     counter("cycles_total", "Slices of scheduling cycles since the start.", stats.cycles);
     counter("placements_total", "Attempts placed since the start.", stats.placements);
     metrics.quality = view_of(host_.forecasts().quality());
+    add_health(view.state, metrics);
     metrics.counters.push_back({.name = "guaranteed_gpus_missing",
                                 .type = "gauge",
                                 .help = "GPUs that tenants are guaranteed and no node in service has.",

@@ -166,6 +166,8 @@ std::string cause_of(const Job& job) {
       return "its node could not prepare it (node_fault)";
     case EndCause::kOverLimit:
       return "it passed one of its limits and was ended (over_limit)";
+    case EndCause::kDeviceFault:
+      return "it failed on a GPU that was at fault (device_fault)";
   }
   UNREACHABLE();
 }
@@ -174,7 +176,7 @@ std::string cause_of(const Job& job) {
 std::string ending_of(const Job& job) {
   const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
                          job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
-                         job.last_cause == EndCause::kNodeFault || job.last_cause == EndCause::kOverLimit ||
+                         is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
                          job.last_cause == EndCause::kOutOfMemory;
   if (!says_more || job.last_detail.empty()) return cause_of(job);
   return cause_of(job) + ": " + std::string(job.last_detail.view());
@@ -196,6 +198,8 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
     case JobState::kScheduled:
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
+      if (job.watch != WatchKind::kNone && !job.cancel_requested)
+        return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
     case JobState::kCompleted:
       return "completed";
@@ -212,6 +216,8 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
         return "was cancelled because a job that it waited for ended otherwise: " +
                std::string(job.last_detail.view());
       if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
+        return "was ended by the watchdog: " + std::string(job.watch_detail.view());
       return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
                                                  : "was cancelled";
     case JobState::kPreempted:
@@ -227,7 +233,7 @@ uint64_t version_of(const Job& job) {
         uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
         static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns), uint64_t{job.held},
         static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns), uint64_t{job.unmet},
-        static_cast<uint64_t>(job.deadline.ns)}) {
+        static_cast<uint64_t>(job.deadline.ns), static_cast<uint64_t>(job.watch)}) {
     digest.mix(word);
   }
   return digest.value();
@@ -347,6 +353,9 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
       out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
     }
   }
+  out.watch = job.watch;
+  out.watch_detail = job.watch_detail.view();
+  out.watch_since = job.watch_since;
   add_flow(state, job, out);
   if (job.waits_in_line() && job.reason != JobReason::kArray) {
     out.wait_code = to_string(view.reason_of(job).code);
@@ -473,6 +482,21 @@ void show_fitness(const Device& device, DeviceView& shown) {
     if (device.state != DeviceState::kQuarantined)
       shown.detail = "too hot for new work: " + device.hot_detail;
   }
+  if (device.fault != FaultClass::kNone) {
+    shown.fault = device.fault;
+    shown.fault_code = device.fault_code;
+    shown.fault_detail = device.fault_detail;
+    shown.fault_at = device.fault_at;
+  }
+  if (device.fault >= FaultClass::kDrain) {
+    shown.quarantined_by = "scheduler";
+    shown.quarantine_reason = std::string(to_string(device.fault)) + ": " + device.fault_code;
+    if (!device.fault_detail.empty()) shown.quarantine_reason += ", " + device.fault_detail;
+    if (device.condition == DeviceCondition::kOk) shown.condition = "faulty";
+    if (device.state != DeviceState::kQuarantined)
+      shown.detail = shown.quarantine_reason + (shown.detail.empty() ? "" : "; " + shown.detail);
+    if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
+  }
   if (device.state == DeviceState::kQuarantined) {
     shown.quarantined_by = "scheduler";
     shown.quarantine_reason = device.detail;
@@ -495,6 +519,8 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                .state_by = node.availability_by,
                .state_reason = node.availability_reason,
                .state_since = node.availability_since.valid() ? node.availability_since : node.state_since,
+               .suspect = node.suspect_detail,
+               .suspect_since = node.suspect_since,
                .boot_id = node.boot_id,
                .features = node.features,
                .labels = labels_of(node),

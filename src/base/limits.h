@@ -90,7 +90,14 @@ inline constexpr uint32_t kNodeFailuresKept = 16;
 inline constexpr uint32_t kNodeFailuresMin = 4;              ///< Fewer are no evidence,
 inline constexpr uint32_t kNodeFailureTenantsMin = 2;        ///< nor are those of one tenant,
 inline constexpr Duration kNodeFailureWindow = minutes(10);  ///< nor older ones.
-inline constexpr int64_t kAutoDrainPercentDefault = 5;       ///< Of all nodes; one at least.
+// Nodes on which jobs die soon that live elsewhere: what is remembered of each,
+inline constexpr uint32_t kNodeEndsKept = 32;
+inline constexpr Duration kNodeEndsWindow = hours(24);
+inline constexpr Duration kQuickEnd = seconds(60);  ///< from its start on an attempt's failure is soon.
+/// By chance the node's ends happen at most so often, of 2^40; and without its worst tenant's, so often.
+inline constexpr int64_t kBlackHoleChance = int64_t{1} << 20;
+inline constexpr int64_t kBlackHoleChanceOfOthers = int64_t{1} << 30;
+inline constexpr int64_t kAutoDrainPercentDefault = 5;  ///< Of all nodes; one at least.
 
 /// How long after a job's maximum runtime the engine steps in when its node did not.
 inline constexpr Duration kRuntimeSlack = seconds(5);

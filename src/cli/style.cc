@@ -44,7 +44,7 @@ Style style_of_state(std::string_view state) {
                         "unreachable", "hot"})) {
     return Style::kWarning;
   }
-  if (is_one_of(state, {"failed", "down", "lost", "dead", "quarantined", "unhealthy", "missing"}))
+  if (is_one_of(state, {"failed", "down", "lost", "dead", "quarantined", "unhealthy", "missing", "faulty"}))
     return Style::kBad;
   if (is_one_of(state, {"completed", "cancelled"})) return Style::kDim;
   return Style::kPlain;

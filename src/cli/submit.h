@@ -46,6 +46,7 @@ struct SubmitOptions {
   bool now = false;
   std::string preemption_mode;
   std::string preempt_signal, preempt_grace, preempt_webhook;
+  std::string idle_after, idle_action, hung_after, hung_action;
   std::string reservation;
   bool require_feasible = false;
   bool wait = false;

@@ -322,6 +322,24 @@ Result<Unit> check_whole(const SubmitOptions& submit) {
 
 namespace {
 
+Result<Unit> add_watchdog(const SubmitOptions& submit, JsonObjectWriter& body) {
+  struct Span {
+    const char* option;
+    const char* field;
+    const std::string* text;
+  };
+  for (const Span& span : {Span{"--idle-after", "idle_after_seconds", &submit.idle_after},
+                           Span{"--hung-after", "hung_after_seconds", &submit.hung_after}}) {
+    if (span.text->empty()) continue;
+    const Result<int64_t> parsed = parse_duration_seconds(*span.text);
+    if (!parsed) return bad_option(span.option, parsed.error().message);
+    body.add(span.field, *parsed);
+  }
+  if (!submit.idle_action.empty()) body.add("idle_action", submit.idle_action);
+  if (!submit.hung_action.empty()) body.add("hung_action", submit.hung_action);
+  return Unit{};
+}
+
 /// What it asks for when it is ended for another job.
 Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (!submit.preempt_signal.empty()) body.add("preempt_signal", submit.preempt_signal);
@@ -331,7 +349,7 @@ Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) 
     body.add("preempt_grace_seconds", *grace);
   }
   if (!submit.preempt_webhook.empty()) body.add("preempt_webhook", submit.preempt_webhook);
-  return Unit{};
+  return add_watchdog(submit, body);
 }
 
 }  // namespace

@@ -96,6 +96,14 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
                  "How long it then has, such as 2m; it ends as soon as it says that its work is saved");
   grammar.option("--preempt-webhook", "URL", &submit.preempt_webhook,
                  "An http:// URL that is told then; the scheduler's configuration lists whose may be named");
+  grammar.option("--idle-after", "SPAN", &submit.idle_after,
+                 "Warn when it left its GPUs unused for so long, such as 20m, instead of as configured");
+  grammar.option("--idle-action", "ACTION", &submit.idle_action,
+                 "What else is done then: warn (nothing), requeue or cancel; milder than configured only if "
+                 "the scheduler lets it");
+  grammar.option("--hung-after", "SPAN", &submit.hung_after,
+                 "Warn when its GPUs were fully busy for so long without output");
+  grammar.option("--hung-action", "ACTION", &submit.hung_action, "What else is done then");
   grammar.option("--reservation", "NAME", &submit.reservation,
                  "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them");
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");

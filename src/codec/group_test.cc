@@ -172,6 +172,18 @@ std::vector<Command> full_commands() {
       CancelBooking{.booking = BookingId{1}},
       NoteDeviceHeat{.node = NodeId{1}, .device = 2, .hot = true, .detail = "82 C"},
       AttemptPrepared{.job = JobId{7}, .attempt = 2, .member = 3, .node = NodeId{1}, .placed_at = Time{5}},
+      NoteDeviceFault{.node = NodeId{1},
+                      .device = 2,
+                      .fault = FaultClass::kReset,
+                      .code = "xid 48",
+                      .detail = "d",
+                      .id = 3},
+      NoteWatch{.job = JobId{1},
+                .attempt = 2,
+                .kind = WatchKind::kHung,
+                .detail = "d",
+                .age = seconds(3),
+                .action = WatchAction::kCancel},
   };
 }
 
@@ -218,7 +230,9 @@ TEST(Group, DefaultCommandsComeBack) {
                                    MakeBooking{.name = "b", .length = seconds(1)},
                                    CancelBooking{},
                                    NoteDeviceHeat{},
-                                   AttemptPrepared{}};
+                                   AttemptPrepared{},
+                                   NoteDeviceFault{},
+                                   NoteWatch{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -63,7 +63,8 @@ bool possible_shares(const Device& device) {
 bool possible(const Device& device) {
   return known(DeviceState::kFree, device.state, DeviceState::kShared) && possible_shares(device) &&
          known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
-         between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since);
+         between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since) &&
+         device.fault <= kFaultClassLast && possible(device.fault_at);
 }
 /// The member has the device, or the share of it, by the device's own book.
 bool holds(const Member& member, const Device& device, const AttemptKey& key) {
@@ -94,7 +95,8 @@ bool possible(const Job& job) {
          possible(job.started_at) && possible(job.ended_at) && possible(job.not_before) &&
          possible(job.max_runtime) && possible(job.retry.kill_after_lost_contact) &&
          possible(job.preempted_at) && possible(job.saved_at) && job.attained_gpu_ms >= 0 &&
-         job.preemption_mode <= kPreemptionModeLast &&
+         job.preemption_mode <= kPreemptionModeLast && job.watch <= kWatchKindLast &&
+         possible(job.watch_since) &&
          (job.state == JobState::kPending || (!job.not_before.valid() && !job.held && !job.promised)) &&
          !(job.promised && (job.not_before.valid() || job.held || job.unmet > 0)) &&
          (job.retry.causes & ~kRetryKnown) == 0 && possible(job.deadline) && possible_flow(job);
@@ -277,6 +279,14 @@ class SnapshotDecoder {
       return corrupt("a node's service");
     }
     if (!possible(node.state_since) || !possible(node.silent_since)) return corrupt("a node's times");
+    if (node.ends.size() > limits::kNodeEndsKept || !possible(node.suspect_since))
+      return corrupt("a node's past");
+    for (const NodeEnd& end : node.ends) {
+      Tenant* tenant = state_.find_tenant(end.tenant);
+      if (tenant == nullptr || !possible(end.at)) return corrupt("a node's past");
+      tenant->recent_ends += 1;
+      tenant->recent_quick_ends += end.quick ? 1 : 0;
+    }
     if (!between(0, node.cpu_milli, int64_t{limits::kCpuCoresMax} * 1000) ||
         !between(0, node.memory_mb, limits::kMegabytesMax)) {
       return corrupt("a node's size");

@@ -29,6 +29,12 @@ struct Config {
     int64_t thermal_hysteresis = 5;
     int64_t thermal_readings = 3;
     int64_t thermal_auto_margin = 10;
+    int64_t watchdog_idle_seconds = 3'600;
+    std::string watchdog_idle_action = "warn";
+    int64_t watchdog_hung_seconds = 7'200;
+    std::string watchdog_hung_action = "warn";
+    int64_t watchdog_seconds_max = 0;
+    bool watchdog_may_soften = false;
     int64_t default_priority = 100;
     int64_t aging_per_hour = 10;
     std::string queue_order = "priority_aging";

@@ -10,6 +10,8 @@ namespace {
 constexpr double kMillion = 1e6;
 constexpr double kBillion = 1e9;
 constexpr double kPortMax = 65'535;
+constexpr double kWatchdogSecondsMax = 30.0 * 86'400;
+constexpr std::string_view kWatchActions = "warn requeue cancel";
 
 constexpr ConfigKey kKeys[] = {
     // What the scheduler decides by.
@@ -266,6 +268,41 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "With `thermal_threshold: auto`: so many degrees below its own slowdown limit a GPU is hot.",
      .min = 0,
      .max = 100},
+    {.section = "scheduler",
+     .name = "watchdog_idle_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_idle_seconds; },
+     .meaning = "A running job that left its GPUs unused for so long is warned about; 0: none is. See [GPU "
+                "health](gpu-health.md#watchdogs).",
+     .min = 0,
+     .max = kWatchdogSecondsMax},
+    {.section = "scheduler",
+     .name = "watchdog_idle_action",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_idle_action; },
+     .meaning =
+         "What else is done about it: nothing, its attempt ends and it waits again, or it is cancelled.",
+     .one_of = kWatchActions},
+    {.section = "scheduler",
+     .name = "watchdog_hung_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_hung_seconds; },
+     .meaning =
+         "A running job whose GPUs were fully busy for so long without output is warned about; 0: none is.",
+     .min = 0,
+     .max = kWatchdogSecondsMax},
+    {.section = "scheduler",
+     .name = "watchdog_hung_action",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_hung_action; },
+     .meaning = "What else is done about it.",
+     .one_of = kWatchActions},
+    {.section = "scheduler",
+     .name = "watchdog_seconds_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_seconds_max; },
+     .meaning = "Jobs may ask for less time than those two, and for up to as much as this; 0: for no more.",
+     .min = 0,
+     .max = kWatchdogSecondsMax},
+    {.section = "scheduler",
+     .name = "watchdog_may_soften",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.watchdog_may_soften; },
+     .meaning = "Whether jobs may ask for a milder action than the configured one."},
 
     // Who may submit how much.
     {.section = "admission",

@@ -120,6 +120,15 @@ bool is_sane(const SetNodeAvailability& command) {
 bool is_sane(const CheckpointSaved& command) {
   return between(Duration{} - limits::kRuntimeMax, command.age, limits::kRuntimeMax);
 }
+bool is_sane(const NoteDeviceFault& command) {
+  return command.fault <= kFaultClassLast && command.code.size() <= limits::kLabelBytesMax &&
+         command.detail.size() <= limits::kLabelBytesMax;
+}
+bool is_sane(const NoteWatch& command) {
+  return command.kind <= kWatchKindLast && command.action <= kWatchActionLast &&
+         command.detail.size() <= limits::kLabelBytesMax &&
+         between(Duration{}, command.age, limits::kRuntimeMax);
+}
 bool is_sane(const CommitPlan& command) {
   return std::all_of(command.groups.begin(), command.groups.end(),
                      [](const PlanGroup& group) { return group.preemptions.size() <= limits::kVictimsMax; });
@@ -197,7 +206,9 @@ std::string_view name_of(const Command& command) {
       "make_booking",
       "cancel_booking",
       "note_device_heat",
-      "attempt_prepared"};
+      "attempt_prepared",
+      "note_device_fault",
+      "note_watch"};
   return kNames[command.index()];
 }
 

@@ -734,13 +734,53 @@ struct NoteDeviceHeat {
   }
 };
 
+/// What a device's node found of it. With an id that is the device's last already, nothing new.
+struct NoteDeviceFault {
+  NodeId node;
+  uint32_t device = 0;
+  FaultClass fault = FaultClass::kNone;  ///< kNone: it was reset, or its node restarted.
+  std::string code;
+  std::string detail;
+  int64_t id = 0;  ///< Of this word of the node, on this device.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "fault", self.fault);
+    visit(4, "code", self.code);
+    visit(5, "detail", self.detail);
+    visit(6, "id", self.id);
+  }
+};
+
+/// The watchdog's word on a running attempt; see src/host/watchdog.h.
+struct NoteWatch {
+  JobId job;
+  uint32_t attempt = 0;
+  WatchKind kind = WatchKind::kNone;  ///< kNone: what it was warned about is over.
+  std::string detail;
+  Duration age;  ///< For so long it has been so.
+  WatchAction action = WatchAction::kWarn;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "kind", self.kind);
+    visit(4, "detail", self.detail);
+    visit(5, "age", self.age);
+    visit(6, "action", self.action);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
-using Command =
-    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
-                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
-                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
-                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared>;
+using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
+                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
+                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
+                             NodeValidated, LabelNode, NoteStart, CheckpointSaved, MakeBooking, CancelBooking,
+                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, NoteWatch>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

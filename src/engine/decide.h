@@ -23,6 +23,8 @@ std::optional<Rejection> admit(const State& state, const SubmitJobs& command, in
                                Events& events);
 Applied make_booking(const State& state, const MakeBooking& command, Stamp stamp, Events& events);
 Applied note_device_heat(const State& state, const NoteDeviceHeat& command, Events& events);
+Applied note_device_fault(const State& state, const NoteDeviceFault& command, Stamp stamp, Events& events);
+Applied note_watch(const State& state, const NoteWatch& command, Stamp stamp, Events& events);
 Applied cancel_booking(const State& state, const CancelBooking& command, Stamp stamp, Events& events);
 /// Puts the booking of this name into the parts, when the submission may use it.
 std::optional<Rejection> book(const State& state, const SubmitJobs& command, const std::string& name,
@@ -91,9 +93,9 @@ bool next_due(const State& state, Time now, Events& events);
 /// ended by `events` already.
 void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
                 bool devices_free, Time at, Events& events);
-/// An attempt of the tenant ended so: what that says of its node.
-void judge_node(const State& state, NodeId node, TenantId tenant, const Outcome& outcome, Time at,
-                Events& events);
+/// A member of a job's attempt ended so: what that says of its node. Asked before the end is applied.
+void judge_node(const State& state, const Attempt& attempt, uint32_t member, TenantId tenant,
+                const Outcome& outcome, Time at, Events& events);
 /// A job's attempt is over or given up: finished, or pending again.
 void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
               Events& events);

@@ -242,7 +242,8 @@ Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp sta
   if (member.state == MemberState::kEnded) return accept();
   end_member(state, *attempt, command.member, command.outcome, false, stamp.at, events);
   const Job* job = state.jobs.find(command.job);
-  if (job != nullptr) judge_node(state, command.node, job->tenant, command.outcome, stamp.at, events);
+  if (job != nullptr)
+    judge_node(state, *attempt, command.member, job->tenant, command.outcome, stamp.at, events);
   return accept();
 }
 

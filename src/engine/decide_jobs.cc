@@ -284,6 +284,7 @@ JobReason failure_reason(EndCause cause) {
     case EndCause::kOutOfMemory:
       return JobReason::kOutOfMemory;
     case EndCause::kNodeFault:
+    case EndCause::kDeviceFault:
       return JobReason::kNodeFault;
     case EndCause::kOverLimit:
       return JobReason::kOverLimit;
@@ -540,6 +541,8 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
     return finish(JobState::kCompleted, JobReason::kSucceeded);
   }
   if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
+  if (stop == StopReason::kIdle) return finish(JobState::kCancelled, JobReason::kIdle);
+  if (stop == StopReason::kHung) return finish(JobState::kCancelled, JobReason::kHung);
   const bool too_late = job.deadline.valid() && at >= job.deadline;
   if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
     if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
@@ -575,7 +578,7 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
                                  .at = at});
     return;
   }
-  if (outcome.cause == EndCause::kNodeFault) {
+  if (is_of_node(outcome.cause)) {
     const int32_t faults = job.node_faults + 1;
     events.push_back(JobRequeued{.job = job.id,
                                  .outcome = outcome,

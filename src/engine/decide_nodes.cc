@@ -180,6 +180,16 @@ Applied bar_device(const State& state, const SetDeviceCondition& command, const 
                                   .detail = bar ? command.detail : std::string(),
                                   .by = bar ? command.by : std::string()});
   }
+  if (!bar && device.fault != FaultClass::kNone) {
+    events.push_back(DeviceFaultChanged{.node = command.node,
+                                        .device = command.device,
+                                        .fault = FaultClass::kNone,
+                                        .code = {},
+                                        .detail = {},
+                                        .id = device.fault_id,
+                                        .by = command.by,
+                                        .at = at});
+  }
   if (!bar && device.state == DeviceState::kQuarantined) lift_quarantine(state, command, at, events);
   return {.rejection = {}, .first_id = command.node.value, .id_count = 1};
 }
@@ -225,7 +235,7 @@ Applied set_node_availability(const State& state, const SetNodeAvailability& com
   const Node* node = state.find_node(command.node);
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   const Applied accepted{.rejection = {}, .first_id = node->id.value, .id_count = 1};
-  if (node->availability == command.to &&
+  if (node->availability == command.to && node->suspect_detail.empty() &&
       (command.to == Availability::kInService || node->availability_reason == command.reason)) {
     return accepted;
   }
@@ -261,61 +271,6 @@ Applied label_node(const State& state, const LabelNode& command, Events& events)
   if (names.size() > limits::kNodeLabelsMax) return reject(RejectionCode::kLabelLimit);
   events.push_back(NodeLabeled{.change = command});
   return {.rejection = {}, .first_id = node->id.value, .id_count = 1};
-}
-
-namespace {
-
-/// Whether failures of this kind may be the node's doing.
-bool accuses_node(EndCause cause) {
-  return cause == EndCause::kStartFailed || cause == EndCause::kNodeFault || cause == EndCause::kShimLost;
-}
-
-bool evidence_suffices(const Node& node, const NodeFailure& last) {
-  uint32_t count = 1;
-  std::set<TenantId> tenants = {last.tenant};
-  for (const NodeFailure& failure : node.failures) {
-    if (failure.at + limits::kNodeFailureWindow <= last.at) continue;
-    ++count;
-    tenants.insert(failure.tenant);
-  }
-  return count >= limits::kNodeFailuresMin && tenants.size() >= limits::kNodeFailureTenantsMin;
-}
-
-bool may_drain_another(const State& state) {
-  const auto drained = std::count_if(state.nodes.begin(), state.nodes.end(), [](const Node& node) {
-    return node.availability == Availability::kDraining && node.availability_by == "scheduler";
-  });
-  const auto count = static_cast<int64_t>(state.nodes.size());
-  return drained < std::max<int64_t>(1, count * state.config.auto_drain_percent / 100);
-}
-
-}  // namespace
-
-void judge_node(const State& state, NodeId node_id, TenantId tenant, const Outcome& outcome, Time at,
-                Events& events) {
-  const Node* node = state.find_node(node_id);
-  CHECK(node != nullptr);
-  if (outcome.cause == EndCause::kNodeFault && node->availability == Availability::kInService) {
-    events.push_back(NodeAvailabilityChanged{
-        .node = node_id, .to = Availability::kValidating, .by = "agent", .reason = outcome.detail, .at = at});
-  }
-  if (state.config.auto_drain_percent == 0) return;
-  if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
-    // It can run jobs after all. A failure without a tenant wipes the slate.
-    if (!node->failures.empty()) events.push_back(NodeFailureNoted{.node = node_id, .at = at});
-    return;
-  }
-  if (!accuses_node(outcome.cause)) return;
-  events.push_back(NodeFailureNoted{.node = node_id, .tenant = tenant, .at = at});
-  if (node->availability == Availability::kDraining) return;
-  if (!evidence_suffices(*node, {.tenant = tenant, .at = at}) || !may_drain_another(state)) return;
-  events.push_back(NodeAvailabilityChanged{
-      .node = node_id,
-      .to = Availability::kDraining,
-      .by = "scheduler",
-      .reason = "jobs of several tenants could not run here; the last one: " +
-                (outcome.detail.empty() ? std::string(to_string(outcome.cause)) : outcome.detail),
-      .at = at});
 }
 
 namespace {

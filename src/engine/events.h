@@ -621,6 +621,65 @@ struct ShareFreed {
   }
 };
 
+/// A device's standing fault is another one, or none any more.
+struct DeviceFaultChanged {
+  NodeId node;
+  uint32_t device = 0;
+  FaultClass fault = FaultClass::kNone;
+  std::string code;
+  std::string detail;
+  int64_t id = 0;
+  std::string by;  ///< The operator who released it; empty: its node's word.
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "device", self.device);
+    visit(3, "fault", self.fault);
+    visit(4, "code", self.code);
+    visit(5, "detail", self.detail);
+    visit(6, "id", self.id);
+    visit(7, "by", self.by);
+    visit(8, "at", self.at);
+  }
+};
+
+/// Something speaks against a node that was not drained for it: an operator is called. Without a detail:
+/// nothing does any more.
+struct NodeSuspected {
+  NodeId node;
+  std::string detail;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "detail", self.detail);
+    visit(3, "at", self.at);
+  }
+};
+
+/// A running job is warned, or no longer.
+struct WatchNoted {
+  JobId job;
+  uint32_t attempt = 0;
+  WatchKind kind = WatchKind::kNone;
+  std::string detail;
+  Time since;
+  WatchAction action = WatchAction::kWarn;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "attempt", self.attempt);
+    visit(3, "kind", self.kind);
+    visit(4, "detail", self.detail);
+    visit(5, "since", self.since);
+    visit(6, "action", self.action);
+  }
+};
+
 /// An event's index here is mixed into the digest: append only.
 using Event =
     std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
@@ -630,7 +689,8 @@ using Event =
                  TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared>;
+                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+                 NodeSuspected, WatchNoted>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/black_hole.h"
 #include "engine/engine.h"
 #include "model/topology.h"
 
@@ -155,6 +156,13 @@ void set_availability(Node& node, Availability to, const std::string& by, const 
   node.availability_reason = reason;
 }
 
+/// Whatever spoke against it counts no more.
+void clear_suspicion(State& state, Node& node) {
+  rules::forget_ends(state, node);
+  node.suspect_detail.clear();
+  node.suspect_since = {};
+}
+
 void on(State& state, const NodeRegistered& event) {
   const RegisterNode& offer = *event.offer;
   Node* node = state.find_node(event.node);
@@ -175,6 +183,7 @@ void on(State& state, const NodeRegistered& event) {
                      event.at);
   }
   if (booted) node->failures.clear();
+  if (booted) clear_suspicion(state, *node);
   node->features = offer.features;
   node->feature_bits = State::feature_bits_of(node->features);
   node->agent_labels = offer.labels;
@@ -330,6 +339,12 @@ int32_t elastic_members_of(const std::vector<Part>& parts, const std::vector<Mem
       members.begin(), members.end(), [&](const Member& member) { return member.part + 1 == parts.size(); }));
 }
 
+void clear_watch(Job& job) {
+  job.watch = WatchKind::kNone;
+  job.watch_since = {};
+  job.watch_detail = {};
+}
+
 void on(State& state, const AttemptPlaced& event) {
   Job& job = job_at(state, event.job);
   CHECK(event.attempt == job.attempt_count + 1);
@@ -338,6 +353,7 @@ void on(State& state, const AttemptPlaced& event) {
   job.scheduled_at = event.at;
   job.started_at = {};
   job.saved_at = {};
+  clear_watch(job);
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
@@ -429,6 +445,8 @@ void on(State& state, const MemberEnded& event) {
   CHECK(event.member < attempt->members.size());
   Member& member = attempt->members[event.member];
   CHECK(member.state != MemberState::kEnded);
+  if (const auto end = rules::node_end_of(state, *attempt, event.member, event.outcome, event.at))
+    rules::note_end(state, member.node, *end);
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
@@ -486,7 +504,7 @@ void on(State& state, const JobRequeued& event) {
   Job& job = job_at(state, event.job);
   take_outcome(job, event.outcome);
   if (!event.free_of_charge) (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
-  job.node_faults = event.outcome.cause == EndCause::kNodeFault ? job.node_faults + 1 : 0;
+  job.node_faults = is_of_node(event.outcome.cause) ? job.node_faults + 1 : 0;
   job.held = event.hold;
   state.requeue(job, event.not_before);
   if (!event.preempted) return;
@@ -586,6 +604,7 @@ void on(State& state, const NodeAvailabilityChanged& event) {
   Node& node = node_at(state, event.node);
   set_availability(node, event.to, event.by, event.reason, event.at);
   if (event.to == Availability::kInService) node.failures.clear();
+  if (event.to == Availability::kInService && event.by != "agent") clear_suspicion(state, node);
   State::refresh_free_mask(node);
 }
 
@@ -638,6 +657,30 @@ void on(State& state, const DeviceHeatChanged& event) {
   device.hot = event.hot;
   device.hot_detail = event.detail;
   State::refresh_free_mask(node);
+}
+
+void on(State& state, const DeviceFaultChanged& event) {
+  Node& node = node_at(state, event.node);
+  Device& device = device_at(node, event.device);
+  device.fault = event.fault;
+  device.fault_code = event.code;
+  device.fault_detail = event.detail;
+  device.fault_id = event.id;
+  device.fault_at = event.fault == FaultClass::kNone ? Time{} : event.at;
+  State::refresh_free_mask(node);
+}
+
+void on(State& state, const NodeSuspected& event) {
+  Node& node = node_at(state, event.node);
+  node.suspect_detail = event.detail;
+  node.suspect_since = event.detail.empty() ? Time{} : event.at;
+}
+
+void on(State& state, const WatchNoted& event) {
+  Job& job = job_at(state, event.job);
+  job.watch = event.kind;
+  job.watch_since = event.kind == WatchKind::kNone ? Time{} : event.since;
+  job.watch_detail = Blob(event.detail);
 }
 
 void on(State& state, const DevicesPromised& event) { state.add_promise(*event.promise); }

@@ -244,6 +244,7 @@ void Planner::observe(const State& state, const Event& event) {
     return node_changed(state, changed->node);
   if (const auto* barred = std::get_if<DeviceBarred>(&event)) return node_changed(state, barred->node);
   if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) return node_changed(state, heat->node);
+  if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) return node_changed(state, fault->node);
   if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_changed(state, occupied->node);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
     return node_changed(state, quarantined->node);

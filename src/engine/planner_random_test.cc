@@ -16,7 +16,7 @@ using testing::RandomCommands;
 /// By what all who have shares of it left over.
 bool share_fits(const Device& device, const Part& part, uint32_t kind) {
   if (device.device_class != kind || device.condition != DeviceCondition::kOk || device.barred ||
-      device.hot || device.promised_to.valid())
+      device.hot || device.fault >= FaultClass::kDrain || device.promised_to.valid())
     return false;
   if (device.state != DeviceState::kFree && device.state != DeviceState::kShared) return false;
   int64_t milli = part.gpu_milli;
@@ -155,7 +155,7 @@ bool could_be_placed(const State& state, const Job& job) {
         if (part.gpu_milli > 0 && share_fits(device, part, kind)) return true;
         if (part.gpu_milli == 0 && device.device_class == kind && device.state == DeviceState::kFree &&
             device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
-            !device.promised_to.valid()) {
+            device.fault < FaultClass::kDrain && !device.promised_to.valid()) {
           free |= uint64_t{1} << (&device - node.devices.data());
         }
       }

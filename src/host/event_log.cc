@@ -124,6 +124,28 @@ void log_node_event(const State& state, const Event& event) {
     log_event(heat->hot ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
               heat->hot ? "device_hot" : "device_cooled", {},
               {{"node", node_name(state, heat->node)}, {"device", heat->device}, {"detail", heat->detail}});
+  } else if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) {
+    const bool grave = fault->fault >= FaultClass::kDrain;
+    log_event(grave ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
+              fault->fault == FaultClass::kNone ? "device_fault_over" : "device_fault", {},
+              {{"node", node_name(state, fault->node)},
+               {"device", fault->device},
+               {"fault", to_string(fault->fault)},
+               {"code", fault->code},
+               {"detail", fault->detail},
+               {"by", fault->by}});
+  } else if (const auto* watch = std::get_if<WatchNoted>(&event)) {
+    const bool warns = watch->kind != WatchKind::kNone;
+    log_event(warns ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
+              warns ? "job_warned" : "job_not_warned", {.id = watch->job},
+              {{"attempt", watch->attempt},
+               {"kind", to_string(watch->kind)},
+               {"action", to_string(watch->action)},
+               {"detail", watch->detail}});
+  } else if (const auto* suspect = std::get_if<NodeSuspected>(&event)) {
+    log_event(suspect->detail.empty() ? LogLevel::kInfo : LogLevel::kError, kComponent,
+              suspect->detail.empty() ? "node_not_suspect" : "node_suspect", {},
+              {{"node", node_name(state, suspect->node)}, {"reason", suspect->detail}});
   } else if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
     log_event(LogLevel::kInfo, kComponent, "quota_updated", {}, {{"tenant", updated->change->tenant.value}});
   }

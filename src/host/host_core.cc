@@ -40,7 +40,8 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
               .state = [this]() -> const State& { return state_; },
               .now = [this] { return stamps_.now(); },
               .monotonic = [this] { return clock_.monotonic(); }},
-             tuning.node_lease, tuning.heartbeat, tuning.grace, tuning.preempt_grace_max, tuning.heat) {
+             tuning.node_lease, tuning.heartbeat, tuning.grace, tuning.preempt_grace_max, tuning.heat,
+             tuning.watch) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();

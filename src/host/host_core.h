@@ -28,6 +28,7 @@ struct HostTuning {
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
   policy::LeastLost::Params victims;        ///< Which ones then.
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
+  WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.

@@ -190,13 +190,14 @@ std::string problem_of(const v1::Register& message) {
 }  // namespace
 
 NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max,
-                 HeatLimits heat)
+                 HeatLimits heat, WatchLimits watch)
     : hooks_(std::move(hooks)),
       lease_(lease),
       heartbeat_(std::min(heartbeat, Duration{lease.ns / 3})),
       grace_(grace),
       preempt_grace_max_(preempt_grace_max),
       heat_(heat),
+      watch_(watch),
       session_router_(
           [this](NodeId node, const v1::SchedulerMessage& message) {
             Session* session = session_of(node);
@@ -399,6 +400,7 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
   }
   telemetry_->set(session.node, std::move(telemetry));
   note_heat(session, message);
+  watch(id, message);
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
   for (const v1::AttemptSaved& saved : message.saved()) {
@@ -438,6 +440,59 @@ void NodeHub::note_heat(Session& session, const v1::Heartbeat& message) {
             .node = session.node, .device = *slot, .hot = change->hot, .detail = std::move(change->detail)},
         {});
   }
+}
+
+void NodeHub::watch(SessionId id, const v1::Heartbeat& message) {
+  Session& session = sessions_[id];
+  session.activity.clear();
+  const int64_t longest = limits::kRuntimeMax.ms();
+  const auto span_of = [longest](int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, longest)); };
+  std::set<std::pair<JobId, uint32_t>> attempts;
+  for (const v1::AttemptActivity& told : message.activity()) {
+    if (session.activity.size() >= limits::kAttemptsPerNodeMax) break;
+    const AttemptKey key = from_wire(told.key());
+    const Attempt* attempt = hooks_.state().find_attempt(key.job, key.attempt);
+    if (attempt == nullptr || !attempt->was_placed(Time{told.placed_at_ns()})) continue;
+    session.activity[key] = {.idle = span_of(told.idle_ms()),
+                             .busy = span_of(told.busy_ms()),
+                             .quiet = span_of(told.quiet_ms()),
+                             .over_mb = told.over_share_mb(),
+                             .over = span_of(told.over_share_ms())};
+    attempts.emplace(key.job, key.attempt);
+  }
+  for (const auto& [job, number] : attempts) {
+    const Attempt* attempt = hooks_.state().find_attempt(job, number);
+    if (attempt != nullptr) watch_attempt(*attempt);
+  }
+}
+
+void NodeHub::watch_attempt(const Attempt& attempt) {
+  const Job* job = hooks_.state().jobs.find(attempt.job);
+  if (job == nullptr || job->state != JobState::kRunning || attempt.abandoned ||
+      attempt.stop != StopReason::kNone || watching_.contains(attempt.job)) {
+    return;
+  }
+  std::vector<MemberActivity> members;
+  for (uint32_t member = 0; member < attempt.members.size(); ++member) {
+    Session* session = session_of(attempt.members[member].node);
+    if (session == nullptr) return;  // Whoever is silent may be at work.
+    const auto told = session->activity.find(attempt.key(member));
+    if (attempt.members[member].device_mask == 0) continue;
+    if (told == session->activity.end()) return;
+    members.push_back(told->second);
+  }
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job->spec.view().data(), static_cast<int>(job->spec.view().size()))) spec.Clear();
+  WatchFinding found = judge(policy_of(watch_, spec), members);
+  if (found.kind == job->watch && found.action == WatchAction::kWarn) return;
+  watching_.insert(attempt.job);
+  hooks_.propose(NoteWatch{.job = attempt.job,
+                           .attempt = attempt.number,
+                           .kind = found.kind,
+                           .detail = std::move(found.detail),
+                           .age = found.age,
+                           .action = found.action},
+                 [this, number = attempt.job](const Result<Decided>&) { watching_.erase(number); });
 }
 
 std::optional<uint32_t> NodeHub::slot_of(const Session& session, uint32_t index) const {
@@ -502,11 +557,43 @@ std::optional<Command> NodeHub::command_of_report(Session& session, const v1::Re
                            .boot_id = session.boot_id,
                            .passed = report.validated().ok(),
                            .detail = report.validated().detail().substr(0, limits::kReasonBytesMax)};
+    case v1::Report::kDeviceFault:
+      return command_of_fault(session, report);
     case v1::Report::kDraining:
     case v1::Report::WHAT_NOT_SET:
       return std::nullopt;
   }
   return std::nullopt;
+}
+
+std::optional<Command> NodeHub::command_of_fault(Session& session, const v1::Report& report) {
+  const v1::DeviceFault& fault = report.device_fault();
+  const std::optional<uint32_t> slot = slot_of(session, fault.index());
+  if (!slot) return std::nullopt;
+  // As for conditions, only the last word counts.
+  uint64_t& newest = session.faults[fault.index()];
+  if (report.id() < newest) return std::nullopt;
+  newest = report.id();
+  const int known = std::clamp<int>(fault.fault(), 0, static_cast<int>(kFaultClassLast));
+  return NoteDeviceFault{.node = session.node,
+                         .device = *slot,
+                         .fault = static_cast<FaultClass>(known),
+                         .code = fault.code().substr(0, limits::kLabelBytesMax),
+                         .detail = fault.detail().substr(0, limits::kLabelBytesMax),
+                         .id = fault.id()};
+}
+
+// The node goes by what it found until it hears of the release.
+void NodeHub::order_clear(Session& session, uint32_t slot) {
+  const Node* node = hooks_.state().find_node(session.node);
+  const std::optional<uint32_t> index = agent_index(session, slot);
+  if (node == nullptr || slot >= node->devices.size() || !index) return;
+  const Device& device = node->devices[slot];
+  if (device.fault != FaultClass::kNone) return;
+  v1::SchedulerMessage message;
+  message.mutable_clear_fault()->set_index(*index);
+  message.mutable_clear_fault()->set_id(device.fault_id);
+  session.peer->send(message);
 }
 
 void NodeHub::on_report(SessionId id, const v1::Report& report) {
@@ -517,8 +604,12 @@ void NodeHub::on_report(SessionId id, const v1::Report& report) {
     return acknowledge(id, report.id());  // Said of nothing that we know: repeating it would not help.
   std::optional<DeviceReleased> release;
   if (const auto* released = std::get_if<DeviceReleased>(&*command)) release = *released;
+  std::optional<uint32_t> fault;
+  if (const auto* noted = std::get_if<NoteDeviceFault>(&*command)) fault = noted->device;
   hooks_.propose(std::move(*command),
-                 [this, id, number = report.id(), release](const Result<Decided>& result) {
+                 [this, id, number = report.id(), release, fault](const Result<Decided>& result) {
+                   if (Session* speaker = find(id); fault && speaker != nullptr && result.ok())
+                     order_clear(*speaker, *fault);
                    // A rejection is an answer too: the report is settled. Without a durable answer it is
                    // repeated, and so is a release that came before its attempt's end.
                    if (result.ok() && !(release && is_held(*release))) acknowledge(id, number);
@@ -616,6 +707,11 @@ void NodeHub::on_event(const Event& event) {
   }
   if (const auto* updated = std::get_if<JobUpdated>(&event)) {
     if ((updated->change->given & kJobMaxRuntime) != 0) order_change(updated->change->job);
+    return;
+  }
+  if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) {
+    Session* session = session_of(fault->node);
+    if (session != nullptr && !fault->by.empty()) order_clear(*session, fault->device);
     return;
   }
   if (const auto* stop = std::get_if<StopRequested>(&event)) stop_everywhere(stop->job, stop->attempt);

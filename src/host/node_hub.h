@@ -14,6 +14,7 @@
 #include "host/heat.h"
 #include "host/interfaces.h"
 #include "host/session_router.h"
+#include "host/watchdog.h"
 
 namespace gpusched {
 
@@ -61,7 +62,7 @@ class NodeHub {
   };
   /// `preempt_grace_max`: at most so much is a job given that asks for time when it is ended for another one.
   NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max = {},
-          HeatLimits heat = {});
+          HeatLimits heat = {}, WatchLimits watch = {});
 
   /// A stream whose peer proved that it may speak. Its first message must be Register.
   SessionId open(std::shared_ptr<NodeSession> session);
@@ -103,6 +104,8 @@ class NodeHub {
     std::string boot_id;                      ///< That it registered with.
     uint64_t validation = 0;                  ///< The newest validation report.
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
+    std::map<uint32_t, uint64_t> faults;      ///< Likewise of faults.
+    std::map<AttemptKey, MemberActivity> activity;  ///< Of its last heartbeat.
   };
 
   Session* find(SessionId id);
@@ -114,9 +117,14 @@ class NodeHub {
   void on_heartbeat(SessionId id, const v1::Heartbeat& message);
   /// Names devices that became too hot for new work, or have cooled.
   void note_heat(Session& session, const v1::Heartbeat& message);
+  /// Compares what running attempts do with what they may.
+  void watch(SessionId id, const v1::Heartbeat& message);
+  void watch_attempt(const Attempt& attempt);
   void answer_heartbeat(SessionId id, NodeId node, uint64_t sequence);
   void on_report(SessionId id, const v1::Report& report);
   std::optional<Command> command_of_report(Session& session, const v1::Report& report);
+  std::optional<Command> command_of_fault(Session& session, const v1::Report& report);
+  void order_clear(Session& session, uint32_t slot);
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
   void on_log_chunk(const v1::LogChunk& chunk);
   void acknowledge(SessionId id, uint64_t report);
@@ -141,6 +149,8 @@ class NodeHub {
   Duration grace_;
   Duration preempt_grace_max_;
   HeatLimits heat_;
+  WatchLimits watch_;
+  std::set<JobId> watching_;  ///< Of which a word of the watchdog is proposed and not decided.
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.

@@ -35,6 +35,22 @@ HeatLimits heat_limits_of(const Config::Scheduler& config) {
   return limits;
 }
 
+WatchAction watch_action_of(const std::string& word) {
+  for (const WatchAction action : {WatchAction::kRequeue, WatchAction::kCancel}) {
+    if (word == to_string(action)) return action;
+  }
+  return WatchAction::kWarn;
+}
+
+WatchLimits watch_limits_of(const Config::Scheduler& config) {
+  return {.usual = {.idle_after = seconds(config.watchdog_idle_seconds),
+                    .idle_action = watch_action_of(config.watchdog_idle_action),
+                    .hung_after = seconds(config.watchdog_hung_seconds),
+                    .hung_action = watch_action_of(config.watchdog_hung_action)},
+          .after_max = seconds(config.watchdog_seconds_max),
+          .job_may_soften = config.watchdog_may_soften};
+}
+
 AdmissionPolicy admission_of(const Config& config) {
   AdmissionPolicy policy{.rate_milli = std::llround(config.admission.user_rate * 1'000),
                          .burst = config.admission.user_burst,
@@ -81,6 +97,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.victims.budget = config.scheduler.preemptions_per_job_max;
   options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
   options.tuning.heat = heat_limits_of(config.scheduler);
+  options.tuning.watch = watch_limits_of(config.scheduler);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
   options.snapshot_bytes = config.scheduler.snapshot_mb << 20;

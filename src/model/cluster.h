@@ -70,6 +70,12 @@ struct Device {
   int32_t numa_plus_one = 0;  ///< The NUMA node that it is attached to, plus one; 0: not known.
   std::string pci_bus_id;     ///< "0000:07:00.0"; empty: not known.
 
+  FaultClass fault = FaultClass::kNone;  ///< The gravest that stands, found by its node.
+  std::string fault_code;                ///< "xid 79", "ecc_uncorrected", ...
+  std::string fault_detail;              ///< The evidence.
+  int64_t fault_id = 0;  ///< Of the node's last word on its faults, whether one stands or not.
+  Time fault_at;         ///< Since when it stands.
+
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
   /// What shares have left of it. Of one that is free: all.
@@ -80,7 +86,7 @@ struct Device {
   bool has_room_for(const Part& part) const;
 
   /// Nothing but heat, which passes by itself, may stand against it.
-  bool sound() const { return condition == DeviceCondition::kOk && !barred; }
+  bool sound() const { return condition == DeviceCondition::kOk && !barred && fault < FaultClass::kDrain; }
   bool fit() const { return sound() && !hot; }
   bool placeable() const { return state == DeviceState::kFree && fit(); }
   template <typename Self, typename Visit>
@@ -104,6 +110,11 @@ struct Device {
     visit(17, "barred_by", self.barred_by);
     visit(18, "hot", self.hot);
     visit(19, "hot_detail", self.hot_detail);
+    visit(30, "fault", self.fault);
+    visit(31, "fault_code", self.fault_code);
+    visit(32, "fault_detail", self.fault_detail);
+    visit(33, "fault_id", self.fault_id);
+    visit(34, "fault_at", self.fault_at);
     visit(40, "numa_plus_one", self.numa_plus_one);
     visit(41, "pci_bus_id", self.pci_bus_id);
   }
@@ -118,6 +129,24 @@ struct NodeFailure {
   static void fields(Self& self, Visit&& visit) {
     visit(1, "tenant", self.tenant);
     visit(2, "at", self.at);
+  }
+};
+
+/// How an attempt ended on a node by itself.
+struct NodeEnd {
+  TenantId tenant;
+  JobId job;
+  Time at;
+  bool quick = false;    ///< It failed soon after its start.
+  bool excused = false;  ///< The job failed as soon elsewhere: that says nothing of the node.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "job", self.job);
+    visit(3, "at", self.at);
+    visit(4, "quick", self.quick);
+    visit(5, "excused", self.excused);
   }
 };
 
@@ -146,6 +175,9 @@ struct Node {
   /// How each two of its devices are linked, as `Link::code` in the order of `pair_index`; empty: not known.
   std::vector<int64_t> links;
   std::string topology_note;  ///< Why that is not known, or where it is from.
+  std::vector<NodeEnd> ends;          ///< The last ones, oldest first; since feature level 5.
+  std::string suspect_detail;  ///< Why an operator should look at it, which nobody drained; empty: no reason.
+  Time suspect_since;
 
   const std::string& reached_at() const { return address.empty() ? name : address; }
   /// What the label of this name says, an operator's before the agent's; null: there is none.
@@ -186,6 +218,9 @@ struct Node {
     visit(17, "labels", self.labels);
     visit(18, "agent_labels", self.agent_labels);
     visit(19, "failures", self.failures);
+    visit(30, "ends", self.ends);
+    visit(31, "suspect_detail", self.suspect_detail);
+    visit(32, "suspect_since", self.suspect_since);
     visit(40, "links", self.links);
     visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
@@ -246,6 +281,8 @@ struct Tenant {
   int64_t waiting = 0;                        ///< Its own pending jobs.
   int64_t unfinished = 0;                     ///< Its own jobs that are not final.
   int64_t state_counts[kJobStateCount] = {};  ///< Its own jobs by state.
+  int64_t recent_ends = 0;                    ///< How many of its attempts' ends nodes remember (Node::ends),
+  int64_t recent_quick_ends = 0;              ///< and how many of those are soon failures.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -70,6 +70,9 @@ struct Job {
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
   int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
   Blob member_nodes;            ///< Of a gang: where the last attempt's members ran; eight bytes each.
+  WatchKind watch = WatchKind::kNone;  ///< What its last attempt was warned about last,
+  Time watch_since;                    ///< since when that is so,
+  Blob watch_detail;                   ///< and the evidence.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
@@ -145,6 +148,9 @@ struct Job {
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
     visit(91, "member_nodes", self.member_nodes);
+    visit(100, "watch", self.watch);
+    visit(101, "watch_since", self.watch_since);
+    visit(102, "watch_detail", self.watch_detail);
   }
 };
 

@@ -90,6 +90,10 @@ std::string_view to_string(JobReason reason) {
       return "preempted";
     case JobReason::kNotAtOnce:
       return "not_at_once";
+    case JobReason::kIdle:
+      return "idle";
+    case JobReason::kHung:
+      return "hung";
   }
   UNREACHABLE();
 }
@@ -158,6 +162,50 @@ std::string_view to_string(EndCause cause) {
       return "node_fault";
     case EndCause::kOverLimit:
       return "over_limit";
+    case EndCause::kDeviceFault:
+      return "device_fault";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(FaultClass fault) {
+  switch (fault) {
+    case FaultClass::kNone:
+      return "none";
+    case FaultClass::kNote:
+      return "note";
+    case FaultClass::kDrain:
+      return "drain";
+    case FaultClass::kReset:
+      return "reset";
+    case FaultClass::kReplace:
+      return "replace";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(WatchKind kind) {
+  switch (kind) {
+    case WatchKind::kNone:
+      return "none";
+    case WatchKind::kIdle:
+      return "idle";
+    case WatchKind::kHung:
+      return "hung";
+    case WatchKind::kOverShare:
+      return "over_share";
+  }
+  UNREACHABLE();
+}
+
+std::string_view to_string(WatchAction action) {
+  switch (action) {
+    case WatchAction::kWarn:
+      return "warn";
+    case WatchAction::kRequeue:
+      return "requeue";
+    case WatchAction::kCancel:
+      return "cancel";
   }
   UNREACHABLE();
 }

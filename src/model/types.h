@@ -59,8 +59,10 @@ enum class JobReason : uint8_t {
   kPreempting,   ///< pending: others are being ended for it, and what they hold is promised to it.
   kPreempted,    ///< preempted, and pending until its back-off is over; or cancelled: ended for another job.
   kNotAtOnce,    ///< failed: it was interactive, and could not start at once.
+  kIdle,         ///< cancelled: left its GPUs unused for longer than the watchdog lets it.
+  kHung,         ///< cancelled: kept its GPUs busy without a sign of progress for longer than that.
 };
-inline constexpr JobReason kJobReasonLast = JobReason::kNotAtOnce;
+inline constexpr JobReason kJobReasonLast = JobReason::kHung;
 std::string_view to_string(JobReason reason);
 
 /// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
@@ -77,8 +79,13 @@ enum class EndCause : uint8_t {
   kOutOfMemory,  ///< Ended for passing its memory.
   kNodeFault,    ///< The node could not run any job: no fault of the job's.
   kOverLimit,    ///< Ended for passing another limit.
+  kDeviceFault,  ///< It failed on a device that was at fault: no fault of the job's.
 };
-inline constexpr EndCause kEndCauseLast = EndCause::kOverLimit;
+inline constexpr EndCause kEndCauseLast = EndCause::kDeviceFault;
+/// A fault of what it ran on: tried again elsewhere, free of charge.
+constexpr bool is_of_node(EndCause cause) {
+  return cause == EndCause::kNodeFault || cause == EndCause::kDeviceFault;
+}
 std::string_view to_string(EndCause cause);
 
 struct Outcome {
@@ -106,9 +113,11 @@ enum class StopReason : uint8_t {
   kAbandoned,
   kRequeue,
   kPreempt,
-  kGang  ///< A member of it ended badly, and none goes on without the others.
+  kGang,  ///< A member of it ended badly, and none goes on without the others.
+  kIdle,  ///< The watchdog's policy, of a job that leaves its GPUs unused,
+  kHung,  ///< or one that shows no progress.
 };
-inline constexpr StopReason kStopReasonLast = StopReason::kGang;
+inline constexpr StopReason kStopReasonLast = StopReason::kHung;
 
 /// What becomes of a job that was ended for another one.
 enum class PreemptionMode : uint8_t {
@@ -162,6 +171,36 @@ std::string_view to_string(DeviceState state);
 /// What the driver says. The numbers are those of the protocol.
 enum class DeviceCondition : uint8_t { kOk = 1, kUnhealthy, kMissing };
 std::string_view to_string(DeviceCondition condition);
+
+/// What a device's fault means for it, from mild to grave. Found by its node, by the table of faults
+/// (docs/reference/gpu-health.md).
+enum class FaultClass : uint8_t {
+  kNone = 0,
+  kNote,     ///< Shown and counted, no more.
+  kDrain,    ///< No new work until an operator releases it; what runs goes on. So for those that follow.
+  kReset,    ///< Or until it was reset.
+  kReplace,  ///< It is broken.
+};
+inline constexpr FaultClass kFaultClassLast = FaultClass::kReplace;
+std::string_view to_string(FaultClass fault);
+
+/// What a running job is warned about.
+enum class WatchKind : uint8_t {
+  kNone = 0,
+  kIdle,       ///< Its GPUs are unused.
+  kHung,       ///< Its GPUs are busy, and nothing shows that it gets anywhere.
+  kOverShare,  ///< It uses more memory of a GPU than its share has.
+};
+inline constexpr WatchKind kWatchKindLast = WatchKind::kOverShare;
+std::string_view to_string(WatchKind kind);
+/// What is done about it beside the warning.
+enum class WatchAction : uint8_t {
+  kWarn = 0,
+  kRequeue,  ///< Its attempt ends, and it waits again.
+  kCancel,   ///< It ends.
+};
+inline constexpr WatchAction kWatchActionLast = WatchAction::kCancel;
+std::string_view to_string(WatchAction action);
 
 /// What kind of work a job is, for the pools that a cluster may be divided into.
 enum class WorkClass : uint8_t {
@@ -398,7 +437,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
 /// their image's name meant at first; tenants' use is counted, older use less;
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
-/// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members.
+/// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members; nodes
+/// remember how attempts ended on them, and those on which jobs die that live elsewhere are found.
 inline constexpr int64_t kFeatureLevel = 5;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose

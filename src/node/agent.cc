@@ -23,6 +23,7 @@ namespace {
 
 constexpr Duration kBackoffFirst = milliseconds(50);
 constexpr Duration kBackoffMax = seconds(5);
+constexpr Duration kKernelLogPause = milliseconds(500);
 constexpr Duration kConnectPatience = seconds(15);
 
 std::string folder_of_this_program() {
@@ -234,9 +235,12 @@ Result<Unit> Agent::open_core() {
                    .finished_kept = options_.finished_kept,
                    .features = features(),
                    .check_every = options_.hooks.check_every,
-                   .clock_skew_max = options_.hooks.clock_skew_max};
+                   .clock_skew_max = options_.hooks.clock_skew_max,
+                   .faults = options_.gpu_faults,
+                   .share_memory_grace = options_.share_memory_grace};
   node.launch.containers = containers_;
   node.launch.node = options_.node_name;
+  fault_file_ = std::make_unique<FaultFile>(options_.data_folder);
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
                                                .link = *link_,
@@ -247,13 +251,15 @@ Result<Unit> Agent::open_core() {
                                                .host = meter_,
                                                .hooks = hooks_.get(),
                                                .boxes = boxes_.get(),
-                                               .sessions = sessions_.get()},
+                                               .sessions = sessions_.get(),
+                                               .memory = fault_file_.get()},
                                      StoreImage(log_->image()));
   for (const int source :
        {link_->event(), spawner_->descriptor(), sessions_->descriptor(), log_->synced_event(),
         monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
     if (source >= 0) add_source(source);
   }
+  open_kernel_log();
   core_->settle();
   log_event(LogLevel::kInfo, "agent", "agent_started", {},
             {{"node", options_.node_name},
@@ -262,6 +268,26 @@ Result<Unit> Agent::open_core() {
              {"gpus", devices_.size()},
              {"running", core_->running_count()}});
   return Unit{};
+}
+
+/// A driver that tells Xids itself would tell them twice.
+void Agent::open_kernel_log() {
+  if (options_.kernel_log.empty() || driver_ == nullptr || driver_->tells_xids()) return;
+  Result<KernelLog> log = KernelLog::open(options_.kernel_log, core_->log_position());
+  if (!log) {
+    log_event(LogLevel::kInfo, "agent", "no_kernel_log", {}, {{"why", log.error().message}});
+    return;
+  }
+  kernel_log_ = std::make_unique<KernelLog>(std::move(*log));
+  read_kernel_log(clock_.monotonic());
+}
+
+void Agent::read_kernel_log(Time now) {
+  if (kernel_log_ == nullptr || now < next_log_read_) return;
+  next_log_read_ = now + kKernelLogPause;
+  const std::vector<XidLine> lines = kernel_log_->take();
+  for (const XidLine& line : lines) core_->on_xid(line.pci, line.xid, line.text);
+  if (!lines.empty()) core_->set_log_position(kernel_log_->position());
 }
 
 void Agent::add_source(int descriptor) {
@@ -332,6 +358,7 @@ void Agent::turn() {
   for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
   for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
   const Time now = clock_.monotonic();
+  read_kernel_log(now);
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);
   core_->settle();
@@ -345,6 +372,8 @@ void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
       return core_->on_epilog_done(finished.key, finished.problem);
     case ScriptHooks::Finished::Kind::kCheck:
       return core_->on_checked(finished.problem);
+    case ScriptHooks::Finished::Kind::kReset:
+      return core_->on_device_reset(finished.device, finished.problem);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "node/gpu_driver.h"
 #include "node/grpc_link.h"
 #include "node/hooks.h"
+#include "node/kernel_log.h"
 #include "node/machine.h"
 #include "node/node_core.h"
 #include "node/sessions.h"
@@ -45,6 +46,10 @@ struct AgentOptions {
   std::map<std::string, std::string> labels = {};
   std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
   HookOptions hooks = {};
+  FaultTable gpu_faults = {};
+  Duration share_memory_grace = {};  ///< See NodeOptions.
+  std::string kernel_log =
+      "/dev/kmsg";  ///< Where Xids are read that the driver does not tell; empty: nowhere.
   BoxOptions box = {};
   ContainerOptions containers = {};
 };
@@ -96,6 +101,8 @@ class Agent final : private ShimListener {
   void do_duties(bool reload);
   void take_link_inputs();
   void on_hook_finished(const ScriptHooks::Finished& finished);
+  void open_kernel_log();
+  void read_kernel_log(Time now);
   std::vector<std::string> features() const;
   void on_connection_lost(const std::string& why);
   void try_to_connect(Time now);
@@ -118,6 +125,9 @@ class Agent final : private ShimListener {
   std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
   std::unique_ptr<ScriptHooks> hooks_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<FaultFile> fault_file_;
+  std::unique_ptr<KernelLog> kernel_log_;
+  Time next_log_read_;
   std::unique_ptr<NodeCore> core_;
   std::shared_ptr<const ContainerNode> containers_;
   std::unique_ptr<ContainerSweep> container_sweep_;

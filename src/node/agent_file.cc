@@ -76,12 +76,19 @@ Result<std::string> file_text(const std::string& path) {
 }
 
 /// The values of one key; false when they are no scalars.
-bool take_values(const YAML::Node& value, std::vector<std::string>& out) {
+bool take_values(const std::string& name, const YAML::Node& value, std::vector<std::string>& out) {
   if (value.IsScalar()) {
     out.push_back(value.Scalar());
     return true;
   }
   if (value.IsNull()) return true;
+  if (value.IsMap() && (name == "gpu-faults" || name == "label")) {  // As a list of NAME=VALUE.
+    for (const auto& item : value) {
+      if (!item.first.IsScalar() || !item.second.IsScalar()) return false;
+      out.push_back(item.first.Scalar() + "=" + item.second.Scalar());
+    }
+    return true;
+  }
   if (!value.IsSequence()) return false;
   for (const YAML::Node& item : value) {
     if (!item.IsScalar()) return false;
@@ -124,7 +131,7 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
     AgentSetting setting{.name = dashed(entry.first.Scalar()), .values = {}, .where = where};
     if (!seen.insert(setting.name).second) {
       add_problem(problems, where + ": " + underscored(setting.name) + " is given twice; keep one");
-    } else if (!take_values(entry.second, setting.values)) {
+    } else if (!take_values(setting.name, entry.second, setting.values)) {
       add_problem(problems,
                   where + ": " + underscored(setting.name) + " must be a value or a list of values");
     } else {

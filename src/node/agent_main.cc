@@ -41,10 +41,12 @@ struct CommandLine {
   int64_t hook_timeout_s = 60;
   int64_t check_every_s = 300;
   int64_t clock_skew_s = 60;
+  int64_t share_memory_grace_s = 0;
   int64_t log_limit_mb = 256;
   int64_t log_quota_mb = 20'480;
   int64_t keep_logs_hours = 168;
   std::vector<std::string> labels;
+  std::vector<std::string> gpu_faults;
   BoxWords box;
   LogOptions log;
   std::string log_level = "info";
@@ -98,6 +100,22 @@ void declare(CLI::App& app, CommandLine& line) {
                  "Program to run with the node's checks; when it fails, the node takes no new work");
   app.add_option("--reboot-command", hooks.reboot_command,
                  "What gpu-cli node reboot runs here, such as 'systemctl reboot' (default: none)");
+  app.add_option(
+      "--gpu-reset-command", hooks.gpu_reset_command,
+      "What resets the GPU $GPU_SCHEDULER_GPU_UUID once nothing uses it, when its fault asks for that, "
+      "such as 'nvidia-smi --gpu-reset -i $GPU_SCHEDULER_GPU_UUID' (default: none; it waits for an "
+      "operator)");
+  app.add_option("--gpu-faults", line.gpu_faults,
+                 "CODE=RULE, what is done about a fault of a GPU: its Xid or another code, and ignore, note, "
+                 "drain, reset or replace, such as 79=replace; may be repeated");
+  app.add_option(
+         "--share-memory-grace-s", line.share_memory_grace_s,
+         "A job that used more memory of a GPU than its share has for so long is ended; 0: it is only "
+         "warned about (default: 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  app.add_option("--kernel-log", agent.kernel_log,
+                 "Where Xids are read that the GPUs' driver does not tell itself; empty: nowhere (default: "
+                 "/dev/kmsg)");
   app.add_option("--hook-timeout-s", line.hook_timeout_s, "How long each of these may take (default: 60)")
       ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
   app.add_option("--check-every-s", line.check_every_s, "Between checks of the node (default: 300)")
@@ -132,6 +150,7 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.hooks.timeout = seconds(line.hook_timeout_s);
   line.agent.hooks.check_every = seconds(line.check_every_s);
   line.agent.hooks.clock_skew_max = seconds(line.clock_skew_s);
+  line.agent.share_memory_grace = seconds(line.share_memory_grace_s);
   line.agent.log_bytes_max = line.log_limit_mb << 20;
   line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
   line.agent.logs_kept = hours(line.keep_logs_hours);
@@ -160,6 +179,11 @@ Result<Unit> complete(CommandLine& line) {
     }
     line.agent.labels[label.substr(0, equals)] = label.substr(equals + 1);
   }
+  std::string faults;
+  for (const std::string& change : line.gpu_faults) faults += change + ",";
+  const Result<FaultTable> table = FaultTable::parse(faults);
+  if (!table) return table.error();
+  line.agent.gpu_faults = *table;
   if (const Result<Unit> boxed = complete_box(line.agent.box, line.box); !boxed) return boxed.error();
   const Result<LogLevel> level = parse_log_level(line.log_level);
   if (!level) return level.error();

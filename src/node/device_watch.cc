@@ -79,6 +79,26 @@ void DeviceWatch::look_at_all(Time now) {
   }
 }
 
+uint64_t DeviceWatch::look_after(uint32_t index, Time now) {
+  Slot& slot = slots_[index];
+  const bool outstanding = slot.asked_at.valid();
+  const uint64_t wanted = slot.looks + (outstanding ? 2 : 1);
+  if (outstanding) {
+    slot.again = true;
+  } else {
+    ask(index, now);
+  }
+  return wanted;
+}
+
+std::vector<uint32_t> DeviceWatch::take_fresh() {
+  std::vector<uint32_t> fresh;
+  for (uint32_t index = 0; index < slots_.size(); ++index) {
+    if (std::exchange(slots_[index].fresh, false)) fresh.push_back(index);
+  }
+  return fresh;
+}
+
 void DeviceWatch::ask(uint32_t index, Time now) {
   Slot& slot = slots_[index];
   slot.asked_at = now;
@@ -96,7 +116,16 @@ void DeviceWatch::on_reading(uint32_t index, DeviceReading reading, Time now) {
   slot.asked_at = {};
   slot.silence_told = false;
   note_condition(index, reading.condition, reading.detail);
+  if (slot.fresh) reading.xids.insert(reading.xids.begin(), slot.last.xids.begin(), slot.last.xids.end());
   slot.last = std::move(reading);
+  slot.fresh = true;
+  slot.looks += 1;
+  settle_reading(index, now);
+  if (std::exchange(slot.again, false)) ask(index, now);
+}
+
+void DeviceWatch::settle_reading(uint32_t index, Time now) {
+  Slot& slot = slots_[index];
   if (!slot.checks.empty()) {
     judge(index, now);
     return;
@@ -148,11 +177,14 @@ std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index,
     return text + "; memory used " + std::to_string(slot.last.memory_used_mb) + " MB";
   }
   if (beside) return std::nullopt;
-  const int64_t idle_mb =
-      slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
-  if (slot.last.memory_used_mb <= idle_mb) return std::nullopt;
+  if (memory_is_idle(index)) return std::nullopt;
   return "no process, but memory used " + std::to_string(slot.last.memory_used_mb) +
-         " MB, and idle it is at most " + std::to_string(idle_mb) + " MB";
+         " MB, and idle it is at most " + std::to_string(idle_mb(index)) + " MB";
+}
+
+int64_t DeviceWatch::idle_mb(uint32_t index) const {
+  const Slot& slot = slots_[index];
+  return slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
 }
 
 void DeviceWatch::note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail) {

@@ -17,6 +17,7 @@ struct DeviceFacts {
   std::string model;
   int64_t memory_mb = 0;
   int32_t slowdown_celsius = 0;  ///< From here on it slows itself down; 0: its driver does not tell.
+  std::string pci_slot = {};     ///< "0000:3b:00", by which the kernel names it; empty: not known.
 };
 
 /// What a fence check has to say.
@@ -54,6 +55,13 @@ class DeviceWatch {
 
   /// Asks for a reading of every device: for telemetry and conditions.
   void look_at_all(Time now);
+  /// Has it read from now on, also when a reading is going on; the number that `looks` has when that is done.
+  uint64_t look_after(uint32_t index, Time now);
+  /// How many readings of it are done.
+  uint64_t looks(uint32_t index) const { return slots_[index].looks; }
+  /// Devices that were read since the last call. Xids of readings in between are in the last one.
+  std::vector<uint32_t> take_fresh();
+  void forget_xids(uint32_t index) { slots_[index].last.xids.clear(); }
   /// A reading that took time.
   void on_reading(uint32_t index, DeviceReading reading, Time now);
   /// Does the checks that are due.
@@ -65,6 +73,8 @@ class DeviceWatch {
   std::vector<ConditionNews> take_conditions();
 
   const std::vector<DeviceFacts>& facts() const { return facts_; }
+  /// Its last reading shows no more memory in use than it has when it is idle.
+  bool memory_is_idle(uint32_t index) const { return slots_[index].last.memory_used_mb <= idle_mb(index); }
   const DeviceReading& last_reading(uint32_t index) const { return slots_[index].last; }
 
  private:
@@ -81,11 +91,16 @@ class DeviceWatch {
     std::vector<Check> checks;  ///< One of the device, or one each of shares.
     Time asked_at;              ///< Of the outstanding reading; not valid when there is none.
     bool silence_told = false;  ///< The driver's silence was made a condition.
+    bool fresh = false;         ///< Read, and not taken yet.
+    bool again = false;         ///< To be asked again at once.
+    uint64_t looks = 0;
   };
   void ask(uint32_t index, Time now);
+  void settle_reading(uint32_t index, Time now);
   void judge(uint32_t index, Time now);
   void note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail);
   Check* check_of(const HeldDevice& device);
+  int64_t idle_mb(uint32_t index) const;
   std::optional<std::string> evidence_against_release(uint32_t index, const Check& check) const;
 
   std::vector<DeviceFacts> facts_;

@@ -151,6 +151,17 @@ void FolderFiles::began(const AttemptKey& key) { add({.what = What::kBegan, .key
 void FolderFiles::remove(const AttemptKey& key) {
   add({.what = What::kRemove, .key = key, .wall = SystemClock().wall()});
 }
+// Of files of the job's own too, as far as the links to them can be followed.
+int64_t FolderFiles::output_size(const AttemptKey& key) {
+  int64_t size = 0;
+  for (const char* const name : {shim::kStdoutFile, shim::kStderrFile}) {
+    struct stat facts{};
+    const std::string path = attempts_folder_ + "/" + shim::key_text(key) + "/" + name;
+    if (stat(path.c_str(), &facts) == 0) size += facts.st_size;
+  }
+  return size;
+}
+
 void FolderFiles::remove_scratch(const AttemptKey& key) { add({.what = What::kScratch, .key = key}); }
 void FolderFiles::ended(const AttemptKey& key) {
   reader_.ended(key);

@@ -58,6 +58,7 @@ class FolderFiles final : public AttemptFiles {
   void ended(const AttemptKey& key) override;
   void forget_reads() override;
   void remove(const AttemptKey& key) override;
+  int64_t output_size(const AttemptKey& key) override;
   /// Removes the attempt's temporary folder only, soon.
   void remove_scratch(const AttemptKey& key);
 

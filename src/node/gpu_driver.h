@@ -22,6 +22,8 @@ class GpuDriver {
   virtual DeviceReading read(uint32_t index) = 0;
   /// Whether `read` may take long, as it does when a device hangs: then it is called on a thread of its own.
   virtual bool may_block() const = 0;
+  /// Its readings have the Xids that come up.
+  virtual bool tells_xids() const { return false; }
 };
 
 /// NVIDIA's management library, loaded at run time. `library`: its path, or empty for the system's. kNotFound

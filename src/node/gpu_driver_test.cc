@@ -63,14 +63,24 @@ class NvmlDriverTest : public ::testing::Test {
     std::memcpy(&set_, &symbol, sizeof set_);
     set_(0, 0, 0, 0, 0);
     set_(1, 0, 0, 0, 0);
+    find("fake_nvml_trouble", trouble_);
+    find("fake_nvml_event", event_);
+    for (const unsigned index : {0u, 1u}) trouble_(index, 0, 0, 0);
     auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
     EXPECT_TRUE(opened.ok());
     driver_ = std::move(*opened);
   }
   ~NvmlDriverTest() override { dlclose(library_); }
+  template <typename Function>
+  void find(const char* name, Function& function) {
+    void* const symbol = dlsym(library_, name);
+    std::memcpy(&function, &symbol, sizeof function);
+  }
 
   void* library_ = nullptr;
   void (*set_)(unsigned, unsigned, unsigned long long, unsigned long long, int) = nullptr;
+  void (*trouble_)(unsigned, unsigned, unsigned, unsigned long long) = nullptr;
+  void (*event_)(unsigned, unsigned long long, unsigned long long) = nullptr;
   std::shared_ptr<GpuDriver> driver_;
 };
 
@@ -91,14 +101,41 @@ TEST_F(NvmlDriverTest, ReadingHasMemoryTemperaturePowerAndEveryProcess) {
   EXPECT_EQ(reading.power_watts, 123);
   ASSERT_EQ(reading.processes.size(), 40u);
   EXPECT_EQ(reading.processes[39], 1039);
+  ASSERT_EQ(reading.process_memory_mb.size(), 40u);
+  EXPECT_EQ(reading.process_memory_mb[0], -1);  // The driver does not tell.
+  EXPECT_EQ(reading.process_memory_mb[2], 2048);
 }
 
-TEST_F(NvmlDriverTest, ALostDeviceIsMissingAndMemoryErrorsAreUnhealthy) {
+TEST_F(NvmlDriverTest, ALostDeviceIsMissingAndMemoryErrorsAreCounted) {
   set_(0, 0, 0, 0, 15);
   EXPECT_EQ(driver_->read(0).condition, v1::DEVICE_CONDITION_MISSING);
   EXPECT_EQ(driver_->read(0).detail, "the driver cannot read its memory: GPU is lost");
   set_(1, 0, 0, 3, 0);
-  EXPECT_EQ(driver_->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
+  EXPECT_EQ(driver_->read(1).condition, v1::DEVICE_CONDITION_OK);
+  EXPECT_EQ(driver_->read(1).ecc_uncorrected, 3);
+}
+
+TEST_F(NvmlDriverTest, XidsAreToldOnceByTheDeviceThatHadThem) {
+  ASSERT_TRUE(driver_->tells_xids());
+  EXPECT_EQ(driver_->inventory()[1].pci_slot, "0000:3b:00");
+  event_(1, 0x8, 79);
+  event_(0, 0x8, 13);
+  event_(1, 0x1, 5);  // Another kind of event.
+  event_(1, 0x8, 48);
+  EXPECT_EQ(driver_->read(0).xids, std::vector<uint32_t>{13});
+  EXPECT_EQ(driver_->read(1).xids, (std::vector<uint32_t>{79, 48}));
+  EXPECT_TRUE(driver_->read(1).xids.empty());
+}
+
+TEST_F(NvmlDriverTest, RowsOfMemoryAndWhatSlowsItDownAreTold) {
+  trouble_(0, 1, 0, 0x40 | 0x4);
+  trouble_(1, 0, 1, 0x88);
+  EXPECT_TRUE(driver_->read(0).remap_pending);
+  EXPECT_FALSE(driver_->read(0).remap_failed);
+  EXPECT_EQ(driver_->read(0).throttles, std::vector<std::string>{"throttle_hw_thermal"});
+  EXPECT_TRUE(driver_->read(1).remap_failed);
+  EXPECT_EQ(driver_->read(1).throttles,
+            (std::vector<std::string>{"throttle_hw_slowdown", "throttle_power_brake"}));
 }
 
 TEST_F(NvmlDriverTest, MonitorReadsOnItsOwnThread) {

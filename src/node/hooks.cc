@@ -202,6 +202,16 @@ void ScriptHooks::reboot(const std::string& reason) {
   }).detach();
 }
 
+void ScriptHooks::reset_device(uint32_t index) {
+  const std::string uuid = index < facts_.device_uuids.size() ? facts_.device_uuids[index] : std::string();
+  enqueue({.kind = Finished::Kind::kReset,
+           .key = {},
+           .program = "/bin/sh",
+           .environment = {kPath, "GPU_SCHEDULER_HOOK=gpu_reset", "GPU_SCHEDULER_NODE=" + facts_.node_name,
+                           "GPU_SCHEDULER_GPU_UUID=" + uuid},
+           .device = index});
+}
+
 void ScriptHooks::enqueue(Work work) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(work));
@@ -218,7 +228,8 @@ void ScriptHooks::run_worker() {
     lock.unlock();
     std::string problem = carry_out(work);
     lock.lock();
-    finished_.push_back({.kind = work.kind, .key = work.key, .problem = std::move(problem)});
+    finished_.push_back(
+        {.kind = work.kind, .key = work.key, .problem = std::move(problem), .device = work.device});
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t size = write(event_, &one, sizeof one);
   }
@@ -238,8 +249,10 @@ std::string ScriptHooks::carry_out(const Work& work) const {
     std::string problem = check_machine();
     if (!problem.empty() || work.program.empty()) return problem;
   }
-  const std::string problem = run_script({work.program}, work.environment, options_.timeout).problem;
-  if (problem.empty()) return {};
+  std::vector<std::string> words = {work.program};
+  if (work.kind == Finished::Kind::kReset) words.insert(words.end(), {"-c", options_.gpu_reset_command});
+  const std::string problem = run_script(words, work.environment, options_.timeout).problem;
+  if (problem.empty() || work.kind == Finished::Kind::kReset) return problem;
   const char* what = work.kind == Finished::Kind::kProlog   ? "the prolog "
                      : work.kind == Finished::Kind::kEpilog ? "the epilog "
                                                             : "the health script ";

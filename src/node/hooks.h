@@ -20,6 +20,8 @@ struct HookOptions {
   std::string epilog;          ///< After each attempt's end, before its devices are released.
   std::string health_script;   ///< With the built-in checks.
   std::string reboot_command;  ///< Run by /bin/sh -c when the scheduler asks for a reboot.
+  /// Run by /bin/sh -c with GPU_SCHEDULER_GPU_UUID to reset a device that nothing uses.
+  std::string gpu_reset_command = {};
   Duration timeout = seconds(60);
   Duration check_every = minutes(5);  ///< Between checks that pass; failing ones are repeated sooner.
   int64_t disk_free_mb_min = -1;      ///< On the data folder's disk; -1: 512, or 5 % of a small disk.
@@ -58,12 +60,15 @@ class ScriptHooks final : public NodeHooks {
               const v1::Outcome& outcome) override;
   void check() override;
   void reboot(const std::string& reason) override;
+  bool can_reset_devices() const override { return !options_.gpu_reset_command.empty(); }
+  void reset_device(uint32_t index) override;
 
   struct Finished {
-    enum class Kind : uint8_t { kProlog, kEpilog, kCheck };
+    enum class Kind : uint8_t { kProlog, kEpilog, kCheck, kReset };
     Kind kind = Kind::kCheck;
     AttemptKey key;
     std::string problem;  ///< Empty: passed.
+    uint32_t device = 0;  ///< Of kReset.
   };
   /// Readable when something finished.
   int finished_event() const { return event_; }
@@ -75,6 +80,7 @@ class ScriptHooks final : public NodeHooks {
     AttemptKey key;
     std::string program;
     std::vector<std::string> environment;
+    uint32_t device = 0;
   };
   std::vector<std::string> environment_of(const AttemptKey& key, const std::vector<HeldDevice>& devices,
                                           const char* hook) const;

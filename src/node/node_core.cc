@@ -24,6 +24,12 @@ constexpr int kForgottenAtOnce = 64;
 constexpr std::size_t kDetailBytesMax = 4'096;
 constexpr int kEpochShift = 32;
 
+std::vector<std::string> uuids_of(const std::vector<DeviceFacts>& devices) {
+  std::vector<std::string> uuids;
+  for (const DeviceFacts& device : devices) uuids.push_back(device.uuid);
+  return uuids;
+}
+
 LogSubject subject_of(const AttemptKey& key) { return {.id = key.job}; }
 
 }  // namespace
@@ -34,6 +40,9 @@ NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image
       watch_(options_.devices, ports_.devices,
              [this](uint32_t index, int64_t pid) { return is_accounted(index, pid); }),
       outbox_(((image.epoch + 1) << kEpochShift) + 1),
+      faults_(uuids_of(options_.devices), options_.faults,
+              ports_.memory == nullptr ? std::string() : ports_.memory->load(),
+              image.boot_id != options_.boot_id, ports_.clock.wall()),
       heartbeat_every_(kHeartbeatDefault) {
   options_.launch.instance = options_.instance;
   for (const DeviceFacts& device : options_.devices) device_uuids_.push_back(device.uuid);
@@ -178,6 +187,8 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       return;
     case v1::SchedulerMessage::kValidate:
       return begin_check();
+    case v1::SchedulerMessage::kClearFault:
+      return on_clear_fault(message.clear_fault());
     case v1::SchedulerMessage::kRefused:
       registered_ = false;
       return;
@@ -335,6 +346,8 @@ void NodeCore::on_report_acked(const v1::Report& report) {
       if (found != releases_.end() && found->second.report == report.id()) found->second.report = 0;
       return;
     }
+    case v1::Report::kDeviceFault:
+      return on_fault_acked(report.device_fault());
     case v1::Report::kCondition:
     case v1::Report::kValidated:
     case v1::Report::WHAT_NOT_SET:
@@ -393,7 +406,7 @@ std::optional<NodeCore::Running> NodeCore::running(const AttemptKey& key) const 
 void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.outcome) return;
-  end_attempt(key, found->second, outcome);
+  if (!examine(key, found->second, outcome)) end_attempt(key, found->second, outcome);
 }
 
 void NodeCore::on_shim_lost(const AttemptKey& key, const std::string& detail) {
@@ -416,6 +429,12 @@ v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& 
 void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome) {
   CHECK(!attempt.outcome.has_value());
   outcome.set_detail(clean_text(outcome.detail(), kDetailBytesMax));
+  activity_.forget(key);
+  activities_.erase(key);
+  if (const auto over = over_share_.extract(key); !over.empty() && outcome.cause() == v1::Outcome::STOPPED) {
+    outcome.set_cause(v1::Outcome::OVER_LIMIT);
+    outcome.set_detail(over.mapped());
+  }
   if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
   attempt.outcome = std::move(outcome);
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
@@ -522,6 +541,7 @@ void NodeCore::on_tick() {
   const Time now = ports_.clock.monotonic();
   if (now >= next_look_) {
     watch_.look_at_all(now);
+    look_at_attempts(now);
     next_look_ = now + std::min(kLookPause, heartbeat_every_);
   }
   watch_.tick(now);
@@ -584,6 +604,7 @@ void NodeCore::send_heartbeat(Time now) {
     progress.set_message(clean_text(attempt.message, kDetailBytesMax));
   }
   add_saved(out);
+  add_activity(out);
   const HostLoad load = ports_.host.load();
   out.set_cpu_utilization(load.cpu);
   out.set_memory_utilization(load.memory);
@@ -610,6 +631,7 @@ void NodeCore::note_contact(Time sent_at) {
 
 Time NodeCore::next_deadline() const {
   Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, next_flush_});
+  for (const auto& [key, examined] : examined_) next = std::min(next, examined.due);
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
@@ -647,6 +669,8 @@ void NodeCore::settle() {
   }
   for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.order);
   to_stop_.clear();
+  report_faults();
+  end_examined();
   if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();
   report_devices();
   forget_oldest();

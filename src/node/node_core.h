@@ -12,7 +12,9 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
+#include "node/activity.h"
 #include "node/device_watch.h"
+#include "node/fault_watch.h"
 #include "node/launch.h"
 #include "node/ports.h"
 #include "node/report_outbox.h"
@@ -36,6 +38,9 @@ struct NodeOptions {
   std::vector<std::string> features = {};  ///< What it can do, for placement and for people.
   Duration check_every = minutes(5);       ///< Between checks that pass.
   Duration clock_skew_max = seconds(60);   ///< Against the scheduler's clock.
+  FaultTable faults = {};                  ///< What is done about which fault of a device.
+  /// An attempt that used more memory of a device than its share has for so long is ended; zero: none is.
+  Duration share_memory_grace = {};
 };
 
 struct NodePorts {
@@ -49,6 +54,7 @@ struct NodePorts {
   NodeHooks* hooks = nullptr;           ///< Null: no checks, no prolog, no epilog.
   BoxMaker* boxes = nullptr;            ///< Null: attempts live as the agent does.
   AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
+  FaultMemory* memory = nullptr;        ///< Null: faults are forgotten when the agent ends.
 };
 
 /// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
@@ -87,6 +93,13 @@ class NodeCore {
   void on_prolog_done(const AttemptKey& key, const std::string& problem);
   void on_epilog_done(const AttemptKey& key, const std::string& problem);
   void on_checked(const std::string& problem);
+  void on_device_reset(uint32_t index, const std::string& problem);
+
+  /// The kernel's log tells an Xid of the device in this slot, see XidLine.
+  void on_xid(const std::string& pci, uint32_t xid, const std::string& text);
+  /// How far that log was read, by whoever reads it; kept while the machine runs.
+  uint64_t log_position() const { return faults_.log_position(); }
+  void set_log_position(uint64_t position);
 
   /// Every record up to `position` is durable.
   void on_synced(uint64_t position);
@@ -179,6 +192,19 @@ class NodeCore {
   void close_if_done(const AttemptKey& key, Attempt& attempt);
   void forget_oldest();
 
+  void take_faults();
+  void report_faults();
+  void on_fault_acked(const v1::DeviceFault& fault);
+  void on_clear_fault(const v1::ClearFault& order);
+  void reset_devices();
+  bool examine(const AttemptKey& key, const Attempt& attempt, const v1::Outcome& outcome);
+  void end_examined();
+  v1::Outcome blame_device(const Attempt& attempt, const v1::Outcome& outcome);
+  void look_at_attempts(Time now);
+  ActivityWatch::Look look_of(const AttemptKey& key, const Attempt& attempt);
+  void end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity);
+  void add_activity(v1::Heartbeat& out) const;
+
   bool begin_prolog(const SpawnRequest& request);
   bool prepares(const AttemptKey& key) const;
   void release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now);
@@ -230,6 +256,25 @@ class NodeCore {
   std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
   std::map<uint32_t, uint64_t> condition_reports_;
   std::map<Fence, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
+
+  FaultWatch faults_;
+  std::map<uint32_t, uint64_t> fault_reports_;
+  std::map<uint32_t, int64_t> faults_known_;  ///< Which word on a device the scheduler has, as it said last.
+  struct Reset {
+    int64_t id = 0;  ///< The word that it was for.
+    bool running = false;
+  };
+  std::map<uint32_t, Reset> resets_;
+  /// Attempts that failed and whose devices are looked at.
+  struct Examined {
+    v1::Outcome outcome;
+    Time due;
+    std::map<uint32_t, uint64_t> looks;  ///< By device: what DeviceWatch::looks must have reached.
+  };
+  std::map<AttemptKey, Examined> examined_;
+  ActivityWatch activity_;
+  std::map<AttemptKey, ActivityWatch::Activity> activities_;  ///< Of running attempts with devices.
+  std::map<AttemptKey, std::string> over_share_;              ///< Those that are ended for it, and why.
 
   /// Attempts whose prolog runs.
   struct Preparing {

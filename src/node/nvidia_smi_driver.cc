@@ -140,6 +140,12 @@ class SmiDriver final : public GpuDriver {
     Result<std::vector<DeviceFacts>> facts = smi::devices_of(ran.out);
     if (!facts) return facts.error();
     facts_ = std::move(*facts);
+    if (const Ran slots = query(smi::kSlotQuery); slots.status == 0) {
+      const std::map<std::string, std::string> known = smi::slots_by_uuid(slots.out);
+      for (DeviceFacts& device : facts_) {
+        if (const auto found = known.find(device.uuid); found != known.end()) device.pci_slot = found->second;
+      }
+    }
     return Unit{};
   }
 
@@ -186,14 +192,21 @@ class SmiDriver final : public GpuDriver {
     // A driver that hangs is not asked a second time.
     const Ran apps = gpus.timed_out ? gpus : query(smi::kAppsQuery);
     if (apps.status != 0) processes_trouble_ = reason_of(apps);
-    if (apps.status == 0) processes_ = smi::processes_by_uuid(apps.out);
+    process_memory_.clear();
+    if (apps.status == 0) {
+      processes_ = smi::processes_by_uuid(apps.out);
+      process_memory_ = smi::process_memory_by_uuid(apps.out);
+    }
     read_at_ = Clock::now();
   }
 
   DeviceReading reading_of(const smi::Row& row, const std::string& uuid) const {
     const auto found = processes_.find(uuid);
-    return smi::reading_of(row, found == processes_.end() ? std::vector<int64_t>{} : found->second,
-                           processes_trouble_);
+    DeviceReading reading = smi::reading_of(
+        row, found == processes_.end() ? std::vector<int64_t>{} : found->second, processes_trouble_);
+    if (const auto memory = process_memory_.find(uuid); memory != process_memory_.end())
+      reading.process_memory_mb = memory->second;
+    return reading;
   }
 
   const std::string program_;
@@ -201,6 +214,7 @@ class SmiDriver final : public GpuDriver {
   std::vector<DeviceFacts> facts_;
   std::map<std::string, smi::Row> rows_;  ///< By uuid, of the last look.
   std::map<std::string, std::vector<int64_t>> processes_;
+  std::map<std::string, std::vector<int64_t>> process_memory_;
   std::map<uint32_t, bool> asked_;  ///< Who was told of the last look: nobody gets one twice.
   std::string trouble_;             ///< Why the last look failed.
   std::string processes_trouble_;

@@ -92,7 +92,7 @@ TEST_F(NvidiaSmi, AnErrorInACellIsUnhealthy) {
   EXPECT_EQ(first.detail, "nvidia-smi says ERR!");
   EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
   answer("gpus", "GPU-aaa, NVIDIA A100-SXM4-80GB, 81920, 4, 0, 40, 60.0, 3\n");
-  EXPECT_EQ(driver->read(0).detail, "3 uncorrected memory errors since the driver was loaded");
+  EXPECT_EQ(driver->read(0).ecc_uncorrected, 3);
 }
 
 TEST_F(NvidiaSmi, WhatIsNoNumberIsNoMemory) {
@@ -125,6 +125,14 @@ TEST_F(NvidiaSmi, ADeviceThatIsNoLongerListedIsMissing) {
   answer("gpus", std::string(kTwo).substr(0, std::string(kTwo).find('\n') + 1));
   EXPECT_EQ(driver->read(0).condition, v1::DEVICE_CONDITION_OK);
   EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_MISSING);
+}
+
+TEST_F(NvidiaSmi, TellsWhatEachProcessUsesWhereItKnows) {
+  const std::unique_ptr<GpuDriver> driver = opened();
+  answer("apps", "GPU-bbb, 4711, 1024\nGPU-bbb, 4712, [N/A]\n");
+  const DeviceReading reading = driver->read(1);
+  EXPECT_EQ(reading.processes, (std::vector<int64_t>{4711, 4712}));
+  EXPECT_EQ(reading.process_memory_mb, (std::vector<int64_t>{1024, -1}));
 }
 
 TEST_F(NvidiaSmi, UnreadableProcessesLeaveNoDeviceFree) {

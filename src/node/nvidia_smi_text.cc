@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include "node/gpu_faults.h"
+
 namespace gpusched::smi {
 namespace {
 
@@ -92,10 +94,27 @@ std::map<std::string, Row> rows_by_uuid(std::string_view text) {
 std::map<std::string, std::vector<int64_t>> processes_by_uuid(std::string_view text) {
   std::map<std::string, std::vector<int64_t>> processes;
   for (const Row& row : rows_of(text)) {
-    const std::optional<int64_t> pid = row.size() == 2 ? number_of(row[1]) : std::nullopt;
+    const std::optional<int64_t> pid = row.size() == 2 || row.size() == 3 ? number_of(row[1]) : std::nullopt;
     if (pid) processes[row[0]].push_back(*pid);
   }
   return processes;
+}
+
+std::map<std::string, std::vector<int64_t>> process_memory_by_uuid(std::string_view text) {
+  std::map<std::string, std::vector<int64_t>> memory;
+  for (const Row& row : rows_of(text)) {
+    if ((row.size() != 2 && row.size() != 3) || !number_of(row[1])) continue;
+    memory[row[0]].push_back(row.size() == 3 ? number_of(row[2]).value_or(-1) : -1);
+  }
+  return memory;
+}
+
+std::map<std::string, std::string> slots_by_uuid(std::string_view text) {
+  std::map<std::string, std::string> slots;
+  for (const Row& row : rows_of(text)) {
+    if (row.size() == 2) slots[row[0]] = pci_slot_of(row[1]);
+  }
+  return slots;
 }
 
 DeviceReading reading_of(const Row& row, std::vector<int64_t> processes,
@@ -117,8 +136,7 @@ DeviceReading reading_of(const Row& row, std::vector<int64_t> processes,
   // Without its memory and its processes nobody knows whether it is empty.
   if (!used) unhealthy("nvidia-smi does not tell its memory: " + row[kUsed].substr(0, kReasonBytesMax));
   if (!processes_trouble.empty()) unhealthy("its processes cannot be read: " + processes_trouble);
-  if (const std::optional<int64_t> errors = number_of(row[kEcc]); errors && *errors > 0)
-    unhealthy(std::to_string(*errors) + " uncorrected memory errors since the driver was loaded");
+  reading.ecc_uncorrected = number_of(row[kEcc]).value_or(-1);
   return reading;
 }
 

@@ -19,7 +19,8 @@ namespace gpusched::smi {
 inline constexpr const char* kGpuQuery =
     "--query-gpu=uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,"
     "ecc.errors.uncorrected.volatile.total";
-inline constexpr const char* kAppsQuery = "--query-compute-apps=gpu_uuid,pid";
+inline constexpr const char* kAppsQuery = "--query-compute-apps=gpu_uuid,pid,used_memory";
+inline constexpr const char* kSlotQuery = "--query-gpu=uuid,pci.bus_id";
 
 /// The cells of a device's line, without blanks around them: one for each part of kGpuQuery.
 using Row = std::vector<std::string>;
@@ -34,6 +35,10 @@ Result<std::vector<DeviceFacts>> devices_of(std::string_view text);
 /// The whole lines of kGpuQuery's answer; of two with one uuid, the later.
 std::map<std::string, Row> rows_by_uuid(std::string_view text);
 
+/// What each of these uses of its device's memory in MB, in their order; -1: not told.
+std::map<std::string, std::vector<int64_t>> process_memory_by_uuid(std::string_view text);
+/// Of kSlotQuery's answer: see DeviceFacts::pci_slot.
+std::map<std::string, std::string> slots_by_uuid(std::string_view text);
 /// Process ids of kAppsQuery's answer.
 std::map<std::string, std::vector<int64_t>> processes_by_uuid(std::string_view text);
 

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "node/gpu_driver.h"
+#include "node/gpu_faults.h"
 
 // The declarations that we need, after NVIDIA's documentation of NVML (API version 12); the library keeps
 // them stable, a changed structure gets a new function name.
@@ -23,6 +25,10 @@ constexpr unsigned kUncorrectedError = 1;
 constexpr unsigned kVolatileEcc = 0;
 constexpr int64_t kBytesPerMb = 1 << 20;
 constexpr unsigned kProcessesMax = 4'096;
+constexpr unsigned long long kXidEvent = 0x8;
+constexpr int kEventsAtOnce = 256;
+constexpr std::array<std::pair<unsigned long long, const char*>, 3> kThrottles = {
+    {{0x08, "throttle_hw_slowdown"}, {0x40, "throttle_hw_thermal"}, {0x80, "throttle_power_brake"}}};
 
 struct NvmlMemory {
   unsigned long long total, free, used;
@@ -33,6 +39,18 @@ struct NvmlUtilization {
 struct NvmlProcess {
   unsigned pid;
   unsigned long long used_gpu_memory;
+  unsigned gpu_instance, compute_instance;
+};
+
+struct NvmlPciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+using NvmlEventSet = struct NvmlEventSetOpaque*;
+struct NvmlEvent {
+  NvmlDevice device;
+  unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
 
@@ -52,6 +70,20 @@ struct Functions {
   NvmlReturn (*temperature_threshold)(NvmlDevice, int, unsigned*) = nullptr;                ///< Optional.
   NvmlReturn (*power_milliwatts)(NvmlDevice, unsigned*) = nullptr;                          ///< Optional.
   NvmlReturn (*ecc_errors)(NvmlDevice, unsigned, unsigned, unsigned long long*) = nullptr;  ///< Optional.
+  // All optional.
+  NvmlReturn (*remapped_rows)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  NvmlReturn (*retired_pending)(NvmlDevice, int*) = nullptr;
+  NvmlReturn (*throttle_reasons)(NvmlDevice, unsigned long long*) = nullptr;
+  NvmlReturn (*pci_info)(NvmlDevice, NvmlPciInfo*) = nullptr;
+  NvmlReturn (*event_set_create)(NvmlEventSet*) = nullptr;
+  NvmlReturn (*event_set_free)(NvmlEventSet) = nullptr;
+  NvmlReturn (*register_events)(NvmlDevice, unsigned long long, NvmlEventSet) = nullptr;
+  NvmlReturn (*event_wait)(NvmlEventSet, NvmlEvent*, unsigned) = nullptr;
+
+  bool has_events() const {
+    return event_set_create != nullptr && event_set_free != nullptr && register_events != nullptr &&
+           event_wait != nullptr;
+  }
 };
 
 template <typename Function>
@@ -67,6 +99,14 @@ bool find_all(void* library, Functions& out) {
   find(library, "nvmlDeviceGetTemperatureThreshold", out.temperature_threshold);
   find(library, "nvmlDeviceGetPowerUsage", out.power_milliwatts);
   find(library, "nvmlDeviceGetTotalEccErrors", out.ecc_errors);
+  find(library, "nvmlDeviceGetRemappedRows", out.remapped_rows);
+  find(library, "nvmlDeviceGetRetiredPagesPendingStatus", out.retired_pending);
+  find(library, "nvmlDeviceGetCurrentClocksThrottleReasons", out.throttle_reasons);
+  find(library, "nvmlDeviceGetPciInfo_v3", out.pci_info);
+  find(library, "nvmlEventSetCreate", out.event_set_create);
+  find(library, "nvmlEventSetFree", out.event_set_free);
+  find(library, "nvmlDeviceRegisterEvents", out.register_events);
+  find(library, "nvmlEventSetWait_v2", out.event_wait);
   return find(library, "nvmlInit_v2", out.init) && find(library, "nvmlShutdown", out.shutdown) &&
          find(library, "nvmlErrorString", out.error_string) &&
          find(library, "nvmlDeviceGetCount_v2", out.device_count) &&
@@ -81,6 +121,7 @@ class NvmlDriver final : public GpuDriver {
  public:
   NvmlDriver(void* library, Functions functions) : library_(library), call_(functions) {}
   ~NvmlDriver() override {
+    if (events_ != nullptr) call_.event_set_free(events_);
     call_.shutdown();
     dlclose(library_);
   }
@@ -88,6 +129,21 @@ class NvmlDriver final : public GpuDriver {
   std::string_view name() const override { return "nvml"; }
   const std::vector<DeviceFacts>& inventory() const override { return facts_; }
   bool may_block() const override { return true; }
+  bool tells_xids() const override { return events_ != nullptr; }
+
+  /// Xids of all devices that can tell them; without, the kernel's log has them.
+  void listen() {
+    if (!call_.has_events() || devices_.empty() || call_.event_set_create(&events_) != kSuccess) {
+      events_ = nullptr;
+      return;
+    }
+    for (NvmlDevice device : devices_) {
+      if (call_.register_events(device, kXidEvent, events_) == kSuccess) continue;
+      call_.event_set_free(events_);
+      events_ = nullptr;
+      return;
+    }
+  }
 
   Result<Unit> take_inventory() {
     unsigned count = 0;
@@ -107,7 +163,8 @@ class NvmlDriver final : public GpuDriver {
       facts_.push_back({.uuid = uuid.data(),
                         .model = model.data(),
                         .memory_mb = static_cast<int64_t>(memory.total) / kBytesPerMb,
-                        .slowdown_celsius = slowdown_of(device)});
+                        .slowdown_celsius = slowdown_of(device),
+                        .pci_slot = slot_of(device)});
     }
     return Unit{};
   }
@@ -115,6 +172,8 @@ class NvmlDriver final : public GpuDriver {
   DeviceReading read(uint32_t index) override {
     NvmlDevice device = devices_.at(index);
     DeviceReading reading;
+    take_events();
+    reading.xids = std::exchange(xids_[index], {});
     NvmlMemory memory{};
     if (!require(call_.memory(device, &memory), "its memory", reading)) return reading;
     reading.memory_used_mb = static_cast<int64_t>(memory.used) / kBytesPerMb;
@@ -132,14 +191,54 @@ class NvmlDriver final : public GpuDriver {
     }
     unsigned long long errors = 0;
     if (call_.ecc_errors != nullptr &&
-        call_.ecc_errors(device, kUncorrectedError, kVolatileEcc, &errors) == kSuccess && errors > 0) {
-      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
-      reading.detail = std::to_string(errors) + " uncorrected memory errors since the driver was loaded";
+        call_.ecc_errors(device, kUncorrectedError, kVolatileEcc, &errors) == kSuccess)
+      reading.ecc_uncorrected = static_cast<int64_t>(errors);
+    read_memory_faults(device, reading);
+    unsigned long long reasons = 0;
+    if (call_.throttle_reasons != nullptr && call_.throttle_reasons(device, &reasons) == kSuccess) {
+      for (const auto& [bit, code] : kThrottles) {
+        if ((reasons & bit) != 0) reading.throttles.emplace_back(code);
+      }
     }
     return reading;
   }
 
  private:
+  void read_memory_faults(NvmlDevice device, DeviceReading& reading) const {
+    unsigned corrected = 0;
+    unsigned uncorrected = 0;
+    unsigned pending = 0;
+    unsigned failed = 0;
+    if (call_.remapped_rows != nullptr &&
+        call_.remapped_rows(device, &corrected, &uncorrected, &pending, &failed) == kSuccess) {
+      reading.remap_pending = pending != 0;
+      reading.remap_failed = failed != 0;
+    }
+    int retired = 0;  // Before Ampere pages are retired instead.
+    if (call_.retired_pending != nullptr && call_.retired_pending(device, &retired) == kSuccess &&
+        retired != 0)
+      reading.remap_pending = true;
+  }
+
+  std::string slot_of(NvmlDevice device) const {
+    NvmlPciInfo info{};
+    if (call_.pci_info == nullptr || call_.pci_info(device, &info) != kSuccess) return {};
+    info.bus_id[sizeof info.bus_id - 1] = '\0';
+    return pci_slot_of(info.bus_id);
+  }
+
+  void take_events() {
+    if (events_ == nullptr) return;
+    for (int i = 0; i < kEventsAtOnce; ++i) {
+      NvmlEvent event{};
+      if (call_.event_wait(events_, &event, 0) != kSuccess) return;
+      if (event.type != kXidEvent) continue;
+      for (uint32_t index = 0; index < devices_.size(); ++index) {
+        if (devices_[index] == event.device) xids_[index].push_back(static_cast<uint32_t>(event.data));
+      }
+    }
+  }
+
   int32_t slowdown_of(NvmlDevice device) const {
     unsigned celsius = 0;
     if (call_.temperature_threshold == nullptr) return 0;
@@ -157,7 +256,12 @@ class NvmlDriver final : public GpuDriver {
         continue;
       }
       if (!require(code, "its processes", reading)) return false;
-      for (unsigned i = 0; i < count; ++i) reading.processes.push_back(processes[i].pid);
+      for (unsigned i = 0; i < count; ++i) {
+        constexpr unsigned long long kNotTold = ~0ULL;
+        const unsigned long long used = processes[i].used_gpu_memory;
+        reading.processes.push_back(processes[i].pid);
+        reading.process_memory_mb.push_back(used == kNotTold ? -1 : static_cast<int64_t>(used) / kBytesPerMb);
+      }
       return true;
     }
   }
@@ -178,6 +282,8 @@ class NvmlDriver final : public GpuDriver {
   Functions call_;
   std::vector<NvmlDevice> devices_;
   std::vector<DeviceFacts> facts_;
+  NvmlEventSet events_ = nullptr;
+  std::map<uint32_t, std::vector<uint32_t>> xids_;  ///< By device, not told yet.
 };
 
 }  // namespace
@@ -201,6 +307,7 @@ Result<std::unique_ptr<GpuDriver>> open_nvml_driver(const std::string& library) 
   }
   auto driver = std::make_unique<NvmlDriver>(handle, functions);
   if (const Result<Unit> taken = driver->take_inventory(); !taken) return taken.error();
+  driver->listen();
   return std::unique_ptr<GpuDriver>(std::move(driver));
 }
 

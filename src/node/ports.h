@@ -165,6 +165,17 @@ class NodeHooks {
   virtual void check() = 0;
   /// Not answered: the node goes away.
   virtual void reboot(const std::string& reason) = 0;
+  virtual bool can_reset_devices() const { return false; }
+  /// Resets a device that nothing uses. Answered by NodeCore::on_device_reset.
+  virtual void reset_device(uint32_t) {}
+};
+
+/// A short text about this machine's devices, which outlives the agent.
+class FaultMemory {
+ public:
+  virtual ~FaultMemory() = default;
+  virtual std::string load() = 0;
+  virtual void save(const std::string& text) = 0;
 };
 
 /// One fact about an attempt, in the order in which they become true.
@@ -245,6 +256,8 @@ class AttemptFiles {
   virtual void forget_reads() = 0;
   /// Removes the folder.
   virtual void remove(const AttemptKey& key) = 0;
+  /// How much output it wrote, of both kinds together; 0: not known.
+  virtual int64_t output_size(const AttemptKey&) { return 0; }
 };
 
 /// Interactive sessions in running attempts, and files of attempts. Answers go to the scheduler by the link.
@@ -271,6 +284,14 @@ struct DeviceReading {
   int32_t temperature_celsius = 0;
   int32_t power_watts = 0;
   std::vector<int64_t> processes = {};  ///< Pids that compute on it.
+  /// What each of `processes` uses of its memory; empty: its driver does not tell. -1: not of this one.
+  std::vector<int64_t> process_memory_mb = {};
+
+  std::vector<uint32_t> xids = {};          ///< That came up since the last reading.
+  int64_t ecc_uncorrected = -1;             ///< Errors since the driver was loaded; -1: not told.
+  bool remap_pending = false;               ///< Rows or pages of memory wait for a reset.
+  bool remap_failed = false;                ///< There are no spare rows left.
+  std::vector<std::string> throttles = {};  ///< Why the hardware slows it down: codes of fault_kinds.
 };
 
 /// A node's devices, in the order of their indexes.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "base/limits.h"
 #include "log/log.h"
@@ -38,6 +39,13 @@ int64_t memory_of_model(const std::string& model) {
   return gigabytes <= 0 || gigabytes > limits::kMegabytesMax / 1024 ? 0 : gigabytes * 1024;
 }
 
+/// "0000:10:00" for the first one.
+std::string sim_slot(std::size_t index) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  const std::size_t bus = 0x10 + index;
+  return std::string("0000:") + kDigits[bus >> 4 & 15] + kDigits[bus & 15] + ":00";
+}
+
 Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std::string& node_name) {
   std::vector<DeviceFacts> devices;
   std::size_t from = 0;
@@ -61,7 +69,8 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
       devices.push_back({.uuid = "GPU-sim-" + node_name + "-" + std::to_string(devices.size()),
                          .model = "NVIDIA " + model,
                          .memory_mb = memory_mb,
-                         .slowdown_celsius = kSlowdownTemperature});
+                         .slowdown_celsius = kSlowdownTemperature,
+                         .pci_slot = sim_slot(devices.size())});
     }
   }
   return devices;
@@ -79,7 +88,11 @@ class SimDriver final : public GpuDriver {
   DeviceReading read(uint32_t index) override {
     reread_control_file();
     const auto found = changed_.find(index);
-    if (found != changed_.end()) return found->second;
+    if (found != changed_.end()) {
+      DeviceReading reading = found->second;
+      reading.xids = std::exchange(fresh_xids_[index], {});
+      return reading;
+    }
     DeviceReading reading;
     reading.temperature_celsius = kIdleTemperature;
     return reading;
@@ -108,13 +121,23 @@ class SimDriver final : public GpuDriver {
                 {{"file", control_file_}, {"why", status.ToString()}});
       return;
     }
-    changed_.clear();
+    const std::map<uint32_t, DeviceReading> before = std::exchange(changed_, {});
     const auto devices = parsed.fields().find("devices");
     if (devices == parsed.fields().end()) return;
     for (const auto& [name, value] : devices->second.struct_value().fields()) {
       uint32_t index = 0;
       if (parse_number(std::string_view(name), index) && index < facts_.size())
         changed_[index] = parse(value.struct_value());
+    }
+    note_xids(before);
+  }
+
+  /// The file lists all that came up; new is what stands behind what it had before.
+  void note_xids(const std::map<uint32_t, DeviceReading>& before) {
+    for (const auto& [index, reading] : changed_) {
+      const auto known = before.find(index);
+      const std::size_t told = known == before.end() ? 0 : known->second.xids.size();
+      for (std::size_t i = told; i < reading.xids.size(); ++i) fresh_xids_[index].push_back(reading.xids[i]);
     }
   }
 
@@ -138,10 +161,27 @@ class SimDriver final : public GpuDriver {
     reading.detail = text("detail");
     if (reading.condition != v1::DEVICE_CONDITION_OK && reading.detail.empty())
       reading.detail = "set by the control file";
-    const auto processes = from.fields().find("processes");
-    if (processes == from.fields().end()) return reading;
-    for (const google::protobuf::Value& pid : processes->second.list_value().values()) {
-      reading.processes.push_back(static_cast<int64_t>(pid.number_value()));
+    reading.ecc_uncorrected = static_cast<int64_t>(number("ecc_uncorrected", 0));
+    reading.remap_pending = number("row_remap_pending", 0) != 0;
+    reading.remap_failed = number("row_remap_failed", 0) != 0;
+    const auto list = [&from](const char* name) {
+      const auto found = from.fields().find(name);
+      return found == from.fields().end() ? google::protobuf::ListValue() : found->second.list_value();
+    };
+    const google::protobuf::ListValue xids = list("xids");
+    for (const google::protobuf::Value& xid : xids.values())
+      reading.xids.push_back(static_cast<uint32_t>(xid.number_value()));
+    const google::protobuf::ListValue throttles = list("throttles");
+    for (const google::protobuf::Value& code : throttles.values())
+      reading.throttles.push_back(code.string_value());
+    const google::protobuf::ListValue processes = list("processes");
+    for (const google::protobuf::Value& process : processes.values()) {
+      // A pid, or [pid, megabytes].
+      const auto& pair = process.list_value().values();
+      const bool with_memory = process.has_list_value() && pair.size() == 2;
+      reading.processes.push_back(
+          static_cast<int64_t>(with_memory ? pair[0].number_value() : process.number_value()));
+      reading.process_memory_mb.push_back(with_memory ? static_cast<int64_t>(pair[1].number_value()) : -1);
     }
     return reading;
   }
@@ -158,6 +198,7 @@ class SimDriver final : public GpuDriver {
   std::string control_file_;
   Stamp seen_;
   std::map<uint32_t, DeviceReading> changed_;
+  std::map<uint32_t, std::vector<uint32_t>> fresh_xids_;  ///< Not told yet.
 };
 
 }  // namespace

@@ -41,6 +41,8 @@ class Auditor {
   void on_device_busy(const std::string& uuid, bool busy);
   /// The device is hotter than new work may find it.
   void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
+  /// The device is gone, or shows a fault that keeps new work from it.
+  void on_device_fault(const std::string& uuid) { ever_faulty_.insert(uuid); }
 
   // The journal.
   void on_durable(const JournalRecord& record);
@@ -143,6 +145,7 @@ class Auditor {
     DeviceCondition condition = DeviceCondition::kOk;
     bool barred = false;
     bool hot = false;
+    bool faulty = false;
     uint32_t generation = 0;
     AttemptKey held_by;
     JobId promised_to;
@@ -152,7 +155,8 @@ class Auditor {
     std::string name;
     NodeState state = NodeState::kReady;
     Availability availability = Availability::kInService;
-    Time silent_at;  ///< When it became unreachable.
+    bool drained_by_itself = false;  ///< Nobody asked for it.
+    Time silent_at;                  ///< When it became unreachable.
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
     std::vector<BookDevice> devices;
@@ -212,6 +216,8 @@ class Auditor {
   void on(const MemberStarted& event);
   void on(const StopRequested& event);
   void on(const NodeStateChanged& event);
+  void on(const NodeAvailabilityChanged& event);
+  bool may_drain_another() const;
   void on(const MemberEnded& event);
   void on(const AttemptAbandoned& event);
   void on(const JobFinished& event);
@@ -286,6 +292,7 @@ class Auditor {
   std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
   std::set<std::string> busy_;
   std::set<std::string> ever_hot_;  ///< What any device's truth has been.
+  std::set<std::string> ever_faulty_;
 
   std::map<uint64_t, Link> links_;
   std::set<AttemptKey> ordered_;

@@ -126,7 +126,7 @@ void Auditor::on_event(const Event& event) {
     if ((changed->change->given & kJobDeadline) != 0) book.deadline = changed->change->deadline;
     if ((changed->change->given & kJobParts) != 0) book.parts = changed->change->parts;
   } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
-    nodes_.at(available->node).availability = available->to;
+    on(*available);
   } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
     if (!by_operator_) fail("a device is barred by nobody");
     device(barred->node, barred->device)->barred = barred->barred;
@@ -135,6 +135,16 @@ void Auditor::on_event(const Event& event) {
     if (heat->hot && !ever_hot_.contains(heated->uuid)) fail(heated->uuid + " is called hot and never was");
     if (heat->hot && heat->detail.empty()) fail(heated->uuid + " is called hot without evidence");
     heated->hot = heat->hot;
+  } else if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) {
+    BookDevice* broken = device(fault->node, fault->device);
+    broken->faulty = fault->fault >= FaultClass::kDrain;
+    if (broken->faulty && !ever_faulty_.contains(broken->uuid))
+      fail(broken->uuid + " is called faulty and never was");
+    if (broken->faulty && fault->code.empty()) fail(broken->uuid + " is called faulty without a code");
+    if (!fault->by.empty() && !by_operator_) fail("a fault is released by nobody");
+  } else if (const auto* suspect = std::get_if<NodeSuspected>(&event)) {
+    if (!suspect->detail.empty() && may_drain_another())
+      fail("an operator is called for node " + nodes_.at(suspect->node).name + ", which may drain by itself");
   } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
     BookDevice* again = device(occupied->node, occupied->device);
     again->state = again->shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
@@ -144,6 +154,25 @@ void Auditor::on_event(const Event& event) {
       finished_.pop_front();
     }
   }
+}
+
+bool Auditor::may_drain_another() const {
+  const auto drained = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return entry.second.availability == Availability::kDraining && entry.second.drained_by_itself;
+  });
+  const auto count = static_cast<int64_t>(nodes_.size());
+  return drained < std::max<int64_t>(1, count * replica_.config.auto_drain_percent / 100);
+}
+
+void Auditor::on(const NodeAvailabilityChanged& event) {
+  BookNode& node = nodes_.at(event.node);
+  const bool by_itself = event.to == Availability::kDraining && event.by == "scheduler";
+  if (by_itself && replica_.config.auto_drain_percent == 0)
+    fail("node " + node.name + " is drained by nobody");
+  if (by_itself && !may_drain_another()) fail("node " + node.name + " is drained by itself beyond the cap");
+  if (by_itself && event.reason.empty()) fail("node " + node.name + " is drained without evidence");
+  node.availability = event.to;
+  node.drained_by_itself = by_itself;
 }
 
 Auditor::BookDevice* Auditor::device(NodeId node, uint32_t index) {
@@ -249,6 +278,7 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     if (book.barred)
       fail(name_of(job) + " is placed on " + book.uuid + ", which an operator took out of use");
     if (book.condition != DeviceCondition::kOk) fail(name_of(job) + " is placed on the unfit " + book.uuid);
+    if (book.faulty) fail(name_of(job) + " is placed on " + book.uuid + ", which has a fault");
     if (book.hot) fail(name_of(job) + " is placed on " + book.uuid + ", which is too hot");
     if (book.memory_mb < part.gpu_memory_mb) fail(name_of(job) + " is placed on the too small " + book.uuid);
     if (!gpu_model_matches(book.model, part.gpu_model)) fail(name_of(job) + " is placed on another model");
@@ -435,6 +465,16 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
     case EndCause::kOverLimit:
       if (!truth.started || !same) fail(name_of(key) + " is recorded with an outcome that it did not have");
       return;
+    case EndCause::kDeviceFault: {
+      const bool failed = truth.outcome.cause == EndCause::kSignaled ||
+                          (truth.outcome.cause == EndCause::kExited && truth.outcome.exit_code != 0);
+      const bool blamed = std::any_of(truth.devices.begin(), truth.devices.end(),
+                                      [&](const std::string& uuid) { return ever_faulty_.contains(uuid); });
+      if (!truth.started || !failed || truth.outcome.exit_code != outcome.exit_code)
+        fail(name_of(key) + " is recorded with an outcome that it did not have");
+      if (!blamed) fail(name_of(key) + " failed by itself, and a device that was well is blamed");
+      return;
+    }
     case EndCause::kStopped:
       if (truth.started && !same) fail(name_of(key) + " is recorded as stopped and was not");
       return;
@@ -556,7 +596,7 @@ void Auditor::on(const JobRequeued& event) {
     if (event.preempted && !attempt.preempted)
       fail(name_of(event.job) + " is tried again as preempted and was not");
     if (event.preempted) ++job.preempt_count;
-    if (!asked && event.outcome.cause != EndCause::kNodeFault)
+    if (!asked && !is_of_node(event.outcome.cause))
       fail(name_of(event.job) + " is tried again for nothing, and nobody asked");
   } else {
     (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;

@@ -117,7 +117,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       const Device& known = node.devices[i];
       if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
           known.condition != device.condition || known.barred != device.barred || known.hot != device.hot ||
-          known.promised_to != device.promised_to) {
+          (known.fault >= FaultClass::kDrain) != device.faulty || known.promised_to != device.promised_to) {
         fail(name + " has device " + device.uuid + " otherwise");
       }
       if (device.state == DeviceState::kHeld && known.held_by != device.held_by) {
@@ -135,7 +135,7 @@ void Auditor::check_nodes(const char* whose, const State& state) {
         fail(name + " has no evidence against " + device.uuid);
       }
       if (device.state == DeviceState::kFree && device.condition == DeviceCondition::kOk && !device.barred &&
-          !device.hot && !device.promised_to.valid()) {
+          !device.hot && !device.faulty && !device.promised_to.valid()) {
         free_mask |= uint64_t{1} << i;
       }
     }

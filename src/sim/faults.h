@@ -24,7 +24,7 @@ enum class Fault : uint8_t {
   kReboot,      ///< A node loses power.
   kReinstall,   ///< A node comes back with an empty data folder.
   kShimDeath,   ///< A shim is killed, and its processes with it.
-  kGpu,         ///< A device is unhealthy or missing by its driver, or gets hot.
+  kGpu,         ///< A device is unhealthy or missing by its driver, shows a fault, or gets hot.
   kBusyDevice,  ///< Devices stay busy after their job ended.
   kSlowDriver,  ///< Readings take time, or hang.
   kClockStep,   ///< Wall clocks jump.

@@ -81,6 +81,12 @@ void Machine::launch(const SpawnRequest& request) {
   Process& process = processes_[key];
   process.request = request;
   process.behaviour = from_arguments(request.arguments);
+  if (black_hole_) {
+    process.behaviour.runtime_ms = context_.prng.between(1, 200);
+    process.behaviour.exit_code = 1;
+    process.behaviour.signal = 0;
+    process.behaviour.failing_attempts = 1'000'000;
+  }
   MachineClock clock(context_.schedule);
   process.started_unix_ns = clock.wall().ns;
   if (context_.on(Fault::kStartFails) && context_.prng.chance(100)) {
@@ -289,6 +295,7 @@ DeviceReading Machine::reading_of(uint32_t index) const {
   const Gpu& gpu = gpus_.at(index);
   DeviceReading reading{.condition = gpu.condition, .detail = gpu.detail, .memory_used_mb = kIdleMemoryMb};
   reading.temperature_celsius = gpu.celsius;
+  reading.ecc_uncorrected = gpu.ecc_uncorrected;
   for (const auto& [key, process] : processes_) {
     if (!process.alive || process.waits) continue;
     for (const HeldDevice& device : process.request.devices) {
@@ -302,19 +309,25 @@ DeviceReading Machine::reading_of(uint32_t index) const {
   return reading;
 }
 
+DeviceReading Machine::take_reading(uint32_t index) {
+  DeviceReading reading = reading_of(index);
+  reading.xids = std::exchange(gpus_.at(index).xids, {});
+  return reading;
+}
+
 std::optional<DeviceReading> Machine::read(uint32_t index) {
-  if (!context_.on(Fault::kSlowDriver) || !context_.prng.chance(200)) return reading_of(index);
+  if (!context_.on(Fault::kSlowDriver) || !context_.prng.chance(200)) return take_reading(index);
   const Duration delay =
       context_.prng.chance(20) ? context_.some_ms(20'000, 60'000) : context_.some_ms(1, 2'000);
   // The driver looks at once or at the end of the call.
   std::optional<DeviceReading> early;
-  if (context_.prng.chance(500)) early = reading_of(index);
+  if (context_.prng.chance(500)) early = take_reading(index);
   context_.trace.note("slow-reading", {index, static_cast<uint64_t>(delay.ms())});
   open_readings_ += 1;
   later(delay, [this, index, agent = agent_, early = std::move(early)] {
     if (agent != agent_) return;
     open_readings_ -= 1;
-    to_agent_([index, reading = early ? *early : reading_of(index)](NodeCore& core) {
+    to_agent_([index, reading = early ? *early : take_reading(index)](NodeCore& core) {
       core.on_reading(index, reading);
     });
   });
@@ -350,7 +363,11 @@ void Machine::power_fails() {
       process.outcome.reset();
     }
   }
-  for (Gpu& gpu : gpus_) clear_busy(gpu);
+  for (Gpu& gpu : gpus_) {
+    clear_busy(gpu);
+    gpu.xids.clear();
+    gpu.ecc_uncorrected = 0;
+  }
   ++boot_;
 }
 
@@ -370,9 +387,11 @@ void Machine::kill_a_shim() {
 }
 
 void Machine::heal() {
+  black_hole_ = false;
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);
     gpu.celsius = kIdleCelsius;
+    gpu.xids.clear();
     gpu.condition = v1::DEVICE_CONDITION_OK;
     gpu.detail.clear();
   }

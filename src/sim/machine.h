@@ -37,6 +37,8 @@ class Machine final : public Spawner, public DeviceReader {
     v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
     std::string detail;
     int32_t celsius = kIdleCelsius;
+    std::vector<uint32_t> xids;  ///< That came up and were not read.
+    int64_t ecc_uncorrected = 0;
     int64_t busy_pid = 0;  ///< What is left on it after a job's end; 0: nothing, -1: memory only.
     uint64_t busy_number = 0;
   };
@@ -64,6 +66,10 @@ class Machine final : public Spawner, public DeviceReader {
   void kill_a_shim();
   void set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail);
   void set_temperature(uint32_t index, int32_t celsius) { gpus_.at(index).celsius = celsius; }
+  void note_xid(uint32_t index, uint32_t xid) { gpus_.at(index).xids.push_back(xid); }
+  void note_memory_error(uint32_t index) { gpus_.at(index).ecc_uncorrected += 1; }
+  /// Every job dies here soon after its start, or no longer.
+  void set_black_hole(bool is) { black_hole_ = is; }
   /// Nothing is left on any device, and all are healthy.
   void heal();
 
@@ -99,6 +105,8 @@ class Machine final : public Spawner, public DeviceReader {
   void leave_busy(const Process& process);
   void clear_busy(Gpu& gpu);
   DeviceReading reading_of(uint32_t index) const;
+  /// That, with what the driver tells once.
+  DeviceReading take_reading(uint32_t index);
   Process* running(const AttemptKey& key);
   /// A word about an attempt to the agent; those about one attempt arrive in order.
   void tell(const AttemptKey& key, Input input);
@@ -113,6 +121,7 @@ class Machine final : public Spawner, public DeviceReader {
   std::map<AttemptKey, Duration> stop_at_launch_;
   std::map<AttemptKey, Time> told_at_;
   int open_readings_ = 0;
+  bool black_hole_ = false;
   Time contact_at_;
   uint64_t boot_ = 0;
   uint64_t agent_ = 0;  ///< Counts agents: none hears what was said to the one before.

@@ -62,7 +62,8 @@ void SimNode::start_agent() {
                                                .store = store_,
                                                .files = *this,
                                                .devices = machine_,
-                                               .host = *this},
+                                               .host = *this,
+                                               .memory = &faults_},
                                      image);
   run_is_near_ = false;
   wake_at_ = kNever;
@@ -87,6 +88,7 @@ void SimNode::reinstall() {
   ++installation_;
   context_.trace.note("reinstall", {index_, installation_});
   store_.wipe();
+  faults_.text.clear();
 }
 
 void SimNode::link_up() {

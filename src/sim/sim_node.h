@@ -53,6 +53,12 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   void remove(const AttemptKey&) override {}
   HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
 
+  struct Memory final : FaultMemory {
+    std::string load() override { return text; }
+    void save(const std::string& now) override { text = now; }
+    std::string text;
+  };
+
   void input(const Machine::Input& input);
   void run_soon(Duration delay);
   void run();
@@ -67,6 +73,7 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   MachineClock clock_;
   Machine machine_;
   Store store_;
+  Memory faults_;
   std::unique_ptr<NodeCore> core_;
   std::vector<Machine::Input> inbox_;
   bool powered_ = false;

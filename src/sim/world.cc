@@ -63,6 +63,7 @@ void World::build() {
   settings.engine.policy.overtaking = milliseconds(prng_.between(0, 20'000));
   settings.engine.policy.preempt_by_attained = prng_.chance(500);
   if (prng_.chance(500)) settings.engine.policy.reservations_plus_one = 1;
+  if (prng_.chance(500)) settings.engine.auto_drain_percent = prng_.between(1, 50);
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) settings.engine.queue_size_max = prng_.between(5, 40);
   if (prng_.chance(150)) {
@@ -113,6 +114,7 @@ void World::build() {
                                                prng_.between(4, 32) * 1'000, prng_.between(16, 256) * 1'000));
     network_->add(*nodes_.back());
   }
+  if (context_.on(Fault::kGpu) && prng_.chance(150)) nodes_[prng_.below(3)]->machine().set_black_hole(true);
   Demand demand{.pause_ms = prng_.between(30, 600),
                 .gpus_max = gpus_max,
                 .runtime_max_ms = prng_.between(100, 30'000),
@@ -187,6 +189,8 @@ void World::break_node(Fault fault) {
       if (node.machine().gpu_count() == 0) return;
       const auto gpu = static_cast<uint32_t>(prng_.below(node.machine().gpu_count()));
       if (prng_.chance(400)) return heat(node, gpu);
+      if (prng_.chance(400)) return show_fault(node, gpu);
+      auditor_.on_device_fault(node.machine().gpu(gpu).facts.uuid);
       node.machine().set_condition(
           gpu, prng_.chance(500) ? v1::DEVICE_CONDITION_UNHEALTHY : v1::DEVICE_CONDITION_MISSING, "Xid 79");
       return schedule_.in(context_.some_ms(100, 40'000),
@@ -205,6 +209,17 @@ void World::heat(SimNode& node, uint32_t gpu) {
   node.machine().set_temperature(gpu, celsius);
   schedule_.in(prng_.chance(300) ? context_.some_ms(10, 500) : context_.some_ms(1'000, 60'000),
                [&node, gpu] { node.machine().set_temperature(gpu, Machine::kIdleCelsius); });
+}
+
+// Of every class: the job's own, noted, drain, reset, replace; and errors that are counted.
+void World::show_fault(SimNode& node, uint32_t gpu) {
+  static constexpr std::array<uint32_t, 8> kXids = {13, 31, 63, 79, 74, 48, 119, 92};
+  static constexpr std::size_t kHarmless = 3;
+  const std::size_t drawn = prng_.below(kXids.size() + 1);
+  trace_.note("gpu-fault", {gpu, drawn < kXids.size() ? kXids[drawn] : 0}, node.name());
+  if (drawn >= kHarmless) auditor_.on_device_fault(node.machine().gpu(gpu).facts.uuid);
+  if (drawn < kXids.size()) return node.machine().note_xid(gpu, kXids[drawn]);
+  node.machine().note_memory_error(gpu);
 }
 
 // The operator: looks now and then, acts on what is certain.
@@ -243,7 +258,8 @@ void World::operate() {
         const bool bar = !healed_ && context_.on(Fault::kGpu) && prng_.chance(20);
         // Word that a device is well also ends its quarantine: not while something is left on it.
         const bool settled = device.state == DeviceState::kFree || device.state == DeviceState::kHeld;
-        const bool unbar = device.barred && settled && (healed_ || prng_.chance(300));
+        const bool stopped = device.barred || device.fault >= FaultClass::kDrain;
+        const bool unbar = stopped && settled && (healed_ || prng_.chance(300));
         if (!lift && !bar && !unbar) continue;
         commands.emplace_back(
             SetDeviceCondition{.node = known.id,
@@ -252,7 +268,8 @@ void World::operate() {
                                .detail = bar ? "makes noises" : "",
                                .by_operator = true,
                                .generation_plus_one = device.generation + 1,
-                               .lasting = true});
+                               .lasting = true,
+                               .by = "operator"});
       }
     }
   });

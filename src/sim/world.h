@@ -46,6 +46,7 @@ class World {
   void break_host(Fault fault);
   void break_node(Fault fault);
   void heat(SimNode& node, uint32_t gpu);
+  void show_fault(SimNode& node, uint32_t gpu);
   void operate_later();
   void operate();
   void step();

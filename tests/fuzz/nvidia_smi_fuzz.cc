@@ -1,6 +1,7 @@
 // rooms: base
 // libs: gpusched_proto
 // source: node/nvidia_smi_text.cc
+// source: node/gpu_faults.cc
 // source: node/ports.cc
 // source: shim/box.cc
 // source: shim/protocol.cc

@@ -116,6 +116,9 @@ class Scenario {
         {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
         {"drain", &Scenario::drain},         {"reclaimed", &Scenario::reclaimed},
         {"heat", &Scenario::heat},           {"label", &Scenario::label},
+        {"fault", &Scenario::fault},
+        {"watch", &Scenario::watch},         {"suspect", &Scenario::suspect},
+        {"service", &Scenario::service},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -535,8 +538,11 @@ class Scenario {
                                                 .age = duration_of(line.text("age", "0s"))}));
   }
   std::string drain(const Line& line) {
-    return answer(engine_.apply(SetNodeAvailability{
-        .node = node_id(line.name), .to = Availability::kDraining, .by = "operator", .reason = "a test"}));
+    return answer(engine_.apply(
+        SetNodeAvailability{.node = node_id(line.name),
+                            .to = line.has("over") ? Availability::kInService : Availability::kDraining,
+                            .by = "operator",
+                            .reason = "a test"}));
   }
   std::string explain(const Line& line) {
     const Job& asked = engine_.job(job(line));
@@ -557,7 +563,7 @@ class Scenario {
     static const std::map<std::string, EndCause> kCauses = {
         {"start_failed", EndCause::kStartFailed},  {"timeout", EndCause::kTimeout},
         {"stopped", EndCause::kStopped},           {"shim_lost", EndCause::kShimLost},
-        {"out_of_memory", EndCause::kOutOfMemory},
+        {"out_of_memory", EndCause::kOutOfMemory}, {"device_fault", EndCause::kDeviceFault},
     };
     Outcome outcome = testing::exited(static_cast<int32_t>(line.number("exit")));
     if (line.has("signal")) {
@@ -602,14 +608,61 @@ class Scenario {
     const DeviceCondition to = line.has("unhealthy") ? DeviceCondition::kUnhealthy
                                : line.has("missing") ? DeviceCondition::kMissing
                                                      : DeviceCondition::kOk;
-    return answer(engine_.apply(SetDeviceCondition{
-        .node = id, .device = index, .condition = to, .detail = {}, .by_operator = line.has("operator")}));
+    return answer(engine_.apply(SetDeviceCondition{.node = id,
+                                                   .device = index,
+                                                   .condition = to,
+                                                   .detail = {},
+                                                   .by_operator = line.has("operator"),
+                                                   .lasting = line.has("lasting")}));
   }
   std::string heat(const Line& line) {
     const auto [id, index] = device_of(line.name);
     const bool hot = !line.has("cooled");
     return answer(engine_.apply(NoteDeviceHeat{
         .node = id, .device = index, .hot = hot, .detail = hot ? "82 C, threshold 75 C" : ""}));
+  }
+  /// Its node's word on a device.
+  std::string fault(const Line& line) {
+    const auto [id, index] = device_of(line.name);
+    static const std::map<std::string, FaultClass> kClasses = {{"none", FaultClass::kNone},
+                                                               {"note", FaultClass::kNote},
+                                                               {"drain", FaultClass::kDrain},
+                                                               {"reset", FaultClass::kReset},
+                                                               {"replace", FaultClass::kReplace}};
+    const FaultClass to = kClasses.at(line.text("class"));
+    return answer(engine_.apply(NoteDeviceFault{.node = id,
+                                                .device = index,
+                                                .fault = to,
+                                                .code = line.text("code"),
+                                                .detail = {},
+                                                .id = line.number("id")}));
+  }
+  std::string watch(const Line& line) {
+    static const std::map<std::string, WatchKind> kKinds = {
+        {"none", WatchKind::kNone}, {"idle", WatchKind::kIdle}, {"hung", WatchKind::kHung}};
+    static const std::map<std::string, WatchAction> kActions = {
+        {"warn", WatchAction::kWarn}, {"requeue", WatchAction::kRequeue}, {"cancel", WatchAction::kCancel}};
+    const Job* found = engine_.state().jobs.find(job(line));
+    return answer(engine_.apply(NoteWatch{.job = job(line),
+                                          .attempt = found == nullptr ? 0 : found->attempt_count,
+                                          .kind = kKinds.at(line.text("kind")),
+                                          .detail = "seen",
+                                          .age = duration_of(line.text("age", "0s")),
+                                          .action = kActions.at(line.text("action", "warn"))}));
+  }
+  /// Why an operator should look at the node.
+  std::string suspect(const Line& line) {
+    const std::string& why = engine_.node(node_id(line.name)).suspect_detail;
+    return why.empty() ? "no" : why;
+  }
+  /// Whether the node takes new work, and who said so.
+  std::string service(const Line& line) {
+    const Node& found = engine_.node(node_id(line.name));
+    static const std::map<Availability, std::string> kWords = {{Availability::kInService, "in service"},
+                                                               {Availability::kValidating, "validating"},
+                                                               {Availability::kDraining, "draining"}};
+    return kWords.at(found.availability) +
+           (found.availability_by.empty() ? "" : " by " + found.availability_by);
   }
   std::string advance(const Line& line) {
     engine_.advance(duration_of(line.name));
@@ -634,6 +687,7 @@ class Scenario {
     config.finished_jobs_max = line.number("finished_jobs", config.finished_jobs_max);
     config.aging_per_hour = line.number("aging", config.aging_per_hour);
     config.feature_level = kFeatureLevel;
+    config.auto_drain_percent = line.number("auto_drain", config.auto_drain_percent);
     config.use_half_life = line.has("half_life") ? duration_of(line.text("half_life")) : config.use_half_life;
     config.policy.queue_order = line.text("order", config.policy.queue_order);
     config.pools.online_milli = line.number("online", config.pools.online_milli / 10) * 10;

@@ -169,6 +169,22 @@ Duration runtime_of(const JobFields& fields) {
 namespace {
 
 /// What the job asks for when it is to be ended for another one.
+/// What it asks of the watchdog.
+std::optional<ApiError> check_watchdog(const JobFields& fields) {
+  const auto longest = static_cast<double>(limits::kRuntimeMax.ms() / 1'000);
+  for (const auto& [name, value] : {std::pair{"idle_after_seconds", &fields.idle_after_seconds},
+                                    std::pair{"hung_after_seconds", &fields.hung_after_seconds}}) {
+    if (auto problem = check_range(name, *value, longest)) return problem;
+  }
+  for (const auto& [name, value] :
+       {std::pair{"idle_action", &fields.idle_action}, std::pair{"hung_action", &fields.hung_action}}) {
+    const std::string word = value->value_or("");
+    if (!word.empty() && word != "warn" && word != "requeue" && word != "cancel")
+      return invalid(name, std::string(name) + " must be warn, requeue or cancel");
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> check_preemption(JobFields& fields) {
   if (fields.preemption_mode && !fields.preemption_mode->empty() && *fields.preemption_mode != "requeue" &&
       *fields.preemption_mode != "cancel") {
@@ -186,6 +202,7 @@ std::optional<ApiError> check_preemption(JobFields& fields) {
   if (auto problem = check_range("preempt_grace_seconds", fields.preempt_grace_seconds,
                                  static_cast<double>(limits::kPreemptGraceSecondsMax)))
     return problem;
+  if (auto problem = check_watchdog(fields)) return problem;
   if (!fields.preempt_webhook || fields.preempt_webhook->empty()) return std::nullopt;
   if (auto problem = check_length("preempt_webhook", *fields.preempt_webhook, limits::kPreemptUrlBytesMax))
     return problem;
@@ -246,7 +263,11 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
       .box = std::move(fields.box),
       .preempt_signal = std::move(fields.preempt_signal).value_or(""),
       .preempt_grace_ms = std::llround(fields.preempt_grace_seconds.value_or(0) * 1'000.0),
-      .preempt_webhook = std::move(fields.preempt_webhook).value_or("")};
+      .preempt_webhook = std::move(fields.preempt_webhook).value_or(""),
+      .idle_after_ms = std::llround(fields.idle_after_seconds.value_or(0) * 1'000.0),
+      .idle_action = std::move(fields.idle_action).value_or(""),
+      .hung_after_ms = std::llround(fields.hung_after_seconds.value_or(0) * 1'000.0),
+      .hung_action = std::move(fields.hung_action).value_or("")};
   JobRequest job{
       .spec = pack_spec(spec),
       .name = std::move(spec.name),
@@ -423,6 +444,10 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"preempt_signal", &job.preempt_signal, ", such as USR1"},
       JsonField{"preempt_grace_seconds", &job.preempt_grace_seconds},
       JsonField{"preempt_webhook", &job.preempt_webhook},
+      JsonField{"idle_after_seconds", &job.idle_after_seconds},
+      JsonField{"idle_action", &job.idle_action, ", warn, requeue or cancel"},
+      JsonField{"hung_after_seconds", &job.hung_after_seconds},
+      JsonField{"hung_action", &job.hung_action, ", warn, requeue or cancel"},
       JsonField{"work_class", &job.work_class},
       JsonField{"reservation", &job.reservation},
       JsonField{"user", &box.user},

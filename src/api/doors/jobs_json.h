@@ -24,7 +24,8 @@ struct JobFields {
   std::optional<bool> interactive;
   std::optional<std::string> preemption_mode;
   std::optional<std::string> preempt_signal, preempt_webhook;
-  std::optional<double> preempt_grace_seconds;
+  std::optional<double> preempt_grace_seconds, idle_after_seconds, hung_after_seconds;
+  std::optional<std::string> idle_action, hung_action;
   std::optional<std::string> work_class;
   std::optional<std::string> reservation;
   std::string submitter;

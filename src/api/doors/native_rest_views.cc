@@ -214,6 +214,12 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
   out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
   out.field(Fields::kReservationFieldNumber, "reservation", job.reservation);
+  if (job.watch != WatchKind::kNone && out.wants(Fields::kWarningsFieldNumber)) {
+    json.key("warnings").begin_array().begin_object();
+    json.field("kind", to_string(job.watch)).field("message", job.watch_detail);
+    if (job.watch_since.valid()) json.field("since", job.watch_since);
+    json.end_object().end_array();
+  }
   json.end_object();
 }
 

@@ -108,12 +108,13 @@ bool is_plain(const google::protobuf::Map<std::string, std::string>& map, std::s
 /// The specification as pack_spec packs it, when it is plain: no box, no image, and nothing that any rule is
 /// against. Most are, and this costs a third of looking at each field.
 std::optional<std::string> pack_plain(const v1::JobSpec& spec) {
-  const bool boxed = !spec.user().empty() || !spec.stdout_path().empty() || !spec.stderr_path().empty() ||
-                     !spec.stdin_path().empty() || spec.has_umask() || !spec.limits().empty() ||
-                     spec.mounts_size() > 0 || !spec.container_workdir_mount().empty() || spec.pull() != 0 ||
-                     !spec.registry_credential().empty() || spec.container_arguments_size() > 0 ||
-                     !spec.image_digest().empty() || !spec.preempt_signal().empty() ||
-                     spec.preempt_grace_ms() != 0 || !spec.preempt_webhook().empty();
+  const bool boxed =
+      !spec.user().empty() || !spec.stdout_path().empty() || !spec.stderr_path().empty() ||
+      !spec.stdin_path().empty() || spec.has_umask() || !spec.limits().empty() || spec.mounts_size() > 0 ||
+      !spec.container_workdir_mount().empty() || spec.pull() != 0 || !spec.registry_credential().empty() ||
+      spec.container_arguments_size() > 0 || !spec.image_digest().empty() || !spec.preempt_signal().empty() ||
+      spec.preempt_grace_ms() != 0 || !spec.preempt_webhook().empty() || spec.idle_after_ms() != 0 ||
+      !spec.idle_action().empty() || spec.hung_after_ms() != 0 || !spec.hung_action().empty();
   if (boxed || !spec.image().empty() || !spec.submitter().empty()) return std::nullopt;
   if (!spec.GetReflection()->GetUnknownFields(spec).empty()) return std::nullopt;
   const int words = spec.command_size() + spec.args_size();
@@ -246,6 +247,12 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                                            std::to_string(limits::kPreemptGraceSecondsMax * 1'000));
   }
   fields.preempt_grace_seconds = static_cast<double>(spec.preempt_grace_ms()) / 1'000.0;
+  if (spec.idle_after_ms() != 0)
+    fields.idle_after_seconds = static_cast<double>(spec.idle_after_ms()) / 1'000.0;
+  if (spec.hung_after_ms() != 0)
+    fields.hung_after_seconds = static_cast<double>(spec.hung_after_ms()) / 1'000.0;
+  fields.idle_action = given(spec.idle_action());
+  fields.hung_action = given(spec.hung_action());
   if (!v1::PullPolicy_IsValid(spec.pull())) return invalid("pull", "pull is none that exists");
   if (spec.command_size() > 0) fields.command.emplace(spec.command().begin(), spec.command().end());
   if (spec.args_size() > 0) fields.args.emplace(spec.args().begin(), spec.args().end());
@@ -591,6 +598,12 @@ void write_job(const JobView& job, v1::Job& out) {
   write_flow(job, out);
   out.set_preempt_count(job.preempted_count);
   if (job.checkpointed_at.valid()) write_time(job.checkpointed_at, *out.mutable_checkpointed_at());
+  if (job.watch != WatchKind::kNone) {
+    v1::Warning& warning = *out.add_warnings();
+    warning.set_kind(std::string(to_string(job.watch)));
+    warning.set_message(job.watch_detail);
+    if (job.watch_since.valid()) write_time(job.watch_since, *warning.mutable_since());
+  }
   out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
   out.set_work_class(std::string(to_string(job.work)));
   out.set_reservation(job.reservation);
@@ -759,6 +772,8 @@ void write_node(const NodeView& node, v1::Node& out) {
   out.set_contact(std::string(contact_name(node.contact)));
   out.set_state_by(node.state_by);
   out.set_state_reason(node.state_reason);
+  out.set_suspect(node.suspect);
+  if (node.suspect_since.valid()) write_time(node.suspect_since, *out.mutable_suspect_since());
   if (node.state_since.valid()) write_time(node.state_since, *out.mutable_state_since());
   for (const Label& label : node.labels) (*out.mutable_labels())[label.name] = label.value;
   for (const std::string& feature : node.features) out.add_features(feature);
@@ -782,6 +797,12 @@ void write_node(const NodeView& node, v1::Node& out) {
     shown.set_detail(device.detail);
     shown.set_quarantined_by(device.quarantined_by);
     shown.set_quarantine_reason(device.quarantine_reason);
+    if (device.fault != FaultClass::kNone) {
+      shown.set_fault(std::string(to_string(device.fault)));
+      shown.set_fault_code(device.fault_code);
+      shown.set_fault_detail(device.fault_detail);
+      write_time(device.fault_at, *shown.mutable_fault_at());
+    }
     if (device.held_by.valid()) shown.set_held_by(job_name(device.held_by));
     shown.set_utilization_percent(device.utilization_percent);
     shown.set_memory_used_mb(device.memory_used_mb);

@@ -107,6 +107,10 @@ std::string pack_spec(const SpecFields& spec) {
   pack.text(25, spec.preempt_signal);
   if (spec.preempt_grace_ms > 0) pack.integer(26, spec.preempt_grace_ms);
   pack.text(27, spec.preempt_webhook);
+  if (spec.idle_after_ms > 0) pack.integer(60, spec.idle_after_ms);
+  pack.text(61, spec.idle_action);
+  if (spec.hung_after_ms > 0) pack.integer(62, spec.hung_after_ms);
+  pack.text(63, spec.hung_action);
   return out;
 }
 

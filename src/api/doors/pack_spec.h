@@ -46,6 +46,10 @@ struct SpecFields {
   std::string preempt_signal;  ///< "USR1"
   int64_t preempt_grace_ms = 0;
   std::string preempt_webhook;
+  int64_t idle_after_ms = 0;
+  std::string idle_action;
+  int64_t hung_after_ms = 0;
+  std::string hung_action;
 };
 
 /// Sorts by key and keeps of each the last.

@@ -95,6 +95,12 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   if (spec.preempt_grace_ms() > 0)
     json.field("preempt_grace_seconds", static_cast<double>(spec.preempt_grace_ms()) / 1'000.0);
   if (!spec.preempt_webhook().empty()) json.field("preempt_webhook", spec.preempt_webhook());
+  if (spec.idle_after_ms() > 0)
+    json.field("idle_after_seconds", static_cast<double>(spec.idle_after_ms()) / 1'000.0);
+  if (!spec.idle_action().empty()) json.field("idle_action", spec.idle_action());
+  if (spec.hung_after_ms() > 0)
+    json.field("hung_after_seconds", static_cast<double>(spec.hung_after_ms()) / 1'000.0);
+  if (!spec.hung_action().empty()) json.field("hung_action", spec.hung_action());
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
   json.field("queue_position", job.queue_position);
@@ -115,6 +121,11 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("attempts", job.attempts);
   json.field("preempted_count", job.preempted_count);
   if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
+  if (job.watch == WatchKind::kNone) return;
+  json.key("warnings").begin_array().begin_object();
+  json.field("kind", to_string(job.watch)).field("message", job.watch_detail);
+  json.field("since", job.watch_since);
+  json.end_object().end_array();
 }
 
 void tenant_fields(JsonWriter& json, const TenantView& tenant) {
@@ -168,6 +179,10 @@ void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& dev
   if (!device.quarantined_by.empty()) {
     json.field("quarantined_by", device.quarantined_by).field("quarantine_reason", device.quarantine_reason);
   }
+  if (device.fault != FaultClass::kNone) {
+    json.field("fault", to_string(device.fault)).field("fault_code", device.fault_code);
+    json.field("fault_detail", device.fault_detail).field("fault_at", device.fault_at);
+  }
   json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
   json.field("utilization_percent", device.utilization_percent)
       .field("memory_used_mb", device.memory_used_mb);
@@ -179,6 +194,7 @@ void node_fields(JsonWriter& json, const NodeView& node) {
   json.field("state", node.state);
   json.field("contact", contact_name(node.contact)).field("state_by", node.state_by);
   json.field("state_reason", node.state_reason).field("state_since", node.state_since);
+  if (!node.suspect.empty()) json.field("suspect", node.suspect).field("suspect_since", node.suspect_since);
   cores(json, "cpu_cores", node.cpu_milli);
   cores(json, "cpu_cores_free", node.cpu_milli_free);
   json.field("memory_mb", node.memory_mb).field("memory_mb_free", node.memory_mb_free);

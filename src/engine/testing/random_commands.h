@@ -41,9 +41,24 @@ class RandomCommands {
     if (draw < 89) return lease(state);
     if (draw < 91) return condition(state);
     if (draw < 98) return tenant_command(state);
+    if (prng_.chance(100)) return watch(state);
     if (draw < 99)
       return prng_.chance(200) ? Command(NoteStart{}) : prng_.chance(400) ? booking(state) : AdvanceTime{};
     return configure();
+  }
+  Command watch(const State& state) {
+    NoteWatch command{.job = any_job(state),
+                      .attempt = 1,
+                      .kind = static_cast<WatchKind>(prng_.below(4)),
+                      .detail = "seen",
+                      .age = seconds(prng_.between(0, 100)),
+                      .action = static_cast<WatchAction>(prng_.below(3))};
+    if (!state.attempts.empty()) {
+      const Attempt& attempt = any(state.attempts)->second;
+      command.job = attempt.job;
+      command.attempt = attempt.number;
+    }
+    return command;
   }
   /// A plan without a planner: jobs from the head of the line onto whatever is drawn.
   Command plan(const State& state) {
@@ -228,7 +243,7 @@ class RandomCommands {
   Command ended(const State& state) {
     if (state.attempts.empty()) return submit(state);
     const Attempt& attempt = any(state.attempts)->second;
-    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(12)), .detail = {}};
+    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(13)), .detail = {}};
     if (prng_.chance(500)) outcome.cause = EndCause::kExited;
     if (outcome.cause == EndCause::kExited) outcome.exit_code = prng_.chance(500) ? 0 : 1;
     if (outcome.cause == EndCause::kSignaled) outcome.signal = 9;
@@ -326,6 +341,14 @@ class RandomCommands {
       const bool hot = prng_.chance(400);
       return NoteDeviceHeat{
           .node = command.node, .device = command.device, .hot = hot, .detail = hot ? "82 C" : ""};
+    }
+    if (prng_.chance(250)) {
+      return NoteDeviceFault{.node = command.node,
+                             .device = command.device,
+                             .fault = static_cast<FaultClass>(prng_.below(5)),
+                             .code = "xid 79",
+                             .detail = {},
+                             .id = prng_.between(0, 5)};
     }
     if (prng_.chance(600)) command.condition = DeviceCondition::kOk;
     if (command.condition != DeviceCondition::kOk) command.detail = "XID";

@@ -11,6 +11,18 @@ struct Device {
   int error;  ///< What reading it returns.
 };
 Device g_devices[2];
+struct Trouble {
+  unsigned pending, failed;
+  unsigned long long throttles;
+};
+Trouble g_troubles[2];
+struct Event {
+  void* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+Event g_events[16];
+unsigned g_event_count = 0;
 
 struct Memory {
   unsigned long long total, free, used;
@@ -30,6 +42,15 @@ extern "C" {
 void fake_nvml_set(unsigned index, unsigned process_count, unsigned long long used_mb,
                    unsigned long long ecc_errors, int error) {
   g_devices[index] = {process_count, used_mb, ecc_errors, error};
+}
+
+/// Rows that wait, rows that failed, the reasons why it is slowed down.
+void fake_nvml_trouble(unsigned index, unsigned pending, unsigned failed, unsigned long long throttles) {
+  g_troubles[index] = {pending, failed, throttles};
+}
+/// An event that whoever listens will be told next.
+void fake_nvml_event(unsigned index, unsigned long long type, unsigned long long data) {
+  if (g_event_count < 16) g_events[g_event_count++] = {&g_devices[index], type, data, 0, 0};
 }
 
 int nvmlInit_v2() { return 0; }
@@ -63,7 +84,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
     return 7;
   }
   *count = have;
-  for (unsigned i = 0; i < have; ++i) processes[i] = {1000 + i, 0, 0, 0};
+  for (unsigned i = 0; i < have; ++i) processes[i] = {1000 + i, (i == 0 ? ~0ULL : i * 1024ULL << 20), 0, 0};
   return 0;
 }
 int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) {
@@ -80,6 +101,42 @@ int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
 }
 int nvmlDeviceGetTotalEccErrors(void* device, unsigned, unsigned, unsigned long long* errors) {
   *errors = device_of(device).ecc_errors;
+  return 0;
+}
+
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                              unsigned* failed) {
+  const auto index = static_cast<Device*>(device) - g_devices;
+  *corrected = *uncorrected = 0;
+  *pending = g_troubles[index].pending;
+  *failed = g_troubles[index].failed;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  *reasons = g_troubles[static_cast<Device*>(device) - g_devices].throttles;
+  return 0;
+}
+struct PciInfo {
+  char legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* info) {
+  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0",
+                0x3A + static_cast<unsigned>(static_cast<Device*>(device) - g_devices));
+  return 0;
+}
+int nvmlEventSetCreate(void** set) {
+  *set = g_events;
+  return 0;
+}
+int nvmlEventSetFree(void*) { return 0; }
+int nvmlDeviceRegisterEvents(void*, unsigned long long types, void*) { return types == 0x8 ? 0 : 2; }
+int nvmlEventSetWait_v2(void*, Event* event, unsigned) {
+  if (g_event_count == 0) return 10;
+  *event = g_events[0];
+  --g_event_count;
+  for (unsigned i = 0; i < g_event_count; ++i) g_events[i] = g_events[i + 1];
   return 0;
 }
 

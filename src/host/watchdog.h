@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/time.h"
+#include "gpusched/v1/types.pb.h"
+#include "model/types.h"
+
+namespace gpusched {
+
+/// What a running job may leave undone for how long, and what follows then.
+struct WatchPolicy {
+  Duration idle_after;  ///< Its GPUs unused; zero: that is not looked at.
+  WatchAction idle_action = WatchAction::kWarn;
+  Duration hung_after;  ///< Its GPUs busy and nothing else; zero: likewise.
+  WatchAction hung_action = WatchAction::kWarn;
+
+  friend bool operator==(const WatchPolicy&, const WatchPolicy&) = default;
+};
+
+/// The operator's: what holds for jobs that ask for nothing, and how much milder a job may ask to be treated.
+/// Harder it may always.
+struct WatchLimits {
+  WatchPolicy usual;
+  Duration after_max;           ///< A job may ask for as long; never less than the usual. Zero: no longer.
+  bool job_may_soften = false;  ///< A job may ask for a milder action than the usual one.
+
+  bool on() const { return usual.idle_after.ns > 0 || usual.hung_after.ns > 0; }
+};
+
+/// What holds for a job that asks for what its specification says. Words that are no action count as none.
+WatchPolicy policy_of(const WatchLimits& limits, const v1::JobSpec& spec);
+
+/// For how long one member of an attempt has done what, as its node tells.
+struct MemberActivity {
+  Duration idle;        ///< Its GPUs unused.
+  Duration busy;        ///< All of them at work.
+  Duration quiet;       ///< No output, and no word that its work is saved.
+  int64_t over_mb = 0;  ///< It uses so much more memory of a GPU than its share has,
+  Duration over;        ///< for so long.
+};
+
+/// What an attempt is to be warned about; kNone: nothing.
+struct WatchFinding {
+  WatchKind kind = WatchKind::kNone;
+  std::string detail = {};
+  Duration age;
+  WatchAction action = WatchAction::kWarn;
+};
+/// Of an attempt with these members: idle or hung when all of them are, over its share when one is.
+WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members);
+
+}  // namespace gpusched
