@@ -353,9 +353,11 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
       out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
     }
   }
-  out.watch = job.watch;
-  out.watch_detail = job.watch_detail.view();
-  out.watch_since = job.watch_since;
+  if (job.state == JobState::kRunning || job.reason == JobReason::kIdle || job.reason == JobReason::kHung) {
+    out.watch = job.watch;
+    out.watch_detail = job.watch_detail.view();
+    out.watch_since = job.watch_since;
+  }
   add_flow(state, job, out);
   if (job.waits_in_line() && job.reason != JobReason::kArray) {
     out.wait_code = to_string(view.reason_of(job).code);
@@ -490,7 +492,7 @@ void show_fitness(const Device& device, DeviceView& shown) {
   }
   if (device.fault >= FaultClass::kDrain) {
     shown.quarantined_by = "scheduler";
-    shown.quarantine_reason = std::string(to_string(device.fault)) + ": " + device.fault_code;
+    shown.quarantine_reason = device.fault_code + " (" + std::string(to_string(device.fault)) + ")";
     if (!device.fault_detail.empty()) shown.quarantine_reason += ", " + device.fault_detail;
     if (device.condition == DeviceCondition::kOk) shown.condition = "faulty";
     if (device.state != DeviceState::kQuarantined)

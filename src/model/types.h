@@ -437,8 +437,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// operator's kOk for a quarantined device does not free it but has its node look at it again; jobs keep what
 /// their image's name meant at first; tenants' use is counted, older use less;
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
-/// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members; nodes
-/// remember how attempts ended on them, and those on which jobs die that live elsewhere are found.
+/// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members;
+/// nodes remember how attempts ended on them, and those on which jobs die that live elsewhere are found.
 inline constexpr int64_t kFeatureLevel = 5;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose

@@ -116,9 +116,8 @@ class Scenario {
         {"preempted", &Scenario::preempted}, {"saved", &Scenario::saved},
         {"drain", &Scenario::drain},         {"reclaimed", &Scenario::reclaimed},
         {"heat", &Scenario::heat},           {"label", &Scenario::label},
-        {"fault", &Scenario::fault},
-        {"watch", &Scenario::watch},         {"suspect", &Scenario::suspect},
-        {"service", &Scenario::service},
+        {"fault", &Scenario::fault},         {"watch", &Scenario::watch},
+        {"suspect", &Scenario::suspect},     {"service", &Scenario::service},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
