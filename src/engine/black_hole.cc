@@ -11,8 +11,8 @@ namespace gpusched::rules {
 namespace {
 
 constexpr int64_t kCertain = int64_t{1} << kChanceBits;
-/// How many imagined ends, which fail as those of all tenants do, a tenant's own are mixed with.
-constexpr int64_t kImaginedEnds = 2;
+/// With fewer ends on other nodes, of all tenants together, nobody knows how jobs live elsewhere.
+constexpr int64_t kEndsElsewhereMin = 8;
 
 struct Count {
   int64_t ends = 0;
@@ -46,7 +46,9 @@ std::map<TenantId, int64_t> usual_chances(const State& state, const Node& node,
     const Tenant* tenant = state.find_tenant(id);
     CHECK(tenant != nullptr);
     const Count other = elsewhere(*tenant);
-    chances[id] = (other.quick * kCertain + kImaginedEnds * usual) / (other.ends + kImaginedEnds);
+    // One failure is imagined among as many ends as have one usually: what is not known is not rare.
+    const int64_t chance = (other.quick + 1) * kCertain * usual / (other.ends * usual + kCertain);
+    chances[id] = all.ends < kEndsElsewhereMin ? kCertain : std::min(chance, kCertain);
   }
   return chances;
 }
