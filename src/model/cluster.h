@@ -174,8 +174,8 @@ struct Node {
   std::string address;                ///< Where members of a gang on other nodes reach it; empty: its name.
   /// How each two of its devices are linked, as `Link::code` in the order of `pair_index`; empty: not known.
   std::vector<int64_t> links;
-  std::string topology_note;  ///< Why that is not known, or where it is from.
-  std::vector<NodeEnd> ends;          ///< The last ones, oldest first; since feature level 5.
+  std::string topology_note;   ///< Why that is not known, or where it is from.
+  std::vector<NodeEnd> ends;   ///< The last ones, oldest first; since feature level 5.
   std::string suspect_detail;  ///< Why an operator should look at it, which nobody drained; empty: no reason.
   Time suspect_since;
 
