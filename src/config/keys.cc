@@ -134,6 +134,13 @@ constexpr ConfigKey kKeys[] = {
      .one_of = "learned limits",
      .live = true},
     {.section = "scheduler",
+     .name = "placement",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.placement; },
+     .meaning = "On which node a job goes: the fullest that it fits on, or where the least is lost for those "
+                "that usually come; see [policies](../policies.md).",
+     .one_of = "best_fit fgd least_value_lost",
+     .live = true},
+    {.section = "scheduler",
      .name = "finished_jobs_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_max; },
      .meaning = "Finished jobs that stay readable; the oldest is forgotten first.",

@@ -70,6 +70,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   capacity_ranked_ = {};
   nodes_.clear();
   domains_ = DomainTree();
+  begin_fragments(state);
   index_ = FreeIndex();
   shared_index_ = FreeIndex();
   dirty_nodes_.clear();
@@ -197,7 +198,10 @@ void Planner::observe(const State& state, const Event& event) {
     if (state.config.policy != chosen_ || state.config.pools != pools_) adopt_policy(state);
     return;
   }
-  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return touch_job(state, submitted->job);
+  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
+    touch_job(state, submitted->job);
+    return note_arrival(state, submitted->job);
+  }
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     for (const Member& member : placed->members) mark_dirty(state.find_node(member.node)->slot);
     const Job* job = state.jobs.find(placed->job);
@@ -226,7 +230,10 @@ void Planner::observe(const State& state, const Event& event) {
     }
     return;
   }
-  if (const auto* added = std::get_if<ElementAdded>(&event)) return touch_job(state, added->job);
+  if (const auto* added = std::get_if<ElementAdded>(&event)) {
+    touch_job(state, added->job);
+    return note_arrival(state, added->job);
+  }
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
   if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
   if (std::holds_alternative<BookingMade>(event) || std::holds_alternative<BookingBegan>(event) ||
@@ -346,7 +353,7 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   take_devices(state, choice.node, part, choice.device_mask);
   ++node.attempt_count;
   node.exclusive = node.exclusive || part.is_exclusive();
-  index_node(choice.node);
+  index_node(state, choice.node);
   policy::PoolAmounts amounts;
   if (policies_.reservations > 0) {
     amounts = part.is_exclusive() ? node.room : amounts_on(choice.node, part, choice.device_class);

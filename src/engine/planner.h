@@ -20,6 +20,7 @@
 #include "engine/job_lines.h"
 #include "engine/policy/backfill/release_timeline.h"
 #include "engine/policy/devices/device_choice.h"
+#include "engine/policy/fragmentation/placement.h"
 #include "engine/policy/policy.h"
 #include "model/free_index.h"
 #include "model/state.h"
@@ -397,7 +398,7 @@ class Planner {
   void refresh_starts(const State& state, Shape& shape);
 
   // Where it fits (planner_nodes.cc).
-  void index_node(uint32_t slot);
+  void index_node(const State& state, uint32_t slot);
   void refresh_node(const State& state, uint32_t slot);
   void count_capacity(const Node& node, NodeInfo& copy);
   void refresh_device_classes(const State& state, Shape& shape);
@@ -424,6 +425,12 @@ class Planner {
   /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
   uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
   Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
+  // With a configured placement (planner_fragments.cc).
+  void begin_fragments(const State& state);
+  void note_arrival(const State& state, JobId job);
+  void put_spaces(const State& state, uint32_t slot);
+  static bool goes_by_fragments(const Shape& shape);
+  Choice choose_by_fragments(const State& state, Candidate& candidate);
   void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask);
   void index_shared(uint32_t slot);
 
@@ -546,6 +553,7 @@ class Planner {
   std::vector<NodeInfo> nodes_;
   DomainTree domains_;
   FreeIndex index_;
+  std::optional<policy::FragmentationPlacement> fragments_;  ///< Nothing: best fit.
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
   std::vector<uint32_t> dirty_nodes_;
   std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.

@@ -304,7 +304,7 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
     }
     for (std::size_t part = 0; part < take.counts.size(); ++part)
       node.exclusive = node.exclusive || (take.counts[part] > 0 && shape.parts[part].is_exclusive());
-    index_node(take.slot);
+    index_node(state, take.slot);
     if (policies_.reservations > 0) {
       if (node.exclusive) at.amounts = node.room;
       take_extra(state, candidate, take.slot, at.amounts);

@@ -50,9 +50,10 @@ void Planner::index_shared(uint32_t slot) {
   }
 }
 
-void Planner::index_node(uint32_t slot) {
+void Planner::index_node(const State& state, uint32_t slot) {
   note_node(slot);
   index_shared(slot);
+  put_spaces(state, slot);
   const NodeInfo& node = nodes_[slot];
   for (const auto& [device_class, mask] : node.class_masks) {
     if (node.ready) {
@@ -122,7 +123,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
     if (it == copy.class_masks.end()) it = copy.class_masks.insert(it, {device_class, 0});
     it->second |= uint64_t{1} << i;
   }
-  index_node(slot);
+  index_node(state, slot);
   count_capacity(node, copy);
   copy.first_release = {};
   refresh_weakest(state, slot);
@@ -452,6 +453,8 @@ Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
     entry.refused_cycle = cycle_;
   }
   Choice best;
+  if (fragments_ && goes_by_fragments(entry)) best = choose_by_fragments(state, candidate);
+  if (best.node != Bitmap::kNone) return best;
   if (part.gpu_count == 0) {
     for (uint32_t free = 0; free <= index_.free_max(FreeIndex::kNoDevices); ++free) {
       const Bitmap& bucket = index_.bucket(FreeIndex::kNoDevices, free);

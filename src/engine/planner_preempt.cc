@@ -288,7 +288,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   node.free_mask &= ~mask;
   node.cpu_milli_free -= part.cpu_milli;
   node.memory_mb_free -= part.memory_mb;
-  index_node(chosen.node);
+  index_node(state, chosen.node);
   const policy::PoolAmounts amounts = amounts_on(chosen.node, part, chosen.device_class);
   take_extra(state, candidate, chosen.node, amounts);
   node.first_release = {};

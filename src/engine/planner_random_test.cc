@@ -261,6 +261,30 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
   EXPECT_GT(placed, 40u);
 }
 
+TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
+  RandomCommands random(GetParam() + 900);
+  Scheduler scheduler(job_order(), queue_order());
+  EngineConfig config = scheduler.state.config;
+  config.policy = {.queue_order = queue_order(), .reservations_plus_one = 1, .job_order = job_order()};
+  config.policy.placement = GetParam() % 2 == 0 ? "fgd" : "least_value_lost";
+  scheduler.planner.reset(scheduler.state);
+  scheduler.apply(Configure{.config = config});
+  std::size_t placed = 0;
+  for (int i = 0; i < 300; ++i) {
+    const uint64_t steps = random.prng().below(6);
+    for (uint64_t each = 0; each < steps; ++each) {
+      scheduler.now = scheduler.now + random.pause();
+      scheduler.apply(random.next(scheduler.state));
+      // Another configuration would be another planner.
+      if (!(scheduler.state.config.policy == config.policy)) scheduler.apply(Configure{.config = config});
+    }
+    placed += cycle(scheduler, [] {});
+    const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
+    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
+  }
+  EXPECT_GT(placed, 30u);
+}
+
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
   RandomCommands random(GetParam() + 500);
   Scheduler scheduler(job_order(), steady_order());

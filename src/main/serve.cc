@@ -21,7 +21,9 @@ SchedulingPolicy policy_of(const Config& config) {
           .job_order = config.scheduler.job_order,
           .attained_levels = config.attained_gpu_seconds().value_or(std::vector<int64_t>{}),
           .overtaking = hours(config.scheduler.overtaking_hours),
-          .preempt_by_attained = config.scheduler.preempt_by_attained};
+          .preempt_by_attained = config.scheduler.preempt_by_attained,
+          // What is named like the default is the default, so that nothing is journaled for it.
+          .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement};
 }
 
 HeatLimits heat_limits_of(const Config::Scheduler& config) {

@@ -456,6 +456,7 @@ struct SchedulingPolicy {
   /// The names of the labels that say a node's rack, its block and its zone; an empty one: topology.rack and
   /// so on.
   std::vector<std::string> domain_labels;
+  std::string placement;             ///< On which node, by name; empty: best_fit.
 
   /// The label that names domains of this level, from the rack up.
   std::string_view domain_label(DomainLevel level) const;
@@ -531,6 +532,7 @@ struct EngineConfig {
     visit(54, "admission_throttled_milli", self.admission.throttled_milli);
     visit(55, "admission_costs", self.admission.costs);
     visit(70, "domain_labels", self.policy.domain_labels);
+    visit(90, "placement", self.policy.placement);
   }
 };
 

@@ -62,6 +62,8 @@ void World::build() {
   settings.engine.policy.attained_levels = {1, 5, 20};
   settings.engine.policy.overtaking = milliseconds(prng_.between(0, 20'000));
   settings.engine.policy.preempt_by_attained = prng_.chance(500);
+  static constexpr const char* kPlacements[] = {"", "", "fgd", "least_value_lost"};
+  settings.engine.policy.placement = kPlacements[prng_.below(4)];
   if (prng_.chance(500)) settings.engine.policy.reservations_plus_one = 1;
   if (prng_.chance(500)) settings.engine.auto_drain_percent = prng_.between(1, 50);
   settings.engine.lost_after = milliseconds(prng_.between(5'000, 60'000));

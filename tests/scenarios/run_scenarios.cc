@@ -702,6 +702,7 @@ class Scenario {
     admission.throttled_milli = line.number("throttled", admission.throttled_milli / 1000) * 1000;
     if (line.has("llm_costs")) admission.costs = {{.type = "llm", .tokens = line.number("llm_costs")}};
     config.policy.job_order = line.text("job_order", config.policy.job_order);
+    config.policy.placement = line.text("placement", config.policy.placement);
     if (line.has("levels")) config.policy.attained_levels = numbers_of(line.text("levels"));
     if (line.has("overtaking")) config.policy.overtaking = duration_of(line.text("overtaking"));
     if (line.has("preempt_by_attained")) config.policy.preempt_by_attained = true;
