@@ -266,6 +266,8 @@ void Planner::observe(const State& state, const Event& event) {
     note_relabeled(state.find_node(labeled->change->node)->slot);
     node_changed(state, labeled->change->node);
     nodes_[state.find_node(labeled->change->node)->slot].relabelled = true;
+    nodes_[state.find_node(registered->node)->slot].present = true;
+    if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
     return;
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);

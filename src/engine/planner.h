@@ -427,6 +427,7 @@ class Planner {
   Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
   // With a configured placement (planner_fragments.cc).
   void begin_fragments(const State& state);
+  void learn_arrivals(const State& state);
   void note_arrival(const State& state, JobId job);
   void put_spaces(const State& state, uint32_t slot);
   static bool goes_by_fragments(const Shape& shape);
@@ -554,6 +555,7 @@ class Planner {
   DomainTree domains_;
   FreeIndex index_;
   std::optional<policy::FragmentationPlacement> fragments_;  ///< Nothing: best fit.
+  std::size_t fragments_classes_ = 0;                        ///< Classes of devices that it learned with.
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
   std::vector<uint32_t> dirty_nodes_;
   std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.

@@ -34,10 +34,17 @@ uint64_t classes_serving(const State& state, const Part& part) {
 
 }  // namespace
 
-// What comes is learned anew, from the jobs that the state still knows.
 void Planner::begin_fragments(const State& state) {
   fragments_ = policy::FragmentationPlacement::make(chosen_.placement);
+  learn_arrivals(state);
+}
+
+// From the jobs that the state still knows, by the classes of devices that there are: at the start, and when
+// a node brings another class.
+void Planner::learn_arrivals(const State& state) {
   if (!fragments_) return;
+  fragments_->forget_arrivals();
+  fragments_classes_ = state.device_classes.size();
   for (const JobClass& known : state.classes) {
     if (known.references == 0 || known.parts.empty()) continue;
     const TaskShape shape = shape_of_part(known.parts.front(), classes_serving(state, known.parts.front()));

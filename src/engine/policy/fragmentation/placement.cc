@@ -35,6 +35,11 @@ void FragmentationPlacement::arrived(const TaskShape& shape) {
   made_at_ = popularity_.arrivals();
 }
 
+void FragmentationPlacement::forget_arrivals() {
+  popularity_ = ShapePopularity();
+  made_at_ = 0;
+}
+
 uint32_t FragmentationPlacement::place_of(uint32_t node, uint32_t device_class) {
   if (node >= slots_of_node_.size()) slots_of_node_.resize(node + 1);
   for (const uint32_t slot : slots_of_node_[node]) {

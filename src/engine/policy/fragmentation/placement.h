@@ -33,6 +33,8 @@ class FragmentationPlacement {
 
   /// A task has come. What comes often is what room is kept for.
   void arrived(const TaskShape& shape);
+  /// What has come is told anew: shapes name other classes of devices now.
+  void forget_arrivals();
 
   /// All that a node has left: an entry for each class of its devices, one without devices when it has none.
   /// Empty: it takes nothing. Nodes are small numbers.
@@ -58,8 +60,8 @@ class FragmentationPlacement {
   ShapePopularity popularity_;
   std::shared_ptr<const PlacementRule> tables_;  ///< Made of the popular shapes.
   FragmentationIndex index_;                     ///< By the tables.
-  uint64_t made_at_ = 0;       ///< Arrivals when `tables_` was made.
-  std::vector<Place> places_;  ///< By slot of the index.
+  uint64_t made_at_ = 0;                         ///< Arrivals when `tables_` was made.
+  std::vector<Place> places_;                    ///< By slot of the index.
   std::vector<std::vector<uint32_t>> slots_of_node_;
 };
 
