@@ -260,14 +260,13 @@ void Planner::observe(const State& state, const Event& event) {
     node_changed(state, registered->node);
     NodeInfo& node = nodes_[state.find_node(registered->node)->slot];
     node.present = node.relabelled = true;
+    if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
     return;
   }
   if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
     note_relabeled(state.find_node(labeled->change->node)->slot);
     node_changed(state, labeled->change->node);
     nodes_[state.find_node(labeled->change->node)->slot].relabelled = true;
-    nodes_[state.find_node(registered->node)->slot].present = true;
-    if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
     return;
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);

@@ -81,6 +81,105 @@ TEST(NodeHub, ANodeWhoseStreamBreaksBeforeItsRegistrationIsDecidedLosesItsLease)
   EXPECT_EQ(hub.node().state, NodeState::kUnreachable);
 }
 
+/// A gang of two on two nodes, placed.
+class GangOfTwo {
+ public:
+  GangOfTwo() {
+    hub.proposals.emplace_back(Configure{.config = {.feature_level = kFeatureLevel}}, Decision{});
+    for (uint32_t i = 0; i < 2; ++i) connect(i);
+    hub.proposals.emplace_back(
+        SubmitJobs{.tenant = kDefaultTenant,
+                   .jobs = {JobRequest{.parts = {Part{.member_count = 2, .cpu_milli = 8'000}}}}},
+        Decision{});
+    hub.decide();
+    job = JobId{hub.state.last.sequence};
+    const std::vector<MemberPlacement> members = {{.node = hub.state.nodes[0].id},
+                                                  {.node = hub.state.nodes[1].id}};
+    hub.proposals.emplace_back(CommitPlan{.groups = {{.job = job, .attempt = 1, .members = members}}},
+                               Decision{});
+    hub.decide();
+  }
+  void connect(uint32_t member) {
+    peers[member] = std::make_shared<Peer>();
+    sessions[member] = hub.hub.open(peers[member]);
+    v1::AgentMessage message = Hub::registration();
+    const std::string number = std::to_string(member + 1);
+    message.mutable_register_()->set_node_name("n" + number);
+    message.mutable_register_()->set_instance("folder-" + number);
+    if (member == 1) message.mutable_register_()->set_address("10.0.0.2");
+    hub.hub.receive(sessions[member], message);
+    hub.decide();
+  }
+  void prepared(uint32_t member) {
+    v1::AgentMessage message;
+    message.mutable_report()->set_id(1);
+    v1::AttemptKey& key = *message.mutable_report()->mutable_prepared()->mutable_key();
+    key.set_job(job.value);
+    key.set_attempt(1);
+    key.set_member(member);
+    hub.hub.receive(sessions[member], message);
+    hub.decide();
+  }
+  std::size_t count(uint32_t member, v1::SchedulerMessage::BodyCase what) const {
+    return static_cast<std::size_t>(
+        std::count_if(peers[member]->sent.begin(), peers[member]->sent.end(),
+                      [&](const v1::SchedulerMessage& one) { return one.body_case() == what; }));
+  }
+  std::size_t goes(uint32_t member) const { return count(member, v1::SchedulerMessage::kGo); }
+
+  Hub hub;
+  std::shared_ptr<Peer> peers[2];
+  SessionId sessions[2] = {};
+  JobId job;
+};
+
+TEST(NodeHub, AGangGoesWhenAllItsMembersArePrepared) {
+  GangOfTwo gang;
+  const auto start = std::find_if(gang.peers[0]->sent.begin(), gang.peers[0]->sent.end(),
+                                  [](const v1::SchedulerMessage& message) { return message.has_start(); });
+  ASSERT_NE(start, gang.peers[0]->sent.end());
+  const v1::Gang& told = start->start().gang();
+  ASSERT_EQ(told.members_size(), 2);
+  EXPECT_EQ(told.members(0).address(), "n1") << "without an address its name";
+  EXPECT_EQ(told.members(1).address(), "10.0.0.2");
+  EXPECT_GE(told.master_port(), 20'000u);
+  gang.prepared(0);
+  EXPECT_EQ(gang.goes(0) + gang.goes(1), 0u);
+  gang.prepared(1);
+  EXPECT_EQ(gang.goes(0), 1u);
+  EXPECT_EQ(gang.goes(1), 1u);
+}
+
+TEST(NodeHub, AMemberWhoseAgentWasAwayIsToldToGoWhenItIsBack) {
+  GangOfTwo gang;
+  gang.prepared(0);
+  gang.hub.hub.closed(gang.sessions[0]);
+  gang.prepared(1);
+  EXPECT_EQ(gang.goes(0), 0u);
+  EXPECT_EQ(gang.goes(1), 1u);
+  gang.connect(0);
+  EXPECT_EQ(gang.count(0, v1::SchedulerMessage::kStart), 1u) << "in case it forgot";
+  EXPECT_EQ(gang.goes(0), 1u);
+}
+
+TEST(NodeHub, AGangThatIsBrokenNeverGoes) {
+  GangOfTwo gang;
+  gang.prepared(0);
+  v1::AgentMessage message;
+  message.mutable_report()->set_id(2);
+  v1::Ended& ended = *message.mutable_report()->mutable_ended();
+  ended.mutable_key()->set_job(gang.job.value);
+  ended.mutable_key()->set_attempt(1);
+  ended.mutable_key()->set_member(1);
+  ended.mutable_outcome()->set_cause(v1::Outcome::START_FAILED);
+  gang.hub.hub.receive(gang.sessions[1], message);
+  gang.hub.decide();
+  EXPECT_EQ(gang.count(0, v1::SchedulerMessage::kStop), 1u);
+  EXPECT_EQ(gang.count(1, v1::SchedulerMessage::kStop), 0u) << "it is over";
+  gang.prepared(0);
+  EXPECT_EQ(gang.goes(0) + gang.goes(1), 0u);
+}
+
 TEST(NodeHub, AHeartbeatIsAnsweredOnlyWhileTheNodeHasItsLease) {
   Hub hub;
   const auto peer = std::make_shared<Peer>();

@@ -456,7 +456,7 @@ struct SchedulingPolicy {
   /// The names of the labels that say a node's rack, its block and its zone; an empty one: topology.rack and
   /// so on.
   std::vector<std::string> domain_labels;
-  std::string placement;             ///< On which node, by name; empty: best_fit.
+  std::string placement;  ///< On which node, by name; empty: best_fit.
 
   /// The label that names domains of this level, from the rack up.
   std::string_view domain_label(DomainLevel level) const;
