@@ -52,7 +52,9 @@ struct JobRequest {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool interactive = false;  ///< Starts at once or not at all.
   WorkClass work = WorkClass::kUnset;
-  std::string reservation;  ///< The name of one; empty: none.
+  std::string reservation;          ///< The name of one; empty: none.
+  std::vector<PlaceRequest> place;  ///< None or one: where it may run. With models, `gpu_model` is empty.
+  int64_t gpu_memory_each_mb = 0;   ///< Of each GPU at least.
   Duration preempt_grace =
       {};  ///< As in `spec`, as are the next: what it asks for when it is ended for others.
   std::string preempt_webhook;
@@ -183,7 +185,8 @@ struct JobView {
   int32_t gpu_count = 0;
   int32_t gpu_milli = 0;
   int64_t gpu_memory_mb = 0;
-  std::string gpu_model;
+  std::string gpu_model;            ///< "H100,A100": any of them.
+  std::vector<PlaceRequest> place;  ///< None or one.
   int64_t cpu_milli = 0, memory_mb = 0;
   Duration max_runtime = {};
   int32_t exit_code_retries = 0, system_retries = 0;
@@ -350,7 +353,15 @@ struct DeviceView {
   std::string quarantined_by, quarantine_reason;
   FaultClass fault = FaultClass::kNone;  ///< What stands against it, of its node,
   std::string fault_code, fault_detail;
-  Time fault_at;  ///< since when.
+  Time fault_at;                     ///< since when.
+  std::optional<int32_t> numa_node;  ///< Not given: not known.
+  std::string pci_bus_id;
+  std::optional<int32_t> island;  ///< Not given: it is joined to no other.
+};
+struct LinkView {
+  int32_t from = 0, to = 0;  ///< Indexes of two devices.
+  std::string_view kind;
+  int64_t bandwidth_gbs = 0;
 };
 struct NodeView {
   NodeId id;
@@ -370,6 +381,8 @@ struct NodeView {
   int32_t attempts = 0;
   double cpu_utilization = 0, memory_utilization = 0;  ///< 0..1
   std::string version;
+  std::vector<LinkView> links;  ///< Of each two devices, where that is known.
+  std::string topology_note;
 };
 
 struct ClusterView {

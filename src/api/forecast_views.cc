@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "api/doors/names.h"
+#include "api/doors/place_words.h"
 #include "base/check.h"
 
 namespace gpusched::api {
@@ -102,7 +103,7 @@ ChangeView view_of(const State& state, const forecast::Change& change, bool sees
                  .flags = flags_of(change),
                  .gpu_count = part.gpu_count,
                  .gpu_memory_mb = part.gpu_memory_mb * part.gpu_count,
-                 .gpu_model = part.gpu_model,
+                 .gpu_model = models_text(part.gpu_model, part.place),
                  .cpu_milli = part.cpu_milli,
                  .memory_mb = part.memory_mb,
                  .max_runtime = change.max_runtime,

@@ -5,9 +5,11 @@
 #include <mutex>
 
 #include "api/doors/names.h"
+#include "api/doors/place_words.h"
 #include "api/doors/spec_peek.h"
 #include "api/forecast_views.h"
 #include "api/state_views.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/webhook_url.h"
 
@@ -34,7 +36,9 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
   if (part.is_share()) part.gpu_share_mb = job.gpu_memory_mb;
   // What is asked of all devices together is asked of each in equal shares, rounded up.
   if (job.gpu_count > 0 && !part.is_share())
-    part.gpu_memory_mb = (job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count;
+    part.gpu_memory_mb =
+        std::max((job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count, job.gpu_memory_each_mb);
+  part.place = std::move(job.place);
   gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
                            .max_runtime = job.max_runtime,
                            .retry = {.exit_code_retries = job.exit_code_retries,
@@ -54,6 +58,20 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
   return out;
 }
 
+/// One model, or several with commas between, in place of what was asked for.
+void take_model(std::string model, Part& part) {
+  Answer<std::vector<PlaceRequest>> read = read_place({}, model);
+  CHECK(read.ok());
+  if (part.place.empty()) {
+    part.place = std::move(*read);
+  } else {
+    part.place.front().gpu_models =
+        read->empty() ? std::vector<std::string>{} : std::move(read->front().gpu_models);
+    if (part.place.front() == PlaceRequest{}) part.place.clear();
+  }
+  part.gpu_model = std::move(model);
+}
+
 /// What a job needs, with what an update gives instead.
 std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
   Part& part = parts.front();
@@ -62,13 +80,13 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
     part.gpu_milli = 0;  // Whole ones from now on.
     part.gpu_share_mb = 0;
   }
-  if (update.gpu_model) part.gpu_model = *update.gpu_model;
+  if (update.gpu_model) take_model(*update.gpu_model, part);
   if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
   if (update.memory_mb) part.memory_mb = *update.memory_mb;
   // Of each device as much as before, unless more or less is asked for of all together.
   if (part.gpu_count == 0) {
     part.gpu_memory_mb = 0;
-    part.gpu_model.clear();
+    take_model("", part);
   } else if (update.gpu_memory_mb && part.is_share()) {
     part.gpu_share_mb = *update.gpu_memory_mb;
   } else if (update.gpu_memory_mb) {

@@ -7,9 +7,12 @@
 
 #include "api/doors/jobs_json.h"
 #include "api/doors/names.h"
+#include "api/doors/place_words.h"
 #include "api/doors/spec_peek.h"
 #include "base/digest.h"
+#include "engine/feasible.h"
 #include "engine/planner.h"
+#include "model/topology.h"
 
 namespace gpusched::api {
 namespace {
@@ -182,6 +185,23 @@ std::string ending_of(const Job& job) {
   return cause_of(job) + ": " + std::string(job.last_detail.view());
 }
 
+/// Of what no node could ever run: the one that could run most of it. Empty: some node could. Looks at all
+/// nodes: not for lists.
+std::string nearest_of(const Observer::View& view, const Job& job) {
+  switch (view.reason_of(job).code) {
+    case WaitCode::kNoSuchDevice:
+    case WaitCode::kTooLarge:
+    case WaitCode::kNoFeature:
+    case WaitCode::kNoLabels:
+    case WaitCode::kNoSuchLayout: {
+      const std::string nearest = nearest_node(view.state, view.state.class_of(job).parts.front());
+      return nearest.empty() ? "" : "; " + nearest;
+    }
+    default:
+      return "";
+  }
+}
+
 std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
   const std::string where = node == nullptr ? std::string("a node") : node->name;
   switch (job.state) {
@@ -320,7 +340,8 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .gpu_count = part.gpu_count,
               .gpu_milli = part.gpu_milli,
               .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
-              .gpu_model = part.gpu_model,
+              .gpu_model = models_text(part.gpu_model, part.place),
+              .place = part.place,
               .cpu_milli = part.cpu_milli,
               .memory_mb = part.memory_mb,
               .max_runtime = job.max_runtime,
@@ -380,6 +401,7 @@ ExplainView explain(const Observer::View& view, const Job& job) {
   } else if (job.waits_in_line()) {
     const WaitReason& reason = view.reason_of(job);
     out.lifted_by = lifted_by(reason);
+    out.message += nearest_of(view, job);
     // The first of the jobs that want the same is who it was promised to.
     if (view.state.class_of(job).waiting.front().job == job.id) out.estimated_start = reason.start;
   } else if (job.promised) {
@@ -513,6 +535,29 @@ void show_fitness(const Device& device, DeviceView& shown) {
   if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
 }
 
+/// How its devices are linked, and the islands that makes of them, numbered from 0.
+void show_topology(const Node& node, NodeView& out) {
+  out.topology_note = node.topology_note;
+  const LinkMap links(node);
+  std::map<uint64_t, int32_t> islands;
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    const Device& device = node.devices[i];
+    if (device.numa_plus_one > 0) out.devices[i].numa_node = device.numa_plus_one - 1;
+    out.devices[i].pci_bus_id = device.pci_bus_id;
+    const uint64_t island = links.island_of(i);
+    if (std::popcount(island) > 1)
+      out.devices[i].island = islands.try_emplace(island, static_cast<int32_t>(islands.size())).first->second;
+    for (std::size_t other = i + 1; other < node.devices.size(); ++other) {
+      const Link link = links.between(i, other);
+      if (link.kind == LinkKind::kUnknown && link.gbs == 0) continue;
+      out.links.push_back({.from = static_cast<int32_t>(i),
+                           .to = static_cast<int32_t>(other),
+                           .kind = to_string(link.kind),
+                           .bandwidth_gbs = link.gbs});
+    }
+  }
+}
+
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
   NodeView out{.id = node.id,
                .name = node.name,
@@ -565,6 +610,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
     }
     out.devices.push_back(std::move(shown));
   }
+  show_topology(node, out);
   return out;
 }
 

@@ -88,6 +88,13 @@ std::string record_text(const Json& job, Time now, bool color) {
                                                       : count_text(field("gpu_count")));
   record.add("GPU model", field("gpu_model").text());
   record.add("GPU memory", size_text(field("gpu_memory_mb")));
+  record.add("GPU layout", field("gpu_layout").text());
+  record.add("GPU ids", joined(field("gpu_ids"), ", "));
+  if (const int64_t gbs = field("gpu_bandwidth_gbs").integer(); gbs > 0)
+    record.add("GPU bandwidth", std::to_string(gbs) + " GB/s");
+  record.add("Node labels", joined(field("node_labels"), ", "));
+  record.add("Without", joined(field("without_labels"), ", "));
+  if (field("exclusive").boolean()) record.add("Exclusive", "yes");
   record.add("CPUs", find_job_column("cpus")->cell(job, now).text);
   record.add("Memory", size_text(field("memory_mb")));
   const std::string script = field("script").text();

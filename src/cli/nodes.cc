@@ -116,6 +116,31 @@ Table device_table(const std::vector<Json>& devices) {
   return table;
 }
 
+/// Each GPU's NUMA node and how it is linked to each other one, in GB/s.
+Table link_table(const std::vector<Json>& devices, const std::vector<Json>& links) {
+  std::vector<Column> columns = {{.title = "GPU"}, {.title = "NUMA", .right = true}};
+  for (std::size_t i = 0; i < devices.size(); ++i) columns.push_back({.title = "TO " + std::to_string(i)});
+  Table table(std::move(columns));
+  for (std::size_t from = 0; from < devices.size(); ++from) {
+    const auto index = static_cast<int64_t>(from);
+    std::vector<Cell> cells = {
+        std::to_string(from),
+        devices[from]["numa_node"].is_number() ? std::to_string(devices[from]["numa_node"].integer()) : ""};
+    for (int64_t to = 0; to < static_cast<int64_t>(devices.size()); ++to) {
+      std::string text = index == to ? "-" : "";
+      for (const Json& link : links) {
+        if (link["from"].integer() != std::min(index, to) || link["to"].integer() != std::max(index, to))
+          continue;
+        text = link["kind"].text();
+        if (const int64_t gbs = link["bandwidth_gbs"].integer(); gbs > 0) text += " " + std::to_string(gbs);
+      }
+      cells.emplace_back(text);
+    }
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
 std::string names_of(const std::vector<Json>& things, std::string_view field) {
   std::string text;
   for (const Json& thing : things) text += thing[field].text() + "\n";
@@ -232,12 +257,15 @@ int show_node(Session& session, const ShowOptions& show) {
       free_of(std::to_string(free_device_count(node)), std::to_string(node_devices(node).size())) + " free");
   record.add("Attempts", std::to_string(node["attempts"].integer()));
   record.add("Labels", pairs_text(node["labels"]));
+  record.add("Topology", node["topology_note"].text());
   record.add("Features", listed(node["features"]));
   record.add("Boot", node["boot_id"].text());
   record.add("Version", node["version"].text());
   io.out(record.render(color));
   const Table devices = device_table(node_devices(node));
   if (!devices.empty()) io.out("\n" + devices.render(io.width, color));
+  if (!node["links"].items().empty())
+    io.out("\n" + link_table(node_devices(node), node["links"].items()).render(kWideWidth, color));
   return kExitOk;
 }
 

@@ -17,8 +17,13 @@ struct SubmitOptions {
   std::string name;
   std::optional<int64_t> gpus;
   std::string gpu_model;
-  std::string gpu_share;   ///< As written, such as "0.25".
-  std::string gpu_memory;  ///< As written, such as "80G".
+  std::vector<std::string> node_labels, without_labels;  ///< "K=V" or "K", several with commas.
+  bool exclusive = false;
+  std::string gpu_layout, gpu_ids;
+  std::optional<int64_t> gpu_bandwidth;
+  std::string gpu_memory_each;  ///< As written, such as "80G".
+  std::string gpu_share;        ///< As written, such as "0.25".
+  std::string gpu_memory;       ///< As written, such as "80G".
   std::optional<double> cpus;
   std::string memory;
   std::string priority;    ///< A tier's name or a number.

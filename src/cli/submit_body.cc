@@ -118,6 +118,23 @@ std::optional<int64_t> parse_share_milli(std::string_view text) {
   return milli > 0 && milli < 1000 ? std::optional(milli) : std::nullopt;
 }
 
+/// Where it may run.
+void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
+  const auto all_of = [](const std::vector<std::string>& texts) {
+    std::vector<std::string> all;
+    for (const std::string& text : texts) {
+      for (std::string& part : parted(text, ',')) all.push_back(std::move(part));
+    }
+    return all;
+  };
+  if (!submit.node_labels.empty()) body.add("node_labels", all_of(submit.node_labels));
+  if (!submit.without_labels.empty()) body.add("without_labels", all_of(submit.without_labels));
+  if (submit.exclusive) body.add("exclusive", true);
+  if (!submit.gpu_layout.empty()) body.add("gpu_layout", submit.gpu_layout);
+  if (!submit.gpu_ids.empty()) body.add("gpu_ids", all_of({submit.gpu_ids}));
+  if (submit.gpu_bandwidth) body.add("gpu_bandwidth_gbs", *submit.gpu_bandwidth);
+}
+
 Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (submit.gpus) body.add("gpu_count", *submit.gpus);
   if (!submit.gpu_share.empty()) {
@@ -132,6 +149,12 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
     if (!mb) return bad_option("--gpu-memory", mb.error().message);
     body.add("gpu_memory_mb", *mb);
   }
+  if (!submit.gpu_memory_each.empty()) {
+    const Result<int64_t> mb = parse_size_mb(submit.gpu_memory_each);
+    if (!mb) return bad_option("--gpu-memory-each", mb.error().message);
+    body.add("gpu_memory_each_mb", *mb);
+  }
+  add_place(submit, body);
   if (submit.cpus) {
     if (*submit.cpus < 0) return bad_option("--cpus", "expected a number from 0 on");
     body.add("cpu_cores", *submit.cpus);

@@ -5,13 +5,32 @@ namespace gpusched::cli {
 void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--name", "NAME", &submit.name, "Name for people; else the command's or the script file's");
   grammar.option("--gpus", "N", &submit.gpus, "GPUs that it needs").range(0, 1'000'000);
-  grammar.option("--gpu-model", "MODEL", &submit.gpu_model,
-                 "Only this model: A100 fits NVIDIA A100-SXM4-80GB");
+  grammar.option(
+      "--gpu-model", "MODEL", &submit.gpu_model,
+      "Only this model: A100 fits NVIDIA A100-SXM4-80GB; H100,A100: any of them, the first if it can "
+      "be had");
   grammar.option("--gpu-share", "PART", &submit.gpu_share,
                  "A part of one GPU, such as 0.25 or 25%; others may have the rest");
   grammar.option(
       "--gpu-memory", "SIZE", &submit.gpu_memory,
       "Memory of all its GPUs together, such as 80G; of a share: its own (else as much as of the rest)");
+  grammar.option("--gpu-memory-each", "SIZE", &submit.gpu_memory_each, "Memory of each of its GPUs at least");
+  grammar.option("--node-label", "K=V", &submit.node_labels,
+                 "Only nodes with this label, or K alone: with any value; several with commas; repeatable");
+  grammar.option("--without-label", "K=V", &submit.without_labels,
+                 "Only nodes without it, or K alone: whatever its value; several with commas; repeatable");
+  grammar.flag("--exclusive", submit.exclusive, "A node for itself: nobody else runs there while it does");
+  grammar
+      .option("--gpu-layout", "LAYOUT", &submit.gpu_layout,
+              "How its GPUs lie on the node: pack (the best links, the default), spread over the islands, or "
+              "contiguous by index")
+      .of({"pack", "spread", "contiguous"});
+  grammar.option("--gpu-ids", "IDS", &submit.gpu_ids,
+                 "Exactly these GPUs: indexes such as 0,1, or UUIDs, which name the node too");
+  grammar
+      .option("--gpu-bandwidth", "GB/S", &submit.gpu_bandwidth,
+              "Between any two of its GPUs at least so much")
+      .range(0, 1'000'000);
   grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
   grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
   grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");

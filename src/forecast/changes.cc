@@ -224,9 +224,14 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
     any_model = !out.empty() && out.back().kind == ChangeKind::kOtherModel;
   }
   const auto set_count = [](Part& to, int64_t gpus) { to.gpu_count = static_cast<int32_t>(gpus); };
-  if (wanted()) add(asker.largest(ChangeKind::kFewerGpus, 1, part.gpu_count - 1, set_count));
-  if (wanted() && !part.gpu_model.empty() && !any_model) {
-    add(asker.largest(ChangeKind::kFewerOfOtherModel, 1, part.gpu_count - 1, [](Part& to, int64_t gpus) {
+  // Which they are is said one by one, and how they lie to one another of two or more.
+  const PlaceRequest* wishes = part.wishes();
+  const bool named = wishes != nullptr && wishes->names_devices();
+  const bool several = wishes != nullptr && (wishes->layout != Layout::kPack || wishes->bandwidth_min > 0);
+  const int64_t least = several ? 2 : 1;
+  if (wanted() && !named) add(asker.largest(ChangeKind::kFewerGpus, least, part.gpu_count - 1, set_count));
+  if (wanted() && !part.gpu_model.empty() && !any_model && !named) {
+    add(asker.largest(ChangeKind::kFewerOfOtherModel, least, part.gpu_count - 1, [](Part& to, int64_t gpus) {
       to.gpu_count = static_cast<int32_t>(gpus);
       to.gpu_model.clear();
     }));

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
+#include "model/topology.h"
 
 namespace gpusched {
 namespace {
@@ -93,6 +94,19 @@ std::vector<uint32_t> slots_of_offer(const State& state, const v1::Register& off
   return slots;
 }
 
+/// What does not fit the devices is not known, and said so.
+void take_topology(const v1::Register& message, RegisterNode& command) {
+  command.topology_note = message.topology_note().substr(0, limits::kLabelBytesMax);
+  command.links.assign(message.links().begin(), message.links().end());
+  const bool sound =
+      command.links.empty() || (command.links.size() == pair_count(command.devices.size()) &&
+                                std::all_of(command.links.begin(), command.links.end(),
+                                            [](int64_t code) { return Link::is_sound(code); }));
+  if (sound) return;
+  command.links.clear();
+  command.topology_note = "how the GPUs are linked is not known: the agent's words do not fit its GPUs";
+}
+
 RegisterNode command_of(const State& state, const v1::Register& message) {
   RegisterNode command{
       .name = message.node_name(),
@@ -109,8 +123,11 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
                     .model = device.model(),
                     .memory_mb = std::clamp<int64_t>(device.memory_mb(), 0, limits::kMegabytesMax),
                     .condition = from_wire(device.condition()),
-                    .detail = device.detail().substr(0, limits::kLabelBytesMax)});
+                    .detail = device.detail().substr(0, limits::kLabelBytesMax),
+                    .numa_plus_one = std::max(device.numa_plus_one(), 0),
+                    .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax)});
   }
+  take_topology(message, command);
   const std::vector<uint32_t> slots = slots_of_offer(state, message);
   for (const v1::AttemptOnNode& attempt : message.attempts()) {
     KnownAttempt known{.job = JobId{attempt.key().job()},

@@ -105,7 +105,8 @@ Result<Unit> Agent::open_driver() {
   Result<std::unique_ptr<GpuDriver>> driver =
       options_.sim_gpus.empty()
           ? open_real_driver(options_.nvml_library, options_.nvidia_smi)
-          : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json");
+          : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json",
+                            options_.sim_links);
   if (driver) {
     driver_ = std::move(*driver);
     devices_ = driver_->inventory();
@@ -231,6 +232,7 @@ Result<Unit> Agent::open_core() {
                    .labels = options_.labels,
                    .address = options_.address,
                    .devices = devices_,
+                   .topology = driver_ != nullptr ? driver_->topology() : DeviceTopology{},
                    .launch = launch_defaults(options_.grace),
                    .finished_kept = options_.finished_kept,
                    .features = features(),

@@ -33,6 +33,7 @@ struct AgentOptions {
   std::string version;
   std::string token_file = {};    ///< Empty: no token.
   std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
+  std::string sim_links = {};     ///< How simulated ones are linked; see parse_sim_links. Empty: not known.
   std::string nvml_library = {};  ///< Empty: the system's.
   std::string nvidia_smi = {};    ///< Asked where NVML finds nothing; empty: the one in $PATH.
   std::string shim_program = {};  ///< Empty: gpu-shim beside this program.

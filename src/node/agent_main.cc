@@ -61,6 +61,9 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing");
   app.add_option("--sim-gpus", agent.sim_gpus,
                  "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB");
+  app.add_option(
+      "--sim-links", agent.sim_links,
+      "How simulated GPUs are linked: sizes of islands of NVLink, such as 4,4 (default: not known)");
   app.add_option("--cpus", agent.cpus, "CPU cores to offer (default: all this process may use)")
       ->check(CLI::Range(int64_t{1}, int64_t{limits::kCpuCoresMax}));
   app.add_option("--memory-mb", agent.memory_mb, "Memory to offer (default: all of the machine)")

@@ -18,6 +18,8 @@ struct DeviceFacts {
   int64_t memory_mb = 0;
   int32_t slowdown_celsius = 0;  ///< From here on it slows itself down; 0: its driver does not tell.
   std::string pci_slot = {};     ///< "0000:3b:00", by which the kernel names it; empty: not known.
+  int32_t numa_plus_one = 0;     ///< The NUMA node that it is attached to, plus one; 0: not known.
+  std::string pci_bus_id = {};   ///< "0000:07:00.0"; empty: not known.
 };
 
 /// What a fence check has to say.

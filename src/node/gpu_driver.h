@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "node/device_topology.h"
 #include "node/device_watch.h"
 #include "node/ports.h"
 
@@ -18,6 +19,8 @@ class GpuDriver {
   virtual std::string_view name() const = 0;
   /// The devices in the order of their indexes; the same for the driver's life.
   virtual const std::vector<DeviceFacts>& inventory() const = 0;
+  /// How they are linked; the same for the driver's life.
+  virtual const DeviceTopology& topology() const;
   /// One look. Never fails: what cannot be read is a condition with its reason.
   virtual DeviceReading read(uint32_t index) = 0;
   /// Whether `read` may take long, as it does when a device hangs: then it is called on a thread of its own.
@@ -41,10 +44,13 @@ Result<std::unique_ptr<GpuDriver>> open_real_driver(const std::string& nvml_libr
                                                     const std::string& nvidia_smi);
 
 /// Simulated devices. `shape` is such as "4xA100-SXM4-80GB,2xH100-SXM5-80GB": counts, and models whose last
-/// part is the memory. Their uuids are "GPU-sim-<node>-<index>". `control_file` may change them while they
-/// are in use; see docs/reference/agent-disk-layout.md. kInvalidArgument names what is wrong with the shape.
+/// part is the memory. Their uuids are "GPU-sim-<node>-<index>". `links` says
+/// how they are linked, as `parse_sim_links` takes it; empty: not known. `control_file` may change them while
+/// they are in use; see docs/reference/agent-disk-layout.md. kInvalidArgument names what is wrong with the
+/// shape or the links.
 Result<std::unique_ptr<GpuDriver>> open_sim_driver(const std::string& shape, const std::string& node_name,
-                                                   const std::string& control_file);
+                                                   const std::string& control_file,
+                                                   const std::string& links = {});
 
 /// Devices as NodeCore wants them read: at once where the driver never blocks, else by a thread.
 class DeviceMonitor : public DeviceReader {

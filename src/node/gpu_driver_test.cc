@@ -92,6 +92,29 @@ TEST_F(NvmlDriverTest, InventoryIsTheLibrarys) {
   EXPECT_EQ(driver_->inventory()[1].slowdown_celsius, 87);
 }
 
+TEST_F(NvmlDriverTest, TopologyIsTheLibrarys) {
+  void (*link)(unsigned, int, int) = nullptr;
+  void* const symbol = dlsym(library_, "fake_nvml_link");
+  std::memcpy(&link, &symbol, sizeof link);
+  const auto between = [&](unsigned nvlinks, int to_switches, int level) {
+    link(nvlinks, to_switches, level);
+    auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
+    EXPECT_TRUE(opened.ok());
+    EXPECT_EQ((*opened)->topology().links.size(), 1u);
+    EXPECT_EQ((*opened)->topology().note, "NVML");
+    EXPECT_EQ((*opened)->inventory()[1].numa_plus_one, 2);
+    EXPECT_EQ((*opened)->inventory()[1].pci_bus_id, "00000000:3B:00.0");
+    return Link::of((*opened)->topology().links.at(0));
+  };
+  EXPECT_EQ(between(12, 1, 50), (Link{.kind = LinkKind::kNvlink, .gbs = 300}));
+  EXPECT_EQ(between(4, 0, 50), (Link{.kind = LinkKind::kNvlink, .gbs = 100}));
+  EXPECT_EQ(between(0, 0, 10).kind, LinkKind::kSwitch);
+  EXPECT_EQ(between(0, 0, 20).kind, LinkKind::kBridges);
+  EXPECT_EQ(between(0, 0, 30).kind, LinkKind::kHostBridge);
+  EXPECT_EQ(between(0, 0, 40).kind, LinkKind::kNuma);
+  EXPECT_EQ(between(0, 0, 50), (Link{.kind = LinkKind::kSystem, .gbs = 10}));
+}
+
 TEST_F(NvmlDriverTest, ReadingHasMemoryTemperaturePowerAndEveryProcess) {
   set_(1, 40, 300, 0, 0);  // More processes than the first guess holds.
   const DeviceReading reading = driver_->read(1);

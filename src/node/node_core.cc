@@ -128,9 +128,13 @@ void NodeCore::send_register() {
     device.set_model(options_.devices[index].model);
     device.set_memory_mb(options_.devices[index].memory_mb);
     device.set_slowdown_celsius(options_.devices[index].slowdown_celsius);
+    device.set_numa_plus_one(options_.devices[index].numa_plus_one);
+    device.set_pci_bus_id(options_.devices[index].pci_bus_id);
     device.set_condition(watch_.last_reading(index).condition);
     device.set_detail(watch_.last_reading(index).detail);
   }
+  for (const int64_t link : options_.topology.links) out.add_links(link);
+  out.set_topology_note(options_.topology.note);
   std::vector<AttemptKey> keys;
   for (auto& [key, attempt] : attempts_) {
     attempt.saved_unix_ns = 0;

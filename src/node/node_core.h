@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
 #include "node/activity.h"
+#include "node/device_topology.h"
 #include "node/device_watch.h"
 #include "node/fault_watch.h"
 #include "node/launch.h"
@@ -31,6 +32,7 @@ struct NodeOptions {
   std::map<std::string, std::string> labels = {};
   std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
   std::vector<DeviceFacts> devices = {};
+  DeviceTopology topology = {};  ///< How they are linked.
   LaunchDefaults launch = {};
   /// Ended attempts whose folders and tombstones are kept; the oldest that the scheduler knows all about go
   /// first.

@@ -126,6 +126,7 @@ class SmiDriver final : public GpuDriver {
 
   std::string_view name() const override { return "nvidia-smi"; }
   const std::vector<DeviceFacts>& inventory() const override { return facts_; }
+  const DeviceTopology& topology() const override { return topology_; }
   bool may_block() const override { return true; }
 
   Result<Unit> take_inventory() {
@@ -146,6 +147,7 @@ class SmiDriver final : public GpuDriver {
         if (const auto found = known.find(device.uuid); found != known.end()) device.pci_slot = found->second;
       }
     }
+    take_topology();
     return Unit{};
   }
 
@@ -165,6 +167,22 @@ class SmiDriver final : public GpuDriver {
   }
 
  private:
+  /// What it cannot tell, jobs do without.
+  void take_topology() {
+    const Ran ran = run_program(program_, {"topo", "-m"}, patience_);
+    if (ran.status != 0) {
+      topology_.note = "how the GPUs are linked is not known: " + reason_of(ran);
+      return;
+    }
+    Result<DeviceTopology> read = smi::topology_of(ran.out, facts_.size(), facts_.front().model);
+    if (!read) {
+      topology_.note = "how the GPUs are linked is not known: " + read.error().message;
+      return;
+    }
+    topology_ = std::move(*read);
+    for (std::size_t i = 0; i < facts_.size(); ++i) facts_[i].numa_plus_one = topology_.numa_plus_one[i];
+  }
+
   Ran query(const std::string& what, const std::string& which = {}) const {
     std::vector<std::string> arguments = {what, kFormat};
     if (!which.empty()) arguments.push_back(which);
@@ -212,6 +230,7 @@ class SmiDriver final : public GpuDriver {
   const std::string program_;
   const Duration patience_;
   std::vector<DeviceFacts> facts_;
+  DeviceTopology topology_;
   std::map<std::string, smi::Row> rows_;  ///< By uuid, of the last look.
   std::map<std::string, std::vector<int64_t>> processes_;
   std::map<std::string, std::vector<int64_t>> process_memory_;

@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -53,6 +54,11 @@ struct NvmlEvent {
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
+constexpr unsigned kNvlinksMax = 18;  // NVML_NVLINK_MAX_LINKS.
+// nvmlGpuTopologyLevel_t.
+constexpr int kTopologyNode = 40;
+// nvmlIntNvLinkDeviceType_t.
+constexpr int kRemoteIsSwitch = 2;
 
 /// The functions that we call; the optional ones may be null.
 struct Functions {
@@ -84,6 +90,12 @@ struct Functions {
     return event_set_create != nullptr && event_set_free != nullptr && register_events != nullptr &&
            event_wait != nullptr;
   }
+  // Of the topology; all optional.
+  NvmlReturn (*common_ancestor)(NvmlDevice, NvmlDevice, int*) = nullptr;
+  NvmlReturn (*nvlink_state)(NvmlDevice, unsigned, unsigned*) = nullptr;
+  NvmlReturn (*nvlink_remote)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
+  NvmlReturn (*nvlink_remote_type)(NvmlDevice, unsigned, int*) = nullptr;
+  NvmlReturn (*memory_affinity)(NvmlDevice, unsigned, unsigned long*, unsigned) = nullptr;
 };
 
 template <typename Function>
@@ -107,6 +119,11 @@ bool find_all(void* library, Functions& out) {
   find(library, "nvmlEventSetFree", out.event_set_free);
   find(library, "nvmlDeviceRegisterEvents", out.register_events);
   find(library, "nvmlEventSetWait_v2", out.event_wait);
+  find(library, "nvmlDeviceGetTopologyCommonAncestor", out.common_ancestor);
+  find(library, "nvmlDeviceGetNvLinkState", out.nvlink_state);
+  find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", out.nvlink_remote);
+  find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", out.nvlink_remote_type);
+  find(library, "nvmlDeviceGetMemoryAffinity", out.memory_affinity);
   return find(library, "nvmlInit_v2", out.init) && find(library, "nvmlShutdown", out.shutdown) &&
          find(library, "nvmlErrorString", out.error_string) &&
          find(library, "nvmlDeviceGetCount_v2", out.device_count) &&
@@ -128,6 +145,7 @@ class NvmlDriver final : public GpuDriver {
 
   std::string_view name() const override { return "nvml"; }
   const std::vector<DeviceFacts>& inventory() const override { return facts_; }
+  const DeviceTopology& topology() const override { return topology_; }
   bool may_block() const override { return true; }
   bool tells_xids() const override { return events_ != nullptr; }
 
@@ -164,8 +182,11 @@ class NvmlDriver final : public GpuDriver {
                         .model = model.data(),
                         .memory_mb = static_cast<int64_t>(memory.total) / kBytesPerMb,
                         .slowdown_celsius = slowdown_of(device),
-                        .pci_slot = slot_of(device)});
+                        .pci_slot = slot_of(device),
+                        .numa_plus_one = numa_of(device),
+                        .pci_bus_id = bus_of(device)});
     }
+    take_topology();
     return Unit{};
   }
 
@@ -239,6 +260,90 @@ class NvmlDriver final : public GpuDriver {
     }
   }
 
+  std::string bus_of(NvmlDevice device) const {
+    NvmlPciInfo info{};
+    if (call_.pci_info == nullptr || call_.pci_info(device, &info) != kSuccess) return {};
+    info.bus_id[sizeof info.bus_id - 1] = 0;
+    return clean_text(info.bus_id, sizeof info.bus_id);
+  }
+
+  /// The NUMA node whose memory is nearest, plus one; 0 when none alone is, or none is told.
+  int32_t numa_of(NvmlDevice device) const {
+    std::array<unsigned long, 4> nodes{};
+    constexpr unsigned kOfNode = 0;
+    if (call_.memory_affinity == nullptr ||
+        call_.memory_affinity(device, static_cast<unsigned>(nodes.size()), nodes.data(), kOfNode) != kSuccess)
+      return 0;
+    int32_t found = 0;
+    constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+    for (std::size_t node = 0; node < nodes.size() * kBits; ++node) {
+      if (((nodes[node / kBits] >> (node % kBits)) & 1) == 0) continue;
+      if (found != 0) return 0;
+      found = static_cast<int32_t>(node) + 1;
+    }
+    return found;
+  }
+
+  /// A device's NVLinks that are up: those to switches, and how many lead to which other device.
+  struct Nvlinks {
+    int64_t to_switches = 0;
+    std::map<std::string, int64_t> to_devices;  ///< By bus id.
+  };
+  Nvlinks nvlinks_of(NvmlDevice device) const {
+    Nvlinks found;
+    for (unsigned link = 0; call_.nvlink_state != nullptr && link < kNvlinksMax; ++link) {
+      unsigned active = 0;
+      if (call_.nvlink_state(device, link, &active) != kSuccess || active == 0) continue;
+      int type = 0;
+      const bool typed =
+          call_.nvlink_remote_type != nullptr && call_.nvlink_remote_type(device, link, &type) == kSuccess;
+      NvmlPciInfo remote{};
+      if (typed && type == kRemoteIsSwitch) {
+        ++found.to_switches;
+      } else if (call_.nvlink_remote != nullptr && call_.nvlink_remote(device, link, &remote) == kSuccess) {
+        remote.bus_id[sizeof remote.bus_id - 1] = 0;
+        ++found.to_devices[remote.bus_id];
+      }
+    }
+    return found;
+  }
+
+  Link link_between(std::size_t a, std::size_t b, const std::vector<Nvlinks>& nvlinks) const {
+    int64_t count = std::min(nvlinks[a].to_switches, nvlinks[b].to_switches);
+    const auto direct = nvlinks[a].to_devices.find(facts_[b].pci_bus_id);
+    if (direct != nvlinks[a].to_devices.end() && !facts_[b].pci_bus_id.empty())
+      count = std::max(count, direct->second);
+    if (count > 0) {
+      return {.kind = LinkKind::kNvlink,
+              .gbs = usual_gbs(LinkKind::kNvlink, count, nvlink_gbs_of(facts_[a].model))};
+    }
+    int level = 0;
+    if (call_.common_ancestor == nullptr ||
+        call_.common_ancestor(devices_[a], devices_[b], &level) != kSuccess)
+      return {};
+    // On one board, behind one switch, several, one host bridge, one NUMA node; else across all.
+    const LinkKind kind = level <= 10              ? LinkKind::kSwitch
+                          : level <= 20            ? LinkKind::kBridges
+                          : level <= 30            ? LinkKind::kHostBridge
+                          : level <= kTopologyNode ? LinkKind::kNuma
+                                                   : LinkKind::kSystem;
+    return {.kind = kind, .gbs = usual_gbs(kind, 0, 0)};
+  }
+
+  void take_topology() {
+    topology_.note = "NVML";
+    if (call_.common_ancestor == nullptr && call_.nvlink_state == nullptr) {
+      topology_.note = "how the GPUs are linked is not known: the driver is too old to tell";
+      return;
+    }
+    std::vector<Nvlinks> nvlinks;
+    for (const NvmlDevice device : devices_) nvlinks.push_back(nvlinks_of(device));
+    for (std::size_t a = 0; a < devices_.size(); ++a) {
+      for (std::size_t b = a + 1; b < devices_.size(); ++b)
+        topology_.links.push_back(link_between(a, b, nvlinks).code());
+    }
+  }
+
   int32_t slowdown_of(NvmlDevice device) const {
     unsigned celsius = 0;
     if (call_.temperature_threshold == nullptr) return 0;
@@ -284,6 +389,7 @@ class NvmlDriver final : public GpuDriver {
   std::vector<DeviceFacts> facts_;
   NvmlEventSet events_ = nullptr;
   std::map<uint32_t, std::vector<uint32_t>> xids_;  ///< By device, not told yet.
+  DeviceTopology topology_;
 };
 
 }  // namespace

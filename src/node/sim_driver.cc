@@ -78,11 +78,15 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
 
 class SimDriver final : public GpuDriver {
  public:
-  SimDriver(std::vector<DeviceFacts> facts, std::string control_file)
-      : facts_(std::move(facts)), control_file_(std::move(control_file)) {}
+  SimDriver(std::vector<DeviceFacts> facts, DeviceTopology topology, std::string control_file)
+      : facts_(std::move(facts)), topology_(std::move(topology)), control_file_(std::move(control_file)) {
+    for (std::size_t i = 0; i < topology_.numa_plus_one.size(); ++i)
+      facts_[i].numa_plus_one = topology_.numa_plus_one[i];
+  }
 
   std::string_view name() const override { return "sim"; }
   const std::vector<DeviceFacts>& inventory() const override { return facts_; }
+  const DeviceTopology& topology() const override { return topology_; }
   bool may_block() const override { return false; }
 
   DeviceReading read(uint32_t index) override {
@@ -195,6 +199,7 @@ class SimDriver final : public GpuDriver {
   };
 
   std::vector<DeviceFacts> facts_;
+  const DeviceTopology topology_;
   std::string control_file_;
   Stamp seen_;
   std::map<uint32_t, DeviceReading> changed_;
@@ -204,10 +209,18 @@ class SimDriver final : public GpuDriver {
 }  // namespace
 
 Result<std::unique_ptr<GpuDriver>> open_sim_driver(const std::string& shape, const std::string& node_name,
-                                                   const std::string& control_file) {
+                                                   const std::string& control_file,
+                                                   const std::string& links) {
   Result<std::vector<DeviceFacts>> facts = parse_shape(shape, node_name);
   if (!facts) return facts.error();
-  return std::unique_ptr<GpuDriver>(std::make_unique<SimDriver>(std::move(*facts), control_file));
+  DeviceTopology topology;
+  if (!links.empty()) {
+    Result<DeviceTopology> parsed = parse_sim_links(links, facts->size());
+    if (!parsed) return parsed.error();
+    topology = std::move(*parsed);
+  }
+  return std::unique_ptr<GpuDriver>(
+      std::make_unique<SimDriver>(std::move(*facts), std::move(topology), control_file));
 }
 
 }  // namespace gpusched

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "node/device_topology.h"
 #include "node/nvidia_smi_text.h"
 
 namespace smi = gpusched::smi;
@@ -76,6 +77,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   }
   for (const auto& [uuid, pids] : smi::processes_by_uuid(text)) {
     for (const int64_t pid : pids) CHECK(pid >= 0);
+  }
+  const std::size_t devices = size % 9;
+  if (const auto topology = gpusched::smi::topology_of(text, devices, "NVIDIA A100")) {
+    CHECK(topology->links.size() == gpusched::pair_count(devices));
+    CHECK(topology->numa_plus_one.size() == devices);
+    for (const int64_t code : topology->links) CHECK(gpusched::Link::is_sound(code));
   }
   if (size >= 5) {
     try_round_trip(static_cast<uint16_t>(data[0] << 8 | data[1]),

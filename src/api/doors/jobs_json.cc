@@ -126,6 +126,10 @@ std::optional<ApiError> check_gpus(const JobFields& fields) {
                      "gpu_count out, or gpu_milli");
   }
   if (fields.gpu_count.value_or(0) > 0) return std::nullopt;
+  if (fields.gpu_memory_each_mb.value_or(0) > 0) {
+    return senseless("gpu_memory_each_mb",
+                     "gpu_memory_each_mb is given without a gpu_count; say how many GPUs need as much");
+  }
   if (fields.gpu_memory_mb.value_or(0) > 0) {
     return senseless("gpu_memory_mb",
                      "gpu_memory_mb is given without a gpu_count; say how many GPUs share it");
@@ -148,6 +152,7 @@ std::optional<ApiError> check_numbers(const JobFields& fields) {
       [&] { return check_range("gpu_count", fields.gpu_count, 0, limits::kGpusPerJobMax); },
       [&] { return check_range("gpu_milli", fields.gpu_milli, 0, kMilliPerGpu - 1); },
       [&] { return check_range("gpu_memory_mb", fields.gpu_memory_mb, 0, limits::kMegabytesMax); },
+      [&] { return check_range("gpu_memory_each_mb", fields.gpu_memory_each_mb, 0, limits::kMegabytesMax); },
       [&] { return check_range("cpu_cores", fields.cpu_cores, limits::kCpuCoresMax); },
       [&] { return check_range("memory_mb", fields.memory_mb, 0, limits::kMegabytesMax); },
       [&] { return check_range("retries", fields.retries, 0, limits::kRetriesMax); },
@@ -285,6 +290,10 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.priority) job.priority = static_cast<int32_t>(*fields.priority);
   if (auto refused = read_flow(fields.flow, job)) return std::move(*refused);
   job.interactive = fields.interactive.value_or(false);
+  Answer<std::vector<PlaceRequest>> place = read_place(fields.place, job.gpu_model);
+  if (!place) return place.error();
+  job.place = std::move(*place);
+  job.gpu_memory_each_mb = fields.gpu_memory_each_mb.value_or(0);
   if (fields.work_class == "online") job.work = WorkClass::kOnline;
   if (fields.work_class == "batch") job.work = WorkClass::kBatch;
   job.reservation = std::move(fields.reservation).value_or("");
@@ -363,6 +372,23 @@ struct FlowWords {
   std::optional<StringList> dependencies, retry_on;
 };
 
+/// Where a job may run, as the jobs door spells it.
+struct PlaceJson {
+  std::optional<StringList> node_labels, without_labels, gpu_ids;
+  std::optional<bool> exclusive;
+  std::optional<std::string> gpu_layout;
+  std::optional<int64_t> gpu_bandwidth_gbs;
+};
+
+PlaceWords words_of(PlaceJson&& json) {
+  return {.node_labels = std::move(json.node_labels).value_or(StringList{}),
+          .without_labels = std::move(json.without_labels).value_or(StringList{}),
+          .exclusive = json.exclusive.value_or(false),
+          .gpu_layout = std::move(json.gpu_layout).value_or(""),
+          .gpu_ids = std::move(json.gpu_ids).value_or(StringList{}),
+          .gpu_bandwidth_gbs = json.gpu_bandwidth_gbs.value_or(0)};
+}
+
 std::optional<ApiError> read_flow_words(FlowWords&& words, FlowFields& flow) {
   const auto read_time = [](const std::optional<std::string>& text, Time& out) {
     if (!text || text->empty()) return true;
@@ -403,6 +429,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
   JobFields job;
   BoxWords box;
   FlowWords flow;
+  PlaceJson place;
   std::optional<std::string> tenant;
   std::optional<NumberOrWord> priority;
   const std::array fields = {
@@ -425,6 +452,13 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"labels", &job.labels, R"(, such as {"team":"a"})"},
       JsonField{"checkpoint_enabled", &job.checkpoint_enabled},
       JsonField{"gpu_model", &job.gpu_model},
+      JsonField{"gpu_memory_each_mb", &job.gpu_memory_each_mb},
+      JsonField{"node_labels", &place.node_labels, R"(, such as ["zone=eu"])"},
+      JsonField{"without_labels", &place.without_labels, R"(, such as ["spot"])"},
+      JsonField{"exclusive", &place.exclusive},
+      JsonField{"gpu_layout", &place.gpu_layout, ", pack, spread or contiguous"},
+      JsonField{"gpu_ids", &place.gpu_ids, R"(, such as ["0","1"])"},
+      JsonField{"gpu_bandwidth_gbs", &place.gpu_bandwidth_gbs},
       JsonField{"retries", &job.retries},
       JsonField{"max_runtime_seconds", &job.max_runtime_seconds},
       JsonField{"working_directory", &job.working_directory},
@@ -464,6 +498,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"image_digest", &box.digest},
   };
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
+  job.place = words_of(std::move(place));
   if (auto problem = read_box(std::move(box), job.box)) return std::move(*problem);
   if (auto problem = read_flow_words(std::move(flow), job.flow)) return std::move(*problem);
   if (priority) {

@@ -8,6 +8,7 @@
 #include "api/doors/flow_fields.h"
 #include "api/doors/json_fields.h"
 #include "api/doors/pack_spec.h"
+#include "api/doors/place_words.h"
 
 /// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them
 /// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but senseless.
@@ -29,6 +30,8 @@ struct JobFields {
   std::optional<std::string> work_class;
   std::optional<std::string> reservation;
   std::string submitter;
+  PlaceWords place;
+  std::optional<int64_t> gpu_memory_each_mb;
   BoxFields box;
   FlowFields flow;
 };

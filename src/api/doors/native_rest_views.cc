@@ -6,6 +6,7 @@
 #include "api/doors/names.h"
 #include "api/doors/native_rest_json.h"
 #include "api/doors/nearest_name.h"
+#include "api/doors/place_words.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -60,6 +61,22 @@ void write_spec(const JobView& job, uint64_t mask, JsonWriter& json) {
   write_native_json(spec, json);
 }
 
+void write_words(std::string_view name, const std::vector<std::string>& words, JsonWriter& json) {
+  json.key(name).begin_array();
+  for (const std::string& word : words) json.value(std::string_view(word));
+  json.end_array();
+}
+
+void write_place(const PlaceWords& words, Masked& out, JsonWriter& json) {
+  if (out.wants(ResourceFields::kNodeLabelsFieldNumber)) write_words("node_labels", words.node_labels, json);
+  if (out.wants(ResourceFields::kWithoutLabelsFieldNumber))
+    write_words("without_labels", words.without_labels, json);
+  out.field(ResourceFields::kExclusiveFieldNumber, "exclusive", words.exclusive);
+  out.field(ResourceFields::kGpuLayoutFieldNumber, "gpu_layout", std::string_view(words.gpu_layout));
+  if (out.wants(ResourceFields::kGpuIdsFieldNumber)) write_words("gpu_ids", words.gpu_ids, json);
+  out.field(ResourceFields::kGpuBandwidthGbsFieldNumber, "gpu_bandwidth_gbs", words.gpu_bandwidth_gbs);
+}
+
 void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   json.key("resources").begin_object();
   Masked out(json, mask);
@@ -69,13 +86,8 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kCpuMilliFieldNumber, "cpu_milli", job.cpu_milli);
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
   out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
+  if (!job.place.empty()) write_place(words_of(job.place.front()), out, json);
   json.end_object();
-}
-
-void write_words(std::string_view name, const std::vector<std::string>& words, JsonWriter& json) {
-  json.key(name).begin_array();
-  for (const std::string& word : words) json.value(std::string_view(word));
-  json.end_array();
 }
 
 void write_flow(const JobView& job, Masked& out, JsonWriter& json) {

@@ -180,6 +180,21 @@ Answer<FlowFields> flow_of(const v1::JobRequest& message) {
   return flow;
 }
 
+bool has_place(const v1::Resources& resources) {
+  return resources.node_labels_size() > 0 || resources.without_labels_size() > 0 || resources.exclusive() ||
+         !resources.gpu_layout().empty() || resources.gpu_ids_size() > 0 ||
+         resources.gpu_bandwidth_gbs() != 0 || resources.gpu_memory_each_mb() != 0;
+}
+
+PlaceWords place_of(const v1::Resources& resources) {
+  return {.node_labels = {resources.node_labels().begin(), resources.node_labels().end()},
+          .without_labels = {resources.without_labels().begin(), resources.without_labels().end()},
+          .exclusive = resources.exclusive(),
+          .gpu_layout = resources.gpu_layout(),
+          .gpu_ids = {resources.gpu_ids().begin(), resources.gpu_ids().end()},
+          .gpu_bandwidth_gbs = resources.gpu_bandwidth_gbs()};
+}
+
 /// A job in which there is nothing to find fault with; nothing when it has to be looked at closely.
 std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
   const v1::Resources& resources = message.resources();
@@ -195,7 +210,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
       resources.gpu_milli() == 0 && !message.has_retry() && !has_flow(message) &&
       message.preemption_mode().empty() && !message.interactive() && message.work_class().empty() &&
-      message.reservation().empty();
+      message.reservation().empty() && !has_place(resources);
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -241,6 +256,8 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .work_class = given(message.work_class()),
                    .reservation = given(message.reservation()),
                    .submitter = spec.submitter(),
+                   .place = place_of(resources),
+                   .gpu_memory_each_mb = resources.gpu_memory_each_mb(),
                    .box = box_of(spec)};
   if (spec.preempt_grace_ms() < 0 || spec.preempt_grace_ms() > limits::kPreemptGraceSecondsMax * 1'000) {
     return invalid("preempt_grace_ms", "preempt_grace_ms must be from 0 to " +
@@ -562,6 +579,15 @@ void write_flow(const JobView& job, v1::Job& out) {
 
 }  // namespace
 
+void write_place(const PlaceWords& words, v1::Resources& out) {
+  for (const std::string& label : words.node_labels) out.add_node_labels(label);
+  for (const std::string& label : words.without_labels) out.add_without_labels(label);
+  out.set_exclusive(words.exclusive);
+  out.set_gpu_layout(words.gpu_layout);
+  for (const std::string& id : words.gpu_ids) out.add_gpu_ids(id);
+  out.set_gpu_bandwidth_gbs(words.gpu_bandwidth_gbs);
+}
+
 void write_job(const JobView& job, v1::Job& out) {
   out.set_job_id(job_name(job.id));
   out.set_tenant_id(tenant_name(job.tenant));
@@ -575,6 +601,7 @@ void write_job(const JobView& job, v1::Job& out) {
   resources.set_gpu_model(job.gpu_model);
   resources.set_cpu_milli(static_cast<int32_t>(job.cpu_milli));
   resources.set_memory_mb(job.memory_mb);
+  if (!job.place.empty()) write_place(words_of(job.place.front()), resources);
   out.set_state(static_cast<v1::JobState>(job.state));
   out.set_reason(job.wait_code.empty() ? std::string(to_string(job.reason)) : job.wait_code);
   out.set_message(job.message);
@@ -810,6 +837,17 @@ void write_node(const NodeView& node, v1::Node& out) {
     shown.set_shared_milli(device.milli_used);
     shown.set_shared_memory_mb(device.memory_mb_given);
     for (const JobId job : device.shared_by) shown.add_shared_by(job_name(job));
+    if (device.numa_node) shown.set_numa_node(*device.numa_node);
+    shown.set_pci_bus_id(device.pci_bus_id);
+    if (device.island) shown.set_island(*device.island);
+  }
+  out.set_topology_note(node.topology_note);
+  for (const LinkView& link : node.links) {
+    v1::NodeLink& shown = *out.add_links();
+    shown.set_from(link.from);
+    shown.set_to(link.to);
+    shown.set_kind(std::string(link.kind));
+    shown.set_bandwidth_gbs(link.bandwidth_gbs);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "api/doors/names.h"
 #include "api/doors/native_rest_json.h"
 #include "api/doors/native_views.h"
+#include "api/doors/place_words.h"
 #include "api/json_writer.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
@@ -34,6 +35,15 @@ void words(JsonWriter& json, std::string_view name, const auto& list) {
   json.key(name).begin_array();
   for (const auto& word : list) json.value(std::string_view(word));
   json.end_array();
+}
+
+void place_fields(JsonWriter& json, const PlaceWords& place) {
+  if (!place.node_labels.empty()) words(json, "node_labels", place.node_labels);
+  if (!place.without_labels.empty()) words(json, "without_labels", place.without_labels);
+  if (place.exclusive) json.field("exclusive", true);
+  if (!place.gpu_layout.empty()) json.field("gpu_layout", place.gpu_layout);
+  if (!place.gpu_ids.empty()) words(json, "gpu_ids", place.gpu_ids);
+  if (place.gpu_bandwidth_gbs > 0) json.field("gpu_bandwidth_gbs", place.gpu_bandwidth_gbs);
 }
 
 void flow_fields(JsonWriter& json, const JobView& job) {
@@ -77,6 +87,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   if (job.gpu_milli > 0) json.field("gpu_milli", job.gpu_milli);
   json.field("gpu_memory_mb", job.gpu_memory_mb);
   json.field("gpu_model", job.gpu_model);
+  if (!job.place.empty()) place_fields(json, words_of(job.place.front()));
   cores(json, "cpu_cores", job.cpu_milli);
   json.field("memory_mb", job.memory_mb);
   json.field("image", spec.image());

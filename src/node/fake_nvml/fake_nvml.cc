@@ -24,6 +24,20 @@ struct Event {
 Event g_events[16];
 unsigned g_event_count = 0;
 
+/// How the two are linked: so many NVLinks to one another, or to switches; else by PCIe at this level.
+struct Links {
+  unsigned nvlinks = 0;
+  bool to_switches = false;
+  int level = 50;
+};
+Links g_links;
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
 struct Memory {
   unsigned long long total, free, used;
 };
@@ -33,11 +47,23 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 
+int index_of(void* handle);
+
 Device& device_of(void* handle) { return *static_cast<Device*>(handle); }
+
+int index_of(void* handle) { return static_cast<int>(static_cast<Device*>(handle) - g_devices); }
+
+void write_bus(int index, PciInfo* info) {
+  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", 0x3A + static_cast<unsigned>(index));
+}
 
 }  // namespace
 
 extern "C" {
+
+void fake_nvml_link(unsigned nvlinks, int to_switches, int level) {
+  g_links = {nvlinks, to_switches != 0, level};
+}
 
 void fake_nvml_set(unsigned index, unsigned process_count, unsigned long long used_mb,
                    unsigned long long ecc_errors, int error) {
@@ -99,6 +125,31 @@ int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 123'456;
   return 0;
 }
+int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* info) {
+  write_bus(index_of(device), info);
+  return 0;
+}
+int nvmlDeviceGetTopologyCommonAncestor(void*, void*, int* level) {
+  *level = g_links.level;
+  return 0;
+}
+int nvmlDeviceGetNvLinkState(void*, unsigned link, unsigned* active) {
+  *active = link < g_links.nvlinks ? 1 : 0;
+  return 0;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, int* type) {
+  *type = g_links.to_switches ? 2 : 0;
+  return 0;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned, PciInfo* info) {
+  write_bus(1 - index_of(device), info);
+  return 0;
+}
+int nvmlDeviceGetMemoryAffinity(void* device, unsigned size, unsigned long* nodes, unsigned) {
+  for (unsigned i = 0; i < size; ++i) nodes[i] = 0;
+  nodes[0] = 1UL << index_of(device);
+  return 0;
+}
 int nvmlDeviceGetTotalEccErrors(void* device, unsigned, unsigned, unsigned long long* errors) {
   *errors = device_of(device).ecc_errors;
   return 0;
@@ -114,16 +165,6 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncor
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   *reasons = g_troubles[static_cast<Device*>(device) - g_devices].throttles;
-  return 0;
-}
-struct PciInfo {
-  char legacy[16];
-  unsigned domain, bus, device, device_id, subsystem_id;
-  char bus_id[32];
-};
-int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0",
-                0x3A + static_cast<unsigned>(static_cast<Device*>(device) - g_devices));
   return 0;
 }
 int nvmlEventSetCreate(void** set) {
