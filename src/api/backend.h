@@ -27,6 +27,18 @@ namespace gpusched::api {
 template <typename T>
 using Done = std::function<void(Answer<T>)>;
 
+/// One part of a job: so many members, and what each needs on its node.
+struct JobPart {
+  int32_t members = 1;
+  int32_t members_max = 0;  ///< As many as fit at the start, up to this; 0: `members` of them.
+  int32_t gpu_count = 0;
+  int32_t gpu_milli = 0;
+  int64_t gpu_memory_mb = 0;  ///< Of all of a member's GPUs together.
+  std::string gpu_model;
+  int64_t cpu_milli = 1000;
+  int64_t memory_mb = 0;
+};
+
 /// A job as a door understood it. Limits of base/limits.h are checked by the door.
 struct JobRequest {
   std::string spec;  ///< A serialized gpusched.v1.JobSpec with sorted maps: equal jobs have equal bytes.
@@ -58,6 +70,16 @@ struct JobRequest {
   Duration preempt_grace =
       {};  ///< As in `spec`, as are the next: what it asks for when it is ended for others.
   std::string preempt_webhook;
+  /// Given: it runs on so many nodes, and what stands above is needed on each. 0: on one.
+  int32_t nodes = 0;
+  int32_t nodes_max = 0;         ///< As many as fit at the start, up to this; 0: `nodes` of them.
+  std::vector<JobPart> parts;    ///< Given: these, instead of what stands above.
+  bool own_nodes = false;        ///< Each member of `parts` on a node of its own.
+  bool gpus_over_nodes = false;  ///< Where one node has too few GPUs they may be on several.
+  DomainLevel domain = DomainLevel::kAny;
+  bool domain_required = false;
+
+  bool is_gang() const { return nodes > 1 || nodes_max > 1 || !parts.empty(); }
 };
 
 /// Nodes to be kept for a time; the engine's Booking.
@@ -171,6 +193,14 @@ struct ArrayView {
   int64_t completed = 0, failed = 0, cancelled = 0;
 };
 
+/// A member of a job that is placed, or was last.
+struct JobMember {
+  int32_t part = 0;
+  std::string state;  ///< "placed", "prepared", "running" or "ended"; empty: the attempt is over.
+  std::string node_name;
+  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
+};
+
 struct JobView {
   JobId id;
   TenantId tenant;
@@ -207,10 +237,16 @@ struct JobView {
   int32_t attempts = 0, preempted_count = 0;
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   WorkClass work = WorkClass::kUnset;
-  std::string reservation;  ///< Its name, or its id when it is over.
-  std::string node_name;
-  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
-  int64_t queue_position = 0;     ///< 1 is next; 0 when it does not wait.
+  std::string reservation;        ///< Its name, or its id when it is over.
+  std::string node_name;          ///< Of its first member.
+  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>", of all members.
+  std::vector<JobPart>
+      parts;  ///< Of a job of several members: what each of them needs. The first stands above too.
+  bool own_nodes = false;
+  DomainLevel domain = DomainLevel::kAny;
+  bool domain_required = false;
+  std::vector<JobMember> members;  ///< Of such a job, by rank.
+  int64_t queue_position = 0;      ///< 1 is next; 0 when it does not wait.
   Duration estimated_wait = {};
   WatchKind watch = WatchKind::kNone;  ///< What it is warned about while it runs, or was ended for.
   std::string watch_detail;
@@ -456,6 +492,7 @@ struct LogRequest {
   JobId job;
   std::string tenant;    ///< Given: the job must be this tenant's.
   uint32_t attempt = 0;  ///< 0: the latest.
+  uint32_t member = 0;   ///< Of a gang: whose output.
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;

@@ -25,20 +25,50 @@ ApiError no_node(std::string_view name) {
   return {ErrorKind::kNodeNotFound, "no such node: " + std::string(name.substr(0, 64))};
 }
 
-gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
-  Part part{.gpu_count = job.gpu_count,
-            .cpu_milli = static_cast<int32_t>(job.cpu_milli),
-            .memory_mb = job.memory_mb,
-            .gpu_model = std::move(job.gpu_model),
+Part to_engine(JobPart&& asked, const JobRequest& job) {
+  Part part{.member_count = asked.members,
+            .gpu_count = asked.gpu_count,
+            .cpu_milli = static_cast<int32_t>(asked.cpu_milli),
+            .memory_mb = asked.memory_mb,
+            .gpu_model = std::move(asked.gpu_model),
             .features = job.wants_container ? kFeatureContainer : 0,
             .work = job.work};
-  part.gpu_milli = job.gpu_milli;
-  if (part.is_share()) part.gpu_share_mb = job.gpu_memory_mb;
+  part.gpu_milli = asked.gpu_milli;
+  part.member_max = asked.members_max;
+  part.domain = job.domain;
+  part.domain_required = job.domain_required;
+  if (part.is_share()) part.gpu_share_mb = asked.gpu_memory_mb;
   // What is asked of all devices together is asked of each in equal shares, rounded up.
-  if (job.gpu_count > 0 && !part.is_share())
+  if (part.gpu_count > 0 && !part.is_share())
     part.gpu_memory_mb =
-        std::max((job.gpu_memory_mb + job.gpu_count - 1) / job.gpu_count, job.gpu_memory_each_mb);
-  part.place = std::move(job.place);
+        std::max((asked.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count, job.gpu_memory_each_mb);
+  part.place = job.place;
+  return part;
+}
+
+std::vector<Part> parts_of(JobRequest& job) {
+  std::vector<Part> parts;
+  for (JobPart& part : job.parts) {
+    parts.push_back(to_engine(std::move(part), job));
+    parts.back().own_nodes = job.own_nodes;
+  }
+  if (!parts.empty()) return parts;
+  JobPart whole{.members = std::max(job.nodes, 1),
+                .members_max = job.nodes_max,
+                .gpu_count = job.gpu_count,
+                .gpu_milli = job.gpu_milli,
+                .gpu_memory_mb = job.gpu_memory_mb,
+                .gpu_model = std::move(job.gpu_model),
+                .cpu_milli = job.cpu_milli,
+                .memory_mb = job.memory_mb};
+  parts.push_back(to_engine(std::move(whole), job));
+  parts.back().own_nodes = job.is_gang();
+  parts.back().over_nodes = job.gpus_over_nodes && !job.is_gang();
+  return parts;
+}
+
+gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
+  std::vector<Part> parts = parts_of(job);
   gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
                            .max_runtime = job.max_runtime,
                            .retry = {.exit_code_retries = job.exit_code_retries,
@@ -54,7 +84,7 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .preemption_mode = job.preemption_mode,
                            .booking = std::move(job.reservation),
                            .interactive = job.interactive};
-  out.parts.push_back(std::move(part));
+  out.parts = std::move(parts);
   return out;
 }
 
@@ -72,7 +102,7 @@ void take_model(std::string model, Part& part) {
   part.gpu_model = std::move(model);
 }
 
-/// What a job needs, with what an update gives instead.
+/// What a job needs, with what an update gives instead; of one of several members: what each needs.
 std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
   Part& part = parts.front();
   if (update.gpu_count) {
@@ -246,6 +276,20 @@ SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
   return command;
 }
 
+std::optional<ApiError> HostBackend::check_gangs(SubmitRequest& request) const {
+  if (options_.gangs) return std::nullopt;
+  for (JobRequest& job : request.jobs) {
+    job.gpus_over_nodes = false;
+    if (!job.is_gang()) continue;
+    return ApiError{
+        ErrorKind::kPartsUnsupported,
+        "this scheduler places no job on several nodes (scheduler.enable_gang_scheduling is false); ask "
+        "for one node",
+        "nodes"};
+  }
+  return std::nullopt;
+}
+
 /// What a job may ask for where this scheduler has its own word.
 std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& request) const {
   for (const JobRequest& job : request.jobs) {
@@ -272,6 +316,7 @@ std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& reques
 
 void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
   if (auto refused = check_handshake(request)) return done(std::move(*refused));
+  if (auto refused = check_gangs(request)) return done(std::move(*refused));
   SubmitJobs command = command_of(request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
@@ -478,6 +523,11 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
       command.spec = Blob(renamed((*found)->spec, *update.name));
     }
     if (update.changes_parts()) {
+      if (view.state.class_of(**found).parts.size() > 1) {
+        return done(
+            ApiError{ErrorKind::kUnprocessable,
+                     "what a job of several parts needs cannot be changed; cancel it and submit it anew"});
+      }
       command.given |= kJobParts;
       command.parts = changed_parts(view.state.class_of(**found).parts, update);
     }
@@ -830,12 +880,13 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return done(found.error());
-    const Answer<AttemptPlace> place = place_of(view.state, **found, request.attempt);
+    const Answer<AttemptPlace> place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return done(place.error());
     const uint32_t attempt = place->attempt;
     v1::ReadLog order;
     order.mutable_key()->set_job((*found)->id.value);
     order.mutable_key()->set_attempt(attempt);
+    order.mutable_key()->set_member(request.member);
     order.set_stderr(request.from_stderr);
     order.set_offset(request.offset);
     order.set_size_max(request.size_max);

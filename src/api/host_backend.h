@@ -18,6 +18,7 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
 
 struct HostBackendOptions {
   int32_t default_priority = 100;
+  bool gangs = true;                               ///< Jobs may be on several nodes.
   Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
 };
@@ -91,6 +92,8 @@ class HostBackend final : public Backend {
 
   void propose(Command command, Decision decision);
   SubmitJobs command_of(SubmitRequest& request) const;
+  /// What a job of several nodes is told where there are none; else its GPUs stay on one.
+  std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
   void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
   /// Reads what every write that was answered before has changed.

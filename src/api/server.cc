@@ -44,6 +44,7 @@ struct Server::Impl {
       : options(server_options),
         token_required(!is_loopback(options.address)),
         backend(host, {.default_priority = options.default_priority,
+                       .gangs = options.gangs,
                        .preempt_grace_max = options.preempt_grace_max,
                        .preempt_webhook_hosts = options.preempt_webhook_hosts}),
         rest(backend, options.version),

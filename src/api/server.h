@@ -25,6 +25,7 @@ struct ServerOptions {
   double rate_limit_rps = 0;
   int32_t default_priority = 100;
   Duration preempt_grace_max = minutes(5);             ///< That a job may ask for.
+  bool gangs = true;                                   ///< Jobs may be on several nodes.
   std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.
   int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
   std::string token;                                   ///< The shared one; see api/token.h.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "api/doors/jobs_json.h"
 #include "api/doors/names.h"
@@ -202,8 +203,20 @@ std::string nearest_of(const Observer::View& view, const Job& job) {
   }
 }
 
+/// The node of its first member, and how many others there are.
+std::string where_of(const Observer::View& view, const Job& job, const Node* node) {
+  std::string where = node == nullptr ? std::string("a node") : node->name;
+  const Attempt* attempt = view.state.find_attempt(job.id, job.attempt_count);
+  if (attempt == nullptr || !attempt->is_gang()) return where;
+  std::set<NodeId> nodes;
+  for (const Member& member : attempt->members) nodes.insert(member.node);
+  if (nodes.size() > 1)
+    where += " and " + std::to_string(nodes.size() - 1) + " more " + (nodes.size() == 2 ? "node" : "nodes");
+  return where + " (" + std::to_string(attempt->members.size()) + " members)";
+}
+
 std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
-  const std::string where = node == nullptr ? std::string("a node") : node->name;
+  const std::string where = where_of(view, job, node);
   switch (job.state) {
     case JobState::kPending:
       if (job.held)
@@ -277,9 +290,15 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
   }
   const Attempt* held = state.find_attempt(job.id, place.attempt);
   if (held == nullptr) {
-    if (member != 0)
-      return ApiError{ErrorKind::kLogNotFound, "of an ended attempt only the first member's node is known",
-                      "member"};
+    if (member != 0) {
+      if (place.attempt == job.attempt_count) place.node = job.node_of_member(member);
+      if (place.node.valid()) return place;
+      return ApiError{
+          ErrorKind::kLogNotFound,
+          "there is no such member, or it is not known any more where it ran: of attempts before the last "
+          "one only the first member's node is",
+          "member"};
+    }
     place.node = job.node_of_attempt(place.attempt);
     // A job from before nodes were remembered.
     if (!place.node.valid() && job.past_nodes.empty()) place.node = job.node;
@@ -324,6 +343,65 @@ const Tenant* find_tenant(const State& state, std::string_view tenant) {
   const Tenant* found = id ? state.find_tenant(*id) : state.find_tenant_named(tenant);
   return found == nullptr || found->deleted ? nullptr : found;
 }
+
+namespace {
+
+JobPart part_view(const Part& part) {
+  return {.members = part.member_count,
+          .members_max = part.is_elastic() ? part.member_max : 0,
+          .gpu_count = part.gpu_count,
+          .gpu_milli = part.gpu_milli,
+          .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
+          .gpu_model = part.gpu_model,
+          .cpu_milli = part.cpu_milli,
+          .memory_mb = part.memory_mb};
+}
+
+std::string_view word_of(MemberState state) {
+  switch (state) {
+    case MemberState::kPlaced:
+      return "placed";
+    case MemberState::kPrepared:
+      return "prepared";
+    case MemberState::kRunning:
+      return "running";
+    case MemberState::kEnded:
+      return "ended";
+  }
+  UNREACHABLE();
+}
+
+/// What a job of several members shows beside; of one that is over where they were.
+void add_gang(const State& state, const Job& job, const JobDetails& details, JobView& out) {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  if (!is_gang(parts)) return;
+  for (const Part& part : parts) out.parts.push_back(part_view(part));
+  out.own_nodes = parts.front().own_nodes;
+  out.domain = parts.front().domain;
+  out.domain_required = parts.front().domain_required;
+  if (!details.gpus || job.attempt_count == 0 || job.state == JobState::kPending) return;
+  const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
+  if (attempt == nullptr) {
+    for (uint32_t i = 0; job.node_of_member(i).valid(); ++i) {
+      const Node* node = state.find_node(job.node_of_member(i));
+      out.members.push_back({.state = {}, .node_name = node == nullptr ? "" : node->name, .gpus = {}});
+    }
+    return;
+  }
+  out.gpus.clear();
+  for (const Member& member : attempt->members) {
+    const Node* node = state.find_node(member.node);
+    JobMember& shown = out.members.emplace_back();
+    shown.part = static_cast<int32_t>(member.part);
+    shown.state = word_of(member.state);
+    shown.node_name = node->name;
+    for (uint64_t mask = member.device_mask; mask != 0; mask &= mask - 1)
+      shown.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+    out.gpus.insert(out.gpus.end(), shown.gpus.begin(), shown.gpus.end());
+  }
+}
+
+}  // namespace
 
 JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details) {
   const State& state = view.state;
@@ -379,6 +457,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
     out.watch_detail = job.watch_detail.view();
     out.watch_since = job.watch_since;
   }
+  add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.waits_in_line() && job.reason != JobReason::kArray) {
     out.wait_code = to_string(view.reason_of(job).code);

@@ -10,9 +10,10 @@ namespace gpusched::cli {
 
 /// Where an output begins and what of it is wanted.
 struct LogChoice {
-  int64_t tail = 0;   ///< Positive: its last so many lines.
-  std::string since;  ///< "10m" or a time; empty: from its beginning.
-  std::string grep;   ///< Only lines that hold this; empty: all.
+  int64_t member = 0;  ///< Of a gang: whose.
+  int64_t tail = 0;    ///< Positive: its last so many lines.
+  std::string since;   ///< "10m" or a time; empty: from its beginning.
+  std::string grep;    ///< Only lines that hold this; empty: all.
   bool timestamps = false;
   /// Told how many bytes are no longer kept; nothing: passed over in silence.
   std::function<void(int64_t bytes)> skipped = {};

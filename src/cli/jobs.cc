@@ -72,6 +72,38 @@ std::string array_text(const Json& array) {
   return out;
 }
 
+/// "4 x 8 GPUs, 1 x 0 GPUs": what the members of each part have.
+std::string parts_text(const Json& parts) {
+  std::string out;
+  for (const Json& part : parts.items()) {
+    const int64_t most = part["members_max"].integer();
+    out += (out.empty() ? "" : ", ") + std::to_string(part["members"].integer()) +
+           (most > 0 ? "-" + std::to_string(most) : "") + " x " +
+           std::to_string(part["gpu_count"].integer()) +
+           (part["gpu_count"].integer() == 1 ? " GPU" : " GPUs");
+  }
+  return out;
+}
+
+/// Where it runs: a line for each member of a gang.
+void add_members(const Json& job, Record& record) {
+  record.add("Members", parts_text(job["parts"]));
+  record.add("Domain", job["domain"].text() + (job["domain_required"].boolean() ? " (required)" : ""));
+  const std::vector<Json> members = job["members"].items();
+  if (members.empty()) {
+    record.add("Node", job["node_name"].text());
+    record.add("On", joined(job["allocated_gpus"], ", "));
+    return;
+  }
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    const Json& member = members[rank];
+    const std::string gpus = joined(member["allocated_gpus"], ", ");
+    record.add("Member " + std::to_string(rank),
+               member["node_name"].text() + (gpus.empty() ? "" : ": " + gpus) +
+                   (member["state"].text().empty() ? "" : " (" + member["state"].text() + ")"));
+  }
+}
+
 std::string record_text(const Json& job, Time now, bool color) {
   const auto field = [&](std::string_view name) { return job_field(job, name); };
   Record record;
@@ -115,8 +147,7 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Index", number_text(job["array_index"]));
   record.add("Array", job["array"]["indexes"].text());
   record.add("Elements", array_text(job["array"]));
-  record.add("Node", job["node_name"].text());
-  record.add("On", joined(job["allocated_gpus"], ", "));
+  add_members(job, record);
   record.add("Attempts", count_text(job["attempts"]));
   record.add("In line", count_text(job["queue_position"]));
   if (job["queue_position"].integer() > 0) record.add("Starts in", job["estimated_wait"].text());

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/log_pieces.h"
 #include "cli/verbs.h"
@@ -20,6 +21,7 @@ std::string log_path(const std::string& job, const std::string& stream, int64_t 
                      bool follow, const LogChoice& choice, bool begins) {
   std::string path = "/jobs/" + url_encoded(job) + "/logs?format=json&stream=" + stream;
   if (attempt > 0) path += "&attempt=" + std::to_string(attempt);
+  if (choice.member > 0) path += "&member=" + std::to_string(choice.member);
   if (offset > 0) path += "&offset=" + std::to_string(offset);
   if (follow) path += "&follow=true";
   if (!choice.grep.empty()) path += "&grep=" + url_encoded(choice.grep);
@@ -143,6 +145,7 @@ struct LogsOptions {
   bool from_stderr = false;
   bool both = false;
   int64_t attempt = 0;  ///< 0: the latest.
+  int64_t member = 0;
   int64_t tail = 0;
   std::string since;
   std::string grep;
@@ -161,7 +164,8 @@ class LogPrinter {
       as_error ? session_.io().err(data) : session_.io().out(data);
       return true;
     };
-    const LogChoice choice{.tail = logs_.tail,
+    const LogChoice choice{.member = logs_.member,
+                           .tail = logs_.tail,
                            .since = logs_.since,
                            .grep = logs_.grep,
                            .timestamps = logs_.timestamps,
@@ -219,6 +223,8 @@ Action define_logs(Grammar& grammar) {
                "Put before each line the time at which it was there, to about two seconds");
   grammar.option("--attempt", "N", &logs->attempt, "Of this attempt alone, 1 for the first; else the latest")
       .range(1, 1'000'000'000);
+  grammar.option("--member", "N", &logs->member, "Of a gang: of this member, counted from 0")
+      .range(0, limits::kMembersMax);
   return [logs](Session& session) { return show_logs(session, *logs); };
 }
 

@@ -16,6 +16,10 @@ namespace gpusched::cli {
 struct SubmitOptions {
   std::string name;
   std::optional<int64_t> gpus;
+  std::string nodes;  ///< As written, such as "4" or "2-8".
+  std::optional<int64_t> gpus_per_node;
+  std::string domain;
+  bool domain_required = false;
   std::string gpu_model;
   std::vector<std::string> node_labels, without_labels;  ///< "K=V" or "K", several with commas.
   bool exclusive = false;

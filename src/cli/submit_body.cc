@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/limits.h"
 #include "cli/submit.h"
 #include "cli/units.h"
 #include "client/json.h"
@@ -135,7 +136,34 @@ void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (submit.gpu_bandwidth) body.add("gpu_bandwidth_gbs", *submit.gpu_bandwidth);
 }
 
+/// "4" or "2-8".
+Result<Unit> add_nodes(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (submit.nodes.empty()) {
+    if (submit.gpus_per_node) return bad_option("--gpus-per-node", "say on how many nodes, with --nodes");
+  } else {
+    const std::size_t dash = submit.nodes.find('-');
+    const auto number = [](std::string_view text) -> std::optional<int64_t> {
+      int64_t value = 0;
+      const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+      const bool whole = failure == std::errc{} && stop == text.data() + text.size();
+      return whole && value > 0 && value <= limits::kMembersMax ? std::optional(value) : std::nullopt;
+    };
+    const std::string_view text = submit.nodes;
+    const std::optional<int64_t> least = number(text.substr(0, dash));
+    const std::optional<int64_t> most = dash == std::string::npos ? least : number(text.substr(dash + 1));
+    if (!least || !most || *most < *least)
+      return bad_option("--nodes", "\"" + submit.nodes + "\" is no number of nodes; write 4, or 2-8");
+    body.add("nodes", *least);
+    if (*most > *least) body.add("nodes_max", *most);
+    if (submit.gpus_per_node) body.add("gpus_per_node", *submit.gpus_per_node);
+  }
+  if (!submit.domain.empty()) body.add("domain", submit.domain);
+  if (submit.domain_required) body.add("domain_required", true);
+  return Unit{};
+}
+
 Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
+  if (const Result<Unit> added = add_nodes(submit, body); !added) return added.error();
   if (submit.gpus) body.add("gpu_count", *submit.gpus);
   if (!submit.gpu_share.empty()) {
     const std::optional<int64_t> milli = parse_share_milli(submit.gpu_share);

@@ -6,6 +6,18 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--name", "NAME", &submit.name, "Name for people; else the command's or the script file's");
   grammar.option("--gpus", "N", &submit.gpus, "GPUs that it needs").range(0, 1'000'000);
   grammar.option(
+      "--nodes", "N[-M]", &submit.nodes,
+      "Nodes that it needs, all at once: its command runs once on each; 2-8: as many of them as fit when "
+      "it starts");
+  grammar.option("--gpus-per-node", "N", &submit.gpus_per_node, "With --nodes: GPUs on each").range(0, 64);
+  grammar
+      .option(
+          "--domain", "LEVEL", &submit.domain,
+          "All its nodes in one rack, block or zone, if they fit there; without: in the smallest that holds "
+          "them")
+      .of({"node", "rack", "block", "zone"});
+  grammar.flag("--domain-required", submit.domain_required, "And let it wait until they do");
+  grammar.option(
       "--gpu-model", "MODEL", &submit.gpu_model,
       "Only this model: A100 fits NVIDIA A100-SXM4-80GB; H100,A100: any of them, the first if it can "
       "be had");

@@ -23,7 +23,10 @@ struct Config {
     int64_t preemption_protection_seconds = 60;
     int64_t preemption_wait_seconds = 30;
     int64_t preemptions_per_job_max = 3;
-    bool enable_gang_scheduling = false;
+    bool enable_gang_scheduling = true;
+    std::string rack_label = "topology.rack";
+    std::string block_label = "topology.block";
+    std::string zone_label = "topology.zone";
     bool enable_thermal_aware = true;
     double thermal_threshold = 75;
     int64_t thermal_hysteresis = 5;

@@ -14,6 +14,15 @@
 namespace gpusched {
 namespace {
 
+// What is named like the default is the default, so that nothing is journaled for it.
+std::vector<std::string> domain_labels_of(const Config::Scheduler& config) {
+  const std::vector<std::string> labels = {config.rack_label, config.block_label, config.zone_label};
+  const Config::Scheduler shipped;
+  if (labels == std::vector<std::string>{shipped.rack_label, shipped.block_label, shipped.zone_label})
+    return {};
+  return labels;
+}
+
 SchedulingPolicy policy_of(const Config& config) {
   return {.queue_order = config.scheduler.queue_order,
           .reservations_plus_one = config.scheduler.reservations + 1,
@@ -23,7 +32,8 @@ SchedulingPolicy policy_of(const Config& config) {
           .overtaking = hours(config.scheduler.overtaking_hours),
           .preempt_by_attained = config.scheduler.preempt_by_attained,
           // What is named like the default is the default, so that nothing is journaled for it.
-          .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement};
+          .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement,
+          .domain_labels = domain_labels_of(config.scheduler)};
 }
 
 HeatLimits heat_limits_of(const Config::Scheduler& config) {
@@ -155,6 +165,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.copy_bytes_max = config.api.copy_bytes_max;
   options.rate_limit_rps = config.api.rate_limit_rps;
   options.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
+  options.gangs = config.scheduler.enable_gang_scheduling;
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);

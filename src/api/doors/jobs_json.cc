@@ -140,6 +140,47 @@ std::optional<ApiError> check_gpus(const JobFields& fields) {
   return std::nullopt;
 }
 
+/// GPUs of all its nodes together as those of each, and what contradicts itself.
+std::optional<ApiError> settle_nodes(JobFields& fields) {
+  auto problem = first_of(
+      [&] { return check_range("nodes", fields.nodes, 0, limits::kMembersMax); },
+      [&] { return check_range("nodes_max", fields.nodes_max, 0, limits::kMembersMax); },
+      [&] { return check_range("gpus_per_node", fields.gpus_per_node, 0, limits::kDevicesPerNodeMax); });
+  if (problem) return problem;
+  if (fields.domain && !fields.domain->empty() && !parse_domain(*fields.domain))
+    return invalid("domain", "domain must be node, rack, block or zone");
+  if (fields.domain_required.value_or(false) && fields.domain.value_or("").empty())
+    return senseless("domain_required", "domain_required is given without a domain; say which");
+  const int64_t nodes = fields.nodes.value_or(0);
+  if (nodes == 0) {
+    if (fields.nodes_max.value_or(0) > 0)
+      return senseless("nodes_max", "nodes_max is given without nodes; say how many it needs at least");
+    if (fields.gpus_per_node)
+      return senseless("gpus_per_node",
+                       "gpus_per_node is given without nodes; say how many, or send gpu_count");
+    return std::nullopt;
+  }
+  if (fields.nodes_max.value_or(0) > 0 && *fields.nodes_max < nodes)
+    return senseless("nodes_max", "nodes_max is less than nodes; send them the other way round");
+  if (fields.gpu_milli.value_or(0) > 0 && fields.gpus_per_node)
+    return senseless("gpus_per_node",
+                     "gpus_per_node is given with gpu_milli; a share is of one GPU: leave one out");
+  if (fields.gpus_per_node && fields.gpu_count)
+    return senseless("gpu_count", "both gpu_count and gpus_per_node are given; send one of them");
+  if (fields.gpu_count.value_or(0) % nodes != 0) {
+    return senseless("gpu_count", "gpu_count is of all nodes together and cannot be shared out evenly over " +
+                                      std::to_string(nodes) + " nodes; send gpus_per_node");
+  }
+  if (!fields.gpus_per_node) fields.gpus_per_node = fields.gpu_count.value_or(0) / nodes;
+  if (*fields.gpus_per_node > int64_t{limits::kDevicesPerNodeMax}) {
+    return senseless("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
+                                      " GPUs; ask for more nodes");
+  }
+  if (fields.gpu_count || fields.gpu_milli.value_or(0) == 0) fields.gpu_count = fields.gpus_per_node;
+  if (fields.gpu_memory_mb) fields.gpu_memory_mb = (*fields.gpu_memory_mb + nodes - 1) / nodes;
+  return std::nullopt;
+}
+
 std::optional<ApiError> check_numbers(const JobFields& fields) {
   constexpr double kMinutes = static_cast<double>(limits::kRuntimeMax.ns) / 60e9;
   const auto text = [](const std::optional<std::string>& value) {
@@ -220,7 +261,16 @@ std::optional<ApiError> check_preemption(JobFields& fields) {
 
 }  // namespace
 
+std::optional<DomainLevel> parse_domain(std::string_view word) {
+  for (const DomainLevel level :
+       {DomainLevel::kNode, DomainLevel::kRack, DomainLevel::kBlock, DomainLevel::kZone}) {
+    if (word == to_string(level)) return level;
+  }
+  return std::nullopt;
+}
+
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
+  if (auto refused = settle_nodes(fields)) return std::move(*refused);
   if (fields.environment) make_canonical(*fields.environment);
   if (fields.labels) make_canonical(*fields.labels);
   const StringMap none;
@@ -297,6 +347,11 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.work_class == "online") job.work = WorkClass::kOnline;
   if (fields.work_class == "batch") job.work = WorkClass::kBatch;
   job.reservation = std::move(fields.reservation).value_or("");
+  job.nodes = static_cast<int32_t>(fields.nodes.value_or(0));
+  job.nodes_max = static_cast<int32_t>(fields.nodes_max.value_or(0));
+  job.gpus_over_nodes = fields.gang_scheduling.value_or(false) && job.nodes == 0 && job.gpu_milli == 0;
+  job.domain = parse_domain(fields.domain.value_or("")).value_or(DomainLevel::kAny);
+  job.domain_required = fields.domain_required.value_or(false);
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   job.preempt_grace = milliseconds(spec.preempt_grace_ms);
   job.preempt_webhook = std::move(spec.preempt_webhook);
@@ -484,6 +539,11 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"hung_action", &job.hung_action, ", warn, requeue or cancel"},
       JsonField{"work_class", &job.work_class},
       JsonField{"reservation", &job.reservation},
+      JsonField{"nodes", &job.nodes},
+      JsonField{"nodes_max", &job.nodes_max},
+      JsonField{"gpus_per_node", &job.gpus_per_node},
+      JsonField{"domain", &job.domain, ", node, rack, block or zone"},
+      JsonField{"domain_required", &job.domain_required},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},

@@ -29,12 +29,18 @@ struct JobFields {
   std::optional<std::string> idle_action, hung_action;
   std::optional<std::string> work_class;
   std::optional<std::string> reservation;
+  std::optional<int64_t> nodes, nodes_max, gpus_per_node;
+  std::optional<std::string> domain;
+  std::optional<bool> domain_required;
   std::string submitter;
   PlaceWords place;
   std::optional<int64_t> gpu_memory_each_mb;
   BoxFields box;
   FlowFields flow;
 };
+
+/// "rack" and so on; nothing for another word.
+std::optional<DomainLevel> parse_domain(std::string_view word);
 
 /// Checks every limit of base/limits.h and packs the specification.
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible);

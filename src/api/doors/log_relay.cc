@@ -7,6 +7,7 @@
 
 #include "api/json_writer.h"
 #include "base/base64.h"
+#include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
@@ -167,6 +168,7 @@ LogQuery read_log_query(JobId job, RestQuery& query) {
     if (*stream != "stdout" && *stream != "stderr") query.fail("stream", "must be stdout or stderr");
   }
   request.attempt = static_cast<uint32_t>(query.count("attempt", 0, UINT32_MAX));
+  request.member = static_cast<uint32_t>(query.count("member", 0, limits::kMembersMax));
   request.offset = query.count("offset", 0, kOffsetMax);
   request.tail_lines = query.count("tail_lines", 0, kTailLinesMax);
   if (const auto since = query.text("since")) {

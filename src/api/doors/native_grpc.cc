@@ -294,6 +294,7 @@ class NativeService final : public AsyncService {
     LogRequest wanted{.job = *job,
                       .tenant = request.tenant_id(),
                       .attempt = request.attempt(),
+                      .member = request.member(),
                       .from_stderr = request.stderr(),
                       .offset = request.offset(),
                       .tail_lines = request.tail_lines(),

@@ -209,7 +209,17 @@ JobView full_view() {
 
 TEST(NativeJobJson, IsWhatTheMessageWouldBe) {
   JobView waiting{.id = JobId{7}, .tenant = kDefaultTenant, .wait_code = "no_node", .held = true};
-  for (const JobView& view : {full_view(), waiting}) {
+  JobView gang = full_view();
+  gang.parts = {{.members = 1, .cpu_milli = 500},
+                {.members = 2, .members_max = 4, .gpu_count = 8, .gpu_model = "H100"}};
+  gang.domain = DomainLevel::kRack;
+  gang.domain_required = true;
+  gang.members = {{.part = 0, .state = "running", .node_name = "n1", .gpus = {}},
+                  {.part = 1, .state = "ended", .node_name = "n2", .gpus = {"n2-gpu-0"}}};
+  JobView by_nodes = full_view();
+  by_nodes.parts = {{.members = 4, .members_max = 8, .gpu_count = 2}};
+  by_nodes.own_nodes = true;
+  for (const JobView& view : {full_view(), waiting, gang, by_nodes}) {
     v1::Job message;
     write_job(view, message);
     if (!message.has_spec()) message.mutable_spec();

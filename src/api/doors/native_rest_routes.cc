@@ -49,6 +49,7 @@ std::vector<NativeParameter> log_parameters() {
       kTenant,
       {Type::kText, "stream", "stdout (when it is left out) or stderr."},
       {Type::kCount, "attempt", "The attempt's number; the latest when it is left out."},
+      {Type::kCount, "member", "Of a job of several members: whose output, counted from 0."},
       {Type::kCount, "offset", "Where to begin, in bytes."},
       {Type::kCount, "tail_lines", "Begin at the last so many lines."},
       {Type::kText, "since", "Begin at what was written since this time, or since so long ago, such as 10m."},

@@ -87,7 +87,39 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
   out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
   if (!job.place.empty()) write_place(words_of(job.place.front()), out, json);
+  const bool by_nodes = job.parts.size() == 1 && job.own_nodes;
+  out.field(ResourceFields::kNodesFieldNumber, "nodes", by_nodes ? job.parts.front().members : 0);
+  out.field(ResourceFields::kNodesMaxFieldNumber, "nodes_max", by_nodes ? job.parts.front().members_max : 0);
+  const bool named = job.domain != DomainLevel::kAny;
+  out.field(ResourceFields::kDomainFieldNumber, "domain", named ? to_string(job.domain) : std::string_view());
+  out.field(ResourceFields::kDomainRequiredFieldNumber, "domain_required", job.domain_required);
   json.end_object();
+}
+
+void write_gang(const JobView& job, const Masked& out, JsonWriter& json) {
+  if (out.wants(Fields::kPartsFieldNumber)) {
+    json.key("parts").begin_array();
+    for (const JobPart& part : job.parts) {
+      json.begin_object().key("resources").begin_object();
+      json.field("gpu_count", part.gpu_count).field("gpu_memory_mb", part.gpu_memory_mb);
+      json.field("gpu_model", std::string_view(part.gpu_model)).field("cpu_milli", part.cpu_milli);
+      json.field("memory_mb", part.memory_mb).field("gpu_milli", part.gpu_milli);
+      json.field("nodes", 0).field("nodes_max", 0).field("domain", std::string_view());
+      json.field("domain_required", false).end_object();
+      json.field("members", part.members).field("members_max", part.members_max).end_object();
+    }
+    json.end_array();
+  }
+  if (!out.wants(Fields::kMembersFieldNumber)) return;
+  json.key("members").begin_array();
+  for (const JobMember& member : job.members) {
+    json.begin_object().field("part", member.part).field("node_name", std::string_view(member.node_name));
+    json.key("allocated_gpus").begin_array();
+    for (const std::string& gpu : member.gpus) json.value(std::string_view(gpu));
+    json.end_array();
+    json.field("state", std::string_view(member.state)).end_object();
+  }
+  json.end_array();
 }
 
 void write_flow(const JobView& job, Masked& out, JsonWriter& json) {
@@ -164,7 +196,7 @@ JobDetails JobMask::details() const {
   return {.name = (job & bit(Fields::kSpecFieldNumber)) != 0,
           .message = (job & bit(Fields::kMessageFieldNumber)) != 0,
           .place = (job & bit(Fields::kQueuePositionFieldNumber)) != 0,
-          .gpus = (job & bit(Fields::kAllocatedGpusFieldNumber)) != 0};
+          .gpus = (job & (bit(Fields::kAllocatedGpusFieldNumber) | bit(Fields::kMembersFieldNumber))) != 0};
 }
 
 Answer<JobMask> parse_job_mask(std::string_view fields) {
@@ -232,6 +264,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
     if (job.watch_since.valid()) json.field("since", job.watch_since);
     json.end_object().end_array();
   }
+  write_gang(job, out, json);
   json.end_object();
 }
 

@@ -210,7 +210,9 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
       resources.gpu_milli() == 0 && !message.has_retry() && !has_flow(message) &&
       message.preemption_mode().empty() && !message.interactive() && message.work_class().empty() &&
-      message.reservation().empty() && !has_place(resources);
+      message.reservation().empty() && !has_place(resources) && resources.nodes() == 0 &&
+      resources.nodes_max() == 0 && resources.domain().empty() && !resources.domain_required() &&
+      message.parts().empty() && !message.own_nodes() && !message.spec().gang_scheduling();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -225,6 +227,54 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
                  .held = message.held()};
   if (message.has_priority()) job.priority = message.priority();
   return job;
+}
+
+/// One part, as if it were a job by itself.
+Answer<JobPart> read_part(const v1::Part& message, int index) {
+  const std::string field = "parts[" + std::to_string(index) + "]";
+  const v1::Resources& resources = message.resources();
+  const auto wrong = [&](const char* name, const std::string& what) {
+    return invalid(field + "." + name, field + "." + name + " " + what);
+  };
+  const auto within = [](int64_t number, int64_t most) { return number >= 0 && number <= most; };
+  if (resources.nodes() != 0 || resources.nodes_max() != 0)
+    return wrong("resources.nodes", "is given; a part has members");
+  if (!within(message.members(), limits::kMembersMax) || !within(message.members_max(), limits::kMembersMax))
+    return wrong("members", "must be from 0 to " + std::to_string(limits::kMembersMax));
+  if (!within(resources.gpu_count(), int64_t{limits::kDevicesPerNodeMax}))
+    return wrong("resources.gpu_count", "must be from 0 to " + std::to_string(limits::kDevicesPerNodeMax));
+  if (!within(resources.gpu_memory_mb(), resources.gpu_count() > 0 ? limits::kMegabytesMax : 0))
+    return wrong("resources.gpu_memory_mb", "is out of its range, or given without GPUs");
+  if (!within(resources.memory_mb(), limits::kMegabytesMax))
+    return wrong("resources.memory_mb", "is out of its range");
+  if (!within(resources.cpu_milli(), int64_t{limits::kCpuCoresMax} * 1'000))
+    return wrong("resources.cpu_milli", "is out of its range");
+  if (resources.gpu_model().size() > limits::kNameBytesMax)
+    return wrong("resources.gpu_model", "is too long");
+  if (resources.gpu_milli() != 0)
+    return wrong("resources.gpu_milli", "is given; of several parts each has whole GPUs");
+  return JobPart{.members = std::max(message.members(), 1),
+                 .members_max = message.members_max(),
+                 .gpu_count = resources.gpu_count(),
+                 .gpu_milli = 0,
+                 .gpu_memory_mb = resources.gpu_memory_mb(),
+                 .gpu_model = resources.gpu_model(),
+                 .cpu_milli = resources.has_cpu_milli() ? resources.cpu_milli() : 1'000,
+                 .memory_mb = resources.memory_mb()};
+}
+
+/// What stands in a job's own words; a node's GPUs and their memory are of that node alone.
+void read_nodes(const v1::Resources& resources, JobFields& fields) {
+  fields.domain = given(resources.domain());
+  if (resources.domain_required()) fields.domain_required = true;
+  if (resources.nodes() == 0 && resources.nodes_max() == 0) return;
+  fields.nodes = resources.nodes();
+  fields.nodes_max = resources.nodes_max();
+  if (resources.nodes() <= 0) return;
+  fields.gpus_per_node = resources.gpu_count();
+  fields.gpu_count.reset();
+  if (fields.gpu_milli.value_or(0) > 0) fields.gpus_per_node.reset();
+  if (fields.gpu_memory_mb) *fields.gpu_memory_mb *= resources.nodes();
 }
 
 }  // namespace
@@ -259,6 +309,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .place = place_of(resources),
                    .gpu_memory_each_mb = resources.gpu_memory_each_mb(),
                    .box = box_of(spec)};
+  read_nodes(resources, fields);
   if (spec.preempt_grace_ms() < 0 || spec.preempt_grace_ms() > limits::kPreemptGraceSecondsMax * 1'000) {
     return invalid("preempt_grace_ms", "preempt_grace_ms must be from 0 to " +
                                            std::to_string(limits::kPreemptGraceSecondsMax * 1'000));
@@ -310,6 +361,17 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
   job->system_retries = retry.system_retries();
   job->overlap_allowed = retry.overlap_allowed();
   job->kill_after_lost_contact = milliseconds(retry.kill_after_lost_contact_ms());
+  for (int i = 0; i < message.parts_size(); ++i) {
+    Answer<JobPart> part = read_part(message.parts(i), i);
+    if (!part) return part.error();
+    job->parts.push_back(std::move(*part));
+  }
+  job->own_nodes = message.own_nodes();
+  const bool twice = job->gpu_count > 0 || job->nodes > 0 || job->memory_mb > 0;
+  if (!job->parts.empty() && twice) {
+    return invalid("parts",
+                   "both parts and resources say what it needs; leave all but the domain out of resources");
+  }
   return job;
 }
 
@@ -588,6 +650,39 @@ void write_place(const PlaceWords& words, v1::Resources& out) {
   out.set_gpu_bandwidth_gbs(words.gpu_bandwidth_gbs);
 }
 
+namespace {
+
+void write_gang(const JobView& job, v1::Job& out) {
+  v1::Resources& resources = *out.mutable_resources();
+  if (job.domain != DomainLevel::kAny) resources.set_domain(std::string(to_string(job.domain)));
+  resources.set_domain_required(job.domain_required);
+  if (job.parts.size() == 1 && job.own_nodes) {
+    resources.set_nodes(job.parts.front().members);
+    resources.set_nodes_max(job.parts.front().members_max);
+  }
+  for (const JobPart& part : job.parts) {
+    v1::Part& shown = *out.add_parts();
+    shown.set_members(part.members);
+    shown.set_members_max(part.members_max);
+    v1::Resources& needs = *shown.mutable_resources();
+    needs.set_gpu_count(part.gpu_count);
+    needs.set_gpu_milli(part.gpu_milli);
+    needs.set_gpu_memory_mb(part.gpu_memory_mb);
+    needs.set_gpu_model(part.gpu_model);
+    needs.set_cpu_milli(static_cast<int32_t>(part.cpu_milli));
+    needs.set_memory_mb(part.memory_mb);
+  }
+  for (const JobMember& member : job.members) {
+    v1::JobMember& shown = *out.add_members();
+    shown.set_part(member.part);
+    shown.set_node_name(member.node_name);
+    shown.set_state(member.state);
+    for (const std::string& gpu : member.gpus) shown.add_allocated_gpus(gpu);
+  }
+}
+
+}  // namespace
+
 void write_job(const JobView& job, v1::Job& out) {
   out.set_job_id(job_name(job.id));
   out.set_tenant_id(tenant_name(job.tenant));
@@ -634,6 +729,7 @@ void write_job(const JobView& job, v1::Job& out) {
   out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
   out.set_work_class(std::string(to_string(job.work)));
   out.set_reservation(job.reservation);
+  if (!job.parts.empty()) write_gang(job, out);
 }
 
 namespace {

@@ -71,6 +71,33 @@ void flow_fields(JsonWriter& json, const JobView& job) {
   json.field("cancelled", array.cancelled).end_object();
 }
 
+void gang_fields(JsonWriter& json, const JobView& job) {
+  json.key("parts").begin_array();
+  for (const JobPart& part : job.parts) {
+    json.begin_object().field("members", part.members);
+    if (part.members_max > 0) json.field("members_max", part.members_max);
+    json.field("gpu_count", part.gpu_count);
+    if (part.gpu_milli > 0) json.field("gpu_milli", part.gpu_milli);
+    json.field("gpu_memory_mb", part.gpu_memory_mb).field("gpu_model", part.gpu_model);
+    cores(json, "cpu_cores", part.cpu_milli);
+    json.field("memory_mb", part.memory_mb).end_object();
+  }
+  json.end_array();
+  if (job.domain != DomainLevel::kAny) json.field("domain", to_string(job.domain));
+  if (job.domain_required) json.field("domain_required", true);
+  if (job.members.empty()) return;
+  json.key("members").begin_array();
+  for (std::size_t rank = 0; rank < job.members.size(); ++rank) {
+    const JobMember& member = job.members[rank];
+    json.begin_object().field("member", static_cast<int64_t>(rank)).field("part", member.part);
+    json.field("node_name", member.node_name);
+    if (!member.state.empty()) json.field("state", member.state);
+    words(json, "allocated_gpus", member.gpus);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
   v1::JobSpec spec;
   if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
@@ -114,6 +141,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   if (!spec.hung_action().empty()) json.field("hung_action", spec.hung_action());
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
+  if (!job.parts.empty()) gang_fields(json, job);
   json.field("queue_position", job.queue_position);
   json.field("estimated_wait", duration_text(job.estimated_wait));
   json.field("estimated_duration", duration_text(job.max_runtime));
