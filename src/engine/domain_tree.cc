@@ -12,7 +12,12 @@ uint32_t DomainTree::child_of(uint32_t parent, DomainLevel level, bool named, co
   if (known != by_path_.end()) return known->second;
   const auto index = static_cast<uint32_t>(domains_.size());
   domains_.push_back(Domain{.level = level, .parent = parent, .named = named, .path = path, .children = {}});
-  domains_[parent].children.push_back(index);
+  // By name, whatever came first: what is chosen among equal ones depends on the cluster alone.
+  std::vector<uint32_t>& siblings = domains_[parent].children;
+  siblings.insert(
+      std::lower_bound(siblings.begin(), siblings.end(), path,
+                       [&](uint32_t one, const std::string& other) { return domains_[one].path < other; }),
+      index);
   by_path_[path] = index;
   return index;
 }

@@ -22,7 +22,7 @@ class DomainTree {
     uint32_t parent = kNone;
     bool named = false;
     std::string path;                ///< Of its named levels, from the zone down.
-    std::vector<uint32_t> children;  ///< Domains; of a rack the slots of its nodes, ascending.
+    std::vector<uint32_t> children;  ///< Domains by path; of a rack the slots of its nodes, ascending.
   };
 
   DomainTree() : domains_(1) {}

@@ -26,8 +26,11 @@ std::vector<uint32_t> candidates(const DomainTree& tree, const GangRoom& room, D
     const DomainTree::Domain& domain = tree[index];
     if (domain.level == level && domain.named && room.of_domain(index) >= members) found.push_back(index);
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [&](uint32_t a, uint32_t b) { return room.of_domain(a) < room.of_domain(b); });
+  std::sort(found.begin(), found.end(), [&](uint32_t a, uint32_t b) {
+    const int64_t one = room.of_domain(a);
+    const int64_t other = room.of_domain(b);
+    return one != other ? one < other : tree[a].path < tree[b].path;
+  });
   return found;
 }
 

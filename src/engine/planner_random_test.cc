@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <set>
+#include <string>
 
 #include "base/limits.h"
 #include "engine/engine.h"
@@ -99,10 +101,112 @@ bool some_please(const Node& node, const Part& part, uint64_t free) {
   return false;
 }
 
+/// A node that may take a member of the part, if it has room.
+bool is_open(const State& state, const Node& node, const Part& part) {
+  // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
+  const bool booked = std::any_of(state.bookings.begin(), state.bookings.end(), [&](const auto& entry) {
+    const auto& [id, booking] = entry;
+    const bool here = std::count(booking.nodes.begin(), booking.nodes.end(), node.id) > 0;
+    return here && id.value != part.booking && (booking.active || part.booking == 0);
+  });
+  const Booking* own = state.find_booking(BookingId{part.booking});
+  const bool on =
+      own != nullptr && own->active && std::count(own->nodes.begin(), own->nodes.end(), node.id) > 0;
+  if (booked || (part.booking != 0 && !on)) return false;
+  if (node.state != NodeState::kReady || node.availability != Availability::kInService) return false;
+  const bool containers =
+      std::find(node.features.begin(), node.features.end(), "container") != node.features.end();
+  return part.features == 0 || containers;
+}
+
+/// Devices that a member of the part could have, one by one, of each kind.
+std::vector<int32_t> units_of(const State& state, const Node& node, const Part& part) {
+  std::vector<int32_t> units(state.device_classes.size(), 0);
+  for (uint32_t kind = 0; kind < units.size(); ++kind) {
+    for (const Device& device : node.devices) {
+      const bool whole = device.device_class == kind && device.state == DeviceState::kFree &&
+                         device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
+                         !device.promised_to.valid();
+      if (part.gpu_milli > 0 ? share_fits(device, part, kind) : whole) ++units[kind];
+    }
+  }
+  return units;
+}
+
+/// What is left of the nodes while members are put on them, one way after the other.
+struct Search {
+  struct Left {
+    const Node* node = nullptr;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    std::size_t attempts = 0;
+    std::vector<int32_t> units;  ///< By kind.
+    int members = 0;
+  };
+  const State& state;
+  const std::vector<Part>& parts;
+  std::vector<Left> left = {};
+
+  bool in_one_domain() const {
+    const Part& part = parts.front();
+    if (!part.domain_required || part.domain == DomainLevel::kAny || !is_gang(parts)) return true;
+    for (int level = 1; level <= static_cast<int>(part.domain); ++level) {
+      std::set<std::string> domains;
+      for (const Left& one : left) {
+        if (one.members > 0)
+          domains.insert(domain_of(state.config.policy, *one.node, static_cast<DomainLevel>(level)));
+      }
+      if (domains.size() == 1 && !domains.contains("")) return true;
+    }
+    return false;
+  }
+  bool put(std::size_t index, int32_t member, std::size_t from) {
+    if (index == parts.size()) return in_one_domain();
+    const Part& part = parts[index];
+    if (member == part.member_count) return put(index + 1, 0, 0);
+    for (std::size_t at = from; at < left.size(); ++at) {
+      Left& here = left[at];
+      if (part.own_nodes && is_gang(parts) && here.members > 0) continue;
+      if (!is_open(state, *here.node, part) || !node_pleases(state, *here.node, part) ||
+          here.attempts >= limits::kAttemptsPerNodeMax)
+        continue;
+      if (here.cpu_milli < part.cpu_milli || here.memory_mb < part.memory_mb) continue;
+      const Left before = here;
+      here.cpu_milli -= part.cpu_milli;
+      here.memory_mb -= part.memory_mb;
+      ++here.attempts;
+      ++here.members;
+      if (part.gpu_count == 0 && put(index, member + 1, at)) return true;
+      for (uint32_t kind = 0; kind < here.units.size() && part.gpu_count > 0; ++kind) {
+        const DeviceClass& device_class = state.device_classes[kind];
+        if (device_class.memory_mb < part.gpu_memory_mb || here.units[kind] < part.gpu_count) continue;
+        if (!gpu_model_matches(device_class.model, part.gpu_model)) continue;
+        here.units[kind] -= part.gpu_count;
+        if (put(index, member + 1, at)) return true;
+        here.units[kind] += part.gpu_count;
+      }
+      left[at] = before;
+    }
+    return false;
+  }
+};
+
+/// All members at once, by trying every way.
+bool members_fit(const State& state, const std::vector<Part>& parts) {
+  Search search{.state = state, .parts = parts};
+  for (const Node& node : state.nodes) {
+    search.left.push_back({.node = &node,
+                           .cpu_milli = node.cpu_milli - node.cpu_milli_used,
+                           .memory_mb = node.memory_mb - node.memory_mb_used,
+                           .attempts = node.attempts.size() + node.promised_count,
+                           .units = units_of(state, node, parts.front())});
+  }
+  return search.put(0, 0, 0);
+}
+
 /// Slow and plain: whether the job could be placed right now, by looking at everything.
 bool could_be_placed(const State& state, const Job& job) {
   const JobClass& job_class = state.class_of(job);
-  const Part& part = job_class.parts.front();
   const Amount amount = total_of(job_class.parts);
   for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     for (const Resource resource :
@@ -120,6 +224,8 @@ bool could_be_placed(const State& state, const Job& job) {
         gpu_time.used_by(state.last.at, at->usage) >= gpu_time.max_ms)
       return false;
   }
+  if (is_gang(job_class.parts)) return members_fit(state, job_class.parts);
+  const Part& part = job_class.parts.front();
   for (const Node& node : state.nodes) {
     // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
     const bool booked = std::any_of(state.bookings.begin(), state.bookings.end(), [&](const auto& entry) {
@@ -308,8 +414,12 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
     }
     for (std::size_t group = 0; group < ours.groups.size() && !ranked; ++group) {
       EXPECT_EQ(ours.groups[group].job, theirs.groups[group].job);
-      EXPECT_EQ(ours.groups[group].members[0].node, theirs.groups[group].members[0].node);
-      EXPECT_EQ(ours.groups[group].members[0].device_mask, theirs.groups[group].members[0].device_mask);
+      ASSERT_EQ(ours.groups[group].members.size(), theirs.groups[group].members.size());
+      for (std::size_t member = 0; member < ours.groups[group].members.size(); ++member) {
+        EXPECT_EQ(ours.groups[group].members[member].node, theirs.groups[group].members[member].node);
+        EXPECT_EQ(ours.groups[group].members[member].device_mask,
+                  theirs.groups[group].members[member].device_mask);
+      }
     }
     // Every placement is one that decide takes.
     const std::size_t before = scheduler.state.attempts.size();

@@ -89,7 +89,9 @@ class Auditor {
   struct BookJob {
     std::string tag;
     TenantId tenant;
-    std::vector<Part> parts;
+    std::vector<Part> parts;  ///< Of an elastic one that is placed with as many members as it has.
+    int32_t last_least = 0;   ///< Of the last part: how many members it must have,
+    int32_t last_most = 0;    ///< and may have.
     RetryPolicy retry;
     Duration max_runtime;
     uint32_t attempts = 0;
@@ -160,6 +162,7 @@ class Auditor {
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
     std::vector<BookDevice> devices;
+    std::string rack;  ///< By its labels; empty: it is in none.
   };
   struct BookTenant {
     TenantId parent;
@@ -213,6 +216,8 @@ class Auditor {
   void on(const JobSubmitted& event);
   void on(const AttemptPlaced& event);
   void on(const MemberPrepared& event);
+  void check_gang(const AttemptPlaced& event, BookJob& job);
+  static void take_parts(BookJob& job, const std::vector<Part>& parts);
   void on(const MemberStarted& event);
   void on(const StopRequested& event);
   void on(const NodeStateChanged& event);

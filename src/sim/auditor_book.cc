@@ -124,7 +124,15 @@ void Auditor::on_event(const Event& event) {
       book.backs_off = book.begin_at.valid();
     }
     if ((changed->change->given & kJobDeadline) != 0) book.deadline = changed->change->deadline;
-    if ((changed->change->given & kJobParts) != 0) book.parts = changed->change->parts;
+    if ((changed->change->given & kJobParts) != 0) take_parts(book, changed->change->parts);
+  } else if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
+    BookNode& node = nodes_.at(labeled->change->node);
+    for (const std::string& name : labeled->change->remove) {
+      if (name == "topology.rack") node.rack.clear();
+    }
+    for (const Label& label : labeled->change->set) {
+      if (label.name == "topology.rack") node.rack = label.value;
+    }
   } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
     on(*available);
   } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
@@ -183,6 +191,8 @@ void Auditor::on(const JobSubmitted& event) {
   BookJob job{.tag = tag_of(event.request.spec),
               .tenant = event.tenant,
               .parts = event.request.parts,
+              .last_least = event.request.parts.back().member_count,
+              .last_most = event.request.parts.back().members_most(),
               .retry = event.request.retry,
               .max_runtime = event.request.max_runtime,
               .held = event.request.held,
@@ -217,7 +227,7 @@ Amount Auditor::usage_of(TenantId tenant) const {
     usage.jobs += 1;
     for (const Part& part : job.parts) {
       if (part.is_share()) {
-        usage.gpu_milli += part.gpu_milli;
+        usage.gpu_milli += int64_t{part.member_count} * part.gpu_milli;
       } else {
         usage.gpus += int64_t{part.member_count} * part.gpu_count;
       }
@@ -349,6 +359,7 @@ void Auditor::on(const AttemptPlaced& event) {
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
   if (job.held) fail(name_of(event.job) + " is placed and is held");
   if (job.promised) fail(name_of(event.job) + " is placed beside what is promised to it");
+  check_gang(event, job);
   if (!fulfilled_.contains(event.job)) check_overtaking(event);
   if (const auto kept = fulfilled_.find(event.job); kept != fulfilled_.end()) {
     const bool same = std::equal(
@@ -389,6 +400,39 @@ void Auditor::on(const AttemptPlaced& event) {
       }
     }
   }
+}
+
+void Auditor::take_parts(BookJob& job, const std::vector<Part>& parts) {
+  job.parts = parts;
+  job.last_least = parts.back().member_count;
+  job.last_most = parts.back().members_most();
+}
+
+// No gang in part, none over its domain, and no two members where each has a node of its own.
+void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
+  std::vector<int32_t> counts(job.parts.size(), 0);
+  std::set<NodeId> nodes;
+  std::set<std::string> racks;
+  for (const Member& member : event.members) {
+    ++counts.at(member.part);
+    nodes.insert(member.node);
+    racks.insert(nodes_.at(member.node).rack);
+  }
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    const bool last = i + 1 == job.parts.size();
+    const int32_t least = last ? job.last_least : job.parts[i].member_count;
+    const int32_t most = last ? job.last_most : job.parts[i].member_count;
+    if (counts[i] < least || counts[i] > most) fail(name_of(event.job) + " is placed in part");
+  }
+  const Part& part = job.parts.front();
+  if (part.own_nodes && nodes.size() != event.members.size())
+    fail(name_of(event.job) + " has two members on one node");
+  const bool one_rack = nodes.size() == 1 || (racks.size() == 1 && !racks.contains(""));
+  if (part.domain_required && part.domain == DomainLevel::kRack && !one_rack)
+    fail(name_of(event.job) + " is not in one rack");
+  if (part.domain_required && part.domain == DomainLevel::kNode && nodes.size() != 1)
+    fail(name_of(event.job) + " is not on one node");
+  if (job.last_most > job.last_least) job.parts.back().member_count = counts.back();
 }
 
 void Auditor::on(const MemberPrepared& event) {

@@ -42,6 +42,8 @@ void Auditor::on(const ElementAdded& event) {
   BookJob job{.tag = array.tag,
               .tenant = array.tenant,
               .parts = array.parts,
+              .last_least = array.last_least,
+              .last_most = array.last_most,
               .retry = array.retry,
               .max_runtime = array.max_runtime,
               .exempt = array.exempt,

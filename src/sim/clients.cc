@@ -49,7 +49,7 @@ void Clients::act() {
   if (draw < 77) return cancel_something();
   if (draw < 88) return control_something();
   if (draw < 95) return update_tenant();
-  if (draw < 96) return reserve_something();
+  if (draw < 96) return context_.prng.chance(500) ? reserve_something() : label_something();
   if (draw < 98) return create_tenant();
   delete_tenant();
 }
@@ -80,6 +80,22 @@ void Clients::call(Command command, std::function<void()> reached, Answer decide
 
 // Jobs.
 
+/// The same as a gang: several members, sometimes as many as fit, sometimes behind one that leads.
+std::vector<Part> Clients::some_gang(Part part) {
+  Prng& prng = context_.prng;
+  part.member_count = static_cast<int32_t>(prng.between(2, 4));
+  part.own_nodes = prng.chance(400);
+  if (prng.chance(300)) part.member_max = part.member_count + static_cast<int32_t>(prng.between(0, 4));
+  if (prng.chance(300)) part.domain = prng.chance(700) ? DomainLevel::kRack : DomainLevel::kNode;
+  part.domain_required = part.domain != DomainLevel::kAny && prng.chance(500);
+  if (part.is_share() || prng.chance(700)) return {part};
+  Part leader = part;
+  leader.member_count = 1;
+  leader.member_max = 0;
+  leader.gpu_count = static_cast<int32_t>(prng.between(0, 1));
+  return {leader, part};
+}
+
 JobRequest Clients::some_job(const std::string& tag) {
   Prng& prng = context_.prng;
   Behaviour behaviour{.tag = tag, .runtime_ms = prng.between(1, demand_.runtime_max_ms)};
@@ -104,6 +120,12 @@ JobRequest Clients::some_job(const std::string& tag) {
   }
   if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
   JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
+  if (prng.chance(demand_.gang_chance)) request.parts = some_gang(part);
+  if (part.gpu_count > 1 && part.member_count == 1 && request.parts.size() == 1 &&
+      prng.chance(demand_.gang_chance)) {
+    request.parts.front().gpu_count += static_cast<int32_t>(prng.between(0, demand_.gpus_max));
+    request.parts.front().over_nodes = request.parts.front().member_count == 1;
+  }
   if (prng.chance(150)) request.max_runtime = milliseconds(prng.between(50, demand_.runtime_max_ms));
   if (prng.chance(300)) request.retry.exit_code_retries = static_cast<int32_t>(prng.between(1, 3));
   if (prng.chance(300)) request.retry.system_retries = static_cast<int32_t>(prng.between(-1, 4));
@@ -323,6 +345,27 @@ Amount Clients::some_guarantee() {
   if (prng.chance(200)) guarantee.cpu_milli = prng.between(1, 8'000);
   if (prng.chance(100)) guarantee.jobs = prng.between(1, 3);
   return guarantee;
+}
+
+/// Puts a node into another rack, or none.
+void Clients::label_something() {
+  if (!host_.up()) return;
+  host_.read(0, [this](const Observer::View& view) {
+    if (view.state.nodes.empty()) return;
+    Prng& prng = context_.prng;
+    LabelNode command{.node = view.state.nodes[prng.below(view.state.nodes.size())].id};
+    if (prng.chance(200)) {
+      command.remove = {"topology.rack"};
+    } else {
+      command.set = {{.name = "topology.rack", .value = "rack-" + std::to_string(prng.below(2))}};
+    }
+    call(
+        command, [] {},
+        [this](const Result<Decided>& result) {
+          if (result.ok() && !result->applied.rejection) context_.auditor.on_answer(result->sequence);
+        },
+        [](bool) {});
+  });
 }
 
 /// Maintenance of a node, soon and for a short time.

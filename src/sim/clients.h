@@ -18,6 +18,7 @@ struct Demand {
   int64_t pause_ms = 300;    ///< Mean time between two calls.
   int32_t gpus_max = 4;      ///< No job wants more on one node.
   int32_t share_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a share of one.
+  int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };
@@ -54,6 +55,8 @@ class Clients {
   void after_acceptance(const std::shared_ptr<Submission>& submission);
   void try_conflict(const std::shared_ptr<Submission>& submission);
   JobRequest some_job(const std::string& tag);
+  std::vector<Part> some_gang(Part part);
+  void label_something();
   void create_tenant();
   void reserve_something();
   void update_tenant();

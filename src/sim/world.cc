@@ -122,6 +122,7 @@ void World::build() {
                 .runtime_max_ms = prng_.between(100, 30'000),
                 .models = {"A100", "H100", "T4", "a100-sxm4", "nvidia"}};
   if (prng_.chance(500)) demand.share_chance = 400;
+  if (prng_.chance(600)) demand.gang_chance = prng_.chance(500) ? 100 : 500;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }
 

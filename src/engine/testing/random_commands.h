@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,10 +106,25 @@ class RandomCommands {
       part.gpu_milli = static_cast<int32_t>(prng_.between(1, 10) * 100);
     if (part.gpu_milli > 0 && prng_.chance(300)) part.gpu_share_mb = prng_.between(1, 60'000);
     if (prng_.chance(300)) part.place = place(part);
-    if (prng_.chance(10)) part.member_count = 2;
     if (prng_.chance(50)) part.features = kFeatureContainer;
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
-    return {part};
+    return prng_.chance(150) ? gang(part) : std::vector<Part>{part};
+  }
+  /// Some of these are refused: an elastic part before another one, a share beside others.
+  std::vector<Part> gang(Part part) {
+    part.place.clear();
+    part.member_count = static_cast<int32_t>(prng_.between(1, 4));
+    part.own_nodes = prng_.chance(400);
+    if (prng_.chance(300)) part.member_max = part.member_count + static_cast<int32_t>(prng_.below(4));
+    if (prng_.chance(200)) part.domain = static_cast<DomainLevel>(prng_.below(5));
+    part.domain_required = prng_.chance(300);
+    if (prng_.chance(100)) part.over_nodes = true;
+    if (prng_.chance(600)) return {part};
+    Part leader = part;
+    leader.member_count = 1;
+    if (prng_.chance(900)) leader.member_max = 0;
+    leader.gpu_count = static_cast<int32_t>(prng_.below(3));
+    return {leader, part};
   }
   LabelTerm term() {
     static const char* const kNames[] = {"rack", "zone", "disk"};
@@ -224,8 +240,14 @@ class RandomCommands {
                            .passed = prng_.chance(700),
                            .detail = "disk full"};
     }
-    const LabelTerm one = term();
-    return LabelNode{.node = node, .set = {{.name = one.name, .value = one.value}}, .remove = {term().name}};
+    if (prng_.chance(300)) {
+      const LabelTerm one = term();
+      return LabelNode{
+          .node = node, .set = {{.name = one.name, .value = one.value}}, .remove = {term().name}};
+    }
+    return LabelNode{.node = node,
+                     .set = {{.name = "topology.rack", .value = prng_.chance(500) ? "r1" : "r2"}},
+                     .remove = {"topology.zone"}};
   }
   uint32_t any_member(const Attempt& attempt) {
     return static_cast<uint32_t>(prng_.below(attempt.members.size()));
@@ -426,6 +448,7 @@ class RandomCommands {
     config.lost_after = seconds(prng_.between(1, 600));
     config.auto_drain_percent = prng_.between(0, 50);
     if (prng_.chance(400)) config.admission = admission();
+    if (prng_.chance(800)) config.feature_level = kFeatureLevel;
     return Configure{.config = config};
   }
   static std::vector<uint32_t> generations_of(const Node& node, uint64_t mask) {
@@ -467,11 +490,10 @@ class RandomCommands {
     return {
         .job = promise.job, .attempt = state.jobs.find(promise.job)->attempt_count + 1, .members = {member}};
   }
-  PlanGroup group(const State& state, const Job& job) {
-    const Part& part = state.class_of(job).parts.front();
+  MemberPlacement member(const State& state, const Part& part, std::map<NodeId, uint64_t>& taken) {
     const Node& node = *any(state.nodes);
     MemberPlacement member{.node = node.id};
-    uint64_t free = prng_.chance(30) ? prng_.next() : node.free_mask;
+    uint64_t free = prng_.chance(30) ? prng_.next() : node.free_mask & ~taken[node.id];
     for (std::size_t i = 0; part.is_share() && i < node.devices.size(); ++i) {
       if (node.devices[i].state == DeviceState::kShared && prng_.chance(700)) free = uint64_t{1} << i;
     }
@@ -482,8 +504,22 @@ class RandomCommands {
       const auto index = static_cast<std::size_t>(__builtin_ctzll(bit));
       member.generations.push_back(index < node.devices.size() ? node.devices[index].generation : 0);
     }
-    PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1, .members = {member}};
-    if (prng_.chance(20)) group.members.push_back(member);
+    taken[node.id] |= member.device_mask;
+    return member;
+  }
+  PlanGroup group(const State& state, const Job& job) {
+    const std::vector<Part>& parts = state.class_of(job).parts;
+    PlanGroup group{.job = job.id, .attempt = job.attempt_count + 1};
+    std::map<NodeId, uint64_t> taken;
+    for (uint32_t part = 0; part < parts.size(); ++part) {
+      const int32_t count =
+          static_cast<int32_t>(prng_.between(parts[part].member_count, parts[part].members_most()));
+      for (int32_t i = 0; i < count; ++i) {
+        group.members.push_back(member(state, parts[part], taken));
+        group.members.back().part = part;
+      }
+    }
+    if (prng_.chance(20)) group.members.push_back(group.members.front());
     return group;
   }
 
