@@ -448,7 +448,9 @@ void Auditor::on(const MemberStarted& event) {
   if (!truths_.contains(key) || !truths_.at(key).started)
     fail(name_of(key) + " is recorded as started and never was");
   attempt.members.at(event.member).state = MemberState::kRunning;
-  if (attempt.abandoned) return;
+  const bool all = std::all_of(attempt.members.begin(), attempt.members.end(),
+                               [](const Member& member) { return has_begun(member.state); });
+  if (attempt.abandoned || !all) return;
   BookJob& job = jobs_.at(event.job);
   job.ever_started = true;
   if (job.array.valid()) jobs_.at(job.array).ever_started = true;
