@@ -72,8 +72,9 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
     const Part& part = parts[placement.part];
     if ((part.features & ~node->feature_bits) != 0 || part.booking != node->booked_by) return false;
     if (part.own_nodes && at.size() > 1) return false;
-    if (!lies_well(*node, part, placement, gained)) return false;
+    // First whether there are such devices at all.
     if (!devices_fit(state, *node, part, placement, gained.device_mask)) return false;
+    if (!lies_well(*node, part, placement, gained)) return false;
     if ((taken & placement.device_mask) != 0) return false;
     taken |= placement.device_mask;
     cpu_milli += part.cpu_milli;

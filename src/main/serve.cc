@@ -31,9 +31,9 @@ SchedulingPolicy policy_of(const Config& config) {
           .attained_levels = config.attained_gpu_seconds().value_or(std::vector<int64_t>{}),
           .overtaking = hours(config.scheduler.overtaking_hours),
           .preempt_by_attained = config.scheduler.preempt_by_attained,
+          .domain_labels = domain_labels_of(config.scheduler),
           // What is named like the default is the default, so that nothing is journaled for it.
-          .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement,
-          .domain_labels = domain_labels_of(config.scheduler)};
+          .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement};
 }
 
 HeatLimits heat_limits_of(const Config::Scheduler& config) {

@@ -47,20 +47,6 @@ class RandomCommands {
       return prng_.chance(200) ? Command(NoteStart{}) : prng_.chance(400) ? booking(state) : AdvanceTime{};
     return configure();
   }
-  Command watch(const State& state) {
-    NoteWatch command{.job = any_job(state),
-                      .attempt = 1,
-                      .kind = static_cast<WatchKind>(prng_.below(4)),
-                      .detail = "seen",
-                      .age = seconds(prng_.between(0, 100)),
-                      .action = static_cast<WatchAction>(prng_.below(3))};
-    if (!state.attempts.empty()) {
-      const Attempt& attempt = any(state.attempts)->second;
-      command.job = attempt.job;
-      command.attempt = attempt.number;
-    }
-    return command;
-  }
   /// A plan without a planner: jobs from the head of the line onto whatever is drawn.
   Command plan(const State& state) {
     CommitPlan plan{.based_on = state.last.sequence};
@@ -83,6 +69,20 @@ class RandomCommands {
     auto it = container.begin();
     std::advance(it, static_cast<std::ptrdiff_t>(prng_.below(container.size())));
     return it;
+  }
+  Command watch(const State& state) {
+    NoteWatch command{.job = any_job(state),
+                      .attempt = 1,
+                      .kind = static_cast<WatchKind>(prng_.below(4)),
+                      .detail = "seen",
+                      .age = seconds(prng_.between(0, 100)),
+                      .action = static_cast<WatchAction>(prng_.below(3))};
+    if (!state.attempts.empty()) {
+      const Attempt& attempt = any(state.attempts)->second;
+      command.job = attempt.job;
+      command.attempt = attempt.number;
+    }
+    return command;
   }
   TenantId any_tenant(const State& state) {
     if (prng_.chance(20)) return TenantId{prng_.below(50)};
