@@ -163,6 +163,10 @@ class Auditor {
     int64_t memory_mb = 0;
     std::vector<BookDevice> devices;
     std::string rack;  ///< By its labels; empty: it is in none.
+    std::map<std::string, std::string> agent_labels;
+    std::map<std::string, std::string> labels;  ///< An operator's.
+    std::vector<int64_t> links;                 ///< As the agent gave them,
+    std::vector<std::string> linked;            ///< of these devices.
   };
   struct BookTenant {
     TenantId parent;
@@ -232,6 +236,8 @@ class Auditor {
   void on(const ShareFreed& event);
   bool has_share(const AttemptKey& key) const;
   void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
+  void check_wishes(JobId job, const Part& part, const Member& member);
+  void check_lonely(JobId job, const Part& part, const Member& member);
   void end_share(const AttemptKey& key, BookDevice& shared, bool devices_free);
   void drop_share(const AttemptKey& key, BookDevice& shared);
   void free_device(BookDevice& freed);

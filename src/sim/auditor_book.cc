@@ -127,6 +127,8 @@ void Auditor::on_event(const Event& event) {
     if ((changed->change->given & kJobParts) != 0) take_parts(book, changed->change->parts);
   } else if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
     BookNode& node = nodes_.at(labeled->change->node);
+    for (const std::string& name : labeled->change->remove) node.labels.erase(name);
+    for (const Label& label : labeled->change->set) node.labels[label.name] = label.value;
     for (const std::string& name : labeled->change->remove) {
       if (name == "topology.rack") node.rack.clear();
     }
@@ -292,9 +294,18 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     if (book.hot) fail(name_of(job) + " is placed on " + book.uuid + ", which is too hot");
     if (book.memory_mb < part.gpu_memory_mb) fail(name_of(job) + " is placed on the too small " + book.uuid);
     if (!gpu_model_matches(book.model, part.gpu_model)) fail(name_of(job) + " is placed on another model");
+    if (!part.place.empty() && !part.place.front().gpu_models.empty()) {
+      const std::vector<std::string>& models = part.place.front().gpu_models;
+      const bool any = std::any_of(models.begin(), models.end(), [&](const std::string& wanted) {
+        return gpu_model_matches(book.model, wanted);
+      });
+      if (!any) fail(name_of(job) + " is placed on none of its models");
+    }
     if (!model.empty() && model != book.model) fail(name_of(job) + " gets devices of two models");
     model = book.model;
   }
+  check_wishes(job, part, member);
+  check_lonely(job, part, member);
   int64_t cpu_milli = part.cpu_milli;
   int64_t memory_mb = part.memory_mb;
   for (const JobAttempt& live : live_) {
@@ -678,6 +689,11 @@ void Auditor::on(const NodeRegistered& event) {
   node.state = NodeState::kReady;
   node.cpu_milli = event.offer->cpu_milli;
   node.memory_mb = event.offer->memory_mb;
+  node.agent_labels.clear();
+  for (const Label& label : event.offer->labels) node.agent_labels[label.name] = label.value;
+  node.links = event.offer->links;
+  node.linked.clear();
+  for (const DeviceOffer& offer : event.offer->devices) node.linked.push_back(offer.uuid);
   for (BookDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
   for (const DeviceOffer& offer : event.offer->devices) {
     auto known = std::find_if(node.devices.begin(), node.devices.end(),
