@@ -186,7 +186,7 @@ std::optional<Planner::Reservation> Planner::gang_start_at(const Shape& shape, c
                       .required = widest_of(main) != DomainLevel::kAny};
   const RoomBeside beside = [&](uint32_t slot, const std::vector<int32_t>& counts) {
     PoolAmounts ignored;
-    if (!open[slot])
+    if (!open[slot] || gang.steps[slot].empty())  // As in `room`.
       return std::any_of(counts.begin(), counts.end(), [](int32_t one) { return one > 0; }) ? -1 : 0;
     return room_at(shape, slot, at, counts, main.member_count, ignored);
   };

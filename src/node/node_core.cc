@@ -663,6 +663,7 @@ bool NodeCore::flush_records() {
 }
 
 void NodeCore::settle() {
+  end_examined();  // Before records are flushed, which its ends are among.
   const bool recorded = flush_records();
   if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
   if (recorded) {
@@ -674,7 +675,6 @@ void NodeCore::settle() {
   for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.order);
   to_stop_.clear();
   report_faults();
-  end_examined();
   if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();
   report_devices();
   forget_oldest();

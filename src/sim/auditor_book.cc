@@ -49,7 +49,10 @@ void Auditor::on_durable(const JournalRecord& record) {
 }
 
 void Auditor::on_command(const Command& command, const Events& events) {
-  (std::holds_alternative<AdvanceTime>(command) ? advance_count_ : command_count_) += 1;
+  // What stands against a device may be forgotten when all else is at rest.
+  const bool by_itself =
+      std::holds_alternative<AdvanceTime>(command) || std::holds_alternative<NoteDeviceFault>(command);
+  (by_itself ? advance_count_ : command_count_) += 1;
   const auto* condition = std::get_if<SetDeviceCondition>(&command);
   by_operator_ =
       std::holds_alternative<ConfirmNodeDead>(command) || (condition != nullptr && condition->by_operator);

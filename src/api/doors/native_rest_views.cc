@@ -75,6 +75,7 @@ void write_place(const PlaceWords& words, Masked& out, JsonWriter& json) {
   out.field(ResourceFields::kGpuLayoutFieldNumber, "gpu_layout", std::string_view(words.gpu_layout));
   if (out.wants(ResourceFields::kGpuIdsFieldNumber)) write_words("gpu_ids", words.gpu_ids, json);
   out.field(ResourceFields::kGpuBandwidthGbsFieldNumber, "gpu_bandwidth_gbs", words.gpu_bandwidth_gbs);
+  out.field(ResourceFields::kGpuMemoryEachMbFieldNumber, "gpu_memory_each_mb", 0);  // Only asked.
 }
 
 void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
@@ -86,7 +87,7 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kCpuMilliFieldNumber, "cpu_milli", job.cpu_milli);
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
   out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
-  if (!job.place.empty()) write_place(words_of(job.place.front()), out, json);
+  write_place(job.place.empty() ? PlaceWords{} : words_of(job.place.front()), out, json);
   const bool by_nodes = job.parts.size() == 1 && job.own_nodes;
   out.field(ResourceFields::kNodesFieldNumber, "nodes", by_nodes ? job.parts.front().members : 0);
   out.field(ResourceFields::kNodesMaxFieldNumber, "nodes_max", by_nodes ? job.parts.front().members_max : 0);
@@ -94,6 +95,16 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kDomainFieldNumber, "domain", named ? to_string(job.domain) : std::string_view());
   out.field(ResourceFields::kDomainRequiredFieldNumber, "domain_required", job.domain_required);
   json.end_object();
+}
+
+void write_warnings(const JobView& job, JsonWriter& json) {
+  json.key("warnings").begin_array();
+  if (job.watch != WatchKind::kNone) {
+    json.begin_object().field("kind", to_string(job.watch)).field("message", job.watch_detail);
+    if (job.watch_since.valid()) json.field("since", job.watch_since);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 void write_gang(const JobView& job, const Masked& out, JsonWriter& json) {
@@ -104,6 +115,8 @@ void write_gang(const JobView& job, const Masked& out, JsonWriter& json) {
       json.field("gpu_count", part.gpu_count).field("gpu_memory_mb", part.gpu_memory_mb);
       json.field("gpu_model", std::string_view(part.gpu_model)).field("cpu_milli", part.cpu_milli);
       json.field("memory_mb", part.memory_mb).field("gpu_milli", part.gpu_milli);
+      Masked all(json, kAll);
+      write_place({}, all, json);
       json.field("nodes", 0).field("nodes_max", 0).field("domain", std::string_view());
       json.field("domain_required", false).end_object();
       json.field("members", part.members).field("members_max", part.members_max).end_object();
@@ -258,12 +271,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
   out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
   out.field(Fields::kReservationFieldNumber, "reservation", job.reservation);
-  if (job.watch != WatchKind::kNone && out.wants(Fields::kWarningsFieldNumber)) {
-    json.key("warnings").begin_array().begin_object();
-    json.field("kind", to_string(job.watch)).field("message", job.watch_detail);
-    if (job.watch_since.valid()) json.field("since", job.watch_since);
-    json.end_object().end_array();
-  }
+  if (out.wants(Fields::kWarningsFieldNumber)) write_warnings(job, json);
   write_gang(job, out, json);
   json.end_object();
 }
