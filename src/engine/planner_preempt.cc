@@ -45,6 +45,15 @@ uint64_t fit_devices(const Node& node) {
   return mask;
 }
 
+/// Wherever its members are.
+int64_t gpus_of(const Attempt& attempt) {
+  int64_t gpus = 0;
+  for (const Member& member : attempt.members) {
+    if (member.state != MemberState::kEnded) gpus += std::popcount(member.device_mask);
+  }
+  return gpus;
+}
+
 MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
   MemberPlacement member{.node = node.id, .part = part, .device_mask = mask, .generations = {}};
   for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
@@ -207,6 +216,13 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     const bool helps = (lack.devices > 0 && devices > 0) || (lack.cpu_milli > 0 && member.cpu_milli > 0) ||
                        (lack.memory_mb > 0 && member.memory_mb > 0) || lack.attempts > 0;
     if (!helps) continue;
+    // Of a gang, all that it has here comes back at once. Its members stand side by side.
+    if (!candidates.empty() && candidates.back().attempt == attempt) {
+      candidates.back().devices += devices;
+      candidates.back().cpu_milli += member.cpu_milli;
+      candidates.back().memory_mb += member.memory_mb;
+      continue;
+    }
     visits_ += kVictimVisits;
     if (!may_end(state, job, *attempt, claim, look)) continue;
     const Job* victim = state.jobs.find(key.job);
@@ -215,7 +231,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
                           .devices = devices,
                           .cpu_milli = member.cpu_milli,
                           .memory_mb = member.memory_mb,
-                          .gpus = std::popcount(member.device_mask),
+                          .gpus = gpus_of(*attempt),
                           .end = expected_end(state, *attempt),
                           .priority = policy::effective_priority(state, *victim),
                           .spared = claim.any() && policies_.victims->spared(state, *attempt, now_)});
@@ -277,7 +293,8 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
     (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) +=
         given.gpu_thousandths();
     for (const Member& member : victim.attempt->members) {
-      if (member.node == from.id) theirs |= member.device_mask & kind_mask;
+      if (member.node == from.id && member.state != MemberState::kEnded)
+        theirs |= member.device_mask & kind_mask;
     }
   }
   uint64_t mask = lowest_of(theirs, part.gpu_count);
