@@ -371,6 +371,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   v1::SchedulerMessage check;
   for (uint32_t slot = 0; slot < node->devices.size(); ++slot) {
     const Device& device = node->devices[slot];
+    if (device.fault_id != 0) order_clear(session, slot);  // It may have been released meanwhile.
     for (const Share& share : device.shares) {
       if (share.draining()) ask_release(session, slot, share.held_by, check);
     }
