@@ -41,6 +41,7 @@ from harness import IS_ROOT, is_alive, read_bytes, wait_until
 NEEDS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="needs root: switches users, makes cgroups, mounts or device nodes")
 PLAIN = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 EAT = "head -c 400m /dev/zero | tail -n 1 > /dev/null"
+EAT_AND_HOLD = "head -c 400m /dev/zero | tail -n 1 | sleep 20"  # For a watcher that looks from time to time.
 
 
 def cgroups_are_writable():
@@ -182,7 +183,7 @@ def test_swap_is_no_way_around_the_memory_limit(boxed):
 def test_without_cgroups_where_configured_limits_are_watched(boxed):
     world = boxed("--no-cgroups")
     assert "gpusched-" not in run(world.api(), "cat /proc/self/cgroup")
-    job = world.api().wait_for(world.api().submit(EAT, memory_mb=64))
+    job = world.api().wait_for(world.api().submit(EAT_AND_HOLD, memory_mb=64))
     assert (job["state"], job["cause"]) == ("failed", "out_of_memory"), job
 
 

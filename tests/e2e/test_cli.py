@@ -168,7 +168,7 @@ def test_bash_completes_ids_and_options(cluster):
     environment = cluster.cli_environment()
     environment["PATH"] = os.path.dirname(program("gpu-cli")) + ":" + environment.get("PATH", "")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.splitlines() == [job, "n1", "running", "--gpu-memory"]
+    assert done.stdout.splitlines() == [job, "n1", "running", "--gpu-memory --gpu-memory-each"]
     shown(cluster, "cancel", job)
 
 

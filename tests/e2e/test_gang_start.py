@@ -137,7 +137,7 @@ def test_a_member_that_fails_ends_its_gang(cluster):
     done = api.wait_for(job)
     assert (done["state"], done["exit_code"]) == ("failed", 9)
     assert member_logs(cluster, job)[0] == "told to end\n"
-    wait_until("all GPUs are free", lambda: all(gpu["state"] == "free" for node in NODES for gpu in api.node(node)["devices"]))
+    wait_until("all GPUs are free", lambda: all(gpu["state"] == "free" for node in NODES for gpu in api.node(node)["gpus"]))
 
 
 def test_members_that_are_done_leave_the_others_at_work(cluster):
@@ -146,7 +146,7 @@ def test_members_that_are_done_leave_the_others_at_work(cluster):
     gate = cluster.folder / "gate"
     job = api.submit(f"if [ $RANK = 0 ]; then exit 0; fi; while [ ! -e {gate} ]; do sleep 0.05; done", nodes=2, gpus_per_node=1)
     api.wait_for(job, "running")
-    wait_until("one is done", lambda: sum(gpu["state"] == "held" for node in NODES for gpu in api.node(node)["devices"]) == 1)
+    wait_until("one is done", lambda: sum(gpu["state"] == "held" for node in NODES for gpu in api.node(node)["gpus"]) == 1)
     assert api.job(job)["state"] == "running"
     gate.touch()
     assert api.wait_for(job)["state"] == "completed"
