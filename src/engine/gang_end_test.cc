@@ -67,6 +67,8 @@ TEST_F(GangEnd, MayGoWhenTheLastMemberIsPrepared) {
   EXPECT_EQ(engine.state_of(job), JobState::kScheduled);
   start(job, 1);
   EXPECT_TRUE(attempt(job).may_go()) << "the others are told again after a scheduler's restart";
+  end(job, 1, exited(0));
+  EXPECT_TRUE(attempt(job).may_go()) << "also those that never heard it while the first was quick";
 }
 
 TEST_F(GangEnd, OnlyGangsArePrepared) {

@@ -43,9 +43,9 @@ void Job::set_dependencies(const std::vector<JobDependency>& list) {
 }
 
 bool Attempt::may_go() const {
-  return is_gang() && std::all_of(members.begin(), members.end(), [](const Member& member) {
-           return member.state == MemberState::kPrepared || member.state == MemberState::kRunning;
-         });
+  return is_gang() && stop == StopReason::kNone &&
+         std::none_of(members.begin(), members.end(),
+                      [](const Member& member) { return member.state == MemberState::kPlaced; });
 }
 
 NodeId Job::node_of_attempt(uint32_t attempt) const {

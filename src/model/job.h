@@ -228,7 +228,8 @@ struct Attempt {
   uint32_t failed_plus_one = 0;
 
   bool is_gang() const { return members.size() > 1; }
-  /// Every member of a gang is prepared, and none is over: they begin together.
+  /// Every member of a gang was prepared, and nothing ends it: they begin together. Some may run by then, or
+  /// be done.
   bool may_go() const;
   AttemptKey key(uint32_t member = 0) const { return {.job = job, .attempt = number, .member = member}; }
   /// Whether a word about an attempt of this number that was placed at `at` is about this one. Numbers are
