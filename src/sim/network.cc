@@ -76,6 +76,7 @@ void Network::from_agent(std::size_t agent, const v1::AgentMessage& message) {
 
 void Network::deliver_to_host(uint64_t link, Time at,
                               const std::shared_ptr<const v1::AgentMessage>& message) {
+  if (message->has_report()) reports_until_ = std::max(reports_until_, at);
   context_.schedule.at(at, [this, link, message] {
     if (whole_link(link) == nullptr) return;
     context_.trace.note("to-host",

@@ -58,6 +58,8 @@ class Network {
   void agent_died(std::size_t agent);
   /// Nothing is silent any more.
   void heal();
+  /// When the last of the reports that are on their way arrives, or arrived.
+  Time reports_until() const { return reports_until_; }
 
  private:
   struct Agent {
@@ -86,6 +88,7 @@ class Network {
   Context& context_;
   HostEnd& host_;
   std::vector<Agent> agents_;
+  Time reports_until_;
   std::map<uint64_t, Link> links_;
   uint64_t next_link_ = 1;
 };

@@ -357,6 +357,7 @@ void World::heal() {
 
 bool World::converged() {
   if (schedule_.now() < rest_after_) return false;
+  if (schedule_.now() <= network_->reports_until()) return false;  // One of them may be said a second time.
   if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
   if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
   for (const Node& node : host_->core()->state().nodes) {

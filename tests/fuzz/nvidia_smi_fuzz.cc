@@ -1,6 +1,7 @@
-// rooms: base
+// rooms: base model
 // libs: gpusched_proto
 // source: node/nvidia_smi_text.cc
+// source: node/device_topology.cc
 // source: node/gpu_faults.cc
 // source: node/ports.cc
 // source: shim/box.cc
