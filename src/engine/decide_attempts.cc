@@ -2,6 +2,7 @@
 #include <bit>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "base/limits.h"
 #include "engine/decide.h"
@@ -143,8 +144,9 @@ bool group_fits(const State& state, const PlanGroup& group, const std::vector<Pa
   if (group.members.empty() || !whole(group, parts)) return false;
   std::vector<uint32_t> order(group.members.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return group.members[a].node < group.members[b].node; });
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(group.members[a].node, a) < std::pair(group.members[b].node, b);
+  });
   for (std::size_t begin = 0; begin < order.size();) {
     std::size_t end = begin + 1;
     while (end < order.size() && group.members[order[end]].node == group.members[order[begin]].node) ++end;

@@ -124,8 +124,8 @@ std::vector<int32_t> share_out(const std::vector<int64_t>& rooms, int64_t member
   if (members == 0) return counts;
   std::vector<std::size_t> order(rooms.size());  // The largest first.
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return rooms[a] > rooms[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return std::pair(-rooms[a], a) < std::pair(-rooms[b], b); });
   std::size_t used = 0;
   for (int64_t sum = 0; sum < members; ++used) {
     CHECK(used < order.size());
@@ -138,8 +138,8 @@ std::vector<int32_t> share_out(const std::vector<int64_t>& rooms, int64_t member
                     (larger == 0 || rooms[order[static_cast<std::size_t>(larger) - 1]] > each);
   if (even) {
     // The tightest that will do: from the smallest room up, of equal ones the first.
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return rooms[a] < rooms[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return std::pair(rooms[a], a) < std::pair(rooms[b], b); });
     int64_t left = larger;
     for (auto at = order.begin(); at != order.end() && left > 0; ++at) {
       if (rooms[*at] <= each) continue;

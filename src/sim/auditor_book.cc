@@ -373,8 +373,6 @@ void Auditor::on(const AttemptPlaced& event) {
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
   if (job.held) fail(name_of(event.job) + " is placed and is held");
   if (job.promised) fail(name_of(event.job) + " is placed beside what is promised to it");
-  // What the oldest journals know of a job's start is that of its last attempt.
-  if (replica_.config.feature_level < 2) job.ever_started = false;
   check_gang(event, job);
   if (!fulfilled_.contains(event.job)) check_overtaking(event);
   if (const auto kept = fulfilled_.find(event.job); kept != fulfilled_.end()) {

@@ -98,6 +98,9 @@ bool Auditor::has_failed_parent(const BookJob& job) const {
   return std::any_of(job.parents.begin(), job.parents.end(), [&](const auto& parent) {
     const auto book = jobs_.find(parent.first);
     if (book == jobs_.end()) return true;
+    // What the oldest journals know of a job's start is that of its last attempt.
+    const bool forgotten = parent.second == DependencyKind::kAfterStart && replica_.config.feature_level < 2;
+    if (book->second.final && forgotten) return true;
     return book->second.final && !fulfils(parent.first, parent.second);
   });
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -69,8 +70,8 @@ class CliqueSearch {
     for (uint64_t rest = usable_; rest != 0; rest &= rest - 1) {
       if (std::popcount(linked_[first_of(rest)]) >= count_ - 1) seeds.push_back(first_of(rest));
     }
-    std::stable_sort(seeds.begin(), seeds.end(), [&](std::size_t a, std::size_t b) {
-      return std::popcount(linked_[a]) < std::popcount(linked_[b]);
+    std::sort(seeds.begin(), seeds.end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(std::popcount(linked_[a]), a) < std::pair(std::popcount(linked_[b]), b);
     });
     uint64_t done = 0;
     for (const std::size_t seed : seeds) {
