@@ -3,6 +3,7 @@
 // source: api/doors/flow_fields.cc
 // source: api/doors/check_box.cc
 // source: api/doors/jobs_json.cc
+// source: api/doors/place_words.cc
 // source: api/doors/json_fields.cc
 // source: api/doors/native_rest_bodies.cc
 // source: api/doors/native_rest_json.cc
