@@ -46,7 +46,7 @@ void Planner::learn_arrivals(const State& state) {
   fragments_->forget_arrivals();
   fragments_classes_ = state.device_classes.size();
   for (const JobClass& known : state.classes) {
-    if (known.references == 0 || known.parts.empty()) continue;
+    if (known.references == 0 || known.parts.size() != 1 || is_gang(known.parts)) continue;
     const TaskShape shape = shape_of_part(known.parts.front(), classes_serving(state, known.parts.front()));
     for (uint64_t i = 0; i < std::min(known.references, kKnownOfClassMax); ++i) fragments_->arrived(shape);
   }
@@ -56,7 +56,7 @@ void Planner::note_arrival(const State& state, JobId id) {
   const Job* job = state.jobs.find(id);
   if (!fragments_ || job == nullptr) return;
   const ClassInfo& entry = info(job->job_class);
-  if (entry.state == ClassState::kIdle) return;  // Held, or later: it counts when it is placed, by others.
+  if (entry.state == ClassState::kIdle) return;  // It is held, or to begin later: that is not learned from.
   Shape& shape = shapes_[entry.shape];
   if (shape.gang.has_value()) return;  // Placed apart.
   refresh_device_classes(state, shape);

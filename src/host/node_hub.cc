@@ -480,8 +480,22 @@ void NodeHub::watch(SessionId id, const v1::Heartbeat& message) {
   }
   for (const auto& [job, number] : attempts) {
     const Attempt* attempt = hooks_.state().find_attempt(job, number);
-    if (attempt != nullptr) watch_attempt(*attempt);
+    if (attempt == nullptr) continue;
+    // A gang is looked at once a round, when the node of its first member with devices speaks.
+    const auto first = std::find_if(attempt->members.begin(), attempt->members.end(),
+                                    [](const Member& member) { return member.device_mask != 0; });
+    if (first != attempt->members.end() && first->node == session.node) watch_attempt(*attempt);
   }
+}
+
+/// Read once for each attempt: heartbeats come often, and specifications may be large.
+const WatchPolicy& NodeHub::watch_policy(const Job& job) {
+  const auto [known, fresh] = watch_policies_.try_emplace(job.id);
+  if (!fresh) return known->second;
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
+  known->second = policy_of(watch_, spec);
+  return known->second;
 }
 
 void NodeHub::watch_attempt(const Attempt& attempt) {
@@ -499,9 +513,7 @@ void NodeHub::watch_attempt(const Attempt& attempt) {
     if (told == session->activity.end()) return;
     members.push_back(told->second);
   }
-  v1::JobSpec spec;
-  if (!spec.ParseFromArray(job->spec.view().data(), static_cast<int>(job->spec.view().size()))) spec.Clear();
-  WatchFinding found = judge(policy_of(watch_, spec), members);
+  WatchFinding found = judge(watch_policy(*job), members);
   if (found.kind == job->watch && found.action == WatchAction::kWarn) return;
   watching_.insert(attempt.job);
   hooks_.propose(NoteWatch{.job = attempt.job,
@@ -693,6 +705,8 @@ void NodeHub::flush() {
 
 void NodeHub::on_event(const Event& event) {
   const State& state = hooks_.state();
+  if (const auto* ended = std::get_if<MemberEnded>(&event); ended != nullptr && ended->last)
+    watch_policies_.erase(ended->job);
   if (const auto* ready = std::get_if<NodeRegistered>(&event)) {
     // From here on it has a lease to lose, also when its stream broke before it was answered.
     const Time now = hooks_.monotonic();

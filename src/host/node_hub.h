@@ -120,6 +120,7 @@ class NodeHub {
   /// Compares what running attempts do with what they may.
   void watch(SessionId id, const v1::Heartbeat& message);
   void watch_attempt(const Attempt& attempt);
+  const WatchPolicy& watch_policy(const Job& job);
   void answer_heartbeat(SessionId id, NodeId node, uint64_t sequence);
   void on_report(SessionId id, const v1::Report& report);
   std::optional<Command> command_of_report(Session& session, const v1::Report& report);
@@ -150,6 +151,7 @@ class NodeHub {
   Duration preempt_grace_max_;
   HeatLimits heat_;
   WatchLimits watch_;
+  std::map<JobId, WatchPolicy> watch_policies_;  ///< Of running attempts.
   std::set<JobId> watching_;  ///< Of which a word of the watchdog is proposed and not decided.
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;

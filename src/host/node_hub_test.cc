@@ -162,6 +162,31 @@ TEST(NodeHub, AMemberWhoseAgentWasAwayIsToldToGoWhenItIsBack) {
   EXPECT_EQ(gang.goes(0), 1u);
 }
 
+TEST(NodeHub, AnAgentThatWasAwayHearsThatItsDeviceWasReleased) {
+  Hub hub;
+  v1::AgentMessage hello = Hub::registration();
+  hello.mutable_register_()->add_devices()->set_uuid("GPU-0");
+  const SessionId before = hub.hub.open(std::make_shared<Peer>());
+  hub.hub.receive(before, hello);
+  hub.decide();
+  const NodeId node = hub.node().id;
+  hub.proposals.emplace_back(
+      NoteDeviceFault{.node = node, .fault = FaultClass::kReset, .code = "xid 48", .id = 5}, Decision{});
+  hub.decide();
+  ASSERT_FALSE(hub.node().devices[0].sound());
+  hub.hub.closed(before);
+  hub.proposals.emplace_back(NoteDeviceFault{.node = node, .id = 6}, Decision{});
+  hub.decide();
+  const auto peer = std::make_shared<Peer>();
+  hub.hub.receive(hub.hub.open(peer), hello);
+  hub.decide();
+  const auto told =
+      std::find_if(peer->sent.begin(), peer->sent.end(),
+                   [](const v1::SchedulerMessage& message) { return message.has_clear_fault(); });
+  ASSERT_NE(told, peer->sent.end());
+  EXPECT_EQ(told->clear_fault().id(), 6);
+}
+
 TEST(NodeHub, AGangThatIsBrokenNeverGoes) {
   GangOfTwo gang;
   gang.prepared(0);

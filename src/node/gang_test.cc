@@ -130,6 +130,23 @@ TEST(GangMember, AnotherAttemptsGoIsNothing) {
   EXPECT_EQ(node.spawner.started.size(), 1u);
 }
 
+// Whatever job it is: here because the test of the core is long enough.
+TEST(NodeCoreEnd, OfAJobWhoseDevicesAreExaminedIsSyncedAndTold) {
+  Node node;
+  node.connect();
+  node.order_start(kFirst, {{.index = 0, .generation = 1}});
+  node.core->on_shim_started(kFirst, 123, 1);
+  node.core->settle();
+  node.devices.slow = true;
+  node.end(kFirst, 1);
+  const uint64_t before = node.store.sync_asked;
+  node.pass(seconds(3));
+  EXPECT_GT(node.store.sync_asked, before);
+  node.sync();
+  EXPECT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().exit_code(), 1);
+}
+
 bool holds(const std::vector<std::string>& environment, const std::string& entry) {
   return std::count(environment.begin(), environment.end(), entry) == 1;
 }
