@@ -188,6 +188,10 @@ constexpr std::array kTable = {
         "More jobs of the tenant, or of one above it, wait than its `soft_waiting_jobs`: each user's are "
         "let in one by one.",
         "Wait for as long as `Retry-After` says, then send it again."},
+    ErrorRow{kMoveStale, "move_stale", 409, kPrecondition,
+             "A proposal of moves that is not known, is too old, or no longer holds: a job ended, started or "
+             "changed, or a place is taken.",
+             "Ask for moves again and apply one of those."},
 };
 
 }  // namespace

@@ -84,6 +84,7 @@ enum class ErrorKind : uint8_t {
   kSessionLost,
   kTenantQueueFull,
   kTenantThrottled,
+  kMoveStale,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

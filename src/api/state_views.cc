@@ -101,6 +101,8 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kInfeasible;
     case RejectionCode::kContradiction:
       return ErrorKind::kUnprocessable;
+    case RejectionCode::kMoveStale:
+      return ErrorKind::kMoveStale;
     case RejectionCode::kRequestKeyConflict:
       return ErrorKind::kKeyConflict;
     case RejectionCode::kPartsUnsupported:

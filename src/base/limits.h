@@ -109,6 +109,12 @@ inline constexpr int64_t kPreemptGraceSecondsMax = 600;  ///< That a job may be 
 inline constexpr uint32_t kPreemptUrlBytesMax = 2'048;   ///< Of a URL that is told of a preemption.
 inline constexpr std::size_t kPromisesMax = 1'024;       ///< Jobs for which others are being ended.
 inline constexpr std::size_t kVictimsMax = 64;           ///< Of one preemption.
+inline constexpr std::size_t kMovesMax = 16;             ///< Jobs that are moved so that one can start.
+inline constexpr std::size_t kMovableTriedMax = 10;      ///< Jobs of a node of which all subsets are tried.
+inline constexpr std::size_t kMoveGainersMax = 64;       ///< Waiting jobs for which moves are looked for.
+inline constexpr std::size_t kMoveProposalsMax = 32;     ///< Proposals that are shown, and remembered.
+inline constexpr uint64_t kMoveWorkMax = 4'000'000;      ///< Looks at nodes and jobs of one search for moves.
+inline constexpr Duration kMoveProposalKept = minutes(15);  ///< After that it has to be asked for again.
 inline constexpr Duration kPromiseKept =
     minutes(15);  ///< Then what its victims did not give back is not waited for.
 

@@ -184,6 +184,16 @@ std::vector<Command> full_commands() {
                 .detail = "d",
                 .age = seconds(3),
                 .action = WatchAction::kCancel},
+      MoveJobs{.groups = {PlanGroup{.job = JobId{1},
+                                    .attempt = 2,
+                                    .members = {{.node = NodeId{3}, .device_mask = 3, .generations = {1, 2}}},
+                                    .preemptions = {{.job = JobId{8}, .attempt = 9}}},
+                          PlanGroup{.job = JobId{8},
+                                    .attempt = 10,
+                                    .members = {{.node = NodeId{4}, .device_mask = 1, .generations = {5}}},
+                                    .preemptions = {}}},
+               .by = "b",
+               .why = "w"},
   };
 }
 
@@ -232,7 +242,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    NoteDeviceHeat{},
                                    AttemptPrepared{},
                                    NoteDeviceFault{},
-                                   NoteWatch{}};
+                                   NoteWatch{},
+                                   MoveJobs{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

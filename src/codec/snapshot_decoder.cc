@@ -496,7 +496,7 @@ class SnapshotDecoder {
         ++booking_timers_;
         break;
       case TimerKind::kPromiseOver:
-        if (job == nullptr || !job->promised) return corrupt("a promise's timer");
+        if (job == nullptr) return corrupt("a promise's timer");
         ++promise_timers_;
         break;
       case TimerKind::kRuntimeOver:
@@ -516,8 +516,11 @@ class SnapshotDecoder {
         !possible(promise.asked_at) || promise.work > kWorkClassLast)
       return corrupt("a promise");
     const Job* job = state_.jobs.find(promise.job);
-    if (job == nullptr || !job->promised || job->tenant != promise.tenant) return corrupt("a promise's job");
-    if (promise.amount != total_of(state_.class_of(*job).parts)) return corrupt("a promise's amount");
+    if (job == nullptr || job->promised == promise.moves || job->tenant != promise.tenant)
+      return corrupt("a promise's job");
+    const Amount amount = promise.moves ? Amount{} : total_of(state_.class_of(*job).parts);
+    if (promise.amount != amount) return corrupt("a promise's amount");
+    if (promise.moves) ++moves_;
     const Timer over{
         .due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = job->id.value};
     if (!state_.timers.contains(over)) return corrupt("a promise's timer");
@@ -547,7 +550,7 @@ class SnapshotDecoder {
     if (backing_off_ != backoff_timers_ || with_deadline_ != deadline_timers_) return false;
     if (array_jobs_ != 0 || !elements_.empty() || (!state.arrays.empty() && !elements_fit())) return false;
     const auto promises = static_cast<int64_t>(state.promises.size());
-    if (promised_jobs_ != promises || promise_timers_ != promises) return false;
+    if (promised_jobs_ + moves_ != promises || promise_timers_ != promises) return false;
     if (bookings_ != booking_timers_) return false;
     int64_t held = 0;
     int64_t shares = 0;
@@ -582,6 +585,7 @@ class SnapshotDecoder {
   int64_t held_shares_ = 0;
   int64_t promised_devices_ = 0;
   int64_t promised_jobs_ = 0;
+  int64_t moves_ = 0;  ///< Promises to jobs that are moved.
   int64_t bookings_ = 0;
   int64_t booking_timers_ = 0;
   int64_t promise_timers_ = 0;

@@ -133,6 +133,12 @@ bool is_sane(const CommitPlan& command) {
   return std::all_of(command.groups.begin(), command.groups.end(),
                      [](const PlanGroup& group) { return group.preemptions.size() <= limits::kVictimsMax; });
 }
+bool is_sane(const MoveJobs& command) {
+  return command.groups.size() <= limits::kMovesMax + 1 && command.by.size() <= limits::kNameBytesMax &&
+         command.why.size() <= limits::kLabelBytesMax &&
+         std::all_of(command.groups.begin(), command.groups.end(),
+                     [](const PlanGroup& group) { return group.preemptions.size() <= limits::kMovesMax; });
+}
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const MakeBooking& command) {
   return !command.name.empty() && command.name.size() <= limits::kNameBytesMax && is_sane(command.begin_at) &&
@@ -208,7 +214,8 @@ std::string_view name_of(const Command& command) {
       "note_device_heat",
       "attempt_prepared",
       "note_device_fault",
-      "note_watch"};
+      "note_watch",
+      "move_jobs"};
   return kNames[command.index()];
 }
 
@@ -217,7 +224,7 @@ bool is_new_work(const Command& command) {
          std::holds_alternative<UpdateTenant>(command) || std::holds_alternative<CommitPlan>(command) ||
          std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
          std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
-         std::holds_alternative<MakeBooking>(command);
+         std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command);
 }
 
 }  // namespace gpusched

@@ -774,13 +774,29 @@ struct NoteWatch {
   }
 };
 
+/// Moves running jobs so that a waiting one can start. The first group is that job's, with those that are
+/// moved as its preemptions; each of the others says where one of these goes on, in their order. All of it
+/// happens or nothing.
+struct MoveJobs {
+  std::vector<PlanGroup> groups;
+  std::string by;   ///< Who asked for it.
+  std::string why;  ///< In their words.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "groups", self.groups);
+    visit(2, "by", self.by);
+    visit(3, "why", self.why);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
 using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
                              NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
                              CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
                              DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
                              NodeValidated, LabelNode, NoteStart, CheckpointSaved, MakeBooking, CancelBooking,
-                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, NoteWatch>;
+                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, NoteWatch, MoveJobs>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

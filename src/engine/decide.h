@@ -73,9 +73,13 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
 /// The promised job's start on exactly what was promised to it, or nothing while that is not free.
 bool place_promised(const State& state, const Promise& promise, const PlanGroup& group, Stamp stamp,
                     Events& events);
+/// The group is the start of a job that is moved, where it is moved to.
+bool starts_as_moved(const Promise& promise, const PlanGroup& group);
 /// Ends of promises that the state does not allow (any more); whether there are any. To be asked again when
 /// they are applied.
 bool end_broken_promises(const State& state, Time at, Events& events);
+/// All moves and the promise to the job that gains by them, or a rejection: something of it does not hold.
+Applied move_jobs(const State& state, const MoveJobs& command, Stamp stamp, Events& events);
 Applied checkpoint_saved(const State& state, const CheckpointSaved& command, Stamp stamp, Events& events);
 
 /// One group of a plan: events, or nothing when it is stale.

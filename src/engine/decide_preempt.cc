@@ -56,11 +56,19 @@ bool device_keeps(const Node& node, uint64_t mask) {
   return true;
 }
 
-/// The job still waits for what was promised to it.
+/// A job that is moved is not over, held or placed anew.
+bool goes_on(const Promise& promise, const Job* job) {
+  return job != nullptr && job->attempt_count == promise.attempt && !job->held && !job->cancel_requested &&
+         (job->state == JobState::kPreempted || job->state == JobState::kPending);
+}
+
+/// The job still waits for what was promised to it, or is on its way there.
 bool still_wants(const State& state, const Promise& promise) {
   const Job* job = state.jobs.find(promise.job);
-  if (job == nullptr || job->state != JobState::kPending || job->held || job->not_before.valid())
-    return false;
+  if (promise.moves && !goes_on(promise, job)) return false;
+  const bool waits =
+      job != nullptr && job->state == JobState::kPending && !job->held && !job->not_before.valid();
+  if (!promise.moves && !waits) return false;
   const std::vector<Part>& parts = state.class_of(*job).parts;
   return std::all_of(promise.members.begin(), promise.members.end(), [&](const Member& member) {
     if (member.part >= parts.size()) return false;
@@ -99,7 +107,22 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
   return std::nullopt;
 }
 
+/// A job that was moved is in line, and its tenant may have what nothing has kept for it.
+bool may_begin(const State& state, const Job& job, Stamp stamp) {
+  const Amount amount = total_of(state.class_of(job).parts);
+  return job.waits_in_line() && !over_quota(state, job.tenant, amount, true) &&
+         guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) == nullptr;
+}
+
 }  // namespace
+
+bool starts_as_moved(const Promise& promise, const PlanGroup& group) {
+  return std::equal(promise.members.begin(), promise.members.end(), group.members.begin(),
+                    group.members.end(), [](const Member& kept, const MemberPlacement& wanted) {
+                      return wanted.node == kept.node && wanted.part == kept.part &&
+                             wanted.device_mask == kept.device_mask;
+                    });
+}
 
 bool preempt_group(const State& state, const Job& job, const PlanGroup& group, Stamp stamp, Events& events) {
   if (state.promises.size() >= limits::kPromisesMax) return false;
@@ -169,6 +192,7 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
   const Job* job = state.jobs.find(promise.job);
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, given)) return false;
+  if (promise.moves && !may_begin(state, *job, stamp)) return false;
   events.push_back(
       PromiseEnded{.job = job->id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{

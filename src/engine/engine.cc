@@ -67,6 +67,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const LabelNode& c) { return rules::label_node(state, c, events); },
           [&](const NoteStart&) { return rules::note_start(state, stamp, events); },
           [&](const CheckpointSaved& c) { return rules::checkpoint_saved(state, c, stamp, events); },
+          [&](const MoveJobs& c) { return rules::move_jobs(state, c, stamp, events); },
       },
       command);
 }

@@ -220,7 +220,10 @@ void Planner::observe(const State& state, const Event& event) {
     tenant_gained(state, job->tenant);
     return;
   }
-  if (const auto* over = std::get_if<BackoffEnded>(&event)) return touch_job(state, over->job);
+  if (const auto* over = std::get_if<BackoffEnded>(&event)) {
+    look_promised_ = look_promised_ || state.find_promise(over->job) != nullptr;  // It is moved.
+    return touch_job(state, over->job);
+  }
   if (const auto* updated = std::get_if<JobUpdated>(&event)) {
     touch_job(state, updated->change->job);
     if ((updated->change->given & kJobParts) == 0) return;
@@ -397,6 +400,7 @@ bool Planner::place_on_free(const State& state, const Job& job, Candidate& candi
 // Places the class's head, or blocks the class.
 bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const uint32_t index = info(job_class).shape;
+  if (starts_where_moved(state, head_of(state, job_class).id)) return true;
   const std::optional<WaitReason> over = quota_block(state, job_class);
   if (over) {
     block(state, job_class, *over);

@@ -140,6 +140,9 @@ class Planner {
   /// The last plan was decided: what was stale is looked at again.
   void plan_applied(const State& state);
 
+  /// Something of the node is kept for a job of another class, which starts there later.
+  bool is_kept_from(uint32_t slot, uint32_t job_class) const;
+
   /// Why the class's jobs wait.
   const WaitReason& reason(uint32_t job_class) const;
   /// Classes whose reason changed since the last call.
@@ -494,6 +497,8 @@ class Planner {
   void refresh_preemptors(const State& state);
   void refresh_weakest(const State& state, uint32_t slot);
   void start_promised(const State& state, CommitPlan& plan);
+  /// This slice starts the job, which is in line, where it is moved to.
+  bool starts_where_moved(const State& state, JobId job) const;
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
   bool may_ask_back() const { return guarantees_ || pools_.lends(); }

@@ -132,8 +132,16 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
                         .attempt = group.attempt,
                         .node = state.find_node(promise.members.front().node)->slot,
                         .amounts = {}});
+    if (promise.moves) add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
     plan.groups.push_back(std::move(group));
   }
+}
+
+bool Planner::starts_where_moved(const State& state, JobId job) const {
+  const Promise* promise = state.promises.empty() ? nullptr : state.find_promise(job);
+  return promise != nullptr && promise->moves &&
+         std::any_of(planned_.begin(), planned_.end(),
+                     [&](const Planned& planned) { return planned.job == job; });
 }
 
 void Planner::look_again(uint32_t job_class, Time at) {

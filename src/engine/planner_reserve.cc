@@ -69,6 +69,12 @@ Time Planner::next_look() const {
   return next == kNever ? kNever : std::max(next, looked_at_ + kLookAgain);
 }
 
+bool Planner::is_kept_from(uint32_t slot, uint32_t job_class) const {
+  return std::any_of(reservations_.begin(), reservations_.end(), [&](const Reservation& held) {
+    return held.job_class != job_class && held.on(slot) != nullptr;
+  });
+}
+
 void Planner::look_at_promises(Time now) {
   looked_at_ = now;
   look_ = true;

@@ -93,6 +93,8 @@ std::string_view to_string(RejectionCode code) {
       return "no_domain";
     case RejectionCode::kContradiction:
       return "contradiction";
+    case RejectionCode::kMoveStale:
+      return "move_stale";
   }
   UNREACHABLE();
 }
@@ -269,6 +271,9 @@ std::string describe(const Rejection& rejection) {
              "for another level, or drop require_feasible to let it wait";
     case RejectionCode::kContradiction:
       return std::string(describe(static_cast<RequestFlaw>(rejection.requested)));
+    case RejectionCode::kMoveStale:
+      return "the moves no longer hold: a job ended, started or changed, or a place is taken; ask for moves "
+             "again";
   }
   UNREACHABLE();
 }

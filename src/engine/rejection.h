@@ -54,6 +54,7 @@ enum class RejectionCode : uint8_t {
   kTenantThrottled,       ///< Many of the tenant's jobs wait, and the user's last one came in just now.
   kNoDomain,              ///< `require_feasible`, and no node has a label for the domain it insists on.
   kContradiction,         ///< The request contradicts itself: `requested` is its RequestFlaw.
+  kMoveStale,             ///< Moves that do not hold (any more).
 };
 
 std::string_view to_string(RejectionCode code);

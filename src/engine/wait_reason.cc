@@ -263,6 +263,12 @@ std::string describe(const WaitReason& reason) {
 }
 
 std::string describe(const State& state, const Promise& promise) {
+  if (promise.moves) {
+    const Node* to = state.find_node(promise.members.front().node);
+    CHECK(to != nullptr);
+    return "is moved to node " + to->name + " so that job-" + std::to_string(promise.moved_for.value) +
+           " can start; it goes on there";
+  }
   std::size_t going = 0;
   for (const Preemption& victim : promise.victims) {
     if (state.find_attempt(victim.job, victim.attempt) != nullptr) ++going;

@@ -73,6 +73,8 @@ struct Job {
   WatchKind watch = WatchKind::kNone;  ///< What its last attempt was warned about last,
   Time watch_since;                    ///< since when that is so,
   Blob watch_detail;                   ///< and the evidence.
+  Time moved_at;                       ///< When it was last told to go on elsewhere, or others were for it,
+  Blob move_detail;                    ///< and the sentence that says so.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
@@ -151,6 +153,8 @@ struct Job {
     visit(100, "watch", self.watch);
     visit(101, "watch_since", self.watch_since);
     visit(102, "watch_detail", self.watch_detail);
+    visit(110, "moved_at", self.moved_at);
+    visit(111, "move_detail", self.move_detail);
   }
 };
 
@@ -264,6 +268,9 @@ struct Preemption {
 /// What is kept for a job for which others are being ended: it starts there, and nobody else does. Its
 /// devices are named in `Device::promised_to`; its CPU and memory, and its share of its tenant's quota, count
 /// as used.
+///
+/// What is kept for a job that is moved (`moves`) is kept while it still runs elsewhere: it is in line as any
+/// other as soon as it waits, and nothing counts for its tenant until it starts.
 struct Promise {
   JobId job;
   TenantId tenant;
@@ -274,6 +281,11 @@ struct Promise {
   bool reclaims = false;  ///< It is its tenant's guarantee that the others give back.
   Time asked_at;  ///< Given when a guarantee or a pool's share is kept by it: since when it is asked for.
   WorkClass work = WorkClass::kUnset;
+  bool moves = false;     ///< The job is moved there, after its attempt
+  uint32_t attempt = 0;   ///< of this number has ended,
+  JobId moved_for;        ///< so that this one can start.
+  std::string moved_by;   ///< Of moves, and of the job that gains by them: who asked for them,
+  std::string moved_why;  ///< and why, in their words.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -286,6 +298,11 @@ struct Promise {
     visit(60, "reclaims", self.reclaims);
     visit(61, "asked_at", self.asked_at);
     visit(62, "work", self.work);
+    visit(70, "moves", self.moves);
+    visit(71, "attempt", self.attempt);
+    visit(72, "moved_for", self.moved_for);
+    visit(73, "moved_by", self.moved_by);
+    visit(74, "moved_why", self.moved_why);
   }
 };
 

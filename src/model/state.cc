@@ -544,6 +544,7 @@ void State::count_promise(const Promise& promise, int64_t sign, Time at) {
     if (member.exclusive) node->exclusive_count += static_cast<uint32_t>(sign);
     refresh_free_mask(*node);
   }
+  if (promise.moves) return;  // Its attempt counts until that ends, and its next one from its start.
   if (sign > 0) {
     charge(promise.tenant, promise.amount, at, promise.work);
   } else {
@@ -564,11 +565,15 @@ void State::mark_promised(const Promise& promise, JobId job) {
 void State::add_promise(Promise promise) {
   Job* job = jobs.find(promise.job);
   CHECK(job != nullptr);
-  CHECK(job->waits_in_line());
-  leave_line(*job);
-  job->promised = true;
-  job->reason = JobReason::kPreempting;
-  enter_line(*job);
+  if (promise.moves) {
+    CHECK(job->state == JobState::kPreempted);
+  } else {
+    CHECK(job->waits_in_line());
+    leave_line(*job);
+    job->promised = true;
+    job->reason = JobReason::kPreempting;
+    enter_line(*job);
+  }
   mark_promised(promise, job->id);
   count_promise(promise, 1, promise.since);
   timers.insert(Timer{
@@ -588,7 +593,7 @@ void State::remove_promise(JobId id, Time at) {
   mark_promised(promise, JobId{});
   count_promise(promise, -1, at);
   Job* job = jobs.find(id);
-  if (job == nullptr) return;
+  if (job == nullptr || promise.moves) return;
   if (job->state != JobState::kPending) {
     job->promised = false;
     return;

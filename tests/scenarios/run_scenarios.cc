@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "engine/testing/test_engine.h"
+#include "forecast/moves.h"
 
 namespace gpusched {
 namespace {
@@ -118,6 +120,8 @@ class Scenario {
         {"heat", &Scenario::heat},           {"label", &Scenario::label},
         {"fault", &Scenario::fault},         {"watch", &Scenario::watch},
         {"suspect", &Scenario::suspect},     {"service", &Scenario::service},
+        {"moves", &Scenario::moves},         {"move", &Scenario::move},
+        {"moved", &Scenario::moved},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -524,6 +528,42 @@ class Scenario {
     if (kept == nullptr) return "none";
     return place_text(engine_.node(kept->members[0].node).name, kept->members[0].device_mask);
   }
+  forecast::MovePlan move_plan(const Line& line, JobId only) {
+    forecast::World world(engine_.state().clone_unfinished(), policy::default_policies(), engine_.now());
+    forecast::Work work{.left = limits::kMoveWorkMax};
+    world.settle(work);
+    forecast::MoveOptions options{.only = only};
+    options.moves_max = static_cast<std::size_t>(line.number("max", 4));
+    return plan_moves(world, options, work);
+  }
+  /// "big to n1[0-3]: small n1[0-1] to n2[2-3], lost 120; starts big", "; " between several, or why none.
+  std::string moves(const Line& line) {
+    const forecast::MovePlan plan = move_plan(line, line.name.empty() ? JobId{} : job(line));
+    std::string text;
+    for (const forecast::MoveProposal& proposal : plan.proposals) {
+      const MemberPlacement& gets = proposal.command.groups.front().members.front();
+      text += (text.empty() ? "" : "; ") + names_.at(proposal.job()) + " to " +
+              place_text(engine_.node(gets.node).name, gets.device_mask) + ":";
+      for (const forecast::Move& move : proposal.moves) {
+        text += " " + names_.at(move.job) + " " + place_text(engine_.node(move.from).name, move.from_mask) +
+                " to " + place_text(engine_.node(move.to).name, move.to_mask);
+      }
+      text += ", lost " + std::to_string(proposal.price.lost_gpu_ms / 1000) + ", starts";
+      for (const JobId starts : proposal.starts) text += " " + names_.at(starts);
+    }
+    if (!text.empty()) return text;
+    return plan.unmoved.empty() ? "none" : "none: " + describe(engine_.state(), plan.unmoved.front());
+  }
+  /// Carries out the moves for the job.
+  std::string move(const Line& line) {
+    forecast::MovePlan plan = move_plan(line, job(line));
+    if (plan.proposals.empty()) return "none";
+    MoveJobs command = plan.proposals.front().command;
+    command.by = line.text("by", "operator");
+    command.why = line.text("why");
+    return answer(engine_.apply(command));
+  }
+  std::string moved(const Line& line) { return std::string(engine_.job(job(line)).move_detail.view()); }
   std::string preempted(const Line& line) { return std::to_string(engine_.job(job(line)).preempt_count); }
   std::string reclaimed(const Line& line) {
     const Tenant* tenant = engine_.state().find_tenant_named(line.name);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/prng.h"
 #include "engine/commands.h"
 #include "model/state.h"
@@ -41,7 +42,7 @@ class RandomCommands {
     if (draw < 81) return register_node(state);
     if (draw < 89) return lease(state);
     if (draw < 91) return condition(state);
-    if (draw < 98) return tenant_command(state);
+    if (draw < 98) return prng_.chance(200) ? moving(state) : tenant_command(state);
     if (prng_.chance(100)) return watch(state);
     if (draw < 99)
       return prng_.chance(200) ? Command(NoteStart{}) : prng_.chance(400) ? booking(state) : AdvanceTime{};
@@ -480,6 +481,22 @@ class RandomCommands {
     member.generations = generations_of(node, member.device_mask);
     group.members.push_back(member);
     return group;
+  }
+  /// Jobs of one node go on elsewhere, so that one that waits may start.
+  Command moving(const State& state) {
+    const OrderedJobs::Cursor head = state.line.begin();
+    if (state.nodes.empty() || head.at_end()) return AdvanceTime{};
+    MoveJobs command{.groups = {preempting(state, *state.jobs.find((*head).job))}, .by = "op", .why = "w"};
+    std::map<NodeId, uint64_t> taken;
+    for (const Preemption& victim : command.groups.front().preemptions) {
+      const Job* job = state.jobs.find(victim.job);
+      if (job == nullptr) return AdvanceTime{};
+      PlanGroup to{.job = victim.job, .attempt = victim.attempt + 1};
+      to.members.push_back(member(state, state.class_of(*job).parts.front(), taken));
+      command.groups.push_back(std::move(to));
+    }
+    if (command.groups.size() > limits::kMovesMax + 1) return AdvanceTime{};
+    return command;
   }
   PlanGroup promised(const State& state, const Promise& promise) {
     const Member& kept = promise.members[0];

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "forecast/move_places.h"
+#include "forecast/moves.h"
+
+/// The search for the cheapest moves of one job. Internal to `plan_moves`.
+namespace gpusched::forecast {
+
+/// A running job on a node where room is looked for.
+struct Mover {
+  const Job* job = nullptr;
+  const Attempt* attempt = nullptr;
+  int32_t devices = 0;  ///< Those that would do for the waiting job.
+  uint64_t mask = 0;    ///< The same.
+  bool saved = false;
+  MovePrice price;
+};
+
+class MoveSearch {
+ public:
+  MoveSearch(const World& world, const MoveOptions& options, Places& places, Work& work)
+      : world_(world), options_(options), places_(places), work_(work) {}
+
+  /// The cheapest moves that start the job, as `decide` would take them; nothing when there are none, or the
+  /// work is used up. What they take is taken from the places then.
+  std::optional<MoveProposal> cheapest(const Job& job);
+  /// What is in the way on the node that comes nearest.
+  Unmoved nearest(const Job& job);
+  /// Whether these very moves hold.
+  bool holds(const MoveProposal& proposal);
+  /// Something was left untried for want of work.
+  bool stopped_early() const { return stopped_early_ || work_.over; }
+
+  /// Whether moves may be looked for: it waits for room on one node.
+  static bool may_gain(const World& world, const Job& job);
+
+ private:
+  struct Lack {
+    int64_t devices = 0;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    int64_t attempts = 0;
+    bool none() const { return devices <= 0 && cpu_milli <= 0 && memory_mb <= 0 && attempts <= 0; }
+  };
+  /// Jobs of one node that together would give what it lacks.
+  struct Set {
+    MovePrice price;
+    uint32_t slot = 0;
+    uint32_t device_class = 0;
+    std::vector<Mover> movers;
+  };
+
+  std::optional<MoveObstacle> obstacle(const Job& gains, const AttemptKey& key);
+  bool has_other_place(const Job& job, uint32_t slot);
+  Lack lack_of(const Part& part, uint32_t slot, uint64_t free) const;
+  uint64_t fit_of_class(uint32_t slot, uint32_t device_class) const;
+  bool helps(const Lack& lack, const Member& member, uint64_t serves) const;
+  void add_sets(const Job& job, uint32_t slot, uint32_t device_class, std::vector<Set>& sets);
+  void subsets(const Lack& lack, const std::vector<Mover>& movers, Set& set, std::vector<Set>& sets);
+  void greedy(const Lack& lack, const std::vector<Mover>& movers, Set& set, std::vector<Set>& sets);
+  bool settle(const std::vector<Mover>& movers, uint32_t from, std::size_t index, std::vector<Place>& chosen,
+              uint32_t& tries);
+  std::optional<MoveProposal> carried_out(const Job& job, const Set& set);
+  MoveProposal proposal_of(const Job& job, const Set& set, const std::vector<Place>& chosen) const;
+  std::vector<std::pair<uint32_t, uint64_t>> kinds_on(const Part& part, uint32_t slot) const;
+
+  const World& world_;
+  const MoveOptions& options_;
+  Places& places_;
+  Work& work_;
+  bool stopped_early_ = false;
+  std::vector<JobId> used_;                           ///< By proposals that were found.
+  std::vector<std::pair<JobId, bool>> known_places_;  ///< Whether there is another place; sorted.
+};
+
+}  // namespace gpusched::forecast

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "forecast/world.h"
+
+/// Which running jobs could go on elsewhere so that one that waits starts at once, at what price and to what
+/// gain. Free devices that are scattered over nodes are brought together that way. Nothing here changes
+/// anything: what it finds is a command that may be proposed.
+namespace gpusched::forecast {
+
+/// Why a running job is not moved.
+enum class MoveObstacle : uint8_t {
+  kNotPreemptible = 1,  ///< Its tenant does not let its jobs be ended for others.
+  kExempt,              ///< It is exempt from that by itself.
+  kEndsForGood,         ///< It asked to be cancelled instead of being put back in line, or is interactive.
+  kGang,                ///< It has several members.
+  kShare,               ///< It has a share of a GPU.
+  kArranged,            ///< It asks for certain GPUs, for a layout of them or for a node for itself.
+  kEnding,              ///< It is being ended already.
+  kJustStarted,         ///< It has not started, or a moment ago.
+  kEndedLately,         ///< It was ended for another job, or moved, a short while ago,
+  kEndedOften,          ///< or as often as a job may be.
+  kHigherPriority,      ///< The waiting job's is lower.
+  kNoOtherPlace,        ///< It fits nowhere else now.
+};
+std::string_view to_string(MoveObstacle obstacle);
+/// What follows "job-7 holds 2 of node n1 and ".
+std::string_view describe(MoveObstacle obstacle);
+
+struct MoveOptions {
+  JobId only;                         ///< Given: moves for this waiting job alone.
+  std::size_t moves_max = 4;          ///< For one job; at most limits::kMovesMax.
+  std::size_t proposals = 8;          ///< At most limits::kMoveProposalsMax.
+  Duration protection = seconds(60);  ///< A job that started so shortly ago is left alone,
+  Duration recent = minutes(10);      ///< so is one that was ended for another so shortly ago,
+  int64_t budget = 3;                 ///< or so often in all.
+};
+
+/// What a move or several cost. Compared field by field, the first that differs decides.
+struct MovePrice {
+  int64_t lost_gpu_ms = 0;  ///< GPUs times the time since the job saved its work, or since its start.
+  int64_t moves = 0;
+  int64_t ended_before = 0;  ///< How often these jobs were ended for others already.
+  int64_t gpus = 0;
+  friend auto operator<=>(const MovePrice&, const MovePrice&) = default;
+};
+
+struct Move {
+  JobId job;
+  uint32_t attempt = 0;
+  NodeId from;
+  uint64_t from_mask = 0;
+  NodeId to;
+  uint64_t to_mask = 0;
+  bool saved = false;  ///< The job has said in this attempt that it saved its work.
+  MovePrice price;
+};
+
+/// One waiting job and what has to move for it. Moves of one proposal happen at the same time; no two
+/// proposals of a plan touch the same devices or jobs, so each may be carried out alone, in any order.
+struct MoveProposal {
+  MoveJobs command;  ///< Without who asks for it. The first group's job is the one that gains.
+  std::vector<Move> moves;
+  MovePrice price;
+  std::vector<JobId> starts;    ///< What would start at once, the gaining job first.
+  int64_t gpus_started = 0;     ///< GPUs of these together.
+  Time otherwise;               ///< When the gaining job is expected to start without it; none: not known.
+  int64_t unusable_before = 0;  ///< Thousandths of free GPUs that the shapes which come could not use,
+  int64_t unusable_after = 0;   ///< and afterwards.
+
+  JobId job() const { return command.groups.front().job; }
+};
+
+/// A job that no moves would start, and what is in the way on the node that comes nearest.
+struct Unmoved {
+  struct Blocker {
+    JobId job;
+    int64_t gpus = 0;  ///< Of those on the node that would do.
+    MoveObstacle why = MoveObstacle::kNoOtherPlace;
+  };
+  JobId job;
+  int64_t gpus_wanted = 0;        ///< On one node.
+  int64_t gpus_free = 0;          ///< On all nodes together, of those that would do.
+  NodeId nearest;                 ///< None: no node could ever have it, or none is open to it now.
+  std::vector<Blocker> blockers;  ///< Those who hold most first; at most three.
+  bool too_many = false;          ///< More jobs than may be would have to move.
+  bool not_tried = false;  ///< It does not wait for room on one node: a gang, a share, a limit or its turn.
+};
+
+struct MovePlan {
+  Time at;                              ///< Of the state that was looked at.
+  uint64_t sequence = 0;                ///< The newest command in that.
+  std::vector<MoveProposal> proposals;  ///< In the order of the waiting jobs' line.
+  std::vector<Unmoved> unmoved;  ///< Jobs that were looked at for nothing; at most limits::kMoveGainersMax.
+  int64_t gpus_free = 0;
+  int64_t unusable = 0;        ///< Thousandths of these, as in MoveProposal.
+  bool stopped_early = false;  ///< The work was used up: there may be more, or cheaper ones.
+};
+
+/// Moves for the jobs that wait in `world`, which is settled, the cheapest for each. Whoever is moved runs on
+/// whole devices of one node, may be ended for others (`allow_preemption`), was not lately, is of no higher
+/// priority than the job that gains, and has another place now that no reservation, booking or promise keeps.
+/// Of up to limits::kMovableTriedMax jobs of a node all subsets are tried, of more the cheapest first.
+/// Nothing is proposed that `decide` would refuse now.
+MovePlan plan_moves(const World& world, const MoveOptions& options, Work& work);
+
+/// Why no moves start the job, as one sentence for operators.
+std::string describe(const State& state, const Unmoved& unmoved);
+
+/// Whether the proposal still holds in `world` by the same rules.
+bool still_holds(const World& world, const MoveProposal& proposal, const MoveOptions& options);
+
+}  // namespace gpusched::forecast
