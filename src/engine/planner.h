@@ -293,8 +293,9 @@ class Planner {
     JobId job;
     policy::QueueKey key;
     Time start;
-    std::vector<Hold> holds;  ///< By node, ascending; of a job of one member there is one.
-    Time looked_at;           ///< Of a gang: when its start was last looked for.
+    std::vector<Hold> holds;                ///< By node, ascending; of a job of one member there is one.
+    Time looked_at;                         ///< Of a gang: when its start was last looked for,
+    DomainLevel level = DomainLevel::kAny;  ///< and the level of the domain that holds it.
 
     const Hold* on(uint32_t slot) const;
     Hold* on(uint32_t slot) { return const_cast<Hold*>(std::as_const(*this).on(slot)); }
@@ -461,6 +462,10 @@ class Planner {
   std::vector<bool> open_nodes(const State& state, uint32_t job_class);
   Time earliest_gang_time(const Shape& shape, const std::vector<bool>& open) const;
   std::optional<Reservation> gang_start_at(const Shape& shape, const std::vector<bool>& open, Time at) const;
+  std::optional<Reservation> gang_start_on_the_same(const Shape& shape, const std::vector<bool>& open,
+                                                    Time earliest, const Reservation& before) const;
+  std::optional<Reservation> gang_start_keeping(const Shape& shape, const std::vector<bool>& open, Time at,
+                                                const Reservation& before) const;
   std::optional<Reservation> gang_start(const State& state, uint32_t job_class);
   bool refresh_gang_reservation(const State& state, Reservation& held);
 
