@@ -38,9 +38,9 @@ class Asking final : public replay::ReplayWatcher {
   void submitted(JobId id, uint32_t index, Time /*now*/) override {
     if (index % every_ == 0) asked_.push_back(id);
   }
-  void placed(JobId id, uint32_t /*index*/, Time now) override {
-    told_.placed(id, kDefaultTenant, now);
-    const auto made = made_.find(id.value);
+  void placed(const State& /*state*/, const Attempt& attempt, uint32_t /*index*/, Time now) override {
+    told_.placed(attempt.job, kDefaultTenant, now);
+    const auto made = made_.find(attempt.job.value);
     if (made == made_.end()) return;
     ++counted_;
     if (now <= made->second.p50) ++p50_covered_;

@@ -95,10 +95,10 @@ class Asking final : public replay::ReplayWatcher {
   void stopped(JobId id, uint32_t index, Time /*now*/) override {
     lines_[jobs_[index].queue].waiting.insert(id.value);
   }
-  void placed(JobId id, uint32_t index, Time now) override {
+  void placed(const State& /*state*/, const Attempt& attempt, uint32_t index, Time now) override {
     Line& line = lines_[jobs_[index].queue];
-    line.waiting.erase(id.value);
-    if (line.asking != id.value) return;
+    line.waiting.erase(attempt.job.value);
+    if (line.asking != attempt.job.value) return;
     line.asking = 0;
     waits_s_.push_back(static_cast<double>((now - line.since).ms()) / 1e3);
   }

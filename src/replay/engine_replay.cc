@@ -19,6 +19,7 @@ namespace {
 /// A trace's zero.
 constexpr Time kZero = Time{} + seconds(1'700'000'000);
 constexpr int32_t kMilliPerCore = 1000;
+constexpr const char* kRackLabel = "topology.rack";  // As SchedulingPolicy names it by itself.
 
 struct End {
   Time at;
@@ -101,9 +102,11 @@ class EngineReplay {
                               std::to_string(limits::kGpusPerJobMax) + " GPUs",
                    .field = "nodes"};
     }
-    if (cluster.pool > 0) register_node("pool", cluster.pool, 0);
+    if (cluster.pool > 0) register_node("pool", cluster.pool, 0, "");
     for (uint32_t i = 0; cluster.pool == 0 && i < cluster.nodes; ++i) {
-      register_node("n" + std::to_string(i), limits::kAttemptsPerNodeMax, cluster.gpus_per_node);
+      const std::string rack =
+          cluster.racks > 0 ? "r" + std::to_string(uint64_t{i} * cluster.racks / cluster.nodes) : "";
+      register_node("n" + std::to_string(i), limits::kAttemptsPerNodeMax, cluster.gpus_per_node, rack);
     }
     return Unit{};
   }
@@ -119,10 +122,11 @@ class EngineReplay {
     return Unit{};
   }
 
-  void register_node(const std::string& name, int64_t cores, uint32_t gpus) {
+  void register_node(const std::string& name, int64_t cores, uint32_t gpus, const std::string& rack) {
     RegisterNode node{.name = name, .instance = name, .boot_id = "replay", .version = {}};
     node.cpu_milli = cores * kMilliPerCore;
     node.memory_mb = 1;
+    if (!rack.empty()) node.labels.push_back({.name = kRackLabel, .value = rack});
     for (uint32_t i = 0; i < gpus; ++i) {
       node.devices.push_back(
           {.uuid = name + "-" + std::to_string(i), .model = "GPU", .memory_mb = 1, .detail = {}});
@@ -212,8 +216,16 @@ class EngineReplay {
   JobRequest request_of(uint32_t index, const TraceJob& job) const {
     if (!options_.requests.empty()) return options_.requests[index];
     Part part;
-    if (options_.cluster.pool > 0) {
+    const ReplayCluster& cluster = options_.cluster;
+    if (cluster.pool > 0) {
       part.cpu_milli = static_cast<int32_t>(job.size) * kMilliPerCore;
+    } else if (cluster.gangs && job.size > cluster.gpus_per_node && job.size % cluster.gpus_per_node == 0) {
+      part.gpu_count = static_cast<int32_t>(cluster.gpus_per_node);
+      part.member_count = static_cast<int32_t>(job.size / cluster.gpus_per_node);
+      if (cluster.rack_required) {
+        part.domain = DomainLevel::kRack;
+        part.domain_required = true;
+      }
     } else {
       part.gpu_count = static_cast<int32_t>(job.size);
     }
@@ -262,11 +274,20 @@ class EngineReplay {
     life.attempt = job->attempt_count;
     life.runs = true;
     life.started = now_;
-    const NodeId node = job->node;
     run_times_->started(index, life.left, now_);
-    apply(AttemptStarted{.job = id, .attempt = life.attempt, .node = node, .image_digest = {}});
+    begin_members(id, life.attempt);
     ends_.push({.at = now_ + life.left, .order = ++order_, .job = index, .attempt = life.attempt});
-    if (options_.watcher != nullptr) options_.watcher->placed(id, index, now_);
+    if (options_.watcher != nullptr)
+      options_.watcher->placed(state_, *state_.find_attempt(id, life.attempt), index, now_);
+  }
+
+  void begin_members(JobId id, uint32_t number) {
+    const Attempt attempt = *state_.find_attempt(id, number);
+    for (uint32_t i = 0; attempt.is_gang() && i < attempt.members.size(); ++i)
+      apply(AttemptPrepared{.job = id, .attempt = number, .member = i, .node = attempt.members[i].node});
+    for (uint32_t i = 0; i < attempt.members.size(); ++i)
+      apply(AttemptStarted{
+          .job = id, .attempt = number, .member = i, .node = attempt.members[i].node, .image_digest = {}});
   }
 
   void stop_requested(const StopRequested& stop) {
@@ -309,18 +330,22 @@ class EngineReplay {
   }
 
   void tell_end(const Life& life, bool stopped) {
-    const Job* job = state_.jobs.find(life.id);
-    CHECK(job != nullptr);
-    const NodeId node = job->node;
-    const uint64_t devices = job->device_mask;
-    Outcome outcome{.cause = stopped ? EndCause::kStopped : EndCause::kExited, .detail = {}};
-    const Applied ended =
-        apply(AttemptEnded{.job = life.id, .attempt = life.attempt, .node = node, .outcome = outcome});
-    CHECK(!ended.rejection.has_value());
-    for (uint64_t rest = devices; rest != 0; rest &= rest - 1) {
-      const auto device = static_cast<uint32_t>(std::countr_zero(rest));
-      apply(DeviceReleased{
-          .node = node, .device = device, .generation = state_.find_node(node)->devices[device].generation});
+    const Attempt attempt = *state_.find_attempt(life.id, life.attempt);
+    for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+      const Member& member = attempt.members[i];
+      const Applied ended = apply(
+          AttemptEnded{.job = life.id,
+                       .attempt = life.attempt,
+                       .member = i,
+                       .node = member.node,
+                       .outcome = {.cause = stopped ? EndCause::kStopped : EndCause::kExited, .detail = {}}});
+      CHECK(!ended.rejection.has_value());
+      for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
+        const auto device = static_cast<uint32_t>(std::countr_zero(rest));
+        apply(DeviceReleased{.node = member.node,
+                             .device = device,
+                             .generation = state_.find_node(member.node)->devices[device].generation});
+      }
     }
   }
 

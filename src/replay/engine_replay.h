@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "engine/commands.h"
+#include "model/job.h"
 #include "model/state.h"
 #include "predict/run_times.h"
 #include "replay/replay_policy.h"
@@ -15,10 +16,14 @@
 
 namespace gpusched::replay {
 
-/// What a trace is replayed on. A job runs on one node: what is larger is left out.
+/// What a trace is replayed on. A job runs on one node; what is larger is left out, or is a gang.
 struct ReplayCluster {
   uint32_t nodes = 0;
   uint32_t gpus_per_node = 0;  ///< At most limits::kDevicesPerNodeMax.
+  bool gangs = false;  ///< What is larger than a node has so many whole ones; not whole ones: left out.
+  uint32_t racks =
+      0;  ///< The nodes are evenly in so many racks, which their labels name; 0: nothing names one.
+  bool rack_required = false;  ///< Each gang waits until one rack has it; else it may be over several.
   /// Given instead: one pool of so many alike GPUs, of which a job may have any. For the engine that is one
   /// node with as many cores.
   int64_t pool = 0;
@@ -44,8 +49,8 @@ class ReplayWatcher {
   };
   /// The engine accepted the job.
   virtual void submitted(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
-  /// It was placed, for the first time or again.
-  virtual void placed(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
+  /// It was placed, for the first time or again, and has begun.
+  virtual void placed(const State& /*state*/, const Attempt& /*attempt*/, uint32_t /*index*/, Time /*now*/) {}
   /// It was ended for another one, and waits again.
   virtual void stopped(JobId /*id*/, uint32_t /*index*/, Time /*now*/) {}
   /// All of an instant has happened, and the planner starts nothing more.
@@ -73,7 +78,7 @@ struct ReplayOutcome {
     Duration started;  ///< For the first time; since the trace's start, as the next.
     Duration ended;
     uint32_t preemptions = 0;
-    bool ran = false;  ///< False: it is too large for a node, or its tenant may never have as much.
+    bool ran = false;  ///< False: it fits nowhere, or its tenant may never have as much.
   };
   std::vector<Run> runs;  ///< By job.
   uint64_t left_out = 0;  ///< Jobs that did not run.

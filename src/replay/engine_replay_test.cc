@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "base/prng.h"
 #include "replay/measures.h"
@@ -68,6 +69,41 @@ TEST(EngineReplay, WhatUsersAskForIsTheirLimit) {
   const ReplayOutcome outcome = replay(jobs, "fifo+limits", {.cluster = {.pool = 4}});
   EXPECT_EQ(outcome.runs[1].started, seconds(100));
   EXPECT_EQ(outcome.runs[2].started, seconds(150));
+}
+
+/// Over how many racks of two nodes each job went, by its index.
+class Racks : public ReplayWatcher {
+ public:
+  void placed(const State& state, const Attempt& attempt, uint32_t index, Time /*now*/) override {
+    for (const Member& member : attempt.members)
+      of[index].insert(*state.find_node(member.node)->label("topology.rack"));
+  }
+  std::map<uint32_t, std::set<std::string>> of;
+};
+
+TEST(EngineReplay, AGangIsAsManyWholeNodesAndStaysInARackThatHasThem) {
+  const std::vector<TraceJob> jobs = {job(0, 100, 4), job(1, 50, 8), job(2, 10, 16), job(3, 10, 6)};
+  Racks racks;
+  const ReplayOutcome outcome =
+      replay(jobs, "fifo+oracle",
+             {.cluster = {.nodes = 4, .gpus_per_node = 4, .gangs = true, .racks = 2}, .watcher = &racks});
+  EXPECT_EQ(outcome.runs[1].started, seconds(1));
+  EXPECT_EQ(racks.of[1].size(), 1u);
+  EXPECT_EQ(outcome.runs[2].started, seconds(100));
+  EXPECT_EQ(racks.of[2].size(), 2u);
+  EXPECT_EQ(outcome.runs[2].ended, seconds(110));
+  EXPECT_FALSE(outcome.runs[3].ran);
+}
+
+TEST(EngineReplay, AGangThatDemandsARackWaitsForOne) {
+  const std::vector<TraceJob> jobs = {job(0, 100, 4), job(0, 200, 8), job(1, 50, 8)};
+  Racks racks;
+  const ReplayOutcome outcome =
+      replay(jobs, "fifo+oracle",
+             {.cluster = {.nodes = 4, .gpus_per_node = 4, .gangs = true, .racks = 2, .rack_required = true},
+              .watcher = &racks});
+  EXPECT_EQ(outcome.runs[2].started, seconds(100));
+  EXPECT_EQ(racks.of[2].size(), 1u);
 }
 
 TEST(EngineReplay, OnNodesAJobRunsOnOne) {
@@ -136,7 +172,9 @@ TEST(EngineReplay, WhatWasSavedGoesOn) {
 class Log final : public ReplayWatcher {
  public:
   void submitted(JobId id, uint32_t index, Time /*now*/) override { add("submitted", id, index); }
-  void placed(JobId id, uint32_t index, Time /*now*/) override { add("placed", id, index); }
+  void placed(const State& /*state*/, const Attempt& attempt, uint32_t index, Time /*now*/) override {
+    add("placed", attempt.job, index);
+  }
   void stopped(JobId id, uint32_t index, Time /*now*/) override { add("stopped", id, index); }
   void settled(const State& state, const Knowledge& knowledge, Time now) override {
     for (const auto& [id, index] : ids) EXPECT_EQ(knowledge.index_of(JobId{id}), index);

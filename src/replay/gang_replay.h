@@ -11,8 +11,8 @@
 namespace gpusched::replay {
 
 /// How a cluster of alike nodes runs gangs by the rules of published simulators: a job of any size over
-/// several nodes, and preemption by service. The engine has neither: one job runs on one of its nodes, and
-/// preempts by priority.
+/// any GPUs of several nodes, and preemption by service. The engine has neither: its gangs are members of one
+/// shape, and it preempts by priority.
 struct GangRules {
   uint32_t nodes = 0;
   uint32_t gpus_per_node = 8;
