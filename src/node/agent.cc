@@ -17,6 +17,7 @@
 
 #include "log/log.h"
 #include "node/inventory.h"
+#include "node/slice_keeper.h"
 
 namespace gpusched {
 namespace {
@@ -126,8 +127,24 @@ Result<Unit> Agent::open_driver() {
                {"memory_mb", devices_[index].memory_mb},
                {"driver", driver_->name()}});
   }
-  monitor_ = make_device_monitor(driver_);
   return Unit{};
+}
+
+/// Makes the driver one that knows which MIG slices are ours: by its notes, and by attempts that have some.
+void Agent::keep_slices() {
+  const bool mig =
+      std::any_of(devices_.begin(), devices_.end(), [](const DeviceFacts& device) { return device.mig; });
+  if (!mig) return;
+  auto keeper = std::make_shared<SliceKeeper>(driver_, options_.data_folder, read_boot_id());
+  if (log_->image().boot_id == read_boot_id()) {
+    for (const auto& [key, attempt] : log_->image().attempts) {
+      if (attempt.closed) continue;
+      for (const HeldDevice& device : attempt.devices) {
+        if (device.is_slice()) keeper->claim(device.index, device.mig_profile, device.mig_start);
+      }
+    }
+  }
+  driver_ = std::move(keeper);
 }
 
 Result<Unit> Agent::remember_devices(const Error& trouble) {
@@ -177,6 +194,8 @@ Result<Unit> Agent::open_core() {
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
   if (!log) return log.error();
   log_ = std::move(*log);
+  keep_slices();
+  monitor_ = make_device_monitor(driver_);
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
   Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
@@ -254,7 +273,8 @@ Result<Unit> Agent::open_core() {
                                                .hooks = hooks_.get(),
                                                .boxes = boxes_.get(),
                                                .sessions = sessions_.get(),
-                                               .memory = fault_file_.get()},
+                                               .memory = fault_file_.get(),
+                                               .slices = monitor_.get()},
                                      StoreImage(log_->image()));
   for (const int source :
        {link_->event(), spawner_->descriptor(), sessions_->descriptor(), log_->synced_event(),
@@ -354,9 +374,7 @@ void Agent::turn() {
   uint64_t count = 0;
   if (read(log_->synced_event(), &count, sizeof count) == sizeof count)
     core_->on_synced(log_->synced_position());
-  for (DeviceMonitor::Finished& finished : monitor_->take_finished()) {
-    core_->on_reading(finished.index, std::move(finished.reading));
-  }
+  for (DeviceMonitor::Finished& finished : monitor_->take_finished()) on_device_finished(std::move(finished));
   for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
   for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
   const Time now = clock_.monotonic();
@@ -364,6 +382,18 @@ void Agent::turn() {
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);
   core_->settle();
+}
+
+void Agent::on_device_finished(DeviceMonitor::Finished finished) {
+  switch (finished.kind) {
+    case DeviceMonitor::Finished::Kind::kReading:
+      return core_->on_reading(finished.index, std::move(finished.reading));
+    case DeviceMonitor::Finished::Kind::kMade:
+      return core_->on_slice_made(finished.index, finished.profile, finished.start, finished.made,
+                                  finished.problem);
+    case DeviceMonitor::Finished::Kind::kDestroyed:
+      return core_->on_slice_destroyed(finished.index, finished.profile, finished.start, finished.problem);
+  }
 }
 
 void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {

@@ -85,6 +85,7 @@ class Agent final : private ShimListener {
   Result<Unit> open_driver();
   /// The devices that were here before, when the driver does not answer any more.
   Result<Unit> remember_devices(const Error& trouble);
+  void keep_slices();
   Result<Unit> open_core();
   Result<Unit> check_scheduler() const;
   void find_containers(const std::string& instance, const std::string& shim_program);
@@ -102,6 +103,7 @@ class Agent final : private ShimListener {
   void do_duties(bool reload);
   void take_link_inputs();
   void on_hook_finished(const ScriptHooks::Finished& finished);
+  void on_device_finished(DeviceMonitor::Finished finished);
   void open_kernel_log();
   void read_kernel_log(Time now);
   std::vector<std::string> features() const;

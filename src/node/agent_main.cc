@@ -60,7 +60,8 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--node", agent.node_name, "This node's name, the same at every start");
   app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing");
   app.add_option("--sim-gpus", agent.sim_gpus,
-                 "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB");
+                 "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: in MIG "
+                 "mode)");
   app.add_option(
       "--sim-links", agent.sim_links,
       "How simulated GPUs are linked: sizes of islands of NVLink, such as 4,4 (default: not known)");

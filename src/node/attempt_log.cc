@@ -117,6 +117,13 @@ std::string encode_store_record(const StoreRecord& record) {
         out.varint(static_cast<uint64_t>(device.milli));
         out.varint(static_cast<uint64_t>(device.memory_mb));
       }
+      if (std::none_of(record.devices.begin(), record.devices.end(),
+                       [](const HeldDevice& device) { return device.is_slice(); }))
+        break;
+      for (const HeldDevice& device : record.devices) {
+        out.bytes(device.mig_profile);
+        out.varint(static_cast<uint64_t>(device.mig_start));
+      }
       break;
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
@@ -165,6 +172,10 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
         record.devices[i].share_of = record.key;
         record.devices[i].milli = static_cast<int32_t>(in.varint());
         record.devices[i].memory_mb = static_cast<int64_t>(in.varint());
+      }
+      for (std::size_t i = 0; i < record.devices.size() && !in.at_end(); ++i) {
+        record.devices[i].mig_profile = std::string(in.bytes());
+        record.devices[i].mig_start = static_cast<int32_t>(in.varint());
       }
       break;
     case StoreRecord::Kind::kStarted:

@@ -56,6 +56,28 @@ TEST(AttemptLog, WhatWasAppendedIsThereAfterOpeningAgain) {
   EXPECT_FALSE(attempt.acked);
 }
 
+TEST(AttemptLog, SharesAndSlicesOfAnAttemptAreKept) {
+  const TemporaryFolder folder;
+  const AttemptKey other{JobId{2}, 1, 0};
+  const HeldDevice slice{.index = 1,
+                         .generation = 2,
+                         .share_of = kKey,
+                         .milli = 142,
+                         .memory_mb = 10'240,
+                         .mig_profile = "1g.10gb",
+                         .mig_start = 6};
+  const HeldDevice share{.index = 1, .generation = 2, .share_of = other, .milli = 300, .memory_mb = 900};
+  {
+    const auto log = open_log(folder);
+    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {slice}});
+    log->append({.kind = Kind::kIntent, .key = other, .devices = {share}});
+    log->flush();
+  }
+  const auto log = open_log(folder);
+  EXPECT_EQ(log->image().attempts.at(kKey).devices, std::vector<HeldDevice>{slice});
+  EXPECT_EQ(log->image().attempts.at(other).devices, std::vector<HeldDevice>{share});
+}
+
 TEST(AttemptLog, SyncIsAnsweredWithThePositionOfTheLastRecord) {
   const TemporaryFolder folder;
   const auto log = open_log(folder);

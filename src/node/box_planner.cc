@@ -146,7 +146,8 @@ void BoxPlanner::prepare_folders() const {
   }
 }
 
-Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpec& spec) {
+Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                 const std::vector<MadeSlice>& slices) {
   const AttemptKey key = from_wire(order.key());
   const Result<UserFacts> user = choose_user(spec.user(), policy_, users_);
   if (!user) return user.error();
@@ -183,7 +184,7 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
                  .cpu_is_most = options_.cpu_is_most,
                  .cpus = box.cpus,
                  .processes = box.processes_max,
-                 .devices = devices_of(order)},
+                 .devices = devices_of(order, slices)},
                 box);
 
   const std::string folder =
@@ -278,11 +279,13 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
 }
 
 /// Nothing: there is no fence, or we do not know enough of a granted device to let it through.
-std::optional<std::vector<shim::DeviceRule>> BoxPlanner::devices_of(const v1::StartAttempt& order) {
+std::optional<std::vector<shim::DeviceRule>> BoxPlanner::devices_of(const v1::StartAttempt& order,
+                                                                    const std::vector<MadeSlice>& slices) {
   if (!fences_devices()) return std::nullopt;
   std::vector<shim::DeviceRule> rules = common_rules_;
-  std::vector<int32_t> minors;
-  for (const v1::GrantedDevice& device : order.devices()) {
+  std::vector<NvidiaGrant> grants;
+  for (int at = 0; at < order.devices_size(); ++at) {
+    const v1::GrantedDevice& device = order.devices(at);
     const auto nodes = options_.gpu_nodes.find(device.index());
     const bool has_nodes = nodes != options_.gpu_nodes.end();
     for (const std::string& node : has_nodes ? nodes->second : std::vector<std::string>{}) {
@@ -294,12 +297,16 @@ std::optional<std::vector<shim::DeviceRule>> BoxPlanner::devices_of(const v1::St
       place = gpu_places_.find(device.uuid());
     }
     if (place != gpu_places_.end() && place->second.minor >= 0) {
-      minors.push_back(place->second.minor);
+      const auto slice = static_cast<std::size_t>(at);
+      const MadeSlice made = slice < slices.size() ? slices[slice] : MadeSlice{};
+      grants.push_back({.minor = place->second.minor,
+                        .gpu_instance = made.gpu_instance,
+                        .compute_instance = made.compute_instance});
     } else if (!facts_.simulated_gpus && !has_nodes) {
       return std::nullopt;
     }
   }
-  const std::vector<shim::DeviceRule> nvidia = nvidia_device_rules(minors);
+  const std::vector<shim::DeviceRule> nvidia = nvidia_device_rules(grants);
   rules.insert(rules.end(), nvidia.begin(), nvidia.end());
   return rules;
 }

@@ -55,7 +55,8 @@ class BoxPlanner final : public BoxMaker {
   static Result<std::unique_ptr<BoxPlanner>> open(BoxOptions options, BoxFacts facts, const Clock& clock);
   ~BoxPlanner() override;
 
-  Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec) override;
+  Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                       const std::vector<MadeSlice>& slices) override;
   void keep(const AttemptKey& key, const std::vector<uint32_t>& cores) override;
   void release(const AttemptKey& key) override;
   std::vector<std::string> features() const override;
@@ -76,7 +77,8 @@ class BoxPlanner final : public BoxMaker {
   void prepare_folders() const;
   std::vector<uint32_t> cores_near(const v1::StartAttempt& order) const;
   Result<std::vector<shim::ResourceLimit>> limits_of(const v1::JobSpec& spec) const;
-  std::optional<std::vector<shim::DeviceRule>> devices_of(const v1::StartAttempt& order);
+  std::optional<std::vector<shim::DeviceRule>> devices_of(const v1::StartAttempt& order,
+                                                          const std::vector<MadeSlice>& slices);
 
   const BoxOptions options_;
   const BoxFacts facts_;

@@ -29,13 +29,13 @@ TEST(BoxPlanner, RefusesAJobsLimitThatItDoesNotKnow) {
   ASSERT_TRUE(planner.ok()) << planner.error().message;
   v1::JobSpec spec;
   (*spec.mutable_limits())["nofile"] = 64;
-  const Result<BoxPlan> good = (*planner)->plan(order(), spec);
+  const Result<BoxPlan> good = (*planner)->plan(order(), spec, {});
   ASSERT_TRUE(good.ok()) << good.error().message;
   EXPECT_EQ(std::count(good->box.limits.begin(), good->box.limits.end(),
                        shim::ResourceLimit{.resource = RLIMIT_NOFILE, .soft = 64, .hard = 64}),
             1);
   (*spec.mutable_limits())["nofil"] = 64;
-  const Result<BoxPlan> bad = (*planner)->plan(order(), spec);
+  const Result<BoxPlan> bad = (*planner)->plan(order(), spec, {});
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.error().message, "'nofil' is no resource limit of this node's");
 }

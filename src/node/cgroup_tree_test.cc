@@ -180,24 +180,41 @@ TEST(DeviceRules, AGpusPlaceIsReadFromItsDriver) {
   const std::string gpu = root.path() + "/proc/driver/nvidia/gpus/0000:3b:00.0";
   const std::string bus = root.path() + "/sys/bus/pci/devices/0000:3b:00.0";
   const std::string mig = root.path() + "/proc/driver/nvidia/capabilities/gpu2/mig/gi1";
-  for (const std::string& folder : {gpu, bus, mig}) std::filesystem::create_directories(folder);
+  const std::string other = root.path() + "/proc/driver/nvidia/capabilities/gpu2/mig/gi3";
+  for (const std::string& folder : {gpu, bus, mig + "/ci0", other})
+    std::filesystem::create_directories(folder);
   std::ofstream(gpu + "/information")
       << "Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-11\nBus Location: \t 0000:3b:00.0\n"
          "Device Minor: \t 2\n";
   std::ofstream(bus + "/local_cpulist") << "0-1\n";
   std::ofstream(mig + "/access") << "DeviceFileMinor: 12\nDeviceFileMode: 292\n";
+  std::ofstream(mig + "/ci0/access") << "DeviceFileMinor: 13\nDeviceFileMode: 292\n";
+  std::ofstream(other + "/access") << "DeviceFileMinor: 30\nDeviceFileMode: 292\n";
   std::ofstream(root.path() + "/proc/devices")
       << "Character devices:\n195 nvidia\n234 nvidia-caps\n510 nvidia-uvm\n";
   const std::map<std::string, GpuPlace> places = find_gpu_places(root.path());
   ASSERT_TRUE(places.contains("GPU-11"));
   EXPECT_EQ(places.at("GPU-11").minor, 2);
   EXPECT_EQ(places.at("GPU-11").cores, (std::vector<uint32_t>{0, 1}));
-  const std::vector<shim::DeviceRule> rules = nvidia_device_rules({2}, root.path());
+  const std::vector<shim::DeviceRule> rules =
+      nvidia_device_rules(std::vector<NvidiaGrant>{{.minor = 2}}, root.path());
   EXPECT_NE(std::find(rules.begin(), rules.end(), shim::DeviceRule{.major = 195, .minor = 2}), rules.end());
   EXPECT_NE(std::find(rules.begin(), rules.end(), shim::DeviceRule{.major = 510}), rules.end());
   EXPECT_NE(std::find(rules.begin(), rules.end(), shim::DeviceRule{.major = 234, .minor = 12}), rules.end());
   EXPECT_EQ(std::find(rules.begin(), rules.end(), shim::DeviceRule{.major = 195, .minor = 1}), rules.end());
+  EXPECT_NE(std::find(rules.begin(), rules.end(), shim::DeviceRule{.major = 234, .minor = 30}), rules.end());
   EXPECT_TRUE(nvidia_device_rules({}, root.path()).empty());
+
+  const NvidiaGrant slice{.minor = 2, .gpu_instance = 1, .compute_instance = 0};
+  EXPECT_EQ(mig_minors(slice, root.path()), (std::vector<int32_t>{12, 13}));
+  const std::vector<shim::DeviceRule> of_slice = nvidia_device_rules({slice}, root.path());
+  const auto allows = [&](int32_t major, int32_t minor) {
+    return std::find(of_slice.begin(), of_slice.end(), shim::DeviceRule{.major = major, .minor = minor}) !=
+           of_slice.end();
+  };
+  EXPECT_TRUE(allows(195, 2));
+  EXPECT_TRUE(allows(234, 13));
+  EXPECT_FALSE(allows(234, 30));
 }
 
 TEST(ChooseUser, RulesOfRootAndPlainAgents) {

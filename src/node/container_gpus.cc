@@ -1,10 +1,13 @@
 #include "node/container_gpus.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+
+#include "node/device_rules.h"
 
 namespace gpusched {
 namespace {
@@ -71,10 +74,25 @@ std::string minor_of(const std::string& uuid, const std::string& driver_folder) 
   return "";
 }
 
-ContainerGpus by_nodes(const std::vector<std::string>& uuids, const GpuPlaces& places) {
+/// The device nodes that open a slice, beside its GPU's; empty: all or none of the GPU is given.
+std::vector<std::string> slice_nodes(const std::string& minor, const MadeSlice& slice,
+                                     const GpuPlaces& places) {
+  std::vector<std::string> nodes;
+  if (slice.gpu_instance < 0) return nodes;
+  const NvidiaGrant grant{.minor = std::atoi(minor.c_str()),
+                          .gpu_instance = slice.gpu_instance,
+                          .compute_instance = slice.compute_instance};
+  for (const int32_t cap : mig_minors(grant, places.root))
+    nodes.push_back(places.device_folder + "/nvidia-caps/nvidia-cap" + std::to_string(cap));
+  return nodes;
+}
+
+ContainerGpus by_nodes(const std::vector<std::string>& uuids, const GpuPlaces& places,
+                       const std::vector<MadeSlice>& slices) {
   ContainerGpus gpus;
   std::string missing;
-  for (const std::string& uuid : uuids) {
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    const std::string& uuid = uuids[i];
     const std::string minor = minor_of(uuid, places.driver_folder);
     const std::string node = places.device_folder + "/nvidia" + minor;
     if (minor.empty() || !fs::exists(node)) {
@@ -82,6 +100,9 @@ ContainerGpus by_nodes(const std::vector<std::string>& uuids, const GpuPlaces& p
       continue;
     }
     gpus.options.insert(gpus.options.end(), {"--device", node});
+    if (i >= slices.size()) continue;
+    for (const std::string& cap : slice_nodes(minor, slices[i], places))
+      gpus.options.insert(gpus.options.end(), {"--device", cap});
   }
   for (const char* name : {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}) {
     const std::string node = places.device_folder + '/' + name;
@@ -119,16 +140,17 @@ std::vector<std::string> cdi_devices(std::string_view specification) {
 }
 
 ContainerGpus container_gpus(shim::ContainerRuntime runtime, const std::vector<std::string>& uuids,
-                             const GpuPlaces& places) {
+                             const GpuPlaces& places, const std::vector<MadeSlice>& slices) {
   const bool real = std::any_of(uuids.begin(), uuids.end(),
                                 [](const std::string& uuid) { return !uuid.starts_with(kSimulated); });
   if (!real) return {};
   if (runtime == shim::ContainerRuntime::kApptainer) return {.options = {"--nv"}};
   const std::set<std::string> known = devices_of(places);
   ContainerGpus gpus;
-  for (const std::string& uuid : uuids) {
-    const std::string name = std::string(kNvidiaKind) + '=' + uuid;
-    if (!known.contains(name)) return by_nodes(uuids, places);
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    const bool sliced = i < slices.size() && !slices[i].uuid.empty();
+    const std::string name = std::string(kNvidiaKind) + '=' + (sliced ? slices[i].uuid : uuids[i]);
+    if (!known.contains(name)) return by_nodes(uuids, places, slices);
     gpus.options.insert(gpus.options.end(), {"--device", name});
   }
   return gpus;

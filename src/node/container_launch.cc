@@ -100,8 +100,13 @@ bool cuts_options(std::string_view path) { return path.find_first_of(":,\"\n") !
 class ContainerPlanner {
  public:
   ContainerPlanner(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
-                   const ContainerNode& node)
-      : request_(request), order_(order), spec_(spec), node_(node), runtime_(node.support.client.runtime) {}
+                   const ContainerNode& node, const std::vector<MadeSlice>& slices)
+      : request_(request),
+        order_(order),
+        spec_(spec),
+        node_(node),
+        slices_(slices),
+        runtime_(node.support.client.runtime) {}
 
   Result<Unit> plan() {
     if (!node_.support.works) {
@@ -313,7 +318,7 @@ class ContainerPlanner {
   void add_gpus() {
     std::vector<std::string> uuids;
     for (const v1::GrantedDevice& granted : order_.devices()) uuids.push_back(granted.uuid());
-    ContainerGpus gpus = container_gpus(runtime_, uuids, node_.gpu_places);
+    ContainerGpus gpus = container_gpus(runtime_, uuids, node_.gpu_places, slices_);
     plan_.options.insert(plan_.options.end(), gpus.options.begin(), gpus.options.end());
     plan_.note = std::move(gpus.note);
   }
@@ -385,6 +390,7 @@ class ContainerPlanner {
   const v1::StartAttempt& order_;
   const v1::JobSpec& spec_;
   const ContainerNode& node_;
+  const std::vector<MadeSlice>& slices_;
   const ContainerRuntime runtime_;
   shim::ContainerPlan plan_;
 };
@@ -444,8 +450,8 @@ Result<std::string> find_credential(const std::string& folder, const std::string
 }
 
 Result<Unit> plan_container(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
-                            const ContainerNode& node) {
-  return ContainerPlanner(request, order, spec, node).plan();
+                            const ContainerNode& node, const std::vector<MadeSlice>& slices) {
+  return ContainerPlanner(request, order, spec, node, slices).plan();
 }
 
 }  // namespace gpusched

@@ -39,8 +39,8 @@ Result<std::string> find_credential(const std::string& folder, const std::string
 
 /// Makes `request`, which has everything but the command, run the image of `spec`. What the job may not have
 /// (a mount, an option of the runtime, a credential that is not there) becomes a command that says so and
-/// ends with 125. kInvalidArgument only where this node runs no containers.
+/// ends with 125. kInvalidArgument only where this node runs no containers. `slices` as in plan_launch.
 Result<Unit> plan_container(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
-                            const ContainerNode& node);
+                            const ContainerNode& node, const std::vector<MadeSlice>& slices = {});
 
 }  // namespace gpusched

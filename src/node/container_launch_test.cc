@@ -346,6 +346,24 @@ TEST_F(ContainerGpuPlaces, WithoutCdiThereAreNodesAndANote) {
   EXPECT_NE(gpus.note.find("no device node was found for GPU-b"), std::string::npos);
 }
 
+TEST_F(ContainerGpuPlaces, OfASliceOnlyItsOwnNodesAreGiven) {
+  const std::string instance = folder_ + "/proc/driver/nvidia/capabilities/gpu3/mig/gi7";
+  fs::create_directories(instance + "/ci0");
+  std::ofstream(instance + "/access") << "DeviceFileMinor: 66\n";
+  std::ofstream(instance + "/ci0/access") << "DeviceFileMinor: 67\n";
+  places_.root = folder_;
+  const std::vector<MadeSlice> slices = {{.uuid = "MIG-1", .gpu_instance = 7, .compute_instance = 0}};
+  ContainerGpus gpus = container_gpus(shim::ContainerRuntime::kPodman, {"GPU-a"}, places_, slices);
+  const std::string dev = folder_ + "/dev";
+  EXPECT_EQ(gpus.options,
+            (Words{"--device", dev + "/nvidia3", "--device", dev + "/nvidia-caps/nvidia-cap66", "--device",
+                   dev + "/nvidia-caps/nvidia-cap67", "--device", dev + "/nvidiactl"}));
+  std::ofstream(folder_ + "/cdi/nvidia.json")
+      << R"({"kind":"nvidia.com/gpu","devices":[{"name":"GPU-a"},{"name":"MIG-1"}]})";
+  gpus = container_gpus(shim::ContainerRuntime::kPodman, {"GPU-a"}, places_, slices);
+  EXPECT_EQ(gpus.options, (Words{"--device", "nvidia.com/gpu=MIG-1"}));
+}
+
 TEST_F(ContainerGpuPlaces, NoGpuOrASimulatedOneNeedsNothing) {
   for (const Words& uuids : {Words{}, Words{"GPU-sim-n1-0"}}) {
     const ContainerGpus gpus = container_gpus(shim::ContainerRuntime::kPodman, uuids, places_);

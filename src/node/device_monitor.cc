@@ -13,19 +13,86 @@
 namespace gpusched {
 namespace {
 
+using Finished = DeviceMonitor::Finished;
+
+struct Work {
+  Finished::Kind kind = Finished::Kind::kReading;
+  uint32_t index = 0;
+  std::string profile = {};
+  int32_t start = 0;
+};
+
+Finished carry_out(GpuDriver& driver, const Work& work) {
+  Finished done{.kind = work.kind, .index = work.index, .profile = work.profile, .start = work.start};
+  switch (work.kind) {
+    case Finished::Kind::kReading:
+      done.reading = driver.read(work.index);
+      break;
+    case Finished::Kind::kMade: {
+      Result<MadeSlice> made = driver.make_slice(work.index, work.profile, work.start);
+      if (made) {
+        done.made = std::move(*made);
+      } else {
+        done.problem = made.error().message;
+      }
+      break;
+    }
+    case Finished::Kind::kDestroyed:
+      if (const Result<Unit> gone = driver.destroy_slice(work.index, work.profile, work.start); !gone)
+        done.problem = gone.error().message;
+      break;
+  }
+  return done;
+}
+
+int make_event() {
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  CHECK(event >= 0);
+  return event;
+}
+
+void signal_event(int event) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = write(event, &one, sizeof one);
+}
+
+void clear_event(int event) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t size = ::read(event, &count, sizeof count);
+}
+
 class InlineMonitor final : public DeviceMonitor {
  public:
-  explicit InlineMonitor(std::shared_ptr<GpuDriver> driver) : driver_(std::move(driver)) {}
+  explicit InlineMonitor(std::shared_ptr<GpuDriver> driver)
+      : driver_(std::move(driver)), event_(make_event()) {}
+  ~InlineMonitor() override { close(event_); }
 
   std::optional<DeviceReading> read(uint32_t index) override {
     CHECK(driver_ != nullptr);
     return driver_->read(index);
   }
-  std::vector<Finished> take_finished() override { return {}; }
-  int finished_event() const override { return -1; }
+  void make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    do_now({.kind = Finished::Kind::kMade, .index = index, .profile = profile, .start = start});
+  }
+  void destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    do_now({.kind = Finished::Kind::kDestroyed, .index = index, .profile = profile, .start = start});
+  }
+  std::vector<Finished> take_finished() override {
+    clear_event(event_);
+    return std::exchange(finished_, {});
+  }
+  int finished_event() const override { return event_; }
 
  private:
+  void do_now(const Work& work) {
+    CHECK(driver_ != nullptr);
+    finished_.push_back(carry_out(*driver_, work));
+    signal_event(event_);
+  }
+
   std::shared_ptr<GpuDriver> driver_;
+  const int event_;
+  std::vector<Finished> finished_;
 };
 
 /// What monitor and thread share. The thread keeps it alive, so that a hanging one may be left behind.
@@ -36,8 +103,8 @@ struct Shared {
   int event = -1;
   std::mutex mutex;  ///< Guards what follows.
   std::condition_variable wake;
-  std::deque<uint32_t> wanted;
-  std::vector<DeviceMonitor::Finished> finished;
+  std::deque<Work> wanted;
+  std::vector<Finished> finished;
   bool stopping = false;
 };
 
@@ -45,8 +112,7 @@ class ThreadMonitor final : public DeviceMonitor {
  public:
   explicit ThreadMonitor(std::shared_ptr<GpuDriver> driver) : shared_(std::make_shared<Shared>()) {
     shared_->driver = std::move(driver);
-    shared_->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    CHECK(shared_->event >= 0);
+    shared_->event = make_event();
     std::thread([shared = shared_] { run(*shared); }).detach();
   }
   ~ThreadMonitor() override {
@@ -58,35 +124,42 @@ class ThreadMonitor final : public DeviceMonitor {
   }
 
   std::optional<DeviceReading> read(uint32_t index) override {
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->wanted.push_back(index);
-    }
-    shared_->wake.notify_one();
+    want({.index = index});
     return std::nullopt;
   }
+  void make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    want({.kind = Finished::Kind::kMade, .index = index, .profile = profile, .start = start});
+  }
+  void destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    want({.kind = Finished::Kind::kDestroyed, .index = index, .profile = profile, .start = start});
+  }
   std::vector<Finished> take_finished() override {
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t size = ::read(shared_->event, &count, sizeof count);
+    clear_event(shared_->event);
     const std::lock_guard lock(shared_->mutex);
     return std::exchange(shared_->finished, {});
   }
   int finished_event() const override { return shared_->event; }
 
  private:
+  void want(Work work) {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->wanted.push_back(std::move(work));
+    }
+    shared_->wake.notify_one();
+  }
   static void run(Shared& shared) {
     std::unique_lock lock(shared.mutex);
     while (true) {
       shared.wake.wait(lock, [&] { return shared.stopping || !shared.wanted.empty(); });
       if (shared.stopping) return;
-      const uint32_t index = shared.wanted.front();
+      const Work work = std::move(shared.wanted.front());
       shared.wanted.pop_front();
       lock.unlock();
-      DeviceReading reading = shared.driver->read(index);
+      Finished done = carry_out(*shared.driver, work);
       lock.lock();
-      shared.finished.push_back({.index = index, .reading = std::move(reading)});
-      const uint64_t one = 1;
-      [[maybe_unused]] const ssize_t size = write(shared.event, &one, sizeof one);
+      shared.finished.push_back(std::move(done));
+      signal_event(shared.event);
     }
   }
 

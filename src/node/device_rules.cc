@@ -46,17 +46,11 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
   return entries;
 }
 
-/// Minors of a GPU's MIG slices among the nvidia-caps devices: from every "access" file below its folder.
-void append_mig_rules(const std::filesystem::path& folder, int32_t major,
-                      std::vector<shim::DeviceRule>& rules) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
-    if (entry.path().filename() != "access") continue;
-    int32_t minor = -1;
-    if (parse_number(value_of(read_text(entry.path()), "DeviceFileMinor:"), minor) && minor >= 0) {
-      rules.push_back({.major = major, .minor = minor});
-    }
-  }
+/// The minor among the nvidia-caps devices that an "access" file names.
+void append_minor(const std::filesystem::path& file, std::vector<int32_t>& minors) {
+  int32_t minor = -1;
+  if (parse_number(value_of(read_text(file), "DeviceFileMinor:"), minor) && minor >= 0)
+    minors.push_back(minor);
 }
 
 /// The major of a character device as /proc/devices names it; -1: none.
@@ -134,18 +128,35 @@ std::vector<shim::DeviceRule> common_device_rules() {
   return rules;
 }
 
-std::vector<shim::DeviceRule> nvidia_device_rules(const std::vector<int32_t>& minors,
+std::vector<int32_t> mig_minors(const NvidiaGrant& grant, const std::string& root) {
+  const std::filesystem::path folder =
+      root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(grant.minor);
+  std::vector<int32_t> minors;
+  if (grant.gpu_instance >= 0) {
+    const std::filesystem::path instance = folder / "mig" / ("gi" + std::to_string(grant.gpu_instance));
+    append_minor(instance / "access", minors);
+    append_minor(instance / ("ci" + std::to_string(grant.compute_instance)) / "access", minors);
+    return minors;
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
+    if (entry.path().filename() == "access") append_minor(entry.path(), minors);
+  }
+  return minors;
+}
+
+std::vector<shim::DeviceRule> nvidia_device_rules(const std::vector<NvidiaGrant>& grants,
                                                   const std::string& root) {
   std::vector<shim::DeviceRule> rules;
-  if (minors.empty()) return rules;
-  for (const int32_t minor : minors) rules.push_back({.major = kNvidiaMajor, .minor = minor});
+  if (grants.empty()) return rules;
+  for (const NvidiaGrant& grant : grants) rules.push_back({.major = kNvidiaMajor, .minor = grant.minor});
   rules.push_back({.major = kNvidiaMajor, .minor = 254});  // nvidia-modeset
   rules.push_back({.major = kNvidiaMajor, .minor = 255});  // nvidiactl
   const std::string devices = read_text(root + "/proc/devices");
   if (const int32_t major = major_of(devices, "nvidia-uvm"); major >= 0) rules.push_back({.major = major});
   if (const int32_t major = major_of(devices, "nvidia-caps"); major >= 0) {
-    for (const int32_t minor : minors) {
-      append_mig_rules(root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(minor), major, rules);
+    for (const NvidiaGrant& grant : grants) {
+      for (const int32_t minor : mig_minors(grant, root)) rules.push_back({.major = major, .minor = minor});
     }
   }
   return rules;

@@ -27,9 +27,20 @@ std::optional<shim::DeviceRule> parse_device_rule(const std::string& text);
 /// What every job may use: null, zero, full, random, urandom, terminals, fuse, tun, InfiniBand; and make, not
 /// open, any node.
 std::vector<shim::DeviceRule> common_device_rules();
-/// What a job with the NVIDIA GPUs of these minors may use beside: their nodes, nvidiactl, nvidia-uvm*,
-/// nvidia-modeset and the capabilities of their MIG slices.
-std::vector<shim::DeviceRule> nvidia_device_rules(const std::vector<int32_t>& minors,
+/// An NVIDIA GPU that a job has, or its MIG slice of one.
+struct NvidiaGrant {
+  int32_t minor = -1;             ///< Of /dev/nvidia<minor>.
+  int32_t gpu_instance = -1;      ///< Of a slice; -1: all of the GPU.
+  int32_t compute_instance = -1;  ///< Of a slice.
+};
+
+/// Minors of /dev/nvidia-caps/nvidia-cap<minor> that stand for what is granted: a slice's two, or those of
+/// all of the GPU's slices. `root` is put before /proc.
+std::vector<int32_t> mig_minors(const NvidiaGrant& grant, const std::string& root = "");
+
+/// What a job with these may use beside: their nodes, nvidiactl, nvidia-uvm*, nvidia-modeset and the
+/// capabilities of their MIG slices.
+std::vector<shim::DeviceRule> nvidia_device_rules(const std::vector<NvidiaGrant>& grants,
                                                   const std::string& root = "");
 
 }  // namespace gpusched

@@ -21,7 +21,9 @@ DeviceWatch::DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, I
     : facts_(std::move(facts)),
       reader_(reader),
       is_accounted_(std::move(is_accounted)),
-      slots_(facts_.size()) {}
+      slots_(facts_.size()) {
+  for (uint32_t index = 0; index < slots_.size(); ++index) slots_[index].told.index = index;
+}
 
 // A share does not end the checks of others beside it.
 void DeviceWatch::hold(HeldDevice device) {
@@ -63,6 +65,13 @@ void DeviceWatch::begin_release(HeldDevice device, Time now) {
   if (check == nullptr) check = &slot.checks.emplace_back();
   *check = Check{.device = device, .pause = kCheckPauseFirst, .due = now};
   if (!slot.asked_at.valid()) ask(device.index, now);
+}
+
+void DeviceWatch::resume_release(HeldDevice device, Time now, Duration pause) {
+  if (device.index >= slots_.size()) return;
+  Check* check = check_of(device);
+  if (check == nullptr) check = &slots_[device.index].checks.emplace_back();
+  *check = Check{.device = device, .pause = pause, .due = now + pause};
 }
 
 bool DeviceWatch::releasing(HeldDevice device) const {
@@ -115,10 +124,10 @@ void DeviceWatch::on_reading(uint32_t index, DeviceReading reading, Time now) {
   Slot& slot = slots_[index];
   slot.asked_at = {};
   slot.silence_told = false;
-  note_condition(index, reading.condition, reading.detail);
   if (slot.fresh) reading.xids.insert(reading.xids.begin(), slot.last.xids.begin(), slot.last.xids.end());
   slot.last = std::move(reading);
   slot.fresh = true;
+  tell_condition(index, now);
   slot.looks += 1;
   settle_reading(index, now);
   if (std::exchange(slot.again, false)) ask(index, now);
@@ -145,7 +154,8 @@ void DeviceWatch::judge(uint32_t index, Time now) {
     }
     const std::optional<std::string> evidence = evidence_against_release(index, check);
     if (!evidence) {
-      verdicts_.push_back({.device = check.device, .released = true});
+      const bool slice_there = check.device.is_slice() && slice_of(check.device) != nullptr;
+      verdicts_.push_back({.device = check.device, .released = true, .slice_there = slice_there});
       continue;
     }
     verdicts_.push_back({.device = check.device, .released = false, .evidence = *evidence});
@@ -157,25 +167,45 @@ void DeviceWatch::judge(uint32_t index, Time now) {
   slot.checks = std::move(open);
 }
 
-// Of a share beside others': whose memory it is cannot be seen, so the processes alone decide.
+namespace {
+
+/// "on it still: pid 17, pid 18"; nothing when there is none.
+std::string words_of(const char* where, const std::vector<int64_t>& pids, int64_t memory_mb) {
+  if (pids.empty()) return {};
+  std::string text = where + std::string(" still:");
+  for (std::size_t i = 0; i < std::min(pids.size(), kEvidencePidsMax); ++i)
+    text += (i == 0 ? " pid " : ", pid ") + std::to_string(pids[i]);
+  return text + "; memory used " + std::to_string(memory_mb) + " MB";
+}
+
+}  // namespace
+
+const SliceReading* DeviceWatch::slice_of(const HeldDevice& device) const {
+  for (const SliceReading& slice : slots_[device.index].last.slices) {
+    if (slice.start == device.mig_start && slice.profile == device.mig_profile) return &slice;
+  }
+  return nullptr;
+}
+
+// Of a share beside others': whose memory it is cannot be seen, so the processes alone decide. A slice has
+// its own.
 std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index, const Check& check) const {
   const Slot& slot = slots_[index];
   const DeviceFacts& facts = facts_[index];
   if (slot.last.condition != v1::DEVICE_CONDITION_OK) {
     return "the driver cannot vouch for " + facts.uuid + ": " + slot.last.detail;
   }
+  if (check.device.is_slice()) {
+    const SliceReading* const slice = slice_of(check.device);
+    if (slice == nullptr || slice->processes.empty()) return std::nullopt;
+    return words_of("in its MIG slice", slice->processes, slice->memory_used_mb);
+  }
   const bool beside = check.device.is_share() && slot.holders > 0;
   std::vector<int64_t> strangers;
   for (const int64_t pid : slot.last.processes) {
     if (!beside || !is_accounted_(index, pid)) strangers.push_back(pid);
   }
-  if (!strangers.empty()) {
-    std::string text = "on it still:";
-    for (std::size_t i = 0; i < std::min(strangers.size(), kEvidencePidsMax); ++i) {
-      text += (i == 0 ? " pid " : ", pid ") + std::to_string(strangers[i]);
-    }
-    return text + "; memory used " + std::to_string(slot.last.memory_used_mb) + " MB";
-  }
+  if (!strangers.empty()) return words_of("on it", strangers, slot.last.memory_used_mb);
   if (beside) return std::nullopt;
   if (memory_is_idle(index)) return std::nullopt;
   return "no process, but memory used " + std::to_string(slot.last.memory_used_mb) +
@@ -187,10 +217,29 @@ int64_t DeviceWatch::idle_mb(uint32_t index) const {
   return slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
 }
 
-void DeviceWatch::note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail) {
-  const DeviceReading& last = slots_[index].last;
-  if (last.condition == condition && last.detail == detail) return;
-  conditions_.push_back({.index = index, .condition = condition, .detail = std::move(detail)});
+void DeviceWatch::bar(uint32_t index, std::string reason, Time until, Time now) {
+  if (index >= slots_.size()) return;
+  slots_[index].barred = std::move(reason);
+  slots_[index].barred_until = until;
+  tell_condition(index, now);
+}
+
+void DeviceWatch::tell_condition(uint32_t index, Time now) {
+  Slot& slot = slots_[index];
+  ConditionNews news{.index = index, .condition = slot.last.condition, .detail = slot.last.detail};
+  if (news.condition == v1::DEVICE_CONDITION_OK) {
+    const bool barred = slot.barred_until.valid() && now < slot.barred_until;
+    const std::string reason = !slot.last.mig_problem.empty() ? slot.last.mig_problem
+                               : barred                       ? slot.barred
+                                                              : std::string();
+    if (!reason.empty()) {
+      news.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+      news.detail = reason;
+    }
+  }
+  if (news.condition == slot.told.condition && news.detail == slot.told.detail) return;
+  slot.told = news;
+  conditions_.push_back(std::move(news));
 }
 
 void DeviceWatch::tick(Time now) {
@@ -199,9 +248,9 @@ void DeviceWatch::tick(Time now) {
     if (slot.asked_at.valid() && !slot.silence_told && now - slot.asked_at >= kDriverSilenceMax) {
       slot.silence_told = true;
       const std::string detail = "the driver has not answered for 30 s";
-      note_condition(index, v1::DEVICE_CONDITION_UNHEALTHY, detail);
       slot.last.condition = v1::DEVICE_CONDITION_UNHEALTHY;
       slot.last.detail = detail;
+      tell_condition(index, now);
     }
     const bool due = std::any_of(slot.checks.begin(), slot.checks.end(),
                                  [&](const Check& check) { return check.due <= now; });

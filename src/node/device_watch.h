@@ -20,6 +20,8 @@ struct DeviceFacts {
   std::string pci_slot = {};     ///< "0000:3b:00", by which the kernel names it; empty: not known.
   int32_t numa_plus_one = 0;     ///< The NUMA node that it is attached to, plus one; 0: not known.
   std::string pci_bus_id = {};   ///< "0000:07:00.0"; empty: not known.
+  bool mig = false;              ///< In MIG mode: it runs slices alone.
+  bool mig_pending = false;      ///< That changes with its next reset.
 };
 
 /// What a fence check has to say.
@@ -27,6 +29,7 @@ struct ReleaseVerdict {
   HeldDevice device;
   bool released = false;
   std::string evidence = {};  ///< Of what is still there, when not released.
+  bool slice_there = false;   ///< Nothing is in the MIG slice, and it is still to be destroyed.
 };
 struct ConditionNews {
   uint32_t index = 0;
@@ -37,7 +40,8 @@ struct ConditionNews {
 /// Watches a node's devices: readings for telemetry, conditions, and the fence. A device whose attempt is
 /// over is checked, at growing intervals, until no process is on it and its memory is back at what it had
 /// when it was idle. While others have shares of it, a share is back when no process is on the device but
-/// theirs. Not thread-safe; NodeCore owns it.
+/// theirs. A share that is a MIG slice is back when nothing is in the slice. Not thread-safe; NodeCore owns
+/// it.
 class DeviceWatch {
  public:
   /// Whether the process belongs to an attempt that has the device, or a share of it, by its index.
@@ -52,6 +56,8 @@ class DeviceWatch {
   /// Checks a device that nobody holds, or a share that nobody has, at once and until it is free. Repeating
   /// it checks anew, at once.
   void begin_release(HeldDevice device, Time now);
+  /// Goes on with a check that was over: the slice could not be destroyed, and is looked at after `pause`.
+  void resume_release(HeldDevice device, Time now, Duration pause);
   /// Whether a check of exactly this generation is going on.
   bool releasing(HeldDevice device) const;
 
@@ -64,6 +70,11 @@ class DeviceWatch {
   /// Devices that were read since the last call. Xids of readings in between are in the last one.
   std::vector<uint32_t> take_fresh();
   void forget_xids(uint32_t index) { slots_[index].last.xids.clear(); }
+  /// Until then it is told to be unhealthy for this reason, in spite of good readings; what is on it is
+  /// released as ever.
+  void bar(uint32_t index, std::string reason, Time until, Time now);
+  /// As told last: what the reading says, or why it is barred.
+  const ConditionNews& told(uint32_t index) const { return slots_[index].told; }
   /// A reading that took time.
   void on_reading(uint32_t index, DeviceReading reading, Time now);
   /// Does the checks that are due.
@@ -77,6 +88,11 @@ class DeviceWatch {
   const std::vector<DeviceFacts>& facts() const { return facts_; }
   /// Its last reading shows no more memory in use than it has when it is idle.
   bool memory_is_idle(uint32_t index) const { return slots_[index].last.memory_used_mb <= idle_mb(index); }
+  /// Its last reading shows the MIG slice, and nothing in it.
+  bool is_empty(const HeldDevice& slice) const {
+    const SliceReading* const found = slice_of(slice);
+    return found != nullptr && found->processes.empty();
+  }
   const DeviceReading& last_reading(uint32_t index) const { return slots_[index].last; }
 
  private:
@@ -93,17 +109,21 @@ class DeviceWatch {
     std::vector<Check> checks;  ///< One of the device, or one each of shares.
     Time asked_at;              ///< Of the outstanding reading; not valid when there is none.
     bool silence_told = false;  ///< The driver's silence was made a condition.
-    bool fresh = false;         ///< Read, and not taken yet.
-    bool again = false;         ///< To be asked again at once.
+    ConditionNews told;
+    std::string barred;  ///< Why, until `barred_until`.
+    Time barred_until;
+    bool fresh = false;  ///< Read, and not taken yet.
+    bool again = false;  ///< To be asked again at once.
     uint64_t looks = 0;
   };
   void ask(uint32_t index, Time now);
   void settle_reading(uint32_t index, Time now);
   void judge(uint32_t index, Time now);
-  void note_condition(uint32_t index, v1::DeviceCondition condition, std::string detail);
+  void tell_condition(uint32_t index, Time now);
   Check* check_of(const HeldDevice& device);
   int64_t idle_mb(uint32_t index) const;
   std::optional<std::string> evidence_against_release(uint32_t index, const Check& check) const;
+  const SliceReading* slice_of(const HeldDevice& device) const;
 
   std::vector<DeviceFacts> facts_;
   DeviceReader& reader_;

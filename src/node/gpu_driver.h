@@ -27,6 +27,15 @@ class GpuDriver {
   virtual bool may_block() const = 0;
   /// Its readings have the Xids that come up.
   virtual bool tells_xids() const { return false; }
+  /// The MIG slices that are there, or why they cannot be told. All seem ours.
+  virtual Result<std::vector<SliceReading>> slices(uint32_t index);
+  /// Makes a MIG instance of this profile from this slot on, and in it a compute instance that has all of it.
+  /// The error is a sentence for people. May take seconds. Should the process end meanwhile, there may be an
+  /// instance in which nothing can run; `destroy_slice` takes it away.
+  virtual Result<MadeSlice> make_slice(uint32_t index, const std::string& profile, int32_t start);
+  /// Destroys that instance with what it is made of; of one that is not there, it has nothing to do. One
+  /// that is in use stays, which the error says; its compute instance may be gone then.
+  virtual Result<Unit> destroy_slice(uint32_t index, const std::string& profile, int32_t start);
 };
 
 /// NVIDIA's management library, loaded at run time. `library`: its path, or empty for the system's. kNotFound
@@ -43,8 +52,10 @@ Result<std::unique_ptr<GpuDriver>> open_nvidia_smi_driver(const std::string& pro
 Result<std::unique_ptr<GpuDriver>> open_real_driver(const std::string& nvml_library,
                                                     const std::string& nvidia_smi);
 
-/// Simulated devices. `shape` is such as "4xA100-SXM4-80GB,2xH100-SXM5-80GB": counts, and models whose last
-/// part is the memory. Their uuids are "GPU-sim-<node>-<index>". `links` says
+/// Simulated devices. `shape` is such as "4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig": counts, and models whose
+/// last part is the memory; ":mig": in MIG mode, their slices are kept in `sim-mig` beside the control file.
+/// Their uuids are "GPU-sim-<node>-<index>", those of slices "MIG-sim-<node>-<index>-<profile>-<start>".
+/// `links` says
 /// how they are linked, as `parse_sim_links` takes it; empty: not known. `control_file` may change them while
 /// they are in use; see docs/reference/agent-disk-layout.md. kInvalidArgument names what is wrong with the
 /// shape or the links.
@@ -52,14 +63,21 @@ Result<std::unique_ptr<GpuDriver>> open_sim_driver(const std::string& shape, con
                                                    const std::string& control_file,
                                                    const std::string& links = {});
 
-/// Devices as NodeCore wants them read: at once where the driver never blocks, else by a thread.
-class DeviceMonitor : public DeviceReader {
+/// Devices as NodeCore wants them read and cut: at once where the driver never blocks, else by a thread.
+class DeviceMonitor : public DeviceReader, public SliceMaker {
  public:
   struct Finished {
+    enum class Kind : uint8_t { kReading, kMade, kDestroyed };
+    Kind kind = Kind::kReading;
     uint32_t index = 0;
-    DeviceReading reading;
+    DeviceReading reading = {};
+    std::string profile = {};  ///< Of a slice.
+    int32_t start = 0;
+    MadeSlice made = {};
+    std::string problem = {};  ///< Empty: it was made, or destroyed.
   };
-  /// Readings that took time, since the last call.
+  /// Readings that took time, and what became of slices, since the last call; in the order in which they were
+  /// asked for.
   virtual std::vector<Finished> take_finished() = 0;
   /// Becomes readable when `take_finished` has something; -1 when it never does.
   virtual int finished_event() const = 0;

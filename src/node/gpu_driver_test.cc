@@ -24,8 +24,9 @@ TEST(SimDriver, ShapeBecomesDevices) {
 }
 
 TEST(SimDriver, ABadShapeIsRefusedNamingThePart) {
-  for (const char* shape : {"", "A100-80GB", "0xA100-80GB", "4xA100", "4xA100-GB", "65xA100-80GB",
-                            "2xA100-80GB,", "-1xA100-80GB", "4xA100-99999999999999999999GB"}) {
+  for (const char* shape :
+       {"", "A100-80GB", "0xA100-80GB", "4xA100", "4xA100-GB", "65xA100-80GB", "1xT4-16GB:mig",
+        "2xA100-80GB,", "-1xA100-80GB", "4xA100-99999999999999999999GB"}) {
     const auto driver = open_sim_driver(shape, "n1", "");
     ASSERT_FALSE(driver.ok()) << shape;
     EXPECT_EQ(driver.error().code, ErrorCode::kInvalidArgument);
@@ -55,6 +56,36 @@ TEST(SimDriver, ControlFileChangesDevicesWhileTheyAreInUse) {
   EXPECT_EQ((*driver)->read(1).condition, v1::DEVICE_CONDITION_OK);
 }
 
+TEST(SimDriver, SlicesAreKeptBesideTheControlFile) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/sim-gpus.json";
+  const auto open = [&] { return std::move(*open_sim_driver("1xA100-SXM4-80GB:mig,1xT4-16GB", "n1", file)); };
+  {
+    const auto driver = open();
+    EXPECT_TRUE(driver->may_block());
+    EXPECT_TRUE(driver->inventory()[0].mig);
+    EXPECT_EQ(driver->inventory()[0].model, "NVIDIA A100-SXM4-80GB");
+    EXPECT_FALSE(driver->inventory()[1].mig);
+    EXPECT_EQ(driver->make_slice(0, "1g.10gb", 6)->uuid, "MIG-sim-n1-0-1g.10gb-6");
+    EXPECT_TRUE(driver->make_slice(0, "3g.40gb", 0).ok());
+    EXPECT_EQ(driver->make_slice(0, "1g.10gb", 3).error().message, "Insufficient Resources");
+    EXPECT_FALSE(driver->make_slice(0, "1g.5gb", 4).ok());
+    EXPECT_FALSE(driver->make_slice(1, "1g.10gb", 0).ok());
+  }
+  const auto driver = open();
+  ASSERT_EQ(driver->read(0).slices.size(), 2u);
+  std::ofstream(file) << R"({"devices": {"0": {"processes": [[17, 300, 0], 18], "mig_make_error": "No"}}})";
+  const DeviceReading reading = driver->read(0);
+  EXPECT_EQ(reading.processes, (std::vector<int64_t>{17, 18}));
+  EXPECT_TRUE(reading.slices[0].processes.empty());
+  EXPECT_EQ(reading.slices[1].processes, std::vector<int64_t>{17});
+  EXPECT_EQ(reading.slices[1].memory_used_mb, 300);
+  EXPECT_EQ(driver->destroy_slice(0, "3g.40gb", 0).error().message, "In use by another client");
+  EXPECT_TRUE(driver->destroy_slice(0, "1g.10gb", 6).ok());
+  EXPECT_EQ(driver->make_slice(0, "1g.10gb", 6).error().message, "No");
+  EXPECT_EQ(driver->read(0).slices.size(), 1u);
+}
+
 class NvmlDriverTest : public ::testing::Test {
  protected:
   NvmlDriverTest() {
@@ -65,7 +96,13 @@ class NvmlDriverTest : public ::testing::Test {
     set_(1, 0, 0, 0, 0);
     find("fake_nvml_trouble", trouble_);
     find("fake_nvml_event", event_);
-    for (const unsigned index : {0u, 1u}) trouble_(index, 0, 0, 0);
+    find("fake_nvml_mig", mig_);
+    find("fake_nvml_mig_errors", mig_errors_);
+    find("fake_nvml_mig_use", mig_use_);
+    for (const unsigned index : {0u, 1u}) {
+      trouble_(index, 0, 0, 0);
+      mig_(index, 0, 0);
+    }
     auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
     EXPECT_TRUE(opened.ok());
     driver_ = std::move(*opened);
@@ -81,6 +118,16 @@ class NvmlDriverTest : public ::testing::Test {
   void (*set_)(unsigned, unsigned, unsigned long long, unsigned long long, int) = nullptr;
   void (*trouble_)(unsigned, unsigned, unsigned, unsigned long long) = nullptr;
   void (*event_)(unsigned, unsigned long long, unsigned long long) = nullptr;
+  void (*mig_)(unsigned, unsigned, unsigned) = nullptr;
+  void (*mig_errors_)(unsigned, int, int, int, int) = nullptr;
+  void (*mig_use_)(unsigned, unsigned, unsigned, unsigned long long) = nullptr;
+  /// A driver that was opened when GPU 1 was in MIG mode.
+  std::unique_ptr<GpuDriver> with_mig() {
+    mig_(1, 1, 1);
+    auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
+    EXPECT_TRUE(opened.ok());
+    return std::move(*opened);
+  }
   std::shared_ptr<GpuDriver> driver_;
 };
 
@@ -161,6 +208,78 @@ TEST_F(NvmlDriverTest, RowsOfMemoryAndWhatSlowsItDownAreTold) {
             (std::vector<std::string>{"throttle_hw_slowdown", "throttle_power_brake"}));
 }
 
+TEST_F(NvmlDriverTest, MigModeIsTold) {
+  const auto driver = with_mig();
+  EXPECT_FALSE(driver->inventory()[0].mig);
+  EXPECT_TRUE(driver->inventory()[1].mig);
+  EXPECT_FALSE(driver->inventory()[1].mig_pending);
+  mig_(0, 0, 1);
+  EXPECT_TRUE((*open_nvml_driver(GPUSCHED_FAKE_NVML_PATH))->inventory()[0].mig_pending);
+}
+
+TEST_F(NvmlDriverTest, AModeThatIsSwitchedMakesTheDeviceUnhealthy) {
+  const auto driver = with_mig();
+  EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_OK);
+  mig_(1, 0, 0);
+  EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
+  EXPECT_EQ(driver->read(1).detail,
+            "its MIG mode was switched off since gpu-agent started: restart gpu-agent");
+  EXPECT_EQ(driver->read(0).condition, v1::DEVICE_CONDITION_OK);
+}
+
+TEST_F(NvmlDriverTest, ASliceIsMadeWithAllItsComputeAndDestroyed) {
+  const auto driver = with_mig();
+  const Result<MadeSlice> made = driver->make_slice(1, "3g.40gb", 4);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made->uuid, "MIG-fake-1-9-4");
+  EXPECT_GT(made->gpu_instance, 0);
+  EXPECT_EQ(made->compute_instance, 0);
+  ASSERT_TRUE(driver->make_slice(1, "1g.10gb", 0).ok());
+  const DeviceReading reading = driver->read(1);
+  ASSERT_EQ(reading.slices.size(), 2u);
+  EXPECT_EQ(reading.slices[0].profile, "1g.10gb");
+  EXPECT_EQ(reading.slices[1].profile, "3g.40gb");
+  EXPECT_EQ(reading.slices[1].start, 4);
+  EXPECT_EQ(reading.slices[1].made.uuid, "MIG-fake-1-9-4");
+  ASSERT_TRUE(driver->destroy_slice(1, "3g.40gb", 4).ok());
+  EXPECT_TRUE(driver->destroy_slice(1, "3g.40gb", 4).ok());  // Again there is nothing to do.
+  EXPECT_EQ(driver->read(1).slices.size(), 1u);
+}
+
+TEST_F(NvmlDriverTest, WhatIsInASliceIsToldAndKeepsIt) {
+  const auto driver = with_mig();
+  ASSERT_TRUE(driver->make_slice(1, "2g.20gb", 2).ok());
+  mig_use_(1, 2, 20, 512);
+  const DeviceReading reading = driver->read(1);
+  ASSERT_EQ(reading.slices.size(), 1u);
+  EXPECT_EQ(reading.slices[0].processes.size(), 20u);
+  EXPECT_EQ(reading.slices[0].memory_used_mb, 512);
+  const Result<Unit> kept = driver->destroy_slice(1, "2g.20gb", 2);
+  ASSERT_FALSE(kept.ok());
+  EXPECT_EQ(kept.error().message, "NVML cannot destroy the compute instance: In use by another client");
+  EXPECT_EQ(driver->read(1).slices.size(), 1u);
+}
+
+TEST_F(NvmlDriverTest, WhatCannotBeMadeIsSaidAndLeavesNothing) {
+  const auto driver = with_mig();
+  ASSERT_TRUE(driver->make_slice(1, "4g.40gb", 0).ok());
+  EXPECT_EQ(driver->make_slice(1, "1g.10gb", 2).error().message,
+            "NVML cannot make MIG instances: Insufficient Resources");
+  EXPECT_EQ(driver->make_slice(1, "1g.5gb", 5).error().message,
+            "a NVIDIA A100-SXM4-80GB has no such profile");
+  mig_errors_(1, 0, 4, 0, 0);
+  EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
+            "the driver lets root alone make compute instances: run gpu-agent as root");
+  mig_errors_(1, 0, 0, 0, 0);
+  EXPECT_EQ(driver->read(1).slices.size(), 1u);
+  mig_errors_(1, 4, 0, 0, 4);
+  EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
+            "the driver lets root alone make MIG instances: run gpu-agent as root");
+  EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
+  EXPECT_EQ(driver->read(1).detail,
+            "the driver lets root alone list the GPU's MIG instances: run gpu-agent as root");
+}
+
 TEST_F(NvmlDriverTest, MonitorReadsOnItsOwnThread) {
   set_(1, 0, 77, 0, 0);
   const auto monitor = make_device_monitor(driver_);
@@ -171,6 +290,30 @@ TEST_F(NvmlDriverTest, MonitorReadsOnItsOwnThread) {
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].index, 1u);
   EXPECT_EQ(finished[0].reading.memory_used_mb, 77);
+}
+
+TEST_F(NvmlDriverTest, MonitorMakesAndDestroysSlicesInOrder) {
+  const auto monitor = make_device_monitor(with_mig());
+  monitor->make_slice(1, "1g.10gb", 3);
+  monitor->make_slice(1, "2g.20gb", 2);  // There is no room any more.
+  EXPECT_FALSE(monitor->read(1).has_value());
+  monitor->destroy_slice(1, "1g.10gb", 3);
+  EXPECT_FALSE(monitor->read(1).has_value());
+  std::vector<DeviceMonitor::Finished> all;
+  while (all.size() < 5) {
+    pollfd source{.fd = monitor->finished_event(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&source, 1, 30'000), 1);
+    for (DeviceMonitor::Finished& one : monitor->take_finished()) all.push_back(std::move(one));
+  }
+  using Kind = DeviceMonitor::Finished::Kind;
+  EXPECT_EQ(all[0].kind, Kind::kMade);
+  EXPECT_EQ(all[0].made.uuid, "MIG-fake-1-19-3");
+  EXPECT_EQ(all[0].problem, "");
+  EXPECT_EQ(all[1].problem, "NVML cannot make MIG instances: Insufficient Resources");
+  EXPECT_EQ(all[1].profile, "2g.20gb");
+  EXPECT_EQ(all[2].reading.slices.size(), 1u);
+  EXPECT_EQ(all[3].kind, Kind::kDestroyed);
+  EXPECT_EQ(all[4].reading.slices.size(), 0u);
 }
 
 TEST(NvmlDriver, AMissingLibraryIsNotFound) {

@@ -154,14 +154,15 @@ void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gan
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
-                                 const LaunchDefaults& defaults, BoxMaker* boxes) {
+                                 const LaunchDefaults& defaults, BoxMaker* boxes,
+                                 const std::vector<MadeSlice>& slices) {
   v1::JobSpec spec;
   if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
   if (const Result<Unit> good = check_spec(spec, defaults); !good) return good.error();
   if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
   BoxPlan box;
   if (boxes != nullptr) {
-    Result<BoxPlan> planned = boxes->plan(order, spec);
+    Result<BoxPlan> planned = boxes->plan(order, spec, slices);
     if (!planned) return planned.error();
     box = std::move(*planned);
     const FileWords words = file_words(order, spec, defaults, box);
@@ -173,7 +174,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   }
   SpawnRequest request{.key = from_wire(order.key()),
                        .arguments = command_words(spec),
-                       .environment = build_environment(order, spec, defaults, box),
+                       .environment = build_environment(order, spec, defaults, box, slices),
                        .working_directory = spec.working_directory(),
                        .working_directory_optional = spec.working_directory_optional(),
                        .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
@@ -188,14 +189,15 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   request.box = std::move(box.box);
   request.user = std::move(box.user);
   if (!spec.image().empty()) {
-    if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers); !good)
+    if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers, slices); !good)
       return good.error();
   }
   return request;
 }
 
 std::vector<std::string> build_environment(const v1::StartAttempt& order, const v1::JobSpec& spec,
-                                           const LaunchDefaults& defaults, const BoxPlan& box) {
+                                           const LaunchDefaults& defaults, const BoxPlan& box,
+                                           const std::vector<MadeSlice>& slices) {
   std::map<std::string, std::string> variables = {{"PATH", defaults.path},
                                                   {"HOME", defaults.home},
                                                   {"USER", defaults.user},
@@ -206,9 +208,11 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
 
   // From here on ours, whatever the job says: another device's name in any of these would break a promise.
   std::string uuids;
-  for (const v1::GrantedDevice& granted : order.devices()) {
+  for (int i = 0; i < order.devices_size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool sliced = at < slices.size() && !slices[at].uuid.empty();
     if (!uuids.empty()) uuids += ',';
-    uuids += granted.uuid();
+    uuids += sliced ? slices[at].uuid : order.devices(i).uuid();
   }
   for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
     variables.erase(name);
@@ -217,17 +221,23 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
   if (order.has_gang()) add_gang(variables, order.gang(), order.key().member());
   variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
-  // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it.
-  for (const char* name : {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-                           "GPU_SCHEDULER_GPU_MILLI", "GPU_SCHEDULER_GPU_MEMORY_MB"})
+  // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it. A MIG
+  // slice has its memory by itself.
+  for (const char* name :
+       {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "GPU_SCHEDULER_GPU_MILLI",
+        "GPU_SCHEDULER_GPU_MEMORY_MB", "GPU_SCHEDULER_MIG_PROFILE"})
     variables.erase(name);
   if (order.devices_size() == 1 && order.devices(0).share_milli() > 0) {
-    const int32_t milli = order.devices(0).share_milli();
-    const std::string memory_mb = std::to_string(order.devices(0).share_memory_mb());
-    variables["GPU_SCHEDULER_GPU_MILLI"] = std::to_string(milli);
+    const v1::GrantedDevice& share = order.devices(0);
+    const std::string memory_mb = std::to_string(share.share_memory_mb());
+    variables["GPU_SCHEDULER_GPU_MILLI"] = std::to_string(share.share_milli());
     variables["GPU_SCHEDULER_GPU_MEMORY_MB"] = memory_mb;
-    variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + memory_mb + "M";
-    variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(std::max(milli / 10, 1));
+    if (share.mig_profile().empty()) {
+      variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + memory_mb + "M";
+      variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(std::max(share.share_milli() / 10, 1));
+    } else {
+      variables["GPU_SCHEDULER_MIG_PROFILE"] = share.mig_profile();
+    }
   }
   variables[std::string(shim::kMarkerVariable)] = to_string(from_wire(order.key())) + '@' + defaults.instance;
 

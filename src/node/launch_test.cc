@@ -87,7 +87,8 @@ TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
 /// A box with the paths as the job has them.
 class PathBoxes final : public BoxMaker {
  public:
-  Result<BoxPlan> plan(const v1::StartAttempt&, const v1::JobSpec& spec) override {
+  Result<BoxPlan> plan(const v1::StartAttempt&, const v1::JobSpec& spec,
+                       const std::vector<MadeSlice>&) override {
     BoxPlan plan{.environment = {{"USER", "bob"}}};
     plan.box.stdin_path = spec.stdin_path();
     plan.box.stdout_path = spec.stdout_path();

@@ -18,6 +18,8 @@ constexpr Duration kContactMarkPause = milliseconds(250);
 constexpr std::size_t kHeartbeatsRemembered = 64;
 constexpr Duration kLookPause = seconds(5);
 constexpr Duration kFullDiskPause = milliseconds(200);
+/// By then every attempt of an earlier agent was found.
+constexpr Duration kOrphansAfter = seconds(10);
 constexpr const char* kFullDiskProblem =
     "the disk of the agent's data folder is full; make room there, running jobs go on";
 constexpr int kForgottenAtOnce = 64;
@@ -49,6 +51,8 @@ NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image
   record({.kind = StoreRecord::Kind::kBoot, .boot_id = options_.boot_id, .epoch = image.epoch + 1});
   sync_wanted_ = true;
   next_look_ = ports_.clock.monotonic();
+  orphans_from_ = next_look_ + kOrphansAfter;
+  looks_for_orphans_.resize(options_.devices.size());
   restore(image);
 }
 
@@ -130,8 +134,9 @@ void NodeCore::send_register() {
     device.set_slowdown_celsius(options_.devices[index].slowdown_celsius);
     device.set_numa_plus_one(options_.devices[index].numa_plus_one);
     device.set_pci_bus_id(options_.devices[index].pci_bus_id);
-    device.set_condition(watch_.last_reading(index).condition);
-    device.set_detail(watch_.last_reading(index).detail);
+    device.set_mig(options_.devices[index].mig && ports_.slices != nullptr);
+    device.set_condition(watch_.told(index).condition);
+    device.set_detail(watch_.told(index).detail);
   }
   for (const int64_t link : options_.topology.links) out.add_links(link);
   out.set_topology_note(options_.topology.note);
@@ -155,6 +160,8 @@ void NodeCore::send_register() {
       held.set_uuid(options_.devices[device.index].uuid);
       held.set_share_milli(device.milli);
       held.set_share_memory_mb(device.memory_mb);
+      held.set_mig_profile(device.mig_profile);
+      held.set_mig_start(device.mig_start);
     }
   }
   for (const std::string& feature : options_.features) out.add_features(feature);
@@ -240,28 +247,47 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
             {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
 
-  Result<SpawnRequest> plan = plan_launch(order, device_uuids_, options_.launch, ports_.boxes);
+  Attempt& attempt = attempts_[key];
+  attempt.devices = held_devices_of(order);
+  const bool sliced = std::any_of(attempt.devices.begin(), attempt.devices.end(),
+                                  [](const HeldDevice& device) { return device.is_slice(); });
+  // With slices it gets its box when they are made; what is refused anyway is refused before.
+  Result<SpawnRequest> plan =
+      plan_launch(order, device_uuids_, options_.launch, sliced ? nullptr : ports_.boxes);
   if (plan.ok() && running_count_ >= limits::kAttemptsPerNodeMax) {
     plan =
         Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
   }
-  Attempt& attempt = attempts_[key];
-  attempt.devices = held_devices_of(order);
+  if (plan.ok() && sliced && ports_.slices == nullptr)
+    plan = Error{.code = ErrorCode::kUnavailable, .message = "this node makes no MIG slices"};
   attempt.placed_at_ns = order.placed_at_ns();
   running_count_ += 1;
   hold_devices(key, attempt);
-  StoreRecord intent{.kind = StoreRecord::Kind::kIntent, .key = key, .devices = attempt.devices};
-  if (plan.ok()) {
-    intent.user = attempt.user = plan->user;
-    intent.cores = plan->box.cpus;
-  }
-  intent.placed_at_ns = attempt.placed_at_ns;
-  record(std::move(intent));
-  if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
-  if (plan->lost_contact.ns > 0 && ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
+  if (plan.ok() && plan->lost_contact.ns > 0 &&
+      ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
     // The order lay about for so long that the scheduler may take its attempt for over.
+    record_intent(key, attempt, {});
     return end_attempt(key, attempt, make_outcome(v1::Outcome::CONTACT_LOST, "its order came too late"));
   }
+  if (!plan || !sliced) return queue_start(key, attempt, std::move(plan));
+  record_intent(key, attempt, {});
+  begin_cut(key, order);
+}
+
+void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores) {
+  record({.kind = StoreRecord::Kind::kIntent,
+          .key = key,
+          .devices = attempt.devices,
+          .user = attempt.user,
+          .cores = std::move(cores),
+          .placed_at_ns = attempt.placed_at_ns});
+}
+
+/// It is started when its intent is on record.
+void NodeCore::queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan) {
+  if (plan) attempt.user = plan->user;
+  record_intent(key, attempt, plan ? plan->box.cpus : std::vector<uint32_t>{});
+  if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
   ports_.files.began(key);
   to_start_.push_back(std::move(*plan));
 }
@@ -292,6 +318,10 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
   if (known->second.outcome) return report_again(key, known->second);
   if (const auto preparing = preparing_.find(key); preparing != preparing_.end()) {
     preparing->second.stopped = true;
+    return;
+  }
+  if (const auto cut = cutting_.find(key); cut != cutting_.end()) {
+    cut->second.stopped = true;
     return;
   }
   const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
@@ -394,6 +424,7 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
   const auto [it, is_new] = attempts_.try_emplace(key);
   if (!is_new) return on_shim_started(key, pid, started_unix_ns);
   running_count_ += 1;
+  found_.insert(key);
   log_event(LogLevel::kWarning, "agent", "attempt_found", subject_of(key),
             {{"attempt", key.attempt}, {"pid", pid}});
   record({.kind = StoreRecord::Kind::kIntent, .key = key});
@@ -444,6 +475,7 @@ void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome 
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
   CHECK(running_count_ > 0);
   running_count_ -= 1;
+  found_.erase(key);
   if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);
   record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
   attempt.ended_position = last_position_;
@@ -549,6 +581,7 @@ void NodeCore::on_tick() {
     next_look_ = now + std::min(kLookPause, heartbeat_every_);
   }
   watch_.tick(now);
+  end_late_cuts(now);
   if (now >= next_check_) begin_check();
   beat(now);
   if (registered_) {
@@ -607,6 +640,7 @@ void NodeCore::send_heartbeat(Time now) {
     *progress.mutable_key() = to_wire(attempt.key);
     progress.set_message(clean_text(attempt.message, kDetailBytesMax));
   }
+  add_cuts(out);
   add_saved(out);
   add_activity(out);
   const HostLoad load = ports_.host.load();
@@ -636,6 +670,7 @@ void NodeCore::note_contact(Time sent_at) {
 Time NodeCore::next_deadline() const {
   Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, next_flush_});
   for (const auto& [key, examined] : examined_) next = std::min(next, examined.due);
+  for (const auto& [key, cut] : cutting_) next = std::min(next, cut.due);
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
@@ -667,6 +702,7 @@ void NodeCore::settle() {
   const bool recorded = flush_records();
   if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
   if (recorded) {
+    make_slices();
     for (const SpawnRequest& request : to_start_) {
       if (!begin_prolog(request)) ports_.spawner.start(request);
     }
@@ -677,6 +713,7 @@ void NodeCore::settle() {
   report_faults();
   if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();
   report_devices();
+  destroy_orphans(ports_.clock.monotonic());
   forget_oldest();
   if (recorded) flush_records();
   const Time now = ports_.clock.monotonic();

@@ -57,6 +57,7 @@ struct NodePorts {
   BoxMaker* boxes = nullptr;            ///< Null: attempts live as the agent does.
   AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
   FaultMemory* memory = nullptr;        ///< Null: faults are forgotten when the agent ends.
+  SliceMaker* slices = nullptr;         ///< Null: this node makes no MIG slices.
 };
 
 /// A node's mind: takes the scheduler's orders, has them carried out once, and reports what became of them
@@ -68,7 +69,8 @@ struct NodePorts {
 /// Promises, for each attempt key, through crashes of the agent:
 /// - it is started at most once, however often it is ordered; stopped before it was started, it never is;
 /// - its end is reported only when its outcome is durable, and then until it is acknowledged;
-/// - each of its devices is reported released only after it ended and the device was seen empty.
+/// - each of its devices is reported released only after it ended and the device was seen empty;
+/// - its MIG slices are made before it is started, and destroyed before they are reported released.
 class NodeCore {
  public:
   NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image);
@@ -96,6 +98,11 @@ class NodeCore {
   void on_epilog_done(const AttemptKey& key, const std::string& problem);
   void on_checked(const std::string& problem);
   void on_device_reset(uint32_t index, const std::string& problem);
+  /// The answers of SliceMaker. `problem` empty: it was made, or is gone.
+  void on_slice_made(uint32_t index, const std::string& profile, int32_t start, const MadeSlice& made,
+                     const std::string& problem);
+  void on_slice_destroyed(uint32_t index, const std::string& profile, int32_t start,
+                          const std::string& problem);
 
   /// The kernel's log tells an Xid of the device in this slot, see XidLine.
   void on_xid(const std::string& pci, uint32_t xid, const std::string& text);
@@ -189,6 +196,7 @@ class NodeCore {
   void report_again(const AttemptKey& key, Attempt& attempt);
   void refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause);
   void release_unheld(const v1::StartAttempt& order);
+  void report_release(const HeldDevice& device, bool released, const std::string& evidence);
   void report_devices();
   void on_released_acked(const v1::Released& released, uint64_t report);
   void close_if_done(const AttemptKey& key, Attempt& attempt);
@@ -206,6 +214,18 @@ class NodeCore {
   ActivityWatch::Look look_of(const AttemptKey& key, const Attempt& attempt);
   void end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity);
   void add_activity(v1::Heartbeat& out) const;
+
+  void record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores);
+  void queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan);
+  bool cuts(const AttemptKey& key) const { return cutting_.contains(key); }
+  void begin_cut(const AttemptKey& key, const v1::StartAttempt& order);
+  void make_slices();
+  void finish_cut(const AttemptKey& key);
+  void end_late_cuts(Time now);
+  void destroy_slice(const HeldDevice& device);
+  void destroy_orphans(Time now);
+  bool is_wanted(uint32_t index, const SliceReading& slice) const;
+  void add_cuts(v1::Heartbeat& out) const;
 
   bool begin_prolog(const SpawnRequest& request);
   bool prepares(const AttemptKey& key) const;
@@ -253,6 +273,7 @@ class NodeCore {
     std::optional<AttemptKey> key;
     uint64_t report = 0;        ///< Outstanding Released or Draining; 0: none.
     std::string evidence = {};  ///< Reported last.
+    Duration pause = {};        ///< Before its slice, which could not be destroyed, is looked at again.
   };
   std::map<Fence, Release> releases_;
   std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
@@ -277,6 +298,23 @@ class NodeCore {
   ActivityWatch activity_;
   std::map<AttemptKey, ActivityWatch::Activity> activities_;  ///< Of running attempts with devices.
   std::map<AttemptKey, std::string> over_share_;              ///< Those that are ended for it, and why.
+
+  /// Attempts whose MIG slices are made.
+  struct Cut {
+    v1::StartAttempt order;
+    std::vector<MadeSlice> made;  ///< Of its devices, in their order.
+    std::size_t open = 0;         ///< So many answers are still to come.
+    bool asked = false;
+    bool stopped = false;
+    std::string problem;
+    Time due = kNever;
+  };
+  std::map<AttemptKey, Cut> cutting_;
+  using SlicePlace = std::pair<uint32_t, int32_t>;  ///< Device and first slot.
+  std::set<SlicePlace> destroying_;
+  std::vector<uint64_t> looks_for_orphans_;  ///< DeviceWatch::looks when they were looked for last.
+  Time orphans_from_;                        ///< Not before this.
+  std::set<AttemptKey> found_;               ///< Run on devices that their lost records named.
 
   /// Attempts whose prolog runs.
   struct Preparing {

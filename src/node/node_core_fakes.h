@@ -105,6 +105,24 @@ class FakeDevices final : public DeviceReader {
   std::map<uint32_t, DeviceReading> readings;
 };
 
+/// Remembers what was asked of it; the test answers.
+class FakeSlices final : public SliceMaker {
+ public:
+  struct Call {
+    uint32_t index = 0;
+    std::string profile;
+    int32_t start = 0;
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+  void make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    made.push_back({index, profile, start});
+  }
+  void destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    destroyed.push_back({index, profile, start});
+  }
+  std::vector<Call> made, destroyed;
+};
+
 class FakeHost final : public HostMeter {
  public:
   HostLoad load() override { return {.cpu = 0.5, .memory = 0.25}; }
@@ -140,7 +158,7 @@ class Node {
     store.position = 0;
     NodeOptions options{.node_name = "n1", .instance = "i1", .boot_id = boot_id, .version = "test"};
     options.devices = {{.uuid = "GPU-0", .model = "A100", .memory_mb = 1000},
-                       {.uuid = "GPU-1", .model = "A100", .memory_mb = 1000}};
+                       {.uuid = "GPU-1", .model = "A100", .memory_mb = 1000, .mig = use_slices}};
     options.finished_kept = finished_kept_;
     core.emplace(options,
                  NodePorts{.clock = clock,
@@ -150,7 +168,8 @@ class Node {
                            .files = files,
                            .devices = devices,
                            .host = host,
-                           .hooks = use_hooks ? &hooks : nullptr},
+                           .hooks = use_hooks ? &hooks : nullptr,
+                           .slices = use_slices ? &slices : nullptr},
                  StoreImage(store.disk));
     core->settle();
     core->on_tick();
@@ -182,6 +201,10 @@ class Node {
       granted.set_index(device.index);
       granted.set_generation(device.generation);
       granted.set_uuid("GPU-" + std::to_string(device.index));
+      granted.set_share_milli(device.milli);
+      granted.set_share_memory_mb(device.memory_mb);
+      granted.set_mig_profile(device.mig_profile);
+      granted.set_mig_start(device.mig_start);
     }
     receive(message);
   }
@@ -240,6 +263,8 @@ class Node {
   FakeHost host;
   FakeHooks hooks;
   bool use_hooks = false;
+  FakeSlices slices;
+  bool use_slices = false;
   std::optional<NodeCore> core;
 
  private:

@@ -93,28 +93,35 @@ void NodeCore::supersede_release(const Fence& fence) {
   close_if_done(*release.key, attempt->second);
 }
 
+/// Nothing is told of a release that another one took the place of.
+void NodeCore::report_release(const HeldDevice& device, bool released, const std::string& evidence) {
+  const auto found = releases_.find({device.index, device.share_of});
+  if (found == releases_.end() || !(found->second.device == device)) return;
+  Release& release = found->second;
+  if (!released && release.evidence == evidence) return;
+  v1::Report report;
+  if (released) {
+    report.mutable_released()->set_index(device.index);
+    report.mutable_released()->set_generation(device.generation);
+    if (device.is_share()) *report.mutable_released()->mutable_share_of() = to_wire(device.share_of);
+  } else {
+    report.mutable_draining()->set_index(device.index);
+    report.mutable_draining()->set_generation(device.generation);
+    report.mutable_draining()->set_evidence(clean_text(evidence, kEvidenceBytesMax));
+    if (device.is_share()) *report.mutable_draining()->mutable_share_of() = to_wire(device.share_of);
+  }
+  release.evidence = evidence;
+  outbox_.withdraw(release.report);
+  release.report = outbox_.add(std::move(report));
+}
+
 void NodeCore::report_devices() {
   for (const ReleaseVerdict& verdict : watch_.take_verdicts()) {
-    const auto found = releases_.find({verdict.device.index, verdict.device.share_of});
-    if (found == releases_.end() || !(found->second.device == verdict.device)) continue;
-    Release& release = found->second;
-    if (!verdict.released && release.evidence == verdict.evidence) continue;
-    v1::Report report;
-    if (verdict.released) {
-      report.mutable_released()->set_index(verdict.device.index);
-      report.mutable_released()->set_generation(verdict.device.generation);
-      if (verdict.device.is_share())
-        *report.mutable_released()->mutable_share_of() = to_wire(verdict.device.share_of);
+    if (verdict.slice_there && ports_.slices != nullptr) {
+      destroy_slice(verdict.device);
     } else {
-      report.mutable_draining()->set_index(verdict.device.index);
-      report.mutable_draining()->set_generation(verdict.device.generation);
-      report.mutable_draining()->set_evidence(clean_text(verdict.evidence, kEvidenceBytesMax));
-      if (verdict.device.is_share())
-        *report.mutable_draining()->mutable_share_of() = to_wire(verdict.device.share_of);
+      report_release(verdict.device, verdict.released, verdict.evidence);
     }
-    release.evidence = verdict.evidence;
-    outbox_.withdraw(release.report);
-    release.report = outbox_.add(std::move(report));
   }
   for (const ConditionNews& news : watch_.take_conditions()) {
     v1::Report report;
@@ -156,8 +163,11 @@ void NodeCore::release_unheld(const v1::StartAttempt& order) {
 void NodeCore::on_check_release(const v1::CheckRelease& order) {
   const Time now = ports_.clock.monotonic();
   for (const v1::GrantedDevice& asked : order.devices()) {
-    const HeldDevice device{
-        .index = asked.index(), .generation = asked.generation(), .share_of = from_wire(asked.share_of())};
+    const HeldDevice device{.index = asked.index(),
+                            .generation = asked.generation(),
+                            .share_of = from_wire(asked.share_of()),
+                            .mig_profile = asked.mig_profile(),
+                            .mig_start = asked.mig_start()};
     const AttemptKey* holder = holder_of(device.index);
     if (device.is_share() && !holds(device.share_of, device.index)) holder = nullptr;
     const Fence fence{device.index, device.share_of};

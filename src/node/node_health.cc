@@ -169,6 +169,11 @@ ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& atte
     if (device.index >= options_.devices.size()) continue;
     const DeviceReading& last = watch_.last_reading(device.index);
     look.busy = look.busy && last.utilization_percent >= kBusyPercent;
+    if (device.is_slice()) {  // What it has is its own, and how busy it is nobody tells.
+      look.busy = false;
+      look.idle = look.idle && watch_.is_empty(device);
+      continue;
+    }
     int64_t own_mb = 0;
     bool own = false;
     for (std::size_t i = 0; device.is_share() && i < last.processes.size(); ++i) {

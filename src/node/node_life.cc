@@ -130,6 +130,8 @@ void NodeCore::on_change(const v1::ChangeAttempt& order) {
       milliseconds(std::clamp<int64_t>(order.max_runtime_ms(), 0, limits::kRuntimeMax.ns / 1'000'000));
   const auto preparing = preparing_.find(key);
   if (preparing != preparing_.end()) preparing->second.request.max_runtime = limit;
+  if (const auto cut = cutting_.find(key); cut != cutting_.end())
+    cut->second.order.set_max_runtime_ms(limit.ms());
   for (SpawnRequest& request : to_start_) {
     if (request.key == key) request.max_runtime = limit;
   }

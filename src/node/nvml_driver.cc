@@ -8,13 +8,13 @@
 
 #include "node/gpu_driver.h"
 #include "node/gpu_faults.h"
+#include "node/nvml_mig.h"
 
 // The declarations that we need, after NVIDIA's documentation of NVML (API version 12); the library keeps
 // them stable, a changed structure gets a new function name.
 namespace gpusched {
 namespace {
 
-using NvmlDevice = struct NvmlDeviceOpaque*;
 using NvmlReturn = int;
 
 constexpr NvmlReturn kSuccess = 0;
@@ -136,7 +136,7 @@ bool find_all(void* library, Functions& out) {
 
 class NvmlDriver final : public GpuDriver {
  public:
-  NvmlDriver(void* library, Functions functions) : library_(library), call_(functions) {}
+  NvmlDriver(void* library, Functions functions) : library_(library), call_(functions), mig_(library) {}
   ~NvmlDriver() override {
     if (events_ != nullptr) call_.event_set_free(events_);
     call_.shutdown();
@@ -185,6 +185,7 @@ class NvmlDriver final : public GpuDriver {
                         .pci_slot = slot_of(device),
                         .numa_plus_one = numa_of(device),
                         .pci_bus_id = bus_of(device)});
+      mig_.look_at_mode(device, facts_.back());
     }
     take_topology();
     return Unit{};
@@ -221,10 +222,39 @@ class NvmlDriver final : public GpuDriver {
         if ((reasons & bit) != 0) reading.throttles.emplace_back(code);
       }
     }
+    read_slices(index, reading);
     return reading;
   }
 
+  Result<std::vector<SliceReading>> slices(uint32_t index) override {
+    return mig_.slices(devices_.at(index), facts_.at(index));
+  }
+  Result<MadeSlice> make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    return mig_.make(devices_.at(index), facts_.at(index), profile, start);
+  }
+  Result<Unit> destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    return mig_.destroy(devices_.at(index), facts_.at(index), profile, start);
+  }
+
  private:
+  /// Without them nobody knows whether one is empty.
+  void read_slices(uint32_t index, DeviceReading& reading) const {
+    const DeviceFacts& facts = facts_[index];
+    DeviceFacts now;
+    mig_.look_at_mode(devices_[index], now);
+    const auto unhealthy = [&reading](std::string why) {
+      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+      reading.detail = std::move(why);
+    };
+    if (now.mig != facts.mig)
+      return unhealthy(std::string("its MIG mode was switched ") + (now.mig ? "on" : "off") +
+                       " since gpu-agent started: restart gpu-agent");
+    if (!facts.mig) return;
+    Result<std::vector<SliceReading>> found = mig_.slices(devices_[index], facts);
+    if (!found) return unhealthy(found.error().message);
+    reading.slices = std::move(*found);
+  }
+
   void read_memory_faults(NvmlDevice device, DeviceReading& reading) const {
     unsigned corrected = 0;
     unsigned uncorrected = 0;
@@ -385,6 +415,7 @@ class NvmlDriver final : public GpuDriver {
 
   void* library_;
   Functions call_;
+  NvmlMig mig_;
   std::vector<NvmlDevice> devices_;
   std::vector<DeviceFacts> facts_;
   NvmlEventSet events_ = nullptr;

@@ -43,6 +43,8 @@ std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order) {
     device.share_of = from_wire(order.key());
     device.milli = granted.share_milli();
     device.memory_mb = granted.share_memory_mb();
+    device.mig_profile = granted.mig_profile();
+    device.mig_start = granted.mig_start();
   }
   return held;
 }

@@ -40,11 +40,14 @@ class NodeLink {
 struct HeldDevice {
   uint32_t index = 0;
   uint32_t generation = 0;
-  AttemptKey share_of = {};  ///< Whose share; job 0: it holds the whole device.
-  int32_t milli = 0;         ///< Of a share, in thousandths of the device.
-  int64_t memory_mb = 0;     ///< Of a share.
+  AttemptKey share_of = {};      ///< Whose share; job 0: it holds the whole device.
+  int32_t milli = 0;             ///< Of a share, in thousandths of the device.
+  int64_t memory_mb = 0;         ///< Of a share.
+  std::string mig_profile = {};  ///< Of a share that is a MIG slice, such as "1g.10gb"; else empty.
+  int32_t mig_start = 0;         ///< The slice's first slot of memory.
 
   bool is_share() const { return share_of.job.valid(); }
+  bool is_slice() const { return !mig_profile.empty(); }
 
   friend bool operator==(const HeldDevice&, const HeldDevice&) = default;
 };
@@ -68,6 +71,13 @@ struct SpawnRequest {
   uint32_t port = 0;  ///< Of a gang's first member: where it is to listen, which must be free. 0: nowhere.
 };
 
+/// A MIG slice that was made, as programs and the kernel name it.
+struct MadeSlice {
+  std::string uuid = {};          ///< "MIG-..."; empty: none.
+  int32_t gpu_instance = -1;      ///< Its numbers on its GPU; -1: not known.
+  int32_t compute_instance = -1;  ///< Within the GPU instance.
+};
+
 /// What the order grants the attempt.
 std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order);
 
@@ -84,8 +94,10 @@ class BoxMaker {
  public:
   virtual ~BoxMaker() = default;
   /// kInvalidArgument, with a sentence for people, when such a job cannot run here. What it takes, such as
-  /// cores, is the attempt's until `release`.
-  virtual Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec) = 0;
+  /// cores, is the attempt's until `release`. `slices`: of the order's devices, in their order; empty when
+  /// none is a MIG slice.
+  virtual Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                               const std::vector<MadeSlice>& slices) = 0;
   /// An attempt that an earlier agent started has these cores.
   virtual void keep(const AttemptKey& key, const std::vector<uint32_t>& cores) = 0;
   /// The attempt is over. May be repeated.
@@ -275,6 +287,16 @@ class AttemptSessions {
   virtual void end_all() = 0;
 };
 
+/// A MIG slice that is there.
+struct SliceReading {
+  std::string profile;  ///< "1g.10gb".
+  int32_t start = 0;    ///< Its first slot of memory.
+  MadeSlice made = {};  ///< Without uuid while nothing can run in it.
+  bool ours = true;     ///< This agent made it, or an earlier one with the same data folder.
+  int64_t memory_used_mb = 0;
+  std::vector<int64_t> processes = {};  ///< Pids that compute in it.
+};
+
 /// One look at a device.
 struct DeviceReading {
   v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
@@ -292,6 +314,11 @@ struct DeviceReading {
   bool remap_pending = false;               ///< Rows or pages of memory wait for a reset.
   bool remap_failed = false;                ///< There are no spare rows left.
   std::vector<std::string> throttles = {};  ///< Why the hardware slows it down: codes of fault_kinds.
+
+  std::vector<SliceReading> slices = {};  ///< Of a GPU in MIG mode.
+  /// Why no slice can be made on it, in a sentence that says what to do; empty: nothing stands against it.
+  /// What runs on it goes on, and is released as ever.
+  std::string mig_problem = {};
 };
 
 /// A node's devices, in the order of their indexes.
@@ -300,6 +327,18 @@ class DeviceReader {
   virtual ~DeviceReader() = default;
   /// The reading, or nothing when it takes time: then it comes by NodeCore::on_reading, once for each call.
   virtual std::optional<DeviceReading> read(uint32_t index) = 0;
+};
+
+/// Makes and destroys MIG slices. Answers later, once for each call and in the order of the calls, by
+/// NodeCore::on_slice_made and on_slice_destroyed. A reading that is asked for later shows what was done.
+class SliceMaker {
+ public:
+  virtual ~SliceMaker() = default;
+  /// One that is there already, was made by this agent and is empty, does as well.
+  virtual void make_slice(uint32_t index, const std::string& profile, int32_t start) = 0;
+  /// Of one that is not there, it has nothing to do. One that something runs in, or that this agent did not
+  /// make, stays, and the answer says why.
+  virtual void destroy_slice(uint32_t index, const std::string& profile, int32_t start) = 0;
 };
 
 struct HostLoad {

@@ -2,14 +2,22 @@
 #include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "base/limits.h"
 #include "log/log.h"
+#include "model/mig.h"
 #include "node/gpu_driver.h"
 
 namespace gpusched {
@@ -17,6 +25,9 @@ namespace {
 
 constexpr int32_t kIdleTemperature = 30;
 constexpr int32_t kSlowdownTemperature = 90;
+constexpr std::string_view kMigMark = ":mig";
+constexpr std::string_view kUuidMark = "GPU-sim-";
+constexpr int64_t kMakeMsMax = 600'000;
 
 Error bad_shape(const std::string& part, const std::string& why) {
   return Error{.code = ErrorCode::kInvalidArgument,
@@ -59,9 +70,12 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
         count == 0) {
       return bad_shape(part, "does not begin with a count and 'x'");
     }
-    const std::string model = part.substr(times + 1);
+    const bool mig = part.ends_with(kMigMark);
+    const std::string model = part.substr(times + 1, part.size() - times - 1 - (mig ? kMigMark.size() : 0));
     const int64_t memory_mb = memory_of_model(model);
     if (memory_mb == 0) return bad_shape(part, "does not end with the memory, as in 80GB");
+    if (mig && mig::table_of(model, memory_mb) == nullptr)
+      return bad_shape(part, "cannot be in MIG mode: no such model has MIG profiles");
     if (devices.size() + count > limits::kDevicesPerNodeMax) {
       return bad_shape(part, "makes more than " + std::to_string(limits::kDevicesPerNodeMax) + " devices");
     }
@@ -70,7 +84,8 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
                          .model = "NVIDIA " + model,
                          .memory_mb = memory_mb,
                          .slowdown_celsius = kSlowdownTemperature,
-                         .pci_slot = sim_slot(devices.size())});
+                         .pci_slot = sim_slot(devices.size()),
+                         .mig = mig});
     }
   }
   return devices;
@@ -79,7 +94,10 @@ Result<std::vector<DeviceFacts>> parse_shape(const std::string& shape, const std
 class SimDriver final : public GpuDriver {
  public:
   SimDriver(std::vector<DeviceFacts> facts, DeviceTopology topology, std::string control_file)
-      : facts_(std::move(facts)), topology_(std::move(topology)), control_file_(std::move(control_file)) {
+      : facts_(std::move(facts)),
+        topology_(std::move(topology)),
+        control_file_(std::move(control_file)),
+        slices_file_(std::filesystem::path(control_file_).parent_path() / "sim-mig") {
     for (std::size_t i = 0; i < topology_.numa_plus_one.size(); ++i)
       facts_[i].numa_plus_one = topology_.numa_plus_one[i];
   }
@@ -87,22 +105,138 @@ class SimDriver final : public GpuDriver {
   std::string_view name() const override { return "sim"; }
   const std::vector<DeviceFacts>& inventory() const override { return facts_; }
   const DeviceTopology& topology() const override { return topology_; }
-  bool may_block() const override { return false; }
+  /// Making a slice may take as long as the control file says.
+  bool may_block() const override {
+    return std::any_of(facts_.begin(), facts_.end(), [](const DeviceFacts& device) { return device.mig; });
+  }
 
   DeviceReading read(uint32_t index) override {
     reread_control_file();
-    const auto found = changed_.find(index);
-    if (found != changed_.end()) {
-      DeviceReading reading = found->second;
-      reading.xids = std::exchange(fresh_xids_[index], {});
-      return reading;
-    }
     DeviceReading reading;
     reading.temperature_celsius = kIdleTemperature;
+    if (const auto found = changed_.find(index); found != changed_.end()) {
+      reading = found->second.reading;
+      reading.xids = std::exchange(fresh_xids_[index], {});
+    }
+    reading.slices = slices_of(index);
     return reading;
   }
 
+  Result<std::vector<SliceReading>> slices(uint32_t index) override {
+    reread_control_file();
+    return slices_of(index);
+  }
+
+  Result<MadeSlice> make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    reread_control_file();
+    const DeviceFacts& facts = facts_.at(index);
+    const Change change = change_of(index);
+    const mig::Table* const table = facts.mig ? mig::table_of(facts.model, facts.memory_mb) : nullptr;
+    const mig::Profile* const wanted = table == nullptr ? nullptr : table->profile(profile);
+    if (wanted == nullptr) return refuse("Invalid Argument");
+    // Killed on its way, it has made the slice or not.
+    const auto half = std::chrono::milliseconds(change.make_ms / 2);
+    std::this_thread::sleep_for(half);
+    if (!change.make_error.empty()) return refuse(change.make_error);
+    std::vector<SimSlice> all = load_slices();
+    std::vector<mig::Instance> present;
+    for (const SimSlice& one : all) {
+      if (one.index != index) continue;
+      if (const mig::Profile* const known = table->profile(one.profile); known != nullptr)
+        present.push_back({.profile = known, .start = one.start});
+    }
+    if (!mig::fits(*table, present, *wanted, start)) return refuse("Insufficient Resources");
+    all.push_back({.index = index, .profile = profile, .start = start});
+    if (const Result<Unit> saved = save_slices(all); !saved) return saved.error();
+    std::this_thread::sleep_for(half);
+    return made_of(all.back());
+  }
+
+  Result<Unit> destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    reread_control_file();
+    if (const Change change = change_of(index); !change.destroy_error.empty())
+      return refuse(change.destroy_error);
+    for (const SliceReading& slice : slices_of(index)) {
+      if (slice.start == start && slice.profile == profile && !slice.processes.empty())
+        return refuse("In use by another client");
+    }
+    std::vector<SimSlice> all = load_slices();
+    std::erase_if(all, [&](const SimSlice& one) {
+      return one.index == index && one.start == start && one.profile == profile;
+    });
+    return save_slices(all);
+  }
+
  private:
+  struct SimSlice {
+    uint32_t index = 0;
+    std::string profile;
+    int32_t start = 0;
+  };
+  /// What the control file says of a device.
+  struct Change {
+    DeviceReading reading;
+    std::vector<int32_t> process_slices;  ///< Of each of its processes the first slot; -1: of none.
+    int64_t make_ms = 0;                  ///< How long it takes to make a slice.
+    std::string make_error, destroy_error;
+  };
+
+  Change change_of(uint32_t index) const {
+    const auto found = changed_.find(index);
+    return found == changed_.end() ? Change{} : found->second;
+  }
+
+  static Error refuse(const std::string& why) {
+    return Error{.code = ErrorCode::kUnavailable, .message = why};
+  }
+
+  MadeSlice made_of(const SimSlice& slice) const {
+    std::string uuid = facts_[slice.index].uuid;
+    uuid.replace(0, kUuidMark.size(), "MIG-sim-");
+    return {.uuid = uuid + '-' + slice.profile + '-' + std::to_string(slice.start)};
+  }
+
+  std::vector<SliceReading> slices_of(uint32_t index) {
+    std::vector<SliceReading> found;
+    for (const SimSlice& one : load_slices()) {
+      if (one.index != index) continue;
+      SliceReading& slice =
+          found.emplace_back(SliceReading{.profile = one.profile, .start = one.start, .made = made_of(one)});
+      const auto change = changed_.find(index);
+      for (std::size_t i = 0; change != changed_.end() && i < change->second.process_slices.size(); ++i) {
+        if (change->second.process_slices[i] != one.start) continue;
+        const DeviceReading& reading = change->second.reading;
+        slice.processes.push_back(reading.processes[i]);
+        slice.memory_used_mb += std::max<int64_t>(reading.process_memory_mb[i], 0);
+      }
+    }
+    return found;
+  }
+
+  /// One line each: index, profile, first slot.
+  std::vector<SimSlice> load_slices() const {
+    std::vector<SimSlice> all;
+    if (!may_block()) return all;
+    std::ifstream in(slices_file_);
+    for (SimSlice one; in >> one.index >> one.profile >> one.start;) {
+      if (one.index < facts_.size()) all.push_back(one);
+    }
+    return all;
+  }
+
+  Result<Unit> save_slices(const std::vector<SimSlice>& all) const {
+    const std::string fresh = slices_file_ + ".new";
+    {
+      std::ofstream out(fresh, std::ios::trunc);
+      for (const SimSlice& one : all) out << one.index << ' ' << one.profile << ' ' << one.start << '\n';
+      out.close();
+      if (!out) return refuse("cannot write " + fresh + ": " + std::strerror(errno));
+    }
+    if (std::rename(fresh.c_str(), slices_file_.c_str()) != 0)
+      return refuse("cannot write " + slices_file_ + ": " + std::strerror(errno));
+    return Unit{};
+  }
+
   void reread_control_file() {
     struct stat facts{};
     if (stat(control_file_.c_str(), &facts) != 0) {
@@ -125,7 +259,7 @@ class SimDriver final : public GpuDriver {
                 {{"file", control_file_}, {"why", status.ToString()}});
       return;
     }
-    const std::map<uint32_t, DeviceReading> before = std::exchange(changed_, {});
+    const std::map<uint32_t, Change> before = std::exchange(changed_, {});
     const auto devices = parsed.fields().find("devices");
     if (devices == parsed.fields().end()) return;
     for (const auto& [name, value] : devices->second.struct_value().fields()) {
@@ -137,15 +271,16 @@ class SimDriver final : public GpuDriver {
   }
 
   /// The file lists all that came up; new is what stands behind what it had before.
-  void note_xids(const std::map<uint32_t, DeviceReading>& before) {
-    for (const auto& [index, reading] : changed_) {
+  void note_xids(const std::map<uint32_t, Change>& before) {
+    for (const auto& [index, change] : changed_) {
+      const DeviceReading& reading = change.reading;
       const auto known = before.find(index);
-      const std::size_t told = known == before.end() ? 0 : known->second.xids.size();
+      const std::size_t told = known == before.end() ? 0 : known->second.reading.xids.size();
       for (std::size_t i = told; i < reading.xids.size(); ++i) fresh_xids_[index].push_back(reading.xids[i]);
     }
   }
 
-  static DeviceReading parse(const google::protobuf::Struct& from) {
+  static Change parse(const google::protobuf::Struct& from) {
     const auto number = [&from](const char* name, double fallback) {
       const auto found = from.fields().find(name);
       return found == from.fields().end() ? fallback : found->second.number_value();
@@ -154,7 +289,8 @@ class SimDriver final : public GpuDriver {
       const auto found = from.fields().find(name);
       return found == from.fields().end() ? std::string() : found->second.string_value();
     };
-    DeviceReading reading;
+    Change change;
+    DeviceReading& reading = change.reading;
     reading.temperature_celsius = static_cast<int32_t>(number("temperature_celsius", kIdleTemperature));
     reading.memory_used_mb = static_cast<int64_t>(number("memory_used_mb", 0));
     reading.utilization_percent = static_cast<int32_t>(number("utilization_percent", 0));
@@ -180,14 +316,19 @@ class SimDriver final : public GpuDriver {
       reading.throttles.push_back(code.string_value());
     const google::protobuf::ListValue processes = list("processes");
     for (const google::protobuf::Value& process : processes.values()) {
-      // A pid, or [pid, megabytes].
-      const auto& pair = process.list_value().values();
-      const bool with_memory = process.has_list_value() && pair.size() == 2;
+      // A pid, or [pid, megabytes], or [pid, megabytes, first slot of its slice].
+      const auto& words = process.list_value().values();
+      const bool with_memory = process.has_list_value() && words.size() >= 2;
       reading.processes.push_back(
-          static_cast<int64_t>(with_memory ? pair[0].number_value() : process.number_value()));
-      reading.process_memory_mb.push_back(with_memory ? static_cast<int64_t>(pair[1].number_value()) : -1);
+          static_cast<int64_t>(with_memory ? words[0].number_value() : process.number_value()));
+      reading.process_memory_mb.push_back(with_memory ? static_cast<int64_t>(words[1].number_value()) : -1);
+      const bool in_slice = with_memory && words.size() == 3;
+      change.process_slices.push_back(in_slice ? static_cast<int32_t>(words[2].number_value()) : -1);
     }
-    return reading;
+    change.make_ms = std::clamp<int64_t>(static_cast<int64_t>(number("mig_make_ms", 0)), 0, kMakeMsMax);
+    change.make_error = text("mig_make_error");
+    change.destroy_error = text("mig_destroy_error");
+    return change;
   }
 
   struct Stamp {
@@ -201,8 +342,9 @@ class SimDriver final : public GpuDriver {
   std::vector<DeviceFacts> facts_;
   const DeviceTopology topology_;
   std::string control_file_;
+  const std::string slices_file_;
   Stamp seen_;
-  std::map<uint32_t, DeviceReading> changed_;
+  std::map<uint32_t, Change> changed_;
   std::map<uint32_t, std::vector<uint32_t>> fresh_xids_;  ///< Not told yet.
 };
 

@@ -47,6 +47,33 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 
+/// MIG instances of a device: at most one begins at each slot. A handle of any of its three kinds is this.
+struct Instance {
+  bool there = false, has_compute = false;
+  unsigned id = 0, profile = 0, start = 0, size = 0;
+  unsigned process_count = 0;
+  unsigned long long used_mb = 0;
+};
+constexpr unsigned kSlots = 8;
+Instance g_instances[2][kSlots];
+struct Mig {
+  unsigned mode = 0, pending = 0;
+  int create_error = 0, compute_error = 0, destroy_error = 0, list_error = 0;
+};
+Mig g_mig[2];
+struct MigProfile {
+  unsigned number, id, slices, size, most;
+};
+constexpr MigProfile kMigProfiles[] = {{0, 19, 1, 1, 7}, {1, 14, 2, 2, 3}, {2, 9, 3, 4, 2}, {3, 5, 4, 4, 1},
+                                       {4, 0, 7, 8, 1},  {7, 20, 1, 1, 1}, {9, 15, 1, 2, 4}};
+unsigned g_next_instance = 1;
+
+Instance* instance_of(void* handle) {
+  auto* const instance = static_cast<Instance*>(handle);
+  return instance >= &g_instances[0][0] && instance <= &g_instances[1][kSlots - 1] ? instance : nullptr;
+}
+int parent_of(const Instance* instance) { return instance < &g_instances[1][0] ? 0 : 1; }
+
 int index_of(void* handle);
 
 Device& device_of(void* handle) { return *static_cast<Device*>(handle); }
@@ -81,7 +108,18 @@ void fake_nvml_event(unsigned index, unsigned long long type, unsigned long long
 
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
-const char* nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "Unknown Error"; }
+const char* nvmlErrorString(int code) {
+  switch (code) {
+    case 15:
+      return "GPU is lost";
+    case 19:
+      return "In use by another client";
+    case 23:
+      return "Insufficient Resources";
+    default:
+      return "Unknown Error";
+  }
+}
 int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = 2;
   return 0;
@@ -91,6 +129,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   return 0;
 }
 int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+  if (const Instance* const instance = instance_of(device); instance != nullptr) {
+    std::snprintf(text, size, "MIG-fake-%d-%u-%u", parent_of(instance), instance->profile, instance->start);
+    return 0;
+  }
   std::snprintf(text, size, "GPU-fake-%d", static_cast<int>(static_cast<Device*>(device) - g_devices));
   return 0;
 }
@@ -99,12 +141,17 @@ int nvmlDeviceGetName(void*, char* text, unsigned size) {
   return 0;
 }
 int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  if (const Instance* const instance = instance_of(device); instance != nullptr) {
+    *memory = {(10'240ULL << 20) * instance->size, 0, instance->used_mb << 20};
+    return 0;
+  }
   if (device_of(device).error != 0) return device_of(device).error;
   *memory = {81'920ULL << 20, 0, device_of(device).used_mb << 20};
   return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* processes) {
-  const unsigned have = device_of(device).process_count;
+  const Instance* const instance = instance_of(device);
+  const unsigned have = instance != nullptr ? instance->process_count : device_of(device).process_count;
   if (*count < have) {
     *count = have;
     return 7;
@@ -178,6 +225,171 @@ int nvmlEventSetWait_v2(void*, Event* event, unsigned) {
   *event = g_events[0];
   --g_event_count;
   for (unsigned i = 0; i < g_event_count; ++i) g_events[i] = g_events[i + 1];
+  return 0;
+}
+
+// MIG.
+
+/// Sets a device's mode; what was there is gone.
+void fake_nvml_mig(unsigned index, unsigned mode, unsigned pending) {
+  g_mig[index] = {mode, pending, 0, 0, 0, 0};
+  for (Instance& instance : g_instances[index]) instance = {};
+}
+/// What the next calls return: of making an instance, of making its compute instance, of destroying either,
+/// of listing.
+void fake_nvml_mig_errors(unsigned index, int create, int compute, int destroy, int list) {
+  g_mig[index].create_error = create;
+  g_mig[index].compute_error = compute;
+  g_mig[index].destroy_error = destroy;
+  g_mig[index].list_error = list;
+}
+/// Something runs in the instance that begins at this slot.
+void fake_nvml_mig_use(unsigned index, unsigned start, unsigned process_count, unsigned long long used_mb) {
+  g_instances[index][start].process_count = process_count;
+  g_instances[index][start].used_mb = used_mb;
+}
+
+int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
+  *current = g_mig[index_of(device)].mode;
+  *pending = g_mig[index_of(device)].pending;
+  return 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) {
+  *count = 7;
+  return 0;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** handle) {
+  for (Instance& instance : g_instances[index_of(device)]) {
+    if (!instance.there || !instance.has_compute || index-- != 0) continue;
+    *handle = &instance;
+    return 0;
+  }
+  return 6;
+}
+int nvmlDeviceGetGpuInstanceId(void* device, unsigned* id) {
+  *id = instance_of(device)->id;
+  return 0;
+}
+int nvmlDeviceGetComputeInstanceId(void*, unsigned* id) {
+  *id = 0;
+  return 0;
+}
+
+struct GpuInstanceProfile {
+  unsigned id, p2p, slices, most, multiprocessors, copiers, decoders, encoders, jpegs, ofas;
+  unsigned long long memory_mb;
+};
+int nvmlDeviceGetGpuInstanceProfileInfo(void*, unsigned number, GpuInstanceProfile* info) {
+  for (const MigProfile& profile : kMigProfiles) {
+    if (profile.number != number) continue;
+    *info = {profile.id, 0, profile.slices,         profile.most, 14 * profile.slices, 1, 0, 0,
+             0,          0, 9'728ULL * profile.size};
+    return 0;
+  }
+  return number < 20 ? 3 : 2;
+}
+
+struct Placement {
+  unsigned start, size;
+};
+int nvmlDeviceCreateGpuInstanceWithPlacement(void* device, unsigned profile_id, const Placement* placement,
+                                             void** handle) {
+  const int index = index_of(device);
+  if (g_mig[index].create_error != 0) return g_mig[index].create_error;
+  const MigProfile* profile = nullptr;
+  for (const MigProfile& one : kMigProfiles) {
+    if (one.id == profile_id) profile = &one;
+  }
+  if (profile == nullptr || placement->size != profile->size) return 2;
+  for (const Instance& one : g_instances[index]) {
+    if (one.there && one.start < placement->start + placement->size &&
+        placement->start < one.start + one.size)
+      return 23;
+  }
+  Instance& made = g_instances[index][placement->start];
+  made = {true, false, g_next_instance++, profile_id, placement->start, placement->size, 0, 0};
+  *handle = &made;
+  return 0;
+}
+int nvmlGpuInstanceDestroy(void* handle) {
+  Instance* const instance = instance_of(handle);
+  if (instance->has_compute) return 19;
+  *instance = {};
+  return 0;
+}
+int nvmlDeviceGetGpuInstances(void* device, unsigned profile_id, void** handles, unsigned* count) {
+  const int index = index_of(device);
+  if (g_mig[index].list_error != 0) return g_mig[index].list_error;
+  *count = 0;
+  for (Instance& one : g_instances[index]) {
+    if (one.there && one.profile == profile_id) handles[(*count)++] = &one;
+  }
+  return 0;
+}
+struct GpuInstanceInfo {
+  void* device;
+  unsigned id, profile_id;
+  Placement placement;
+};
+int nvmlGpuInstanceGetInfo(void* handle, GpuInstanceInfo* info) {
+  const Instance* const instance = instance_of(handle);
+  *info = {
+      &g_devices[parent_of(instance)], instance->id, instance->profile, {instance->start, instance->size}};
+  return 0;
+}
+
+struct ComputeInstanceProfile {
+  unsigned id, slices, most, multiprocessors, copiers, decoders, encoders, jpegs, ofas;
+};
+int nvmlGpuInstanceGetComputeInstanceProfileInfo(void* handle, unsigned number, unsigned,
+                                                 ComputeInstanceProfile* info) {
+  unsigned slices = 0;
+  for (const MigProfile& one : kMigProfiles) {
+    if (one.id == instance_of(handle)->profile) slices = one.slices;
+  }
+  const unsigned asked = number == 4 ? 7 : number + 1;
+  if (number > 4 || asked > slices) return 3;
+  *info = {number, asked, slices / asked, 14 * asked, 1, 0, 0, 0, 0};
+  return 0;
+}
+int nvmlGpuInstanceCreateComputeInstance(void* handle, unsigned profile_id, void** made) {
+  Instance* const instance = instance_of(handle);
+  const Mig& mig = g_mig[parent_of(instance)];
+  if (mig.compute_error != 0) return mig.compute_error;
+  for (const MigProfile& one : kMigProfiles) {
+    const unsigned asked = profile_id == 4 ? 7 : profile_id + 1;
+    if (one.id == instance->profile && one.slices != asked) return 2;  // Not all of it.
+  }
+  instance->has_compute = true;
+  *made = instance;
+  return 0;
+}
+int nvmlComputeInstanceDestroy(void* handle) {
+  Instance* const instance = instance_of(handle);
+  if (g_mig[parent_of(instance)].destroy_error != 0) return g_mig[parent_of(instance)].destroy_error;
+  if (instance->process_count != 0) return 19;
+  instance->has_compute = false;
+  return 0;
+}
+int nvmlGpuInstanceGetComputeInstances(void* handle, unsigned profile_id, void** handles, unsigned* count) {
+  Instance* const instance = instance_of(handle);
+  *count = 0;
+  for (const MigProfile& one : kMigProfiles) {
+    const unsigned asked = profile_id == 4 ? 7 : profile_id + 1;
+    if (one.id == instance->profile && one.slices == asked && instance->has_compute)
+      handles[(*count)++] = instance;
+  }
+  return 0;
+}
+struct ComputeInstanceInfo {
+  void* device;
+  void* gpu_instance;
+  unsigned id, profile_id;
+  Placement placement;
+};
+int nvmlComputeInstanceGetInfo_v2(void* handle, ComputeInstanceInfo* info) {
+  const Instance* const instance = instance_of(handle);
+  *info = {&g_devices[parent_of(instance)], handle, 0, 0, {0, instance->size}};
   return 0;
 }
 
