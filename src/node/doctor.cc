@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "model/mig.h"
 #include "node/probe.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
@@ -58,6 +59,34 @@ Finding check_agents_lock(const std::string& folder) {
   return finding;
 }
 
+/// The mode is the operator's; slices are the agent's.
+std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts,
+                               const DeviceReading& reading) {
+  std::vector<Finding> found;
+  if (facts.mig_pending) {
+    found.push_back({.check = "mig",
+                     .verdict = Verdict::kWarn,
+                     .detail = name + ": its MIG mode is " + (facts.mig ? "on" : "off") +
+                               " and changes with its next reset, which waits for whatever has it open",
+                     .mend = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
+                             "; systemctl start gpu-agent"});
+  }
+  if (!facts.mig) return found;
+  if (mig::table_of(facts.model, facts.memory_mb) == nullptr) {
+    found.push_back({.check = "mig",
+                     .verdict = Verdict::kWarn,
+                     .detail = name +
+                               ": it is in MIG mode, and which slices such a GPU can have is not known; "
+                               "nothing can run on it",
+                     .mend = "nvidia-smi -i " + facts.uuid + " -mig 0"});
+    return found;
+  }
+  found.push_back({.check = "mig",
+                   .detail = name + ": in MIG mode, with " + std::to_string(reading.slices.size()) +
+                             " slices; jobs get slices alone"});
+  return found;
+}
+
 std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient& patient) {
   if (!options.sim_gpus.empty())
     return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
@@ -78,11 +107,13 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
     const DeviceFacts& facts = (*driver)->inventory()[index];
     const DeviceReading reading = (*driver)->read(index);
     const std::string name = "GPU " + std::to_string(index) + " (" + facts.model + ", " + facts.uuid + ")";
-    if (reading.condition == v1::DEVICE_CONDITION_OK) continue;
-    found.push_back({.check = "gpus",
-                     .verdict = Verdict::kFail,
-                     .detail = name + ": " + reading.detail,
-                     .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
+    if (reading.condition != v1::DEVICE_CONDITION_OK) {
+      found.push_back({.check = "gpus",
+                       .verdict = Verdict::kFail,
+                       .detail = name + ": " + reading.detail,
+                       .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
+    }
+    for (Finding& finding : check_mig(name, facts, reading)) found.push_back(std::move(finding));
   }
   found.push_back({.check = "gpus", .detail = std::to_string(count) + " GPUs answer"});
   return found;

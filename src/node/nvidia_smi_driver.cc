@@ -14,7 +14,9 @@
 #include <optional>
 #include <string_view>
 
+#include "model/mig.h"
 #include "node/gpu_driver.h"
+#include "node/nvidia_smi_mig.h"
 #include "node/nvidia_smi_text.h"
 
 extern char** environ;
@@ -147,6 +149,7 @@ class SmiDriver final : public GpuDriver {
         if (const auto found = known.find(device.uuid); found != known.end()) device.pci_slot = found->second;
       }
     }
+    take_mig_modes();
     take_topology();
     return Unit{};
   }
@@ -156,17 +159,134 @@ class SmiDriver final : public GpuDriver {
     if (rows_.empty() || Clock::now() - read_at_ > kFresh || asked_.contains(index)) look();
     asked_.insert({index, true});
     const auto row = rows_.find(uuid);
-    if (row != rows_.end()) return reading_of(row->second, uuid);
+    if (row != rows_.end()) return with_slices(index, reading_of(row->second, uuid));
     if (trouble_.empty()) return missing("nvidia-smi no longer lists it");
     // One lost device may spoil the list of all: this one is asked alone.
     const Ran alone = query(smi::kGpuQuery, "--id=" + uuid);
     if (alone.status != 0) return missing(reason_of(alone));
     const std::map<std::string, smi::Row> rows = smi::rows_by_uuid(alone.out);
-    if (const auto own = rows.find(uuid); own != rows.end()) return reading_of(own->second, uuid);
+    if (const auto own = rows.find(uuid); own != rows.end())
+      return with_slices(index, reading_of(own->second, uuid));
     return missing("nvidia-smi no longer lists it");
   }
 
+  Result<std::vector<SliceReading>> slices(uint32_t index) override {
+    look_at_slices();
+    return slices_seen(index);
+  }
+
+  Result<MadeSlice> make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    const DeviceFacts& facts = facts_.at(index);
+    const mig::Table* const table = mig::table_of(facts.model, facts.memory_mb);
+    const mig::Profile* const wanted = table == nullptr ? nullptr : table->profile(profile);
+    if (wanted == nullptr || !facts.mig)
+      return trouble("a " + facts.model + " has no such profile, or is not in MIG mode");
+    const std::string what = std::to_string(wanted->id) + ':' + std::to_string(start);
+    const Ran ran = run_mig(index, {"-cgi", what, "-C"});
+    const Result<std::vector<SliceReading>> now = slices(index);
+    if (!now) return now.error();
+    const auto made = std::find_if(now->begin(), now->end(), [&](const SliceReading& slice) {
+      return slice.start == start && slice.profile == profile;
+    });
+    if (ran.status == 0 && made != now->end() && !made->made.uuid.empty()) return made->made;
+    // What came of it without a compute instance is of no use.
+    if (made != now->end() && made->made.uuid.empty()) {
+      [[maybe_unused]] const Result<Unit> gone = destroy_slice(index, profile, start);
+    }
+    return ran.status == 0 ? trouble("nvidia-smi does not list the MIG instance that it made")
+                           : trouble(why_not(ran));
+  }
+
+  Result<Unit> destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+    const Result<std::vector<SliceReading>> now = slices(index);
+    if (!now) return now.error();
+    for (const SliceReading& slice : *now) {
+      if (slice.start != start || slice.profile != profile) continue;
+      const std::string instance = std::to_string(slice.made.gpu_instance);
+      if (slice.made.compute_instance >= 0) {
+        const Ran compute = run_mig(index, {"-dci", "-gi", instance});
+        if (compute.status != 0) return trouble(why_not(compute));
+      }
+      const Ran ran = run_mig(index, {"-dgi", "-gi", instance});
+      if (ran.status != 0) return trouble(why_not(ran));
+    }
+    return Unit{};
+  }
+
  private:
+  static Error trouble(const std::string& why) {
+    return Error{.code = ErrorCode::kUnavailable, .message = why};
+  }
+
+  /// The last line says what it comes to.
+  static std::string why_not(const Ran& ran) {
+    std::string why = reason_of(ran);
+    for (std::size_t from = 0; !ran.timed_out && from < ran.out.size();) {
+      const std::string line = smi::first_line(std::string_view(ran.out).substr(from));
+      if (line.starts_with("Failed to") || line.starts_with("Unable to")) why = line;
+      from = std::min(ran.out.find('\n', from), ran.out.size() - 1) + 1;
+    }
+    if (why.find("Insufficient Permissions") != std::string::npos) why += ": run gpu-agent as root";
+    return why;
+  }
+
+  Ran run_mig(uint32_t index, std::vector<std::string> what) const {
+    what.insert(what.begin(), "mig");
+    what.insert(what.end(), {"-i", std::to_string(modes_.at(facts_.at(index).uuid).index)});
+    return run_program(program_, std::move(what), patience_);
+  }
+
+  /// Drivers that do not know the question have no GPU in MIG mode.
+  void take_mig_modes() {
+    const Ran ran = query(smi::kMigQuery);
+    if (ran.status != 0) return;
+    modes_ = smi::mig_modes(ran.out);
+    for (DeviceFacts& device : facts_) {
+      const auto mode = modes_.find(device.uuid);
+      if (mode == modes_.end()) continue;
+      device.mig = mode->second.on;
+      device.mig_pending = mode->second.changes;
+      any_mig_ = any_mig_ || device.mig;
+    }
+  }
+
+  void look_at_slices() {
+    slices_trouble_.clear();
+    const Ran instances = run_program(program_, {"mig", "-lgi"}, patience_);
+    const bool none = smi::says_none(instances.out);
+    if (instances.status != 0 && !none) {
+      slices_trouble_ = "its MIG instances cannot be listed: " + why_not(instances);
+      return;
+    }
+    instances_text_ = none ? std::string() : instances.out;
+    const Ran tables = run_program(program_, {}, patience_);
+    const Ran list = tables.status == 0 ? run_program(program_, {"-L"}, patience_) : tables;
+    if (list.status != 0) slices_trouble_ = "its MIG instances cannot be listed: " + reason_of(list);
+    tables_text_ = tables.out;
+    list_text_ = list.out;
+  }
+
+  Result<std::vector<SliceReading>> slices_seen(uint32_t index) const {
+    const DeviceFacts& facts = facts_.at(index);
+    if (!slices_trouble_.empty()) return trouble(slices_trouble_);
+    if (!facts.mig) return std::vector<SliceReading>{};
+    return smi::slices_of(modes_.at(facts.uuid).index, facts.model, facts.memory_mb, instances_text_,
+                          tables_text_, list_text_);
+  }
+
+  /// Without them nobody knows whether one is empty.
+  DeviceReading with_slices(uint32_t index, DeviceReading reading) const {
+    if (!facts_[index].mig || reading.condition != v1::DEVICE_CONDITION_OK) return reading;
+    Result<std::vector<SliceReading>> found = slices_seen(index);
+    if (found) {
+      reading.slices = std::move(*found);
+    } else {
+      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+      reading.detail = found.error().message;
+    }
+    return reading;
+  }
+
   /// What it cannot tell, jobs do without.
   void take_topology() {
     const Ran ran = run_program(program_, {"topo", "-m"}, patience_);
@@ -215,6 +335,7 @@ class SmiDriver final : public GpuDriver {
       processes_ = smi::processes_by_uuid(apps.out);
       process_memory_ = smi::process_memory_by_uuid(apps.out);
     }
+    if (any_mig_ && !gpus.timed_out) look_at_slices();
     read_at_ = Clock::now();
   }
 
@@ -234,8 +355,12 @@ class SmiDriver final : public GpuDriver {
   std::map<std::string, smi::Row> rows_;  ///< By uuid, of the last look.
   std::map<std::string, std::vector<int64_t>> processes_;
   std::map<std::string, std::vector<int64_t>> process_memory_;
-  std::map<uint32_t, bool> asked_;  ///< Who was told of the last look: nobody gets one twice.
-  std::string trouble_;             ///< Why the last look failed.
+  std::map<uint32_t, bool> asked_;             ///< Who was told of the last look: nobody gets one twice.
+  std::map<std::string, smi::MigMode> modes_;  ///< By uuid.
+  bool any_mig_ = false;
+  std::string instances_text_, tables_text_, list_text_;  ///< What it said of slices last.
+  std::string slices_trouble_;
+  std::string trouble_;  ///< Why the last look failed.
   std::string processes_trouble_;
   Clock::time_point read_at_{};
 };
