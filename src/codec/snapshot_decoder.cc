@@ -60,6 +60,19 @@ bool possible_shares(const Device& device) {
   return ascending && each && device.milli_left() >= 0 &&
          (shared || device.state == DeviceState::kQuarantined);
 }
+/// On a device in MIG mode every share is a slice, where slices may lie; elsewhere none is.
+bool possible_slices(const Device& device, const DeviceClass& kind) {
+  const mig::Table* table = kind.table();
+  std::vector<mig::Instance> present;
+  for (const Share& share : device.shares) {
+    if (table == nullptr && (!share.mig_profile.empty() || share.mig_start != 0)) return false;
+    if (table == nullptr) continue;
+    const mig::Profile* profile = table->profile(share.mig_profile);
+    if (profile == nullptr || !mig::fits(*table, present, *profile, share.mig_start)) return false;
+    present.push_back({.profile = profile, .start = share.mig_start});
+  }
+  return true;
+}
 bool possible(const Device& device) {
   return known(DeviceState::kFree, device.state, DeviceState::kShared) && possible_shares(device) &&
          known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
@@ -71,7 +84,8 @@ bool holds(const Member& member, const Device& device, const AttemptKey& key) {
   if (member.gpu_milli == 0) return device.state == DeviceState::kHeld && device.held_by == key;
   const Share* share = device.share_of(key);
   return share != nullptr && !share->draining() && share->milli == member.gpu_milli &&
-         share->memory_mb == member.gpu_share_mb;
+         share->memory_mb == member.gpu_share_mb && share->mig_profile == member.mig_profile &&
+         share->mig_start == member.mig_start;
 }
 bool possible_flow(const Job& job) {
   if (job.on_parent_failure > OnParentFailure::kWait) return false;
@@ -270,6 +284,9 @@ class SnapshotDecoder {
     for (const Device& device : node.devices) {
       if (device.device_class >= state_.device_classes.size()) return corrupt("a device's class");
       if (!possible(device)) return corrupt("a device");
+      if (device.becomes_plus_one > state_.device_classes.size()) return corrupt("a device's next class");
+      if (!possible_slices(device, state_.device_classes[device.device_class]))
+        return corrupt("a device's slices");
     }
     if (!known(NodeState::kReady, node.state, NodeState::kDead)) return corrupt("a node's state");
     if (node.availability > Availability::kDraining || !possible(node.availability_since) ||

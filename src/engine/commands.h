@@ -155,6 +155,7 @@ struct DeviceOffer {
   std::string detail;
   int32_t numa_plus_one = 0;  ///< See Device.
   std::string pci_bus_id = {};
+  bool mig = false;  ///< It is in MIG mode.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -165,6 +166,7 @@ struct DeviceOffer {
     visit(5, "detail", self.detail);
     visit(40, "numa_plus_one", self.numa_plus_one);
     visit(41, "pci_bus_id", self.pci_bus_id);
+    visit(50, "mig", self.mig);
   }
 };
 
@@ -399,6 +401,7 @@ struct MemberPlacement {
   uint32_t part = 0;
   uint64_t device_mask = 0;
   std::vector<uint32_t> generations;  ///< In the order of the mask's bits.
+  int32_t mig_start = 0;              ///< Of a slice: the slot of the device's memory that it begins at.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -406,6 +409,7 @@ struct MemberPlacement {
     visit(2, "part", self.part);
     visit(3, "device_mask", self.device_mask);
     visit(4, "generations", self.generations);
+    visit(100, "mig_start", self.mig_start);
   }
 };
 

@@ -13,11 +13,13 @@ namespace gpusched::rules {
 namespace {
 
 /// The one device has room for the share beside those that hold others of it, and is promised to nobody.
-bool shares_fit(const Node& node, const Part& part, uint64_t mask) {
-  const auto index = static_cast<std::size_t>(std::countr_zero(mask));
+bool shares_fit(const State& state, const Node& node, const Part& part, const MemberPlacement& placement) {
+  const auto index = static_cast<std::size_t>(std::countr_zero(placement.device_mask));
   if (index >= node.devices.size()) return false;
   const Device& device = node.devices[index];
-  return device.has_room_for(part) && !device.promised_to.valid();
+  const DeviceClass& kind = state.device_classes[device.device_class];
+  return kind.serves(part) && device.has_room_for(kind, part, placement.mig_start) &&
+         !device.promised_to.valid();
 }
 
 /// The devices are there, free or given, of one class that satisfies the part, in the generation that the
@@ -27,7 +29,7 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
   const int count = std::popcount(placement.device_mask);
   if (count != part.gpu_count) return false;
   if (placement.generations.size() != static_cast<std::size_t>(count)) return false;
-  const bool room = part.is_share() ? shares_fit(node, part, placement.device_mask)
+  const bool room = part.is_share() ? shares_fit(state, node, part, placement)
                                     : (placement.device_mask & ~(node.free_mask | given_mask)) == 0;
   if (!room) return false;
   std::size_t at = 0;
@@ -172,7 +174,10 @@ std::vector<Member> members_of(const State& state, const PlanGroup& group, const
       CHECK(node != nullptr);
       const auto index = static_cast<std::size_t>(std::countr_zero(member.device_mask));
       held.gpu_milli = part.gpu_milli;
-      held.gpu_share_mb = part.share_mb_of(node->devices[index].memory_mb);
+      const Device& device = node->devices[index];
+      held.gpu_share_mb = state.device_classes[device.device_class].share_mb_of(part, device.memory_mb);
+      held.mig_profile = part.mig_profile;
+      if (part.is_slice()) held.mig_start = member.mig_start;
     }
     members.push_back(std::move(held));
   }

@@ -60,7 +60,8 @@ bool lacks_domain(const State& state, const std::vector<Part>& parts) {
 }
 
 /// Some parts of it are of several members, or there are several: all are placed together. Only the last may
-/// be elastic; a member has one node's devices, and shares stand alone.
+/// be elastic; a member has one node's devices, and shares stand alone, slices of GPUs without any other
+/// member.
 bool sound_gang(const State& state, const std::vector<Part>& parts) {
   if (state.config.feature_level < 5 || parts.size() > limits::kPartsMax) return false;
   int64_t members = 0;
@@ -68,7 +69,7 @@ bool sound_gang(const State& state, const std::vector<Part>& parts) {
     if (part.member_count < 1 || part.gpu_count > static_cast<int32_t>(limits::kDevicesPerNodeMax))
       return false;
     if (part.member_max != 0 && (part.member_max < part.member_count || &part != &parts.back())) return false;
-    if (part.is_share() && parts.size() > 1) return false;
+    if (part.is_slice() || (part.is_share() && parts.size() > 1)) return false;
     if (part.domain != parts.front().domain || part.domain_required != parts.front().domain_required)
       return false;
     if (part.work != parts.front().work || part.own_nodes != parts.front().own_nodes) return false;

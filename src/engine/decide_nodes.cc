@@ -11,7 +11,7 @@ namespace {
 std::size_t device_classes_with(const State& state, const RegisterNode& command) {
   std::vector<DeviceClass> classes = state.device_classes;
   for (const DeviceOffer& offer : command.devices) {
-    const DeviceClass kind{.model = offer.model, .memory_mb = offer.memory_mb};
+    const DeviceClass kind{.model = offer.model, .memory_mb = offer.memory_mb, .mig = offer.mig};
     if (std::find(classes.begin(), classes.end(), kind) == classes.end()) classes.push_back(kind);
   }
   return classes.size();

@@ -32,8 +32,13 @@ Device& device_at(Node& node, uint32_t index) {
   return node.devices[index];
 }
 
-void free_device(Device& device) {
+void free_device(const State& state, Device& device) {
   CHECK(device.state != DeviceState::kFree);
+  if (device.becomes_plus_one > 0) {
+    device.device_class = device.becomes_plus_one - 1;
+    device.memory_mb = state.device_classes[device.device_class].memory_mb;
+    device.becomes_plus_one = 0;
+  }
   device.state = DeviceState::kFree;
   device.shares.clear();
   device.held_by = {};
@@ -105,7 +110,7 @@ void on(State& state, const TenantDeleted& event) {
 
 void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
   const uint32_t device_class =
-      state.intern_device_class({.model = offer.model, .memory_mb = offer.memory_mb});
+      state.intern_device_class({.model = offer.model, .memory_mb = offer.memory_mb, .mig = offer.mig});
   const auto known = std::find_if(node.devices.begin(), node.devices.end(),
                                   [&](const Device& d) { return d.uuid == offer.uuid; });
   if (known == node.devices.end()) {
@@ -121,9 +126,14 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
   }
   known->numa_plus_one = offer.numa_plus_one;
   known->pci_bus_id = offer.pci_bus_id;
+  known->condition = offer.condition;
+  // What something holds stays what it is, in slices or whole, until that is gone.
+  const bool in_slices = offer.mig || state.device_classes[known->device_class].mig;
+  const bool later = in_slices && known->state != DeviceState::kFree && device_class != known->device_class;
+  known->becomes_plus_one = later ? device_class + 1 : 0;
+  if (later) return;
   known->device_class = device_class;
   known->memory_mb = offer.memory_mb;
-  known->condition = offer.condition;
   if (known->state != DeviceState::kQuarantined) known->detail = offer.detail;
 }
 
@@ -305,7 +315,7 @@ void on(State& state, const OldestRequestForgotten& event) {
 }
 
 // No device is granted twice, and no part of a shared one.
-void hold_device(Device& device, const Member& member, const AttemptKey& key) {
+void hold_device(const State& state, Device& device, const Member& member, const AttemptKey& key) {
   if (member.gpu_milli == 0) {
     CHECK(device.state == DeviceState::kFree);
     device.state = DeviceState::kHeld;
@@ -315,21 +325,30 @@ void hold_device(Device& device, const Member& member, const AttemptKey& key) {
   CHECK(device.state == DeviceState::kFree || device.state == DeviceState::kShared);
   CHECK(device.milli_left() >= member.gpu_milli);
   CHECK(device.memory_mb_left() >= member.gpu_share_mb);
+  const mig::Table* table = state.device_classes[device.device_class].table();
+  CHECK((table != nullptr) == !member.mig_profile.empty());
+  if (table != nullptr) {
+    const mig::Profile* profile = table->profile(member.mig_profile);
+    CHECK(profile != nullptr);
+    CHECK(mig::fits(*table, device.slices(*table), *profile, member.mig_start));
+  }
   device.state = DeviceState::kShared;
   const auto place =
       std::lower_bound(device.shares.begin(), device.shares.end(), key,
                        [](const Share& share, const AttemptKey& other) { return share.held_by < other; });
-  device.shares.insert(
-      place,
-      Share{
-          .held_by = key, .milli = member.gpu_milli, .memory_mb = member.gpu_share_mb, .draining_since = {}});
+  device.shares.insert(place, Share{.held_by = key,
+                                    .milli = member.gpu_milli,
+                                    .memory_mb = member.gpu_share_mb,
+                                    .draining_since = {},
+                                    .mig_profile = member.mig_profile,
+                                    .mig_start = member.mig_start});
 }
 
 // What was shared is free with the last share. One in quarantine stays there.
-void free_share(Device& device, const AttemptKey& key) {
+void free_share(const State& state, Device& device, const AttemptKey& key) {
   const auto erased = std::erase_if(device.shares, [&](const Share& share) { return share.held_by == key; });
   CHECK(erased == 1);
-  if (device.shares.empty() && device.state == DeviceState::kShared) free_device(device);
+  if (device.shares.empty() && device.state == DeviceState::kShared) free_device(state, device);
 }
 
 // How many members the elastic part has, if there is one: that is the last.
@@ -373,7 +392,7 @@ void on(State& state, const AttemptPlaced& event) {
     state.hold_member(attempt, member);
     Node& node = node_at(state, attempt.members[member].node);
     for_each_bit(attempt.members[member].device_mask, [&](uint32_t index) {
-      hold_device(device_at(node, index), attempt.members[member], attempt.key(member));
+      hold_device(state, device_at(node, index), attempt.members[member], attempt.key(member));
     });
     State::refresh_free_mask(node);
   }
@@ -419,20 +438,21 @@ void on(State& state, const StopRequested& event) {
     state.move_job(job_at(state, event.job), JobState::kPreempted, JobReason::kPreempted);
 }
 
-void end_share(Device& device, const AttemptKey& key, bool devices_free, Time at) {
-  if (devices_free) return free_share(device, key);
+void end_share(const State& state, Device& device, const AttemptKey& key, bool devices_free, Time at) {
+  if (devices_free) return free_share(state, device, key);
   const auto share = std::find_if(device.shares.begin(), device.shares.end(),
                                   [&](const Share& one) { return one.held_by == key; });
   CHECK(share != device.shares.end());
   share->draining_since = at;
 }
 
-void end_devices(Node& node, const Member& member, const AttemptKey& key, bool devices_free, Time at) {
+void end_devices(const State& state, Node& node, const Member& member, const AttemptKey& key,
+                 bool devices_free, Time at) {
   for_each_bit(member.device_mask, [&](uint32_t index) {
     Device& device = device_at(node, index);
-    if (member.gpu_milli > 0) return end_share(device, key, devices_free, at);
+    if (member.gpu_milli > 0) return end_share(state, device, key, devices_free, at);
     if (device.state != DeviceState::kHeld) return;
-    if (devices_free) return free_device(device);
+    if (devices_free) return free_device(state, device);
     device.state = DeviceState::kDraining;
     device.draining_since = at;
   });
@@ -453,7 +473,8 @@ void on(State& state, const MemberEnded& event) {
   if (!well && attempt->is_gang() && attempt->failed_plus_one == 0)
     attempt->failed_plus_one = event.member + 1;
   state.unhold_member(*attempt, event.member);
-  end_devices(node_at(state, member.node), member, attempt->key(event.member), event.devices_free, event.at);
+  end_devices(state, node_at(state, member.node), member, attempt->key(event.member), event.devices_free,
+              event.at);
   if (!event.last) return;
   if (!attempt->abandoned) {
     Job& job = job_at(state, event.job);
@@ -529,7 +550,7 @@ void on(State& state, const DeviceFreed& event) {
   if (device.state == DeviceState::kQuarantined) device.detail.clear();
   std::erase_if(device.shares, [](const Share& share) { return share.draining(); });
   if (device.shares.empty()) {
-    free_device(device);
+    free_device(state, device);
   } else {
     device.state = DeviceState::kShared;
   }
@@ -538,7 +559,7 @@ void on(State& state, const DeviceFreed& event) {
 
 void on(State& state, const ShareFreed& event) {
   Node& node = node_at(state, event.node);
-  free_share(device_at(node, event.device), event.held_by);
+  free_share(state, device_at(node, event.device), event.held_by);
   State::refresh_free_mask(node);
 }
 

@@ -53,6 +53,21 @@ std::string cores(int64_t milli) {
   return text;
 }
 
+/// Why none of the node's GPUs can be cut into such a slice.
+std::string lacks_slices(const State& state, const Node& node) {
+  std::string offered;
+  bool mode_on = false;
+  for (const Device& device : node.devices) {
+    const DeviceClass& kind = state.device_classes[device.device_class];
+    mode_on = mode_on || kind.mig;
+    if (kind.table() != nullptr && offered.empty()) offered = mig::names_of(*kind.table());
+  }
+  if (node.devices.empty()) return "it has no GPU";
+  if (!mode_on) return "none of its GPUs is in MIG mode";
+  if (offered.empty()) return "its GPUs in MIG mode are of a model whose profiles are not known";
+  return "its GPUs in MIG mode take " + offered;
+}
+
 /// What the node lacks, each in a few words.
 std::vector<std::string> lacks_of(const State& state, const Node& node, const Part& part) {
   std::vector<std::string> lacks;
@@ -71,7 +86,9 @@ std::vector<std::string> lacks_of(const State& state, const Node& node, const Pa
         most_of_one_kind(state, node, [&](const DeviceClass& kind) { return kind.serves(part); });
     const std::string of =
         " of the " + std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
-    if (std::popcount(all) < part.gpu_count) {
+    if (part.is_slice()) {
+      if (serving == 0) lacks.push_back(lacks_slices(state, node));
+    } else if (std::popcount(all) < part.gpu_count) {
       lacks.push_back("it has " + std::to_string(std::popcount(all)) + of);
     } else if (std::popcount(serving) < part.gpu_count) {
       const auto first = static_cast<std::size_t>(std::countr_zero(all));

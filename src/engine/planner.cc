@@ -73,6 +73,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   begin_fragments(state);
   index_ = FreeIndex();
   shared_index_ = FreeIndex();
+  slices_ = SliceIndex();
   dirty_nodes_.clear();
   freed_nodes_.clear();
   freed_tenants_.clear();
@@ -354,7 +355,8 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   NodeInfo& node = nodes_[choice.node];
   node.cpu_milli_free -= part.cpu_milli;
   node.memory_mb_free -= part.memory_mb;
-  take_devices(state, choice.node, part, choice.device_mask);
+  const int32_t start = slice_start(state, choice.node, part, choice.device_mask);
+  take_devices(state, choice.node, part, choice.device_mask, start);
   ++node.attempt_count;
   node.exclusive = node.exclusive || part.is_exclusive();
   index_node(state, choice.node);
@@ -366,8 +368,11 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   planned_.push_back(
       {.job = job.id, .attempt = job.attempt_count + 1, .node = choice.node, .amounts = amounts});
-  MemberPlacement member{
-      .node = state.nodes[choice.node].id, .part = 0, .device_mask = choice.device_mask, .generations = {}};
+  MemberPlacement member{.node = state.nodes[choice.node].id,
+                         .part = 0,
+                         .device_mask = choice.device_mask,
+                         .generations = {},
+                         .mig_start = start};
   for (uint64_t rest = choice.device_mask; rest != 0; rest &= rest - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(rest));
     member.generations.push_back(state.nodes[choice.node].devices[index].generation);

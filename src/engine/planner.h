@@ -22,6 +22,7 @@
 #include "engine/policy/devices/device_choice.h"
 #include "engine/policy/fragmentation/placement.h"
 #include "engine/policy/policy.h"
+#include "engine/slice_index.h"
 #include "model/free_index.h"
 #include "model/state.h"
 
@@ -175,6 +176,7 @@ class Planner {
     uint32_t device = 0;
     int64_t milli = 0;
     int64_t memory_mb = 0;
+    uint32_t occupancy = 0;  ///< Of one in MIG mode, as mig::occupancy_of has it.
   };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
@@ -429,6 +431,12 @@ class Planner {
   /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
   uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
   Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
+  Choice choose_slice(const State& state, Candidate& candidate, uint64_t device_classes);
+  /// How good it is to put a slice of the part there: see mig::Chart.
+  int64_t slice_rank(const Node& node, const SharedRoom& room, const Part& part) const;
+  /// Where on the one device of the mask, which has room for it, a slice of the part begins; of any other
+  /// part 0.
+  int32_t slice_start(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
   // With a configured placement (planner_fragments.cc).
   void begin_fragments(const State& state);
   void learn_arrivals(const State& state);
@@ -436,7 +444,7 @@ class Planner {
   void put_spaces(const State& state, uint32_t slot);
   static bool goes_by_fragments(const Shape& shape);
   Choice choose_by_fragments(const State& state, Candidate& candidate);
-  void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask);
+  void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask, int32_t start);
   void index_shared(uint32_t slot);
 
   // All members or none (planner_gangs.cc).
@@ -567,6 +575,7 @@ class Planner {
   std::optional<policy::FragmentationPlacement> fragments_;  ///< Nothing: best fit.
   std::size_t fragments_classes_ = 0;                        ///< Classes of devices that it learned with.
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
+  SliceIndex slices_;       ///< Nodes by what is taken of those in MIG mode.
   std::vector<uint32_t> dirty_nodes_;
   std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.
   std::vector<uint32_t> freed_nodes_;   ///< Gained something since the last cycle.

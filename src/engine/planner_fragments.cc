@@ -97,7 +97,8 @@ void Planner::put_spaces(const State& state, uint32_t slot) {
 // devices are linked.
 bool Planner::goes_by_fragments(const Shape& shape) {
   const Part& part = shape.parts.front();
-  return shape.by_model.empty() && part.place.empty() && (part.gpu_count <= 1 || shape.links_best() == 0);
+  return shape.by_model.empty() && part.place.empty() && !part.is_slice() &&
+         (part.gpu_count <= 1 || shape.links_best() == 0);
 }
 
 // The best that passes; nothing when none of the first does: then the buckets are gone through.

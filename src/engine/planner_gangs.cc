@@ -299,7 +299,7 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
     node.attempt_count = at.attempt_count;
     for (std::size_t part = 0; part < take.masks.size(); ++part) {
       for (const uint64_t mask : take.masks[part]) {
-        if (mask != 0) take_devices(state, take.slot, shape.parts[part], mask);
+        if (mask != 0) take_devices(state, take.slot, shape.parts[part], mask, 0);
       }
     }
     for (std::size_t part = 0; part < take.counts.size(); ++part)

@@ -38,6 +38,14 @@ uint32_t bucket_of(int64_t milli) { return static_cast<uint32_t>(milli / kMilliP
 void Planner::index_shared(uint32_t slot) {
   const NodeInfo& node = nodes_[slot];
   for (const auto& [device_class, mask] : node.class_masks) {
+    if (slices_.chart(device_class) != nullptr) {
+      std::vector<uint32_t> occupancies;
+      for (const SharedRoom& room : node.shared) {
+        if (node.ready && ((mask >> room.device) & 1) != 0) occupancies.push_back(room.occupancy);
+      }
+      slices_.put(slot, device_class, occupancies);
+      continue;
+    }
     int64_t most = -1;
     for (const SharedRoom& room : node.shared) {
       if (((mask >> room.device) & 1) != 0) most = std::max(most, room.milli);
@@ -102,8 +110,10 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
   for (const auto& [device_class, mask] : copy.class_masks) {
     index_.remove(slot, device_class);
     shared_index_.remove(slot, device_class);
+    slices_.put(slot, device_class, {});
   }
-  copy.class_masks.clear();
+  const auto kinds_before = std::exchange(copy.class_masks, {});
+  slices_.learn(state.device_classes);
   copy.shared.clear();
   copy.sound_mask = 0;
   copy.healthy_mask = 0;
@@ -112,17 +122,22 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
     const bool sound = device.sound() && device.state != DeviceState::kQuarantined;
     copy.sound_mask |= uint64_t{sound} << i;
     copy.healthy_mask |= uint64_t{sound && !device.hot} << i;
-    if (device.state == DeviceState::kShared && device.fit() && !device.promised_to.valid()) {
-      copy.shared.push_back({.device = static_cast<uint32_t>(i),
-                             .milli = device.milli_left(),
-                             .memory_mb = device.memory_mb_left()});
-    }
     const uint32_t device_class = device.device_class;
+    if (device.state == DeviceState::kShared && device.takes_shares() && !device.promised_to.valid()) {
+      const mig::Chart* chart = slices_.chart(device_class);
+      copy.shared.push_back(
+          {.device = static_cast<uint32_t>(i),
+           .milli = device.milli_left(),
+           .memory_mb = device.memory_mb_left(),
+           .occupancy = chart == nullptr ? 0 : mig::occupancy_of(device.slices(chart->table()))});
+    }
     auto it = std::find_if(copy.class_masks.begin(), copy.class_masks.end(),
                            [&](const auto& entry) { return entry.first == device_class; });
     if (it == copy.class_masks.end()) it = copy.class_masks.insert(it, {device_class, 0});
     it->second |= uint64_t{1} << i;
   }
+  // A device that was switched to MIG mode, or out of it, became another one when it was free.
+  if (!kinds_before.empty() && kinds_before != copy.class_masks) relabeled_log_.push_back(slot);
   index_node(state, slot);
   count_capacity(node, copy);
   copy.first_release = {};
@@ -225,6 +240,12 @@ uint64_t Planner::shared_with_room(const State& state, uint32_t slot, const Part
   uint64_t with_room = 0;
   for (const SharedRoom& room : nodes_[slot].shared) {
     if (((mask >> room.device) & 1) == 0 || room.milli < part.gpu_milli) continue;
+    if (part.is_slice()) {
+      const mig::Chart& chart = *slices_.chart(state.nodes[slot].devices[room.device].device_class);
+      const bool fits = chart.spot(chart.index_of(part.mig_profile), room.occupancy).start >= 0;
+      with_room |= uint64_t{fits} << room.device;
+      continue;
+    }
     const int64_t memory_mb = part.share_mb_of(state.nodes[slot].devices[room.device].memory_mb);
     if (room.memory_mb >= memory_mb) with_room |= uint64_t{1} << room.device;
   }
@@ -243,14 +264,35 @@ policy::DeviceChoice Planner::pick_devices(const NodeView& view, uint32_t slot, 
   for (const SharedRoom& room : nodes_[slot].shared) {
     if (((view.shared_mask >> room.device) & 1) == 0) continue;
     const bool tighter =
-        best == nullptr || std::pair(room.milli, room.memory_mb) < std::pair(best->milli, best->memory_mb);
+        best == nullptr ||
+        (part.is_slice() ? slice_rank(view.node, room, part) < slice_rank(view.node, *best, part)
+                         : std::pair(room.milli, room.memory_mb) < std::pair(best->milli, best->memory_mb));
     if (tighter) best = &room;
   }
   return {.mask = uint64_t{1} << best->device};
 }
 
+int64_t Planner::slice_rank(const Node& node, const SharedRoom& room, const Part& part) const {
+  const mig::Chart& chart = *slices_.chart(node.devices[room.device].device_class);
+  return chart.rank(chart.index_of(part.mig_profile), room.occupancy);
+}
+
+int32_t Planner::slice_start(const State& state, uint32_t slot, const Part& part, uint64_t mask) const {
+  if (!part.is_slice()) return 0;
+  const auto device = static_cast<uint32_t>(std::countr_zero(mask));
+  const std::vector<SharedRoom>& rooms = nodes_[slot].shared;
+  const auto room = std::find_if(rooms.begin(), rooms.end(),
+                                 [&](const SharedRoom& other) { return other.device == device; });
+  const mig::Chart& chart = *slices_.chart(state.nodes[slot].devices[device].device_class);
+  const uint32_t occupancy = room == rooms.end() ? 0 : room->occupancy;
+  const int32_t start = chart.spot(chart.index_of(part.mig_profile), occupancy).start;
+  CHECK(start >= 0);
+  return start;
+}
+
 // What a placement takes of them is gone for the rest of the slice.
-void Planner::take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask) {
+void Planner::take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask,
+                           int32_t start) {
   NodeInfo& node = nodes_[slot];
   if (!part.is_share()) {
     node.free_mask &= ~mask;
@@ -266,7 +308,11 @@ void Planner::take_devices(const State& state, uint32_t slot, const Part& part, 
                             {.device = index, .milli = device.milli_capacity, .memory_mb = device.memory_mb});
   }
   at->milli -= part.gpu_milli;
-  at->memory_mb -= part.share_mb_of(device.memory_mb);
+  at->memory_mb -= state.device_classes[device.device_class].share_mb_of(part, device.memory_mb);
+  if (const mig::Chart* chart = slices_.chart(device.device_class)) {
+    const mig::Profile& profile = chart->table().profiles[chart->index_of(part.mig_profile)];
+    at->occupancy = mig::occupancy_with(at->occupancy, {.profile = &profile, .start = start});
+  }
 }
 
 NodeView Planner::view_of(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const {
@@ -422,13 +468,48 @@ Planner::Choice Planner::choose_shared(const State& state, Candidate& candidate,
   return best;
 }
 
+// Of the GPUs that are cut already, the one where least is lost; of several kinds, as if they were one.
+Planner::Choice Planner::choose_slice(const State& state, Candidate& candidate, uint64_t device_classes) {
+  const Part& part = shape_of(candidate.job_class).parts.front();
+  struct Next {
+    int64_t rank = 0;
+    uint32_t device_class = 0;
+    uint32_t occupancy = 0;
+  };
+  std::vector<Next> order;
+  for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {
+    const auto device_class = static_cast<uint32_t>(std::countr_zero(rest));
+    const mig::Chart* chart = slices_.chart(device_class);
+    if (chart == nullptr) continue;  // No node that was looked at has one.
+    const uint32_t profile = chart->index_of(part.mig_profile);
+    for (const uint16_t occupancy : chart->open_ones(profile)) {
+      if (!slices_.any(device_class, occupancy)) continue;
+      order.push_back({chart->rank(profile, occupancy), device_class, occupancy});
+    }
+  }
+  const bool several = (device_classes & (device_classes - 1)) != 0;
+  if (several)
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Next& a, const Next& b) { return a.rank < b.rank; });
+  Choice best;
+  for (const Next& next : order) {
+    const Bitmap& bucket = slices_.nodes(next.device_class, next.occupancy);
+    if (scan_bucket(state, candidate, next.device_class, bucket, true, best) > 0) break;
+  }
+  return best;
+}
+
 // Best fit: the tightest bucket that holds a node which passes, the best score within it. Where devices are
 // known to be linked better elsewhere, looser buckets are looked at too.
 Planner::Choice Planner::choose_among(const State& state, Candidate& candidate, uint64_t device_classes) {
   const Shape& entry = shape_of(candidate.job_class);
   const Part& part = entry.parts.front();
   Choice best;
-  if (part.is_share()) best = choose_shared(state, candidate, device_classes);
+  if (part.is_slice()) {
+    best = choose_slice(state, candidate, device_classes);
+  } else if (part.is_share()) {
+    best = choose_shared(state, candidate, device_classes);
+  }
   if (best.node != Bitmap::kNone) return best;
   uint32_t free_max = 0;
   for (uint64_t rest = device_classes; rest != 0; rest &= rest - 1) {

@@ -15,12 +15,37 @@ namespace {
 
 using testing::RandomCommands;
 
+/// Somewhere on the device none of the slots of a slice of the part is another one's.
+bool slice_fits(const State& state, const Device& device, const Part& part) {
+  const DeviceClass& kind = state.device_classes[device.device_class];
+  const mig::Table* table = mig::table_of(kind.model, kind.memory_mb);
+  if (table == nullptr) return false;
+  std::vector<bool> taken(8, false);
+  bool media = false;
+  const auto slots_of = [&](std::string_view name) { return table->profile(name)->slots; };
+  for (const Share& share : device.shares) {
+    media = media || share.mig_profile.ends_with("+me");
+    for (int32_t i = 0; i < slots_of(share.mig_profile); ++i)
+      taken[static_cast<std::size_t>(share.mig_start + i)] = true;
+  }
+  const mig::Profile* profile = table->profile(part.mig_profile);
+  if (profile == nullptr || (media && part.mig_profile.ends_with("+me"))) return false;
+  for (int32_t start = 0; start < 8; ++start) {
+    bool fits = ((profile->starts >> start) & 1) != 0;
+    for (int32_t i = 0; i < profile->slots && fits; ++i) fits = !taken[static_cast<std::size_t>(start + i)];
+    if (fits) return true;
+  }
+  return false;
+}
+
 /// By what all who have shares of it left over.
-bool share_fits(const Device& device, const Part& part, uint32_t kind) {
+bool share_fits(const State& state, const Device& device, const Part& part, uint32_t kind) {
+  if (state.device_classes[kind].mig == part.mig_profile.empty() || device.becomes_plus_one > 0) return false;
   if (device.device_class != kind || device.condition != DeviceCondition::kOk || device.barred ||
       device.hot || device.fault >= FaultClass::kDrain || device.promised_to.valid())
     return false;
   if (device.state != DeviceState::kFree && device.state != DeviceState::kShared) return false;
+  if (!part.mig_profile.empty()) return slice_fits(state, device, part);
   int64_t milli = part.gpu_milli;
   int64_t memory_mb = part.gpu_share_mb > 0 ? part.gpu_share_mb : device.memory_mb * part.gpu_milli / 1000;
   for (const Share& share : device.shares) {
@@ -125,9 +150,9 @@ std::vector<int32_t> units_of(const State& state, const Node& node, const Part& 
   for (uint32_t kind = 0; kind < units.size(); ++kind) {
     for (const Device& device : node.devices) {
       const bool whole = device.device_class == kind && device.state == DeviceState::kFree &&
-                         device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
-                         !device.promised_to.valid();
-      if (part.gpu_milli > 0 ? share_fits(device, part, kind) : whole) ++units[kind];
+                         !state.device_classes[kind].mig && device.condition == DeviceCondition::kOk &&
+                         !device.barred && !device.hot && !device.promised_to.valid();
+      if (part.gpu_milli > 0 ? share_fits(state, device, part, kind) : whole) ++units[kind];
     }
   }
   return units;
@@ -258,9 +283,9 @@ bool could_be_placed(const State& state, const Job& job) {
         continue;
       uint64_t free = 0;
       for (const Device& device : node.devices) {
-        if (part.gpu_milli > 0 && share_fits(device, part, kind)) return true;
+        if (part.gpu_milli > 0 && share_fits(state, device, part, kind)) return true;
         if (part.gpu_milli == 0 && device.device_class == kind && device.state == DeviceState::kFree &&
-            device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
+            !device_class.mig && device.condition == DeviceCondition::kOk && !device.barred && !device.hot &&
             device.fault < FaultClass::kDrain && !device.promised_to.valid()) {
           free |= uint64_t{1} << (&device - node.devices.data());
         }

@@ -140,6 +140,7 @@ std::string share_wanted(const Part& part) {
 }
 
 std::string gpus_wanted(const Part& part) {
+  if (part.is_slice()) return "a MIG slice " + part.mig_profile + models_wanted(part);
   if (part.is_share()) return share_wanted(part);
   std::string text = std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
   text += models_wanted(part);
@@ -169,6 +170,10 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNoNode:
       return "no node is registered; start gpu-agent on a machine";
     case WaitCode::kNoSuchDevice:
+      if (part.is_slice()) {
+        return "no registered node has a GPU" + models_wanted(part) + " in MIG mode that can be cut into " +
+               part.mig_profile;
+      }
       return "no registered node has " + gpus_wanted(part);
     case WaitCode::kTooLarge:
       return "no registered node" + (part.gpu_count > 0 ? " with " + gpus_wanted(part) : std::string()) +
@@ -182,6 +187,10 @@ std::string describe(const WaitReason& reason) {
       return "nodes have " + gpus_wanted(part) +
              ", but GPUs are too hot for new work among them; they take it again when they have cooled";
     case WaitCode::kGpusBusy:
+      if (part.is_slice()) {
+        return "wants " + gpus_wanted(part) + "; on none of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it one fits beside those that are there";
+      }
       if (part.is_share()) {
         return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
                " nodes that could run it has as much of one free";

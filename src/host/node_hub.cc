@@ -125,7 +125,8 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
                     .condition = from_wire(device.condition()),
                     .detail = device.detail().substr(0, limits::kLabelBytesMax),
                     .numa_plus_one = std::max(device.numa_plus_one(), 0),
-                    .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax)});
+                    .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax),
+                    .mig = device.mig()});
   }
   take_topology(message, command);
   const std::vector<uint32_t> slots = slots_of_offer(state, message);
@@ -804,6 +805,8 @@ void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t mem
     device.set_uuid(node->devices[slot].uuid);
     device.set_share_milli(attempt.members[member].gpu_milli);
     device.set_share_memory_mb(attempt.members[member].gpu_share_mb);
+    device.set_mig_profile(attempt.members[member].mig_profile);
+    device.set_mig_start(attempt.members[member].mig_start);
   }
   start.set_max_runtime_ms(job->max_runtime.ms());
   start.set_grace_ms(grace_.ms());

@@ -7,6 +7,7 @@
 
 #include "base/fields.h"
 #include "model/decay.h"
+#include "model/mig.h"
 #include "model/types.h"
 
 namespace gpusched {
@@ -15,7 +16,13 @@ namespace gpusched {
 struct DeviceClass {
   std::string model;
   int64_t memory_mb = 0;
+  bool mig = false;  ///< In MIG mode: it is given away in slices, and in nothing else.
 
+  /// What it can be cut into; null: it is not in MIG mode, or of a model that nothing is known of.
+  const mig::Table* table() const { return mig ? mig::table_of(model, memory_mb) : nullptr; }
+  /// The memory that a share or slice, which the kind serves, takes of a device of this kind that has so
+  /// much.
+  int64_t share_mb_of(const Part& part, int64_t device_mb) const;
   /// A member of the part could run on devices of this kind.
   bool serves(const Part& part) const;
   /// Of a kind that serves: which of the models that the part asks for it is; 0: the one that is liked best.
@@ -25,6 +32,7 @@ struct DeviceClass {
   static void fields(Self& self, Visit&& visit) {
     visit(1, "model", self.model);
     visit(2, "memory_mb", self.memory_mb);
+    visit(3, "mig", self.mig);
   }
 };
 
@@ -33,7 +41,9 @@ struct Share {
   AttemptKey held_by;
   int32_t milli = 0;
   int64_t memory_mb = 0;
-  Time draining_since;  ///< Its attempt ended; the node has not yet seen that nothing of it is left.
+  Time draining_since;           ///< Its attempt ended; the node has not yet seen that nothing of it is left.
+  std::string mig_profile = {};  ///< It is a slice of this profile, on a device in MIG mode;
+  int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
 
   bool draining() const { return draining_since.valid(); }
   template <typename Self, typename Visit>
@@ -44,6 +54,8 @@ struct Share {
     visit(4, "milli", self.milli);
     visit(5, "memory_mb", self.memory_mb);
     visit(6, "draining_since", self.draining_since);
+    visit(7, "mig_profile", self.mig_profile);
+    visit(8, "mig_start", self.mig_start);
   }
 };
 
@@ -76,14 +88,23 @@ struct Device {
   int64_t fault_id = 0;  ///< Of the node's last word on its faults, whether one stands or not.
   Time fault_at;         ///< Since when it stands.
 
+  /// MIG mode was switched on it while something held it: the class that it has once it is free, plus one. It
+  /// takes no more shares until then. 0: its class stays.
+  uint32_t becomes_plus_one = 0;
+
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
   /// What shares have left of it. Of one that is free: all.
   int64_t milli_left() const;
   int64_t memory_mb_left() const;
   const Share* share_of(const AttemptKey& key) const;
-  /// Another share of that size fits beside what is held of it, or it is free.
-  bool has_room_for(const Part& part) const;
+  /// Shares of it may be given away, as far as the device goes.
+  bool takes_shares() const;
+  /// Another share of that size, which the device's kind serves, fits beside what is held of it; of a slice:
+  /// one that begins at that slot.
+  bool has_room_for(const DeviceClass& kind, const Part& part, int32_t mig_start) const;
+  /// The slices that it is cut into now, those that drain too. Of a device of this table.
+  std::vector<mig::Instance> slices(const mig::Table& table) const;
 
   /// Nothing but heat, which passes by itself, may stand against it.
   bool sound() const { return condition == DeviceCondition::kOk && !barred && fault < FaultClass::kDrain; }
@@ -117,6 +138,7 @@ struct Device {
     visit(34, "fault_at", self.fault_at);
     visit(40, "numa_plus_one", self.numa_plus_one);
     visit(41, "pci_bus_id", self.pci_bus_id);
+    visit(50, "becomes_plus_one", self.becomes_plus_one);
   }
 };
 

@@ -1,14 +1,30 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "model/cluster.h"
 #include "model/topology.h"
 
 namespace gpusched {
 
+int64_t DeviceClass::share_mb_of(const Part& part, int64_t device_mb) const {
+  if (!part.is_slice()) return part.share_mb_of(device_mb);
+  const mig::Table* slices = table();
+  CHECK(slices != nullptr);
+  const mig::Profile* profile = slices->profile(part.mig_profile);
+  CHECK(profile != nullptr);
+  return mig::memory_mb_of(*slices, *profile, device_mb);
+}
+
 bool DeviceClass::serves(const Part& part) const {
-  if (part.is_share() && part.share_mb_of(memory_mb) > memory_mb) return false;
+  if (mig != part.is_slice()) return false;
+  if (mig) {
+    const mig::Table* slices = table();
+    if (slices == nullptr || slices->profile(part.mig_profile) == nullptr) return false;
+  } else if (part.is_share() && part.share_mb_of(memory_mb) > memory_mb) {
+    return false;
+  }
   if (memory_mb < part.gpu_memory_mb || !gpu_model_matches(model, part.gpu_model)) return false;
   const PlaceRequest* wishes = part.wishes();
   return wishes == nullptr || wishes->gpu_models.empty() || rank_for(part) < wishes->gpu_models.size();
@@ -42,9 +58,27 @@ const Share* Device::share_of(const AttemptKey& key) const {
   return found == shares.end() ? nullptr : &*found;
 }
 
-bool Device::has_room_for(const Part& part) const {
-  if (state != DeviceState::kFree && state != DeviceState::kShared) return false;
-  return fit() && milli_left() >= part.gpu_milli && memory_mb_left() >= part.share_mb_of(memory_mb);
+bool Device::takes_shares() const {
+  return (state == DeviceState::kFree || state == DeviceState::kShared) && fit() && becomes_plus_one == 0;
+}
+
+std::vector<mig::Instance> Device::slices(const mig::Table& table) const {
+  std::vector<mig::Instance> present;
+  present.reserve(shares.size());
+  for (const Share& share : shares) {
+    const mig::Profile* profile = table.profile(share.mig_profile);
+    CHECK(profile != nullptr);
+    present.push_back({.profile = profile, .start = share.mig_start});
+  }
+  return present;
+}
+
+bool Device::has_room_for(const DeviceClass& kind, const Part& part, int32_t mig_start) const {
+  if (!takes_shares() || milli_left() < part.gpu_milli) return false;
+  if (memory_mb_left() < kind.share_mb_of(part, memory_mb)) return false;
+  if (!part.is_slice()) return mig_start == 0;
+  const mig::Table& table = *kind.table();
+  return mig::fits(table, slices(table), *table.profile(part.mig_profile), mig_start);
 }
 
 const std::string* Node::label(std::string_view wanted) const {

@@ -199,10 +199,12 @@ struct Member {
   int32_t cpu_milli = 0;
   int64_t memory_mb = 0;
   MemberState state = MemberState::kPlaced;
-  Outcome outcome;           ///< When ended.
-  int32_t gpu_milli = 0;     ///< Its share of its device; 0: it has its devices whole.
-  int64_t gpu_share_mb = 0;  ///< Of the share.
-  bool exclusive = false;    ///< Nobody else runs on the node while it does.
+  Outcome outcome;               ///< When ended.
+  int32_t gpu_milli = 0;         ///< Its share of its device; 0: it has its devices whole.
+  int64_t gpu_share_mb = 0;      ///< Of the share.
+  bool exclusive = false;        ///< Nobody else runs on the node while it does.
+  std::string mig_profile = {};  ///< Its share is a slice of this profile,
+  int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -216,6 +218,8 @@ struct Member {
     visit(8, "gpu_milli", self.gpu_milli);
     visit(9, "gpu_share_mb", self.gpu_share_mb);
     visit(30, "exclusive", self.exclusive);
+    visit(100, "mig_profile", self.mig_profile);
+    visit(101, "mig_start", self.mig_start);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "model/types.h"
 
@@ -82,22 +83,22 @@ constexpr std::array<Table, 11> kTables = {{
      .profiles = kA30},
 }};
 
-uint32_t taken_by(std::span<const Instance> present) {
-  uint32_t taken = 0;
-  for (const Instance& one : present) taken |= one.mask();
-  return taken;
-}
+constexpr uint32_t kMediaTaken = kOccupancies / 2;
 
-/// How many placements of the table's profiles the free slots leave, each counted as often as it has compute.
-int64_t worth_of(const Table& table, uint32_t taken) {
-  int64_t worth = 0;
+/// How many placements of the table's profiles are left, each counted as often as it has compute.
+int32_t worth_of(const Table& table, uint32_t occupancy) {
+  int32_t worth = 0;
   for (const Profile& profile : table.profiles) {
-    for (uint32_t rest = profile.starts; rest != 0; rest &= rest - 1) {
-      const Instance placed{.profile = &profile, .start = std::countr_zero(rest)};
-      if ((placed.mask() & taken) == 0) worth += profile.compute;
+    for (int32_t start = 0; start < table.slots; ++start) {
+      if (fits(table, occupancy, profile, start)) worth += profile.compute;
     }
   }
   return worth;
+}
+
+void add_name(std::string& text, std::string_view name) {
+  if (!text.empty()) text += ", ";
+  text += name;
 }
 
 }  // namespace
@@ -128,10 +129,72 @@ int32_t milli_of(std::string_view name) {
   return 0;
 }
 
-bool fits(const Table& table, std::span<const Instance> present, const Profile& profile, int32_t start) {
+int64_t named_mb_of(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  int64_t gigabytes = 0;
+  for (std::size_t i = dot == name.npos ? name.size() : dot + 1; i < name.size(); ++i) {
+    if (name[i] < '0' || name[i] > '9') break;
+    gigabytes = std::min<int64_t>(gigabytes * 10 + (name[i] - '0'), 1'000'000);
+  }
+  return gigabytes * 1024;
+}
+
+std::string names_of(const Table& table) {
+  std::string text;
+  for (const Profile& profile : table.profiles) add_name(text, profile.name);
+  return text;
+}
+
+std::string all_names() {
+  std::vector<std::string_view> names;
+  for (const Table& table : kTables) {
+    for (const Profile& profile : table.profiles) {
+      if (std::find(names.begin(), names.end(), profile.name) == names.end()) names.push_back(profile.name);
+    }
+  }
+  std::string text;
+  for (const std::string_view name : names) add_name(text, name);
+  return text;
+}
+
+uint32_t occupancy_with(uint32_t occupancy, const Instance& added) {
+  return occupancy | added.mask() | (added.profile->has_media() ? kMediaTaken : 0);
+}
+
+uint32_t occupancy_of(std::span<const Instance> present) {
+  uint32_t occupancy = 0;
+  for (const Instance& one : present) occupancy = occupancy_with(occupancy, one);
+  return occupancy;
+}
+
+bool fits(const Table& table, uint32_t occupancy, const Profile& profile, int32_t start) {
   if (start < 0 || start >= table.slots || ((profile.starts >> static_cast<uint32_t>(start)) & 1) == 0)
     return false;
-  if ((Instance{.profile = &profile, .start = start}.mask() & taken_by(present)) != 0) return false;
+  if (profile.has_media() && (occupancy & kMediaTaken) != 0) return false;
+  return (Instance{.profile = &profile, .start = start}.mask() & occupancy) == 0;
+}
+
+int32_t room_for(const Table& table, uint32_t occupancy, const Profile& profile) {
+  int32_t count = 0;
+  for (int32_t start = 0; start < table.slots; ++start) {
+    if (!fits(table, occupancy, profile, start)) continue;
+    occupancy = occupancy_with(occupancy, {.profile = &profile, .start = start});
+    ++count;
+  }
+  return count;
+}
+
+std::string room_text(const Table& table, uint32_t occupancy) {
+  std::string text;
+  for (const Profile& profile : table.profiles) {
+    const int32_t count = profile.has_media() ? 0 : room_for(table, occupancy, profile);
+    if (count > 0) add_name(text, std::to_string(count) + "x " + std::string(profile.name));
+  }
+  return text;
+}
+
+bool fits(const Table& table, std::span<const Instance> present, const Profile& profile, int32_t start) {
+  if (!fits(table, occupancy_of(present), profile, start)) return false;
   int32_t compute = profile.compute;
   int32_t alike = 1;
   for (const Instance& one : present) {
@@ -145,15 +208,53 @@ std::optional<int32_t> best_start(const Table& table, std::span<const Instance> 
                                   const Profile& profile) {
   std::optional<int32_t> best;
   int64_t best_worth = -1;
-  const uint32_t taken = taken_by(present);
+  const uint32_t taken = occupancy_of(present);
   for (int32_t start = 0; start < table.slots; ++start) {
     if (!fits(table, present, profile, start)) continue;
-    const int64_t worth = worth_of(table, taken | Instance{.profile = &profile, .start = start}.mask());
+    const int64_t worth = worth_of(table, occupancy_with(taken, {.profile = &profile, .start = start}));
     if (worth < best_worth) continue;
     best_worth = worth;
     best = start;
   }
   return best;
+}
+
+Chart::Chart(const Table& table)
+    : table_(&table),
+      worth_(kOccupancies),
+      spots_(table.profiles.size() * kOccupancies),
+      open_(table.profiles.size()) {
+  const uint32_t all = (1U << static_cast<uint32_t>(table.slots)) - 1;
+  const auto exists = [&](uint32_t occupancy) { return (occupancy & ~kMediaTaken & ~all) == 0; };
+  for (uint32_t occupancy = 0; occupancy < kOccupancies; ++occupancy) {
+    if (exists(occupancy)) worth_[occupancy] = worth_of(table, occupancy);
+  }
+  for (uint32_t index = 0; index < count(); ++index) {
+    const Profile& profile = table.profiles[index];
+    for (uint32_t occupancy = 0; occupancy < kOccupancies; ++occupancy) {
+      Spot& best = spots_[std::size_t{index} * kOccupancies + occupancy];
+      for (int32_t start = 0; exists(occupancy) && start < table.slots; ++start) {
+        if (!fits(table, occupancy, profile, start)) continue;
+        const uint32_t then = occupancy_with(occupancy, {.profile = &profile, .start = start});
+        const int32_t loss = worth_[occupancy] - worth_[then];
+        if (best.start < 0 || loss <= best.loss) best = {.start = start, .loss = loss};
+      }
+      if (best.start >= 0 && occupancy != 0) open_[index].push_back(static_cast<uint16_t>(occupancy));
+    }
+    std::sort(open_[index].begin(), open_[index].end(), [&](uint16_t a, uint16_t b) {
+      return std::pair(rank(index, a), a) < std::pair(rank(index, b), b);
+    });
+  }
+}
+
+uint32_t Chart::index_of(std::string_view profile) const {
+  const Profile* found = table_->profile(profile);
+  return found == nullptr ? count() : static_cast<uint32_t>(found - table_->profiles.data());
+}
+
+int64_t Chart::rank(uint32_t profile, uint32_t occupancy) const {
+  constexpr int64_t kWorthMax = 1 << 20;
+  return spot(profile, occupancy).loss * kWorthMax + worth_[occupancy];
 }
 
 int64_t memory_mb_of(const Table& table, const Profile& profile, int64_t memory_mb) {

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 /// Multi-Instance GPU: which slices a model of GPU can be cut into, and where on it they may lie. Pure; data
 /// and arithmetic. A GPU in MIG mode has slots of memory, 8 or 4; an instance lies on neighbouring ones from
@@ -18,6 +20,9 @@ struct Profile {
   int32_t slots = 0;      ///< Of memory.
   uint32_t starts = 0;    ///< The slots that it may begin at, one bit each.
   int32_t most = 0;       ///< At most so many on one GPU.
+
+  /// It has the media engines, and a GPU has them once.
+  bool has_media() const { return name.ends_with("+me"); }
 };
 
 /// What one model of GPU can be cut into, largest first. Source of the figures: NVIDIA, Multi-Instance GPU
@@ -42,6 +47,12 @@ bool is_profile(std::string_view name);
 /// A slice of this profile as thousandths of a GPU, for quotas: its part of the compute, rounded down. 0: no
 /// model has such a profile. The same for all models that have it.
 int32_t milli_of(std::string_view name);
+/// The memory that the profile's name says, for quotas: "1g.10gb" is 10,240 MB. 0: it says none.
+int64_t named_mb_of(std::string_view name);
+/// The names of all profiles of the model, and of all models, with ", " between them, largest first; each
+/// once.
+std::string names_of(const Table& table);
+std::string all_names();
 
 /// An instance that is there, or shall be.
 struct Instance {
@@ -54,13 +65,56 @@ struct Instance {
   }
 };
 
+/// What is taken of a GPU in one small number below kOccupancies: its slots, one bit each, and a bit for the
+/// media engines. That is all that another slice depends on: where slots are free, compute is too.
+uint32_t occupancy_of(std::span<const Instance> present);
+inline constexpr uint32_t kOccupancies = 512;
+uint32_t occupancy_with(uint32_t occupancy, const Instance& added);
+bool fits(const Table& table, uint32_t occupancy, const Profile& profile, int32_t start);
+/// How many slices of the profile such a GPU still takes.
+int32_t room_for(const Table& table, uint32_t occupancy, const Profile& profile);
+/// The same of all profiles, for people: "1x 3g.40gb, 2x 2g.20gb, 4x 1g.10gb", each without the others, and
+/// without those that have media engines. Empty: nothing fits.
+std::string room_text(const Table& table, uint32_t occupancy);
+
 /// The profile may begin there, its slots are free, and neither compute nor the profile's count is used up.
+/// Nor are the media engines, if it has those.
 bool fits(const Table& table, std::span<const Instance> present, const Profile& profile, int32_t start);
 /// The start at which the least is lost for what may come: most placements of all profiles of the table
 /// remain, each weighed with its compute; of equal ones the highest start, so that wide ones find the low
 /// slots. None: it fits nowhere.
 std::optional<int32_t> best_start(const Table& table, std::span<const Instance> present,
                                   const Profile& profile);
+/// For every occupancy and profile of a table where the next slice loses least, found once.
+class Chart {
+ public:
+  /// Where a slice goes on one GPU.
+  struct Spot {
+    int32_t start = -1;  ///< As `best_start` has it; negative: it does not fit.
+    int32_t loss = 0;    ///< By how much it makes the worth of what remains smaller.
+  };
+  explicit Chart(const Table& table);
+
+  const Table& table() const { return *table_; }
+  /// Its place in the table; as many as there are: the table has none of this name.
+  uint32_t index_of(std::string_view profile) const;
+  uint32_t count() const { return static_cast<uint32_t>(table_->profiles.size()); }
+  const Spot& spot(uint32_t profile, uint32_t occupancy) const {
+    return spots_[std::size_t{profile} * kOccupancies + occupancy];
+  }
+  /// How good it is to put a slice of the profile on a GPU of this occupancy: the less the better. First what
+  /// is lost, then what is there: of equal ones the fullest. Of one where it fits.
+  int64_t rank(uint32_t profile, uint32_t occupancy) const;
+  /// Occupancies of GPUs that have slices and take one more, the best first.
+  std::span<const uint16_t> open_ones(uint32_t profile) const { return open_[profile]; }
+
+ private:
+  const Table* table_;
+  std::vector<int32_t> worth_;
+  std::vector<Spot> spots_;
+  std::vector<std::vector<uint16_t>> open_;
+};
+
 /// The memory of an instance of the profile on a GPU of so much.
 int64_t memory_mb_of(const Table& table, const Profile& profile, int64_t memory_mb);
 

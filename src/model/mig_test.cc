@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -81,6 +84,128 @@ TEST(MigBestStart, LeavesTheWideOnesTheirPlaces) {
   ASSERT_TRUE(start.has_value());
   EXPECT_EQ(*start, 6);
   EXPECT_EQ(best_start(a100(), {}, *a100().profile("3g.40gb")), 4);
+}
+
+TEST(MigFits, TheMediaEnginesOfAGpuAreOneSlices) {
+  const Table& a30 = *table_of("NVIDIA A30", 24'576);
+  const std::vector<Instance> one{{.profile = a30.profile("2g.12gb+me"), .start = 0}};
+  EXPECT_FALSE(fits(a30, one, *a30.profile("1g.6gb+me"), 2));
+  EXPECT_TRUE(fits(a30, one, *a30.profile("1g.6gb"), 2));
+}
+
+TEST(MigRoom, IsHowManyOfEachProfileAloneAreLeft) {
+  EXPECT_EQ(room_text(a100(), 0), "1x 7g.80gb, 1x 4g.40gb, 2x 3g.40gb, 3x 2g.20gb, 4x 1g.20gb, 7x 1g.10gb");
+  const std::vector<Instance> three{{.profile = a100().profile("3g.40gb"), .start = 4}};
+  EXPECT_EQ(room_text(a100(), occupancy_of(three)),
+            "1x 4g.40gb, 1x 3g.40gb, 2x 2g.20gb, 2x 1g.20gb, 4x 1g.10gb");
+  const std::vector<Instance> whole{{.profile = a100().profile("7g.80gb"), .start = 0}};
+  EXPECT_EQ(room_text(a100(), occupancy_of(whole)), "");
+}
+
+TEST(MigNames, SayTheirMemory) {
+  EXPECT_EQ(named_mb_of("1g.10gb"), 10'240);
+  EXPECT_EQ(named_mb_of("1g.10gb+me"), 10'240);
+  EXPECT_EQ(named_mb_of("7g.141gb"), 141 * 1024);
+  EXPECT_EQ(named_mb_of("whole"), 0);
+  EXPECT_EQ(names_of(a100()), "7g.80gb, 4g.40gb, 3g.40gb, 2g.20gb, 1g.20gb, 1g.10gb, 1g.10gb+me");
+  EXPECT_NE(all_names().find("1g.18gb"), std::string::npos);
+}
+
+TEST(MigChart, SaysWhatBestStartSays) {
+  for (const Table& table : tables()) {
+    const Chart chart(table);
+    std::vector<std::vector<Instance>> states{{}};
+    for (std::size_t at = 0; at < states.size() && states.size() < 2'000; ++at) {
+      const uint32_t occupancy = occupancy_of(states[at]);
+      for (uint32_t index = 0; index < chart.count(); ++index) {
+        const Profile& profile = table.profiles[index];
+        EXPECT_EQ(chart.spot(index, occupancy).start, best_start(table, states[at], profile).value_or(-1));
+        const auto open = chart.open_ones(index);
+        const bool listed = std::find(open.begin(), open.end(), occupancy) != open.end();
+        EXPECT_EQ(listed, occupancy != 0 && chart.spot(index, occupancy).start >= 0);
+        for (int32_t start = 0; start < table.slots; ++start) {
+          if (!fits(table, states[at], profile, start)) continue;
+          states.push_back(states[at]);
+          states.back().push_back({.profile = &profile, .start = start});
+        }
+      }
+    }
+  }
+}
+
+// All that fit by their slots fit by their compute and counts too: an occupancy says enough.
+TEST(MigOccupancy, IsAllThatTheNextSliceDependsOn) {
+  for (const Table& table : tables()) {
+    std::vector<std::vector<Instance>> states{{}};
+    for (std::size_t at = 0; at < states.size() && states.size() < 20'000; ++at) {
+      for (const Profile& profile : table.profiles) {
+        for (int32_t start = 0; start < table.slots; ++start) {
+          const bool fit = fits(table, states[at], profile, start);
+          ASSERT_EQ(fit, fits(table, occupancy_of(states[at]), profile, start)) << profile.name;
+          if (!fit) continue;
+          states.push_back(states[at]);
+          states.back().push_back({.profile = &profile, .start = start});
+        }
+      }
+    }
+  }
+}
+
+/// A stream of slices on eight GPUs, each for a while; how much of the compute that was asked for found a
+/// place. Ours: where least is lost. Else the first place on the first GPU.
+double part_placed(bool ours, uint32_t seed) {
+  const Table& table = a100();
+  const Chart chart(table);
+  std::mt19937 random(seed);
+  struct Slice {
+    int until = 0;
+    std::size_t gpu = 0;
+    Instance instance;
+  };
+  std::vector<Slice> live;
+  std::vector<std::vector<Instance>> gpus(8);
+  int asked = 0;
+  int placed = 0;
+  for (int now = 0; now < 2'000; ++now) {
+    std::erase_if(live, [&](const Slice& one) { return one.until <= now; });
+    for (auto& gpu : gpus) gpu.clear();
+    for (const Slice& one : live) gpus[one.gpu].push_back(one.instance);
+    const auto index = static_cast<uint32_t>(random() % 6);
+    const Profile& profile = table.profiles[index];
+    const int until = now + 1 + static_cast<int>(random() % 40);
+    asked += profile.compute;
+    std::optional<Slice> chosen;
+    int64_t best = 0;
+    for (std::size_t gpu = 0; gpu < gpus.size() && (ours || !chosen); ++gpu) {
+      const uint32_t occupancy = occupancy_of(gpus[gpu]);
+      for (int32_t start = 0; start < table.slots && !ours && !chosen; ++start) {
+        if (fits(table, occupancy, profile, start)) chosen = {until, gpu, {&profile, start}};
+      }
+      const int32_t start = chart.spot(index, occupancy).start;
+      if (!ours || start < 0) continue;
+      const int64_t rank = occupancy == 0 ? INT64_MAX : chart.rank(index, occupancy);
+      if (chosen && rank >= best) continue;
+      best = rank;
+      chosen = {until, gpu, {&profile, start}};
+    }
+    if (!chosen) continue;
+    placed += profile.compute;
+    live.push_back(*chosen);
+  }
+  return static_cast<double>(placed) / asked;
+}
+
+// 69.3 against 66.0 % of what was asked for.
+TEST(MigChart, PlacesMoreThanTheFirstPlaceThatFits) {
+  double ours = 0;
+  double first = 0;
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    ours += part_placed(true, seed) / 40;
+    first += part_placed(false, seed) / 40;
+  }
+  RecordProperty("ours", std::to_string(ours));
+  RecordProperty("first_fit", std::to_string(first));
+  EXPECT_GT(ours, first + 0.01) << ours << " against " << first;
 }
 
 TEST(MigBestStart, OfNoneIsNone) {

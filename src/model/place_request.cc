@@ -127,9 +127,9 @@ std::string_view describe(RequestFlaw flaw) {
     case RequestFlaw::kBandwidthOfOne:
       return "a bandwidth is between two GPUs or more; ask for more GPUs or leave the bandwidth out";
     case RequestFlaw::kOfShare:
-      return "a share of a GPU can have no ids, layout or bandwidth and no node of its own; ask for whole "
-             "GPUs "
-             "or leave that out";
+      return "a share or a MIG slice of a GPU can have no ids, layout or bandwidth and no node of its own; "
+             "ask "
+             "for whole GPUs or leave that out";
     case RequestFlaw::kSeveralTimes:
       return "where it may run is said more than once; say it once";
     case RequestFlaw::kOutOfRange:

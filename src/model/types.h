@@ -252,14 +252,19 @@ struct Part {
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
   std::vector<PlaceRequest> place;  ///< None or one: most parts may run anywhere.
 
+  /// Of a share: a slice of a GPU in MIG mode of this profile, "1g.10gb"; `gpu_milli` is what of a GPU that
+  /// counts as. Empty: none.
+  std::string mig_profile = {};
+
   const PlaceRequest* wishes() const { return place.empty() ? nullptr : &place.front(); }
   bool is_exclusive() const { return !place.empty() && place.front().exclusive; }
   /// Not any devices will do that are enough: which, or how they lie, is asked for.
   bool is_arranged() const;
   bool is_share() const { return gpu_milli > 0; }
-  /// A share is of one device, and less than all of it.
+  bool is_slice() const { return !mig_profile.empty(); }
+  /// A share is of one device, and less than all of it; a slice may be all of it.
   bool has_sound_share() const;
-  /// The memory that its share takes of a device of so much.
+  /// The memory that its share, if it is no slice, takes of a device of so much. Of any: DeviceClass.
   int64_t share_mb_of(int64_t device_mb) const {
     return gpu_share_mb > 0 ? gpu_share_mb : device_mb * gpu_milli / kMilliPerGpu;
   }
@@ -283,6 +288,7 @@ struct Part {
     visit(73, "own_nodes", self.own_nodes);
     visit(74, "over_nodes", self.over_nodes);
     visit(80, "place", self.place);
+    visit(100, "mig_profile", self.mig_profile);
   }
 };
 

@@ -187,6 +187,7 @@ class Scenario {
     for (const int64_t size : numbers_of(line.text("islands")))
       shape.islands.push_back(static_cast<int>(size));
     shape.numa_size = static_cast<int>(line.number("numa"));
+    shape.mig = static_cast<int>(line.number("mig"));
     shapes_[line.name] = shape;
     return answer(engine_.apply(testing::registration_of(line.name, shape)));
   }
@@ -405,6 +406,7 @@ class Scenario {
       if (line.text("domain") == to_string(level)) want.domain = level;
     }
     want.place = place_of(line);
+    want.mig = line.text("mig");
     return want;
   }
   std::string submit(const Line& line) {
@@ -516,8 +518,12 @@ class Scenario {
         text += " for";
       }
       text += " " + name_of(group.job);
-      for (const MemberPlacement& member : group.members)
+      const Job* job = engine_.state().jobs.find(group.job);
+      const bool slice = job != nullptr && engine_.state().class_of(*job).parts.front().is_slice();
+      for (const MemberPlacement& member : group.members) {
         text += " " + place_text(engine_.node(member.node).name, member.device_mask);
+        if (slice) text += "@" + std::to_string(member.mig_start);
+      }
     }
     if (placed.empty()) return preempted.empty() ? "nothing" : preempted;
     return "place" + placed + (preempted.empty() ? "" : "; " + preempted);

@@ -106,10 +106,21 @@ class RandomCommands {
     if (part.gpu_count == 1 && prng_.chance(500))
       part.gpu_milli = static_cast<int32_t>(prng_.between(1, 10) * 100);
     if (part.gpu_milli > 0 && prng_.chance(300)) part.gpu_share_mb = prng_.between(1, 60'000);
+    if (prng_.chance(120)) make_slice(part);
     if (prng_.chance(300)) part.place = place(part);
     if (prng_.chance(50)) part.features = kFeatureContainer;
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
     return prng_.chance(150) ? gang(part) : std::vector<Part>{part};
+  }
+  /// Of a profile that some, or no, node's GPUs in MIG mode have.
+  void make_slice(Part& part) {
+    static const char* const kProfiles[] = {"1g.10gb", "1g.10gb", "1g.10gb+me", "2g.20gb",
+                                            "3g.40gb", "4g.40gb", "7g.80gb",    "1g.5gb"};
+    part.mig_profile = kProfiles[prng_.below(8)];
+    part.gpu_count = 1;
+    part.gpu_milli = mig::milli_of(part.mig_profile);
+    part.gpu_share_mb = mig::named_mb_of(part.mig_profile);
+    if (prng_.chance(950)) part.gpu_memory_mb = 0;
   }
   /// Some of these are refused: an elastic part before another one, a share beside others.
   std::vector<Part> gang(Part part) {
@@ -321,7 +332,8 @@ class RandomCommands {
           DeviceOffer{.uuid = name + "-" + std::to_string(prng_.chance(980) ? i : prng_.below(9)),
                       .model = number % 2 == 0 ? "NVIDIA A100-SXM4-80GB" : "NVIDIA H100",
                       .memory_mb = number == 3 && i % 2 == 0 ? 40'000 : 80'000,
-                      .condition = prng_.chance(950) ? DeviceCondition::kOk : DeviceCondition::kUnhealthy});
+                      .condition = prng_.chance(950) ? DeviceCondition::kOk : DeviceCondition::kUnhealthy,
+                      .mig = number % 2 == 0 && prng_.chance(i % 2 == 0 ? 950 : 50)});
     }
     for (const char* name_of_label : {"disk", "rack"}) {
       if (prng_.chance(300))
@@ -522,6 +534,7 @@ class RandomCommands {
       member.generations.push_back(index < node.devices.size() ? node.devices[index].generation : 0);
     }
     taken[node.id] |= member.device_mask;
+    if (part.is_slice() || prng_.chance(10)) member.mig_start = static_cast<int32_t>(prng_.below(8));
     return member;
   }
   PlanGroup group(const State& state, const Job& job) {

@@ -27,6 +27,7 @@ struct Shape {
   std::vector<int> islands =
       {};             ///< Sizes of islands of NVLink; between them PCIe. None: links are not known.
   int numa_size = 0;  ///< So many devices on each NUMA node; 0: not known.
+  int mig = 0;        ///< So many devices, the first, are in MIG mode.
 };
 
 /// What a job of a test wants.
@@ -61,6 +62,7 @@ struct Want {
   /// Before all these members one that leads, with so many GPUs; negative: none.
   int32_t leader_gpus = -1;
   std::vector<PlaceRequest> place = {};
+  std::string mig = {};  ///< A MIG slice of this profile, beside nothing else of GPUs.
 };
 
 inline constexpr int64_t kNvlinkGbs = 300;
@@ -112,6 +114,13 @@ inline JobRequest request_of(const Want& want) {
                      .booking = want.booking,
                      .task_type = want.task_type,
                      .interactive = want.interactive};
+  if (!want.mig.empty()) {
+    Part& part = request.parts.front();
+    part.gpu_count = 1;
+    part.gpu_milli = mig::milli_of(want.mig);
+    part.gpu_share_mb = mig::named_mb_of(want.mig);
+    part.mig_profile = want.mig;
+  }
   if (want.leader_gpus < 0) return request;
   Part leader = request.parts.front();
   leader.member_count = 1;
@@ -133,7 +142,8 @@ inline RegisterNode registration_of(std::string_view name, const Shape& shape,
     offer.devices.push_back(DeviceOffer{.uuid = "GPU-" + std::string(name) + "-" + std::to_string(i),
                                         .model = shape.model,
                                         .memory_mb = shape.gpu_memory_mb,
-                                        .numa_plus_one = shape.numa_size > 0 ? 1 + i / shape.numa_size : 0});
+                                        .numa_plus_one = shape.numa_size > 0 ? 1 + i / shape.numa_size : 0,
+                                        .mig = i < shape.mig});
   }
   offer.labels = shape.labels;
   offer.links = links_of(shape.islands);
