@@ -45,6 +45,7 @@ struct JobRequest {
   std::string name;  ///< As in `spec`.
   int32_t gpu_count = 0;
   int32_t gpu_milli = 0;      ///< A share of one GPU, in thousandths; 0: whole ones.
+  std::string mig_profile;    ///< The share is a slice of this profile; its milli and memory are those of it.
   int64_t gpu_memory_mb = 0;  ///< Of all GPUs together; of a share: its own.
   std::string gpu_model;
   int64_t cpu_milli = 1000;
@@ -214,6 +215,8 @@ struct JobView {
   int32_t priority = 0;
   int32_t gpu_count = 0;
   int32_t gpu_milli = 0;
+  std::string mig_profile;           ///< Empty: it has no slice.
+  std::optional<int32_t> mig_start;  ///< While it is placed: the slice's first slot of memory.
   int64_t gpu_memory_mb = 0;
   std::string gpu_model;            ///< "H100,A100": any of them.
   std::vector<PlaceRequest> place;  ///< None or one.
@@ -371,6 +374,12 @@ struct PlanView {
   std::vector<Quota> quota;
 };
 
+struct SliceView {
+  JobId job;
+  std::string profile;
+  int32_t start = 0;  ///< Its first slot of memory.
+  bool draining = false;
+};
 struct DeviceView {
   uint32_t index = 0;
   std::string uuid, model;
@@ -393,6 +402,9 @@ struct DeviceView {
   std::optional<int32_t> numa_node;  ///< Not given: not known.
   std::string pci_bus_id;
   std::optional<int32_t> island;  ///< Not given: it is joined to no other.
+  bool mig = false;               ///< In MIG mode;
+  std::string mig_room;           ///< what still fits, "1x 3g.40gb, 4x 1g.10gb";
+  std::vector<SliceView> slices;  ///< what it is cut into, by their starts.
 };
 struct LinkView {
   int32_t from = 0, to = 0;  ///< Indexes of two devices.

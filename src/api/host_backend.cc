@@ -62,6 +62,7 @@ std::vector<Part> parts_of(JobRequest& job) {
                 .cpu_milli = job.cpu_milli,
                 .memory_mb = job.memory_mb};
   parts.push_back(to_engine(std::move(whole), job));
+  parts.back().mig_profile = std::move(job.mig_profile);
   parts.back().own_nodes = job.is_gang();
   parts.back().over_nodes = job.gpus_over_nodes && !job.is_gang();
   return parts;
@@ -109,6 +110,7 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
     part.gpu_count = *update.gpu_count;
     part.gpu_milli = 0;  // Whole ones from now on.
     part.gpu_share_mb = 0;
+    part.mig_profile.clear();
   }
   if (update.gpu_model) take_model(*update.gpu_model, part);
   if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;

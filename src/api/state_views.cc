@@ -419,6 +419,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .priority = job.priority,
               .gpu_count = part.gpu_count,
               .gpu_milli = part.gpu_milli,
+              .mig_profile = part.mig_profile,
               .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
               .gpu_model = models_text(part.gpu_model, part.place),
               .place = part.place,
@@ -454,6 +455,10 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
       out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
     }
   }
+  const Attempt* attempt = node != nullptr && part.is_slice() && details.gpus
+                               ? state.find_attempt(job.id, job.attempt_count)
+                               : nullptr;
+  if (attempt != nullptr) out.mig_start = attempt->members.front().mig_start;
   if (job.state == JobState::kRunning || job.reason == JobReason::kIdle || job.reason == JobReason::kHung) {
     out.watch = job.watch;
     out.watch_detail = job.watch_detail.view();
@@ -616,6 +621,22 @@ void show_fitness(const Device& device, DeviceView& shown) {
   if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
 }
 
+void show_slices(const DeviceClass& kind, const Device& device, DeviceView& shown) {
+  shown.mig = kind.mig;
+  const mig::Table* table = kind.table();
+  if (table == nullptr) return;
+  const bool takes_more = device.takes_shares() && !device.promised_to.valid();
+  if (takes_more) shown.mig_room = mig::room_text(*table, mig::occupancy_of(device.slices(*table)));
+  for (const Share& share : device.shares) {
+    shown.slices.push_back({.job = share.held_by.job,
+                            .profile = share.mig_profile,
+                            .start = share.mig_start,
+                            .draining = share.draining()});
+  }
+  std::sort(shown.slices.begin(), shown.slices.end(),
+            [](const SliceView& a, const SliceView& b) { return a.start < b.start; });
+}
+
 /// How its devices are linked, and the islands that makes of them, numbered from 0.
 void show_topology(const Node& node, NodeView& out) {
   out.topology_note = node.topology_note;
@@ -681,6 +702,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
       shown.memory_mb_given = device.memory_mb - device.memory_mb_left();
       for (const Share& share : device.shares) shown.shared_by.push_back(share.held_by.job);
     }
+    show_slices(state.device_classes[device.device_class], device, shown);
     if (i < telemetry.devices.size()) {
       const NodeTelemetry::Device& last = telemetry.devices[i];
       shown.utilization_percent = last.utilization_percent;

@@ -120,11 +120,13 @@ std::vector<JobColumn> made_columns() {
                  .cell =
                      [](const Json& job, Time) {
                        const int64_t milli = job_field(job, "gpu_milli").integer();
+                       const std::string profile = job_field(job, "mig_profile").text();
+                       if (!profile.empty()) return Cell(profile);
                        return Cell(milli > 0 ? format_share(milli)
                                              : number_text(job_field(job, "gpu_count")));
                      },
                  .order = [](const Json& job, Time) { return gpus_order(job); },
-                 .fields = "resources.gpu_count,resources.gpu_milli",
+                 .fields = "resources.gpu_count,resources.gpu_milli,resources.mig_profile",
                  .descends = true});
   out.push_back(text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model",
                             "resources.gpu_model"));

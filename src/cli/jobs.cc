@@ -116,6 +116,11 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Tenant", job["tenant_id"].text());
   record.add("User", field("user").text());
   record.add("Priority", number_text(job["priority"]));
+  if (const std::string profile = field("mig_profile").text(); !profile.empty()) {
+    const Json start = job["mig_start"];
+    record.add("MIG slice",
+               profile + (start.is_number() ? " at slot " + std::to_string(start.integer()) : ""));
+  }
   record.add("GPUs", field("gpu_milli").integer() > 0 ? format_share(field("gpu_milli").integer()) + " of one"
                                                       : count_text(field("gpu_count")));
   record.add("GPU model", field("gpu_model").text());

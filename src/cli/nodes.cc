@@ -95,23 +95,46 @@ std::string condition_text(const Json& gpu) {
   return detail.empty() ? condition : condition + ": " + detail;
 }
 
+/// "1g.10gb@6 job-12, 3g.40gb@0 job-9 (draining); room for 2x 2g.20gb".
+std::string slices_text(const Json& gpu) {
+  if (!gpu["mig"].boolean()) return {};
+  std::string text;
+  for (const Json& slice : gpu["slices"].items()) {
+    text += (text.empty() ? "" : ", ") + slice["profile"].text() + "@" +
+            std::to_string(slice["start"].integer()) + " " + slice["job_id"].text() +
+            (slice["draining"].boolean() ? " (draining)" : "");
+  }
+  const std::string room = gpu["mig_room"].text();
+  if (!room.empty()) text += (text.empty() ? "room for " : "; room for ") + room;
+  return text.empty() ? "MIG mode" : text;
+}
+
 Table device_table(const std::vector<Json>& devices) {
-  Table table({{.title = "GPU", .may_shrink = true},
-               {.title = "MODEL", .may_shrink = true},
-               {.title = "MEMORY", .right = true, .drop_order = 3},
-               {.title = "STATE"},
-               {.title = "JOB"},
-               {.title = "USE", .right = true, .drop_order = 2},
-               {.title = "USED", .right = true, .drop_order = 4},
-               {.title = "TEMP", .right = true, .drop_order = 5},
-               {.title = "CONDITION", .may_shrink = true, .drop_order = 1}});
+  const bool slices = std::ranges::any_of(devices, [](const Json& gpu) { return gpu["mig"].boolean(); });
+  std::vector<Column> columns = {{.title = "GPU", .may_shrink = true},
+                                 {.title = "MODEL", .may_shrink = true},
+                                 {.title = "MEMORY", .right = true, .drop_order = 3},
+                                 {.title = "STATE"},
+                                 {.title = "JOB"},
+                                 {.title = "USE", .right = true, .drop_order = 2},
+                                 {.title = "USED", .right = true, .drop_order = 4},
+                                 {.title = "TEMP", .right = true, .drop_order = 5},
+                                 {.title = "CONDITION", .may_shrink = true, .drop_order = 1}};
+  if (slices) columns.push_back({.title = "SLICES", .may_shrink = true});
+  Table table(std::move(columns));
   for (const Json& gpu : devices) {
     const int64_t temperature = gpu["temperature_celsius"].integer();
-    table.add({gpu["id"].text(), gpu["model"].text(), format_size_mb(gpu["memory_mb"].integer()),
-               Cell(gpu["state"].text(), style_of_state(gpu["state"].text())), holders_text(gpu),
-               percent(gpu["utilization_percent"]), format_size_mb(gpu["memory_used_mb"].integer()),
-               temperature > 0 ? std::to_string(temperature) + "°C" : "",
-               Cell(condition_text(gpu), style_of_state(gpu["condition"].text()))});
+    std::vector<Cell> cells = {gpu["id"].text(),
+                               gpu["model"].text(),
+                               format_size_mb(gpu["memory_mb"].integer()),
+                               Cell(gpu["state"].text(), style_of_state(gpu["state"].text())),
+                               holders_text(gpu),
+                               percent(gpu["utilization_percent"]),
+                               format_size_mb(gpu["memory_used_mb"].integer()),
+                               temperature > 0 ? std::to_string(temperature) + "°C" : "",
+                               Cell(condition_text(gpu), style_of_state(gpu["condition"].text()))};
+    if (slices) cells.emplace_back(slices_text(gpu));
+    table.add(std::move(cells));
   }
   return table;
 }

@@ -577,7 +577,7 @@ TEST(Contexts, AreSetUsedListedAndDeleted) {
   EXPECT_EQ(server.requests().at(0).target,
             "/v1/"
             "jobs?page_size=50&fields=job_id,state,array_id,array_index,array,spec.name,state,held,resources."
-            "gpu_count,resources.gpu_milli,priority,tenant_"
+            "gpu_count,resources.gpu_milli,resources.mig_profile,priority,tenant_"
             "id,submitted_at,started_at,completed_at&tenant_id=vision");
   EXPECT_NE(run({"list", "--context", "home"}, world).err.find("/data/t"), std::string::npos);
   EXPECT_EQ(run({"context", "use", "hom"}, world).err,
@@ -622,7 +622,7 @@ TEST(Listing, FitsTheTerminal) {
   EXPECT_EQ(seen.at(0).target,
             "/v1/"
             "jobs?page_size=2&fields=job_id,state,array_id,array_index,array,spec.name,state,held,resources."
-            "gpu_count,resources.gpu_milli,priority,tenant_"
+            "gpu_count,resources.gpu_milli,resources.mig_profile,priority,tenant_"
             "id,submitted_at,started_at,completed_at&state=running&tenant_id=a%20b");
 }
 

@@ -27,6 +27,7 @@ struct SubmitOptions {
   std::optional<int64_t> gpu_bandwidth;
   std::string gpu_memory_each;  ///< As written, such as "80G".
   std::string gpu_share;        ///< As written, such as "0.25".
+  std::string mig;              ///< The profile of a MIG slice.
   std::string gpu_memory;       ///< As written, such as "80G".
   std::optional<double> cpus;
   std::string memory;

@@ -171,6 +171,7 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
       return bad_option("--gpu-share", "expected a part of one GPU between 0.001 and 0.999, or 1% to 99%");
     body.add("gpu_milli", *milli);
   }
+  if (!submit.mig.empty()) body.add("mig_profile", submit.mig);
   if (!submit.gpu_model.empty()) body.add("gpu_model", submit.gpu_model);
   if (!submit.gpu_memory.empty()) {
     const Result<int64_t> mb = parse_size_mb(submit.gpu_memory);

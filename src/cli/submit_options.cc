@@ -23,6 +23,8 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
       "be had");
   grammar.option("--gpu-share", "PART", &submit.gpu_share,
                  "A part of one GPU, such as 0.25 or 25%; others may have the rest");
+  grammar.option("--mig", "PROFILE", &submit.mig,
+                 "A MIG slice of a GPU in MIG mode, such as 1g.10gb; instead of --gpus and --gpu-memory");
   grammar.option(
       "--gpu-memory", "SIZE", &submit.gpu_memory,
       "Memory of all its GPUs together, such as 80G; of a share: its own (else as much as of the rest)");

@@ -145,9 +145,22 @@ std::string names_of(const Table& table) {
   return text;
 }
 
-std::string all_names() {
+std::string all_names() { return names_of_model({}); }
+
+bool may_have(std::string_view gpu_model, std::string_view profile) {
+  bool known = false;
+  for (const Table& table : kTables) {
+    if (!gpu_model_matches(gpu_model, table.model)) continue;
+    known = true;
+    if (table.profile(profile) != nullptr) return true;
+  }
+  return !known;
+}
+
+std::string names_of_model(std::string_view gpu_model) {
   std::vector<std::string_view> names;
   for (const Table& table : kTables) {
+    if (!gpu_model.empty() && !gpu_model_matches(gpu_model, table.model)) continue;
     for (const Profile& profile : table.profiles) {
       if (std::find(names.begin(), names.end(), profile.name) == names.end()) names.push_back(profile.name);
     }

@@ -49,6 +49,11 @@ bool is_profile(std::string_view name);
 int32_t milli_of(std::string_view name);
 /// The memory that the profile's name says, for quotas: "1g.10gb" is 10,240 MB. 0: it says none.
 int64_t named_mb_of(std::string_view name);
+/// Some model of GPU that the word names, as in "A100" or "NVIDIA A30", has the profile; or the word names
+/// none that is known, so that nobody can say.
+bool may_have(std::string_view gpu_model, std::string_view profile);
+/// The names of the profiles of the models that the word names: see names_of.
+std::string names_of_model(std::string_view gpu_model);
 /// The names of all profiles of the model, and of all models, with ", " between them, largest first; each
 /// once.
 std::string names_of(const Table& table);

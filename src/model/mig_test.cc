@@ -111,6 +111,14 @@ TEST(MigNames, SayTheirMemory) {
   EXPECT_NE(all_names().find("1g.18gb"), std::string::npos);
 }
 
+TEST(MigNames, AModelMayHaveOnlyWhatItsTablesHave) {
+  EXPECT_TRUE(may_have("A100", "1g.5gb"));
+  EXPECT_TRUE(may_have("NVIDIA A100-SXM4-80GB", "1g.10gb"));
+  EXPECT_FALSE(may_have("A30", "1g.10gb"));
+  EXPECT_TRUE(may_have("X9000", "1g.10gb"));
+  EXPECT_EQ(names_of_model("A30"), "4g.24gb, 2g.12gb, 2g.12gb+me, 1g.6gb, 1g.6gb+me");
+}
+
 TEST(MigChart, SaysWhatBestStartSays) {
   for (const Table& table : tables()) {
     const Chart chart(table);

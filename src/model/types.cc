@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "model/mig.h"
 
 namespace gpusched {
 
@@ -332,8 +333,10 @@ bool Part::has_sound_share() const {
   if (!is_share()) return gpu_milli == 0 && gpu_share_mb == 0 && !is_slice();
   if (gpu_count != 1 || gpu_share_mb < 0 || gpu_share_mb > limits::kMegabytesMax) return false;
   // What a slice has is in its name.
-  if (is_slice())
-    return gpu_milli <= kMilliPerGpu && gpu_memory_mb == 0 && mig_profile.size() <= limits::kMigProfileMax;
+  if (is_slice()) {
+    return gpu_milli <= kMilliPerGpu && gpu_memory_mb == 0 && mig_profile.size() <= limits::kMigProfileMax &&
+           gpu_share_mb == mig::named_mb_of(mig_profile);
+  }
   return gpu_milli < kMilliPerGpu;
 }
 

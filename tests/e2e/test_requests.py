@@ -118,6 +118,9 @@ def test_spread_and_contiguous_lie_as_asked(world):
     ({"gpu_count": 1, "gpu_bandwidth_gbs": 10}, "a bandwidth is between two GPUs or more"),
     ({"gpu_milli": 500, "exclusive": True}, "no node of its own"),
     ({"gpu_count": 2, "gpu_ids": ["0", "0"]}, "a GPU id is given twice"),
+    ({"mig_profile": "1g.10gb", "gpu_count": 2}, "a slice is of one GPU"),
+    ({"mig_profile": "9g.90gb"}, "no GPU has a MIG profile"),
+    ({"mig_profile": "1g.10gb", "gpu_model": "A30"}, "its profiles are 4g.24gb"),
 ])
 def test_contradictions_are_refused_with_one_sentence(world, fields, said):
     world.add_agent("n1").start()

@@ -9,6 +9,7 @@
 #include "base/job_signals.h"
 #include "base/limits.h"
 #include "base/webhook_url.h"
+#include "model/mig.h"
 
 namespace gpusched::api {
 namespace {
@@ -119,6 +120,7 @@ std::optional<ApiError> check_labels(const StringMap& labels) {
 }
 
 std::optional<ApiError> check_gpus(const JobFields& fields) {
+  if (!fields.mig_profile.value_or("").empty()) return std::nullopt;  // See settle_slice.
   if (fields.gpu_milli.value_or(0) > 0) {
     if (fields.gpu_count.value_or(0) <= 1) return std::nullopt;
     return senseless("gpu_milli",
@@ -137,6 +139,52 @@ std::optional<ApiError> check_gpus(const JobFields& fields) {
   if (fields.gpu_model && !fields.gpu_model->empty()) {
     return senseless("gpu_model", "gpu_model is given without a gpu_count; say how many of them");
   }
+  return std::nullopt;
+}
+
+/// A MIG slice says by its profile what it has; nothing else of GPUs can stand beside it but their model.
+std::optional<ApiError> settle_slice(JobFields& fields) {
+  const std::string profile = fields.mig_profile.value_or("");
+  if (profile.empty()) return std::nullopt;
+  const auto beside = [](const char* field, const char* why) {
+    return senseless(field,
+                     std::string(field) + " is given with mig_profile; " + why + ": leave one of them out");
+  };
+  if (!mig::is_profile(profile)) {
+    return senseless("mig_profile", "no GPU has a MIG profile \"" +
+                                        profile.substr(0, limits::kMigProfileMax) + "\"; there are " +
+                                        mig::all_names());
+  }
+  if (fields.gpu_milli.value_or(0) > 0) return beside("gpu_milli", "a slice is a share by itself");
+  if (fields.gpu_count.value_or(0) > 1) return beside("gpu_count", "a slice is of one GPU");
+  if (fields.nodes.value_or(0) > 0 || fields.gpus_per_node)
+    return beside("nodes", "jobs on several nodes have whole GPUs or shares");
+  if (fields.gpu_memory_mb.value_or(0) > 0)
+    return beside("gpu_memory_mb", "a slice has the memory of its profile");
+  if (fields.gpu_memory_each_mb.value_or(0) > 0)
+    return beside("gpu_memory_each_mb", "a slice has the memory of its profile");
+  const PlaceWords& place = fields.place;
+  if (!place.gpu_ids.empty())
+    return beside("gpu_ids", "which GPU a slice is cut from is the scheduler's to choose");
+  if (!place.gpu_layout.empty()) return beside("gpu_layout", "a layout is of two GPUs or more");
+  if (place.gpu_bandwidth_gbs != 0)
+    return beside("gpu_bandwidth_gbs", "a bandwidth is between two GPUs or more");
+  if (place.exclusive) return beside("exclusive", "a slice leaves the rest of its GPU to others");
+  const std::string models = fields.gpu_model.value_or("");
+  bool possible = models.empty();
+  for (std::size_t begin = 0; begin < models.size() && !possible;) {
+    const std::size_t end = std::min(models.find(',', begin), models.size());
+    possible = mig::may_have(std::string_view(models).substr(begin, end - begin), profile);
+    begin = end + 1;
+  }
+  if (!possible) {
+    return senseless("mig_profile", "no GPU of model " + models.substr(0, limits::kNameBytesMax) +
+                                        " has a MIG profile " + profile + "; its profiles are " +
+                                        mig::names_of_model(models.substr(0, models.find(','))));
+  }
+  fields.gpu_count = 1;
+  fields.gpu_milli = mig::milli_of(profile);
+  fields.gpu_memory_mb = mig::named_mb_of(profile);
   return std::nullopt;
 }
 
@@ -279,6 +327,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                           [&] { return check_environment(fields.environment ? *fields.environment : none); },
                           [&] { return check_labels(fields.labels ? *fields.labels : none); });
   if (problem) return std::move(*problem);
+  if (auto refused = settle_slice(fields)) return std::move(*refused);
   if (fields.working_directory && !fields.working_directory->empty() &&
       !fields.working_directory->starts_with('/')) {
     return invalid("working_directory", "working_directory must be an absolute path");
@@ -344,6 +393,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (!place) return place.error();
   job.place = std::move(*place);
   job.gpu_memory_each_mb = fields.gpu_memory_each_mb.value_or(0);
+  job.mig_profile = std::move(fields.mig_profile).value_or("");
   if (fields.work_class == "online") job.work = WorkClass::kOnline;
   if (fields.work_class == "batch") job.work = WorkClass::kBatch;
   job.reservation = std::move(fields.reservation).value_or("");
@@ -493,6 +543,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"priority", &priority},
       JsonField{"gpu_count", &job.gpu_count},
       JsonField{"gpu_milli", &job.gpu_milli},
+      JsonField{"mig_profile", &job.mig_profile, R"(, such as "1g.10gb")"},
       JsonField{"gpu_memory_mb", &job.gpu_memory_mb},
       JsonField{"cpu_cores", &job.cpu_cores},
       JsonField{"memory_mb", &job.memory_mb},

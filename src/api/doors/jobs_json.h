@@ -35,6 +35,7 @@ struct JobFields {
   std::string submitter;
   PlaceWords place;
   std::optional<int64_t> gpu_memory_each_mb;
+  std::optional<std::string> mig_profile;
   BoxFields box;
   FlowFields flow;
 };

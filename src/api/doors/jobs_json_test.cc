@@ -181,6 +181,46 @@ TEST(SubmitBody, AWrongElementIsNamedByItsPlace) {
   EXPECT_EQ(refused(R"({"script":"x","environment":{"A":1}})").message, "environment.A must be a string");
 }
 
+TEST(SubmitBody, AMigProfileIsASliceWithWhatItsNameSays) {
+  const auto parsed =
+      parse_submit(R"({"script":"x","mig_profile":"3g.40gb","gpu_model":"H100,A100"})", false);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->jobs[0].mig_profile, "3g.40gb");
+  EXPECT_EQ(parsed->jobs[0].gpu_count, 1);
+  EXPECT_EQ(parsed->jobs[0].gpu_milli, 428);
+  EXPECT_EQ(parsed->jobs[0].gpu_memory_mb, 40 * 1024);
+  EXPECT_EQ(parse_submit(R"({"script":"x","mig_profile":"7g.80gb"})", false)->jobs[0].gpu_milli, 1'000);
+  EXPECT_EQ(parse_submit(R"({"script":"x","mig_profile":""})", false)->jobs[0].gpu_count, 0);
+}
+
+TEST(SubmitBody, WhatDoesNotGoWithAMigProfileIsNamed) {
+  const auto beside = [](const std::string& more) {
+    return R"({"script":"x","mig_profile":"1g.10gb",)" + more + "}";
+  };
+  for (const auto& [more, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"("gpu_count":2)", "gpu_count"},
+           {R"("gpu_milli":500)", "gpu_milli"},
+           {R"("gpu_memory_mb":1000)", "gpu_memory_mb"},
+           {R"("gpu_memory_each_mb":1000)", "gpu_memory_each_mb"},
+           {R"("nodes":2)", "nodes"},
+           {R"("exclusive":true)", "exclusive"},
+           {R"("gpu_ids":["0"])", "gpu_ids"},
+           {R"("gpu_layout":"spread")", "gpu_layout"},
+           {R"("gpu_bandwidth_gbs":10)", "gpu_bandwidth_gbs"},
+           {R"("gpu_model":"A30")", "mig_profile"},
+           {R"("gpu_model":"V100,A30")", ""}}) {
+    const auto parsed = parse_submit(beside(more), false);
+    EXPECT_EQ(parsed.ok(), field.empty()) << more;
+    if (parsed.ok()) continue;
+    EXPECT_EQ(parsed.error().field, field) << parsed.error().message;
+    EXPECT_EQ(row_of(parsed.error().kind).http_status, 422) << parsed.error().message;
+  }
+  const ApiError unknown = refused(R"({"script":"x","mig_profile":"9g.90gb"})");
+  EXPECT_NE(unknown.message.find("1g.18gb"), std::string::npos) << unknown.message;
+  const ApiError other = refused(beside(R"("gpu_model":"A30")"));
+  EXPECT_NE(other.message.find("4g.24gb"), std::string::npos) << other.message;
+}
+
 TEST(SubmitBody, NumbersOutOfRangeNameTheField) {
   for (const char* field :
        {"gpu_count", "gpu_memory_mb", "memory_mb", "cpu_cores", "retries", "max_runtime_minutes"}) {

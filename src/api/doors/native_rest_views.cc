@@ -87,6 +87,7 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kCpuMilliFieldNumber, "cpu_milli", job.cpu_milli);
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
   out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
+  out.field(ResourceFields::kMigProfileFieldNumber, "mig_profile", std::string_view(job.mig_profile));
   write_place(job.place.empty() ? PlaceWords{} : words_of(job.place.front()), out, json);
   const bool by_nodes = job.parts.size() == 1 && job.own_nodes;
   out.field(ResourceFields::kNodesFieldNumber, "nodes", by_nodes ? job.parts.front().members : 0);
@@ -115,6 +116,7 @@ void write_gang(const JobView& job, const Masked& out, JsonWriter& json) {
       json.field("gpu_count", part.gpu_count).field("gpu_memory_mb", part.gpu_memory_mb);
       json.field("gpu_model", std::string_view(part.gpu_model)).field("cpu_milli", part.cpu_milli);
       json.field("memory_mb", part.memory_mb).field("gpu_milli", part.gpu_milli);
+      json.field("mig_profile", std::string_view());
       Masked all(json, kAll);
       write_place({}, all, json);
       json.field("nodes", 0).field("nodes_max", 0).field("domain", std::string_view());
@@ -206,10 +208,12 @@ uint64_t* part_of(JobMask& mask, int number) {
 bool JobMask::all() const { return job == kAll && spec == kAll && resources == kAll && retry == kAll; }
 
 JobDetails JobMask::details() const {
+  static_assert(Fields::kMigStartFieldNumber < 64);  // They are bits.
   return {.name = (job & bit(Fields::kSpecFieldNumber)) != 0,
           .message = (job & bit(Fields::kMessageFieldNumber)) != 0,
           .place = (job & bit(Fields::kQueuePositionFieldNumber)) != 0,
-          .gpus = (job & (bit(Fields::kAllocatedGpusFieldNumber) | bit(Fields::kMembersFieldNumber))) != 0};
+          .gpus = (job & (bit(Fields::kAllocatedGpusFieldNumber) | bit(Fields::kMembersFieldNumber) |
+                          bit(Fields::kMigStartFieldNumber))) != 0};
 }
 
 Answer<JobMask> parse_job_mask(std::string_view fields) {
@@ -263,6 +267,7 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
     for (const std::string& gpu : job.gpus) json.value(std::string_view(gpu));
     json.end_array();
   }
+  if (job.mig_start) out.field(Fields::kMigStartFieldNumber, "mig_start", *job.mig_start);
   out.field(Fields::kQueuePositionFieldNumber, "queue_position", job.queue_position);
   out.field(Fields::kHeldFieldNumber, "held", job.held);
   write_flow(job, out, json);

@@ -208,11 +208,12 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
       in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
-      resources.gpu_milli() == 0 && !message.has_retry() && !has_flow(message) &&
-      message.preemption_mode().empty() && !message.interactive() && message.work_class().empty() &&
-      message.reservation().empty() && !has_place(resources) && resources.nodes() == 0 &&
-      resources.nodes_max() == 0 && resources.domain().empty() && !resources.domain_required() &&
-      message.parts().empty() && !message.own_nodes() && !message.spec().gang_scheduling();
+      resources.gpu_milli() == 0 && resources.mig_profile().empty() && !message.has_retry() &&
+      !has_flow(message) && message.preemption_mode().empty() && !message.interactive() &&
+      message.work_class().empty() && message.reservation().empty() && !has_place(resources) &&
+      resources.nodes() == 0 && resources.nodes_max() == 0 && resources.domain().empty() &&
+      !resources.domain_required() && message.parts().empty() && !message.own_nodes() &&
+      !message.spec().gang_scheduling();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
   if (!packed) return std::nullopt;
@@ -253,6 +254,8 @@ Answer<JobPart> read_part(const v1::Part& message, int index) {
     return wrong("resources.gpu_model", "is too long");
   if (resources.gpu_milli() != 0)
     return wrong("resources.gpu_milli", "is given; of several parts each has whole GPUs");
+  if (!resources.mig_profile().empty())
+    return wrong("resources.mig_profile", "is given; of several parts each has whole GPUs");
   return JobPart{.members = std::max(message.members(), 1),
                  .members_max = message.members_max(),
                  .gpu_count = resources.gpu_count(),
@@ -308,6 +311,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
                    .submitter = spec.submitter(),
                    .place = place_of(resources),
                    .gpu_memory_each_mb = resources.gpu_memory_each_mb(),
+                   .mig_profile = given(resources.mig_profile()),
                    .box = box_of(spec)};
   read_nodes(resources, fields);
   if (spec.preempt_grace_ms() < 0 || spec.preempt_grace_ms() > limits::kPreemptGraceSecondsMax * 1'000) {
@@ -692,6 +696,8 @@ void write_job(const JobView& job, v1::Job& out) {
   v1::Resources& resources = *out.mutable_resources();
   resources.set_gpu_count(job.gpu_count);
   resources.set_gpu_milli(job.gpu_milli);
+  resources.set_mig_profile(job.mig_profile);
+  if (job.mig_start) out.set_mig_start(*job.mig_start);
   resources.set_gpu_memory_mb(job.gpu_memory_mb);
   resources.set_gpu_model(job.gpu_model);
   resources.set_cpu_milli(static_cast<int32_t>(job.cpu_milli));
@@ -936,6 +942,15 @@ void write_node(const NodeView& node, v1::Node& out) {
     if (device.numa_node) shown.set_numa_node(*device.numa_node);
     shown.set_pci_bus_id(device.pci_bus_id);
     if (device.island) shown.set_island(*device.island);
+    shown.set_mig(device.mig);
+    shown.set_mig_room(device.mig_room);
+    for (const SliceView& slice : device.slices) {
+      v1::MigSlice& one = *shown.add_slices();
+      one.set_job_id(job_name(slice.job));
+      one.set_profile(slice.profile);
+      one.set_start(slice.start);
+      one.set_draining(slice.draining);
+    }
   }
   out.set_topology_note(node.topology_note);
   for (const LinkView& link : node.links) {

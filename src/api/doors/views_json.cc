@@ -112,6 +112,8 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("priority", job.priority);
   json.field("gpu_count", job.gpu_count);
   if (job.gpu_milli > 0) json.field("gpu_milli", job.gpu_milli);
+  if (!job.mig_profile.empty()) json.field("mig_profile", job.mig_profile);
+  if (job.mig_start) json.field("mig_start", *job.mig_start);
   json.field("gpu_memory_mb", job.gpu_memory_mb);
   json.field("gpu_model", job.gpu_model);
   if (!job.place.empty()) place_fields(json, words_of(job.place.front()));
@@ -221,6 +223,15 @@ void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& dev
   if (device.fault != FaultClass::kNone) {
     json.field("fault", to_string(device.fault)).field("fault_code", device.fault_code);
     json.field("fault_detail", device.fault_detail).field("fault_at", device.fault_at);
+  }
+  if (device.mig) {
+    json.field("mig", true).field("mig_room", device.mig_room);
+    json.key("slices").begin_array();
+    for (const SliceView& slice : device.slices) {
+      json.begin_object().field("job_id", job_name(slice.job)).field("profile", slice.profile);
+      json.field("start", slice.start).field("draining", slice.draining).end_object();
+    }
+    json.end_array();
   }
   json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
   json.field("utilization_percent", device.utilization_percent)
