@@ -30,6 +30,15 @@ constexpr std::size_t kRelabeledMin = 4096;
 constexpr int64_t kMilliPerBucket = 16;
 static_assert(kMilliPerGpu / kMilliPerBucket <= limits::kDevicesPerNodeMax);
 
+uint64_t hash_of_kinds(const std::vector<std::pair<uint32_t, uint64_t>>& class_masks) {
+  Digest digest;
+  for (const auto& [kind, mask] : class_masks) {
+    digest.mix(uint64_t{kind});
+    digest.mix(mask);
+  }
+  return digest.value();
+}
+
 uint32_t bucket_of(int64_t milli) { return static_cast<uint32_t>(milli / kMilliPerBucket); }
 
 }  // namespace
@@ -112,7 +121,9 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
     shared_index_.remove(slot, device_class);
     slices_.put(slot, device_class, {});
   }
-  const auto kinds_before = std::exchange(copy.class_masks, {});
+  const uint64_t kinds_before = hash_of_kinds(copy.class_masks);
+  const bool was_known = !copy.class_masks.empty();
+  copy.class_masks.clear();
   slices_.learn(state.device_classes);
   copy.shared.clear();
   copy.sound_mask = 0;
@@ -137,7 +148,7 @@ void Planner::refresh_node(const State& state, uint32_t slot) {
     it->second |= uint64_t{1} << i;
   }
   // A device that was switched to MIG mode, or out of it, became another one when it was free.
-  if (!kinds_before.empty() && kinds_before != copy.class_masks) relabeled_log_.push_back(slot);
+  if (was_known && kinds_before != hash_of_kinds(copy.class_masks)) relabeled_log_.push_back(slot);
   index_node(state, slot);
   count_capacity(node, copy);
   copy.first_release = {};
