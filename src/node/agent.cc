@@ -125,7 +125,13 @@ Result<Unit> Agent::open_driver() {
                {"uuid", devices_[index].uuid},
                {"model", devices_[index].model},
                {"memory_mb", devices_[index].memory_mb},
+               {"mig", devices_[index].mig},
                {"driver", driver_->name()}});
+    if (!devices_[index].mig_pending) continue;
+    log_event(LogLevel::kWarning, "agent", "mig_mode_pending", {},
+              {{"uuid", devices_[index].uuid},
+               {"mig", devices_[index].mig},
+               {"mend", "reset the GPU when nothing uses it, then restart gpu-agent"}});
   }
   return Unit{};
 }

@@ -217,6 +217,12 @@ int64_t DeviceWatch::idle_mb(uint32_t index) const {
   return slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
 }
 
+void DeviceWatch::note_sign_of_life(Time now) {
+  for (Slot& slot : slots_) {
+    if (slot.asked_at.valid() && !slot.silence_told) slot.asked_at = now;
+  }
+}
+
 void DeviceWatch::bar(uint32_t index, std::string reason, Time until, Time now) {
   if (index >= slots_.size()) return;
   slots_[index].barred = std::move(reason);

@@ -70,6 +70,9 @@ class DeviceWatch {
   /// Devices that were read since the last call. Xids of readings in between are in the last one.
   std::vector<uint32_t> take_fresh();
   void forget_xids(uint32_t index) { slots_[index].last.xids.clear(); }
+  /// The driver did something else meanwhile: outstanding readings wait for their turn, and no silence is
+  /// counted from before.
+  void note_sign_of_life(Time now);
   /// Until then it is told to be unhealthy for this reason, in spite of good readings; what is on it is
   /// released as ever.
   void bar(uint32_t index, std::string reason, Time until, Time now);

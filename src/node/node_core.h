@@ -220,6 +220,7 @@ class NodeCore {
   bool cuts(const AttemptKey& key) const { return cutting_.contains(key); }
   void begin_cut(const AttemptKey& key, const v1::StartAttempt& order);
   void make_slices();
+  void note_driver_works();
   void finish_cut(const AttemptKey& key);
   void end_late_cuts(Time now);
   void destroy_slice(const HeldDevice& device);

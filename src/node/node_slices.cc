@@ -9,7 +9,7 @@
 namespace gpusched {
 namespace {
 
-/// A driver that has not made a slice by then hangs.
+/// A driver that makes a slice for so long, and does nothing else meanwhile, hangs.
 constexpr Duration kMakePatience = seconds(60);
 /// So long nothing new is placed on a device on which a slice could not be made.
 constexpr Duration kBarred = seconds(60);
@@ -41,8 +41,18 @@ void NodeCore::make_slices() {
   }
 }
 
+/// One after the other: those that wait for their turn do not wait for a driver that hangs.
+void NodeCore::note_driver_works() {
+  const Time now = ports_.clock.monotonic();
+  watch_.note_sign_of_life(now);
+  for (auto& [key, cut] : cutting_) {
+    if (cut.asked) cut.due = now + kMakePatience;
+  }
+}
+
 void NodeCore::on_slice_made(uint32_t index, const std::string& profile, int32_t start, const MadeSlice& made,
                              const std::string& problem) {
+  note_driver_works();
   for (auto& [key, cut] : cutting_) {
     for (int at = 0; at < cut.order.devices_size() && cut.asked; ++at) {
       const v1::GrantedDevice& device = cut.order.devices(at);
@@ -98,6 +108,7 @@ void NodeCore::destroy_slice(const HeldDevice& device) {
 void NodeCore::on_slice_destroyed(uint32_t index, const std::string& profile, int32_t start,
                                   const std::string& problem) {
   destroying_.erase({index, start});
+  note_driver_works();
   const Time now = ports_.clock.monotonic();
   std::vector<HeldDevice> waiting;
   for (auto& [fence, release] : releases_) {

@@ -139,6 +139,18 @@ TEST_F(NodeSlices, ADriverThatDoesNotAnswerIsNotWaitedForForEver) {
   EXPECT_EQ(node_.slices.destroyed, (std::vector<Call>{{1, "1g.10gb", 5}}));
 }
 
+TEST_F(NodeSlices, ManySlicesAreMadeOneAfterTheOther) {
+  for (uint64_t job = 1; job <= 3; ++job)
+    node_.order_start(key_of(job), {slice_of(job, static_cast<int>(job))});
+  node_.devices.slow = true;
+  for (int start = 1; start <= 3; ++start) {
+    node_.pass(seconds(25));
+    answer_made(start);
+  }
+  EXPECT_EQ(node_.spawner.started.size(), 3u);
+  EXPECT_EQ(node_.count(What::kCondition), 0u);  // No word of a driver that does not answer.
+}
+
 TEST_F(NodeSlices, StoppedWhileItIsMadeItNeverStarts) {
   node_.order_start(key_of(7), {slice_of(7, 5)});
   node_.order_stop(key_of(7));

@@ -1,6 +1,7 @@
 // rooms: base model
 // libs: gpusched_proto
 // source: node/nvidia_smi_text.cc
+// source: node/nvidia_smi_mig.cc
 // source: node/device_topology.cc
 // source: node/gpu_faults.cc
 // source: node/ports.cc
@@ -13,9 +14,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "node/device_topology.h"
+#include "node/nvidia_smi_mig.h"
 #include "node/nvidia_smi_text.h"
 
 namespace smi = gpusched::smi;
@@ -52,6 +55,40 @@ void try_round_trip(uint16_t memory, uint16_t used, uint8_t temperature) {
   CHECK(reading.processes.size() == 1);
 }
 
+void check_slices(const std::string& text) {
+  for (const gpusched::SliceReading& slice :
+       smi::slices_of(0, "NVIDIA A100-SXM4-80GB", 81'920, text, text, text)) {
+    CHECK(!slice.profile.empty());
+    CHECK(slice.start >= 0);
+    CHECK(slice.made.gpu_instance >= 0);
+    CHECK(slice.memory_used_mb >= 0);
+    for (const int64_t pid : slice.processes) CHECK(pid >= 0);
+    CHECK(gpusched::clean_text(slice.made.uuid, slice.made.uuid.size()) == slice.made.uuid);
+  }
+  for (const auto& [uuid, mode] : smi::mig_modes(text)) CHECK(text.find(uuid) != std::string::npos);
+}
+
+/// A slice whose numbers are the input's is read as what they say, whatever stands beside it.
+void try_slice(uint8_t instance, uint8_t start, uint16_t pid, uint16_t used, const std::string& beside) {
+  const std::string number = std::to_string(instance);
+  const std::string instances =
+      "|   0  MIG 1g.10gb         19       " + number + "          " + std::to_string(start) + ":1     |\n";
+  const std::string tables =
+      "| MIG devices:   |\n|  0  " + number + "   0   3  |  " + std::to_string(used) +
+      "MiB /  9728MiB | 14 0 |  1 0 0 0 0 |\n| Processes:  |\n|    0   " + number + "    0  " +
+      std::to_string(pid) + "      C   " +
+      (beside.find_first_of("\n|") == std::string::npos ? beside : std::string("a b")) + "     12MiB |\n";
+  const std::string list =
+      "GPU 0: NVIDIA A100 (UUID: GPU-0a1b)\n  MIG 1g.10gb     Device  3: (UUID: MIG-77)\n";
+  const auto slices = smi::slices_of(0, "NVIDIA A100-SXM4-80GB", 81'920, instances, tables, list);
+  CHECK(slices.size() == 1);
+  CHECK(slices[0].profile == "1g.10gb");
+  CHECK(slices[0].start == start);
+  CHECK(slices[0].made.uuid == "MIG-77");
+  CHECK(slices[0].memory_used_mb == used);
+  CHECK(slices[0].processes == std::vector<int64_t>{pid});
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
@@ -78,6 +115,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   }
   for (const auto& [uuid, pids] : smi::processes_by_uuid(text)) {
     for (const int64_t pid : pids) CHECK(pid >= 0);
+  }
+  check_slices(text);
+  if (size >= 6) {
+    try_slice(data[0], data[1], static_cast<uint16_t>(data[2] << 8 | data[3]),
+              static_cast<uint16_t>(data[4] << 8 | data[5]), text.substr(6));
   }
   const std::size_t devices = size % 9;
   if (const auto topology = gpusched::smi::topology_of(text, devices, "NVIDIA A100")) {
