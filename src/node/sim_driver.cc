@@ -134,9 +134,7 @@ class SimDriver final : public GpuDriver {
     const mig::Table* const table = facts.mig ? mig::table_of(facts.model, facts.memory_mb) : nullptr;
     const mig::Profile* const wanted = table == nullptr ? nullptr : table->profile(profile);
     if (wanted == nullptr) return refuse("Invalid Argument");
-    // Killed on its way, it has made the slice or not.
-    const auto half = std::chrono::milliseconds(change.make_ms / 2);
-    std::this_thread::sleep_for(half);
+    std::this_thread::sleep_for(std::chrono::milliseconds(change.make_ms));
     if (!change.make_error.empty()) return refuse(change.make_error);
     std::vector<SimSlice> all = load_slices();
     std::vector<mig::Instance> present;
@@ -148,7 +146,7 @@ class SimDriver final : public GpuDriver {
     if (!mig::fits(*table, present, *wanted, start)) return refuse("Insufficient Resources");
     all.push_back({.index = index, .profile = profile, .start = start});
     if (const Result<Unit> saved = save_slices(all); !saved) return saved.error();
-    std::this_thread::sleep_for(half);
+    std::this_thread::sleep_for(std::chrono::milliseconds(change.made_ms));
     return made_of(all.back());
   }
 
@@ -177,7 +175,8 @@ class SimDriver final : public GpuDriver {
   struct Change {
     DeviceReading reading;
     std::vector<int32_t> process_slices;  ///< Of each of its processes the first slot; -1: of none.
-    int64_t make_ms = 0;                  ///< How long it takes to make a slice.
+    int64_t make_ms = 0;                  ///< How long it takes until a slice is there,
+    int64_t made_ms = 0;                  ///< and then until that is told.
     std::string make_error, destroy_error;
   };
 
@@ -326,6 +325,7 @@ class SimDriver final : public GpuDriver {
       change.process_slices.push_back(in_slice ? static_cast<int32_t>(words[2].number_value()) : -1);
     }
     change.make_ms = std::clamp<int64_t>(static_cast<int64_t>(number("mig_make_ms", 0)), 0, kMakeMsMax);
+    change.made_ms = std::clamp<int64_t>(static_cast<int64_t>(number("mig_made_ms", 0)), 0, kMakeMsMax);
     change.make_error = text("mig_make_error");
     change.destroy_error = text("mig_destroy_error");
     return change;

@@ -80,17 +80,21 @@ def test_seven_slices_of_one_gpu_and_the_eighth_waits(cluster):
     wait_empty(cluster)
 
 
-def test_a_wide_slice_beside_small_ones(cluster):
+def test_wide_slices_beside_small_ones(cluster):
     api = cluster.api()
-    small = [running(cluster, "gate") for _ in range(4)]
-    wide = running(cluster, "gate", "3g.40gb")
-    starts = {slot_of(cluster, job) for job in small}
-    taken = set(range(slot_of(cluster, wide), slot_of(cluster, wide) + 4))
-    assert slot_of(cluster, wide) in (0, 4) and not starts & taken
-    another = api.submit("true", mig_profile="1g.10gb")  # Its compute is used up, though a slot may be free.
-    wait_until("it was looked at", lambda: api.explain(another)["reason"] == "gpus_busy")
-    (cluster.folder / "gate").touch()
-    for job in (*small, wide, another):
+    wide = [running(cluster, f"wide{i}", "3g.40gb") for i in range(2)]
+    assert sorted(slot_of(cluster, job) for job in wide) == [0, 4]
+    small = api.submit(hold(cluster, "small", SHOW), mig_profile="1g.10gb")  # A seventh is left, and no slot.
+    wait_until("it was looked at", lambda: api.explain(small)["reason"] == "gpus_busy")
+    (cluster.folder / "wide0").touch()
+    api.wait_for(small, "running")
+    wait_until("it printed", lambda: api.output(small).count("\n"))
+    beside = slot_of(cluster, wide[1])
+    assert slot_of(cluster, small) not in range(beside, beside + 4)
+    assert instances(cluster) == {(0, "3g.40gb", beside), (0, "1g.10gb", slot_of(cluster, small))}
+    for name in ("wide1", "small"):
+        (cluster.folder / name).touch()
+    for job in (*wide, small):
         assert api.wait_for(job)["state"] == "completed"
     wait_empty(cluster)
 
@@ -167,7 +171,7 @@ def test_jobs_that_end_while_the_agent_is_away_leave_no_slice(cluster):
 @pytest.mark.parametrize("made", [False, True], ids=["before it is there", "when it is there"])
 def test_an_agent_killed_while_a_slice_is_made(cluster, made):
     api, agent = cluster.api(), cluster.agents()[0]
-    agent.set_gpus({0: {"mig_make_ms": 600_000 if not made else 8_000}})
+    agent.set_gpus({0: {"mig_made_ms" if made else "mig_make_ms": 600_000}})
     job = api.submit(SHOW, mig_profile="1g.10gb")
     wait_until("it is noted", lambda: any(line.endswith(" -") for line in notes(cluster)))
     if made:
