@@ -47,6 +47,12 @@ void Auditor::on_process_started(const AttemptKey& key, const std::vector<std::s
         fail("device " + uuid + " is used by " + name_of(other) + " and " + name_of(key));
     }
     // What the end of a share left there is held against that share, not against others beside it.
+    const Member* member = attempt == attempts_.end() ? nullptr : &attempt->second.members.at(key.member);
+    const bool slice = member != nullptr && !member->mig_profile.empty();
+    if (slice && !slices_.contains({uuid, member->mig_start}))
+      fail(name_of(key) + " starts on " + uuid + " and has no slice there");
+    if (slice && busy_slices_.contains({uuid, member->mig_start}))
+      fail(name_of(key) + " starts in a slice of " + uuid + " that is still busy");
     if (busy_.contains(uuid) && !shares)
       fail("device " + uuid + " is still busy, and " + name_of(key) + " starts on it");
     users.insert(key);
@@ -86,6 +92,22 @@ void Auditor::on_device_busy(const std::string& uuid, bool busy) {
     busy_.insert(uuid);
   } else {
     busy_.erase(uuid);
+  }
+}
+
+void Auditor::on_slice(const std::string& uuid, int32_t start, bool there) {
+  if (there) {
+    slices_.insert({uuid, start});
+  } else {
+    slices_.erase({uuid, start});
+  }
+}
+
+void Auditor::on_slice_busy(const std::string& uuid, int32_t start, bool busy) {
+  if (busy) {
+    busy_slices_.insert({uuid, start});
+  } else {
+    busy_slices_.erase({uuid, start});
   }
 }
 
@@ -143,6 +165,8 @@ void Auditor::check_order(const std::string& node, uint64_t position, const v1::
     if (slot == book.devices.size())
       return fail(name_of(key) + " is granted the unknown device " + granted.uuid());
     mask |= uint64_t{1} << slot;
+    if (granted.mig_profile() != member.mig_profile || granted.mig_start() != member.mig_start)
+      fail(name_of(key) + " is granted another slice than it was placed on");
     // In the group at hand the attempt may have ended and the device be free in a new generation.
     if (attempt->second.live && book.devices[slot].generation != granted.generation()) {
       fail(name_of(key) + " is granted an old generation of " + granted.uuid());

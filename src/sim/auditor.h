@@ -39,6 +39,10 @@ class Auditor {
   void on_outcome_kept(const AttemptKey& key, EndCause cause);
   /// Something is left on the device after its job's end, or not any more.
   void on_device_busy(const std::string& uuid, bool busy);
+  /// A MIG slice that begins at this slot is there, or no longer;
+  void on_slice(const std::string& uuid, int32_t start, bool there);
+  /// and something is left in it, or no longer.
+  void on_slice_busy(const std::string& uuid, int32_t start, bool busy);
   /// The device is hotter than new work may find it.
   void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
   /// The device is gone, or shows a fault that keeps new work from it.
@@ -138,6 +142,8 @@ class Auditor {
     int64_t milli = 0;
     int64_t memory_mb = 0;
     bool draining = false;
+    std::string profile;  ///< Of a MIG slice,
+    int32_t start = 0;    ///< which begins here.
   };
   struct BookDevice {
     std::string uuid;
@@ -152,6 +158,8 @@ class Auditor {
     AttemptKey held_by;
     JobId promised_to;
     std::map<AttemptKey, BookShare> shares;
+    bool mig = false;       ///< In MIG mode;
+    bool mig_next = false;  ///< or from when it is free.
   };
   struct BookNode {
     std::string name;
@@ -236,6 +244,7 @@ class Auditor {
   void on(const ShareFreed& event);
   bool has_share(const AttemptKey& key) const;
   void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
+  void check_slice(const std::string& what, const Part& part, const BookDevice& book, const Member& member);
   void check_wishes(JobId job, const Part& part, const Member& member);
   void check_lonely(JobId job, const Part& part, const Member& member);
   void end_share(const AttemptKey& key, BookDevice& shared, bool devices_free);
@@ -302,7 +311,9 @@ class Auditor {
   std::map<AttemptKey, Truth> truths_;
   std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
   std::set<std::string> busy_;
-  std::set<std::string> ever_hot_;  ///< What any device's truth has been.
+  std::set<std::pair<std::string, int32_t>> slices_;       ///< MIG slices that are there,
+  std::set<std::pair<std::string, int32_t>> busy_slices_;  ///< and those in which something is left.
+  std::set<std::string> ever_hot_;                         ///< What any device's truth has been.
   std::set<std::string> ever_faulty_;
 
   std::map<uint64_t, Link> links_;

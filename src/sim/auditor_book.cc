@@ -286,6 +286,8 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
       check_share(job, part, book, member);
     } else if (book.state != DeviceState::kFree) {
       fail(name_of(job) + " is placed on " + book.uuid + ", which is " + std::string(to_string(book.state)));
+    } else if (book.mig) {
+      fail(name_of(job) + " gets the whole " + book.uuid + ", which is in MIG mode");
     }
     if (book.promised_to.valid())
       fail(name_of(job) + " is placed on " + book.uuid + ", which is promised to " +
@@ -334,6 +336,9 @@ void Auditor::check_share(JobId job, const Part& part, const BookDevice& book, c
   const std::string what = name_of(job) + " gets a share of " + book.uuid;
   if (book.state != DeviceState::kFree && book.state != DeviceState::kShared)
     fail(what + ", which is " + std::string(to_string(book.state)));
+  if (book.mig != !part.mig_profile.empty()) fail(what + ", which is in the other mode");
+  if (book.mig != book.mig_next) fail(what + ", whose mode was switched");
+  if (!part.mig_profile.empty()) return check_slice(what, part, book, member);
   const int64_t wanted_mb =
       part.gpu_share_mb > 0 ? part.gpu_share_mb : book.memory_mb * part.gpu_milli / kMilliPerGpu;
   if (member.gpu_milli != part.gpu_milli || member.gpu_share_mb != wanted_mb) fail(what + " of another size");
@@ -345,6 +350,32 @@ void Auditor::check_share(JobId job, const Part& part, const BookDevice& book, c
   }
   if (milli > kMilliPerGpu) fail(what + ", of which more than all is given away");
   if (memory_mb > book.memory_mb) fail(what + ", of whose memory more than all is given away");
+}
+
+// By what is said of profiles in their names: on GPUs of seven slices of compute and eight of memory a slice
+// has as many of the latter as its gigabytes are of the whole, and begins at a multiple of that.
+void Auditor::check_slice(const std::string& what, const Part& part, const BookDevice& book,
+                          const Member& member) {
+  const auto compute_of = [](const std::string& profile) { return std::stoi(profile); };
+  const auto slots_of = [&](const std::string& profile) {
+    const int64_t mb = std::stoll(profile.substr(profile.find('.') + 1)) * 1024;
+    return static_cast<int32_t>((mb * 8 + book.memory_mb / 2) / book.memory_mb);
+  };
+  if (member.mig_profile != part.mig_profile || member.gpu_milli != 1000 * compute_of(part.mig_profile) / 7)
+    fail(what + " of another size");
+  const int32_t slots = slots_of(member.mig_profile);
+  const int32_t end = member.mig_start + slots;
+  if (member.mig_start < 0 || end > 8 || member.mig_start % slots != 0) fail(what + " where none may begin");
+  int32_t compute = compute_of(member.mig_profile);
+  int32_t media = member.mig_profile.ends_with("+me") ? 1 : 0;
+  for (const auto& [key, other] : book.shares) {
+    compute += compute_of(other.profile);
+    media += other.profile.ends_with("+me") ? 1 : 0;
+    if (other.start < end && member.mig_start < other.start + slots_of(other.profile))
+      fail(what + " over that of " + name_of(key));
+  }
+  if (compute > 7) fail(what + ", which has no compute left");
+  if (media > 1) fail(what + ", whose media engines are taken");
 }
 
 void Auditor::end_share(const AttemptKey& key, BookDevice& shared, bool devices_free) {
@@ -362,6 +393,11 @@ void Auditor::drop_share(const AttemptKey& key, BookDevice& shared) {
   const auto users = users_.find(shared.uuid);
   if (users != users_.end() && users->second.contains(key))
     fail(name_of(key) + " gives its share of " + shared.uuid + " back and still runs on it");
+  const std::pair place{shared.uuid, share->second.start};
+  if (!share->second.profile.empty() && busy_slices_.contains(place))
+    fail(name_of(key) + " gives its slice of " + shared.uuid + " back, and something is left in it");
+  if (!share->second.profile.empty() && slices_.contains(place))
+    fail(name_of(key) + " gives its slice of " + shared.uuid + " back, and it is still there");
   shared.shares.erase(share);
   if (shared.shares.empty() && shared.state == DeviceState::kShared) free_device(shared);
 }
@@ -408,7 +444,10 @@ void Auditor::on(const AttemptPlaced& event) {
       const Member& member = event.members[i];
       held->state = member.gpu_milli > 0 ? DeviceState::kShared : DeviceState::kHeld;
       if (member.gpu_milli > 0) {
-        held->shares[key] = {.milli = member.gpu_milli, .memory_mb = member.gpu_share_mb};
+        held->shares[key] = {.milli = member.gpu_milli,
+                             .memory_mb = member.gpu_share_mb,
+                             .profile = member.mig_profile,
+                             .start = member.mig_start};
       } else {
         held->held_by = key;
       }
@@ -591,6 +630,7 @@ void Auditor::on(const MemberEnded& event) {
     held->held_by = {};
     if (!event.devices_free) continue;
     held->generation += 1;
+    held->mig = held->mig_next;
     if (device_in_use(held->uuid)) fail("device " + held->uuid + " is freed and still in use");
   }
   if (!event.last) return;
@@ -704,6 +744,8 @@ void Auditor::on(const NodeRegistered& event) {
     if (known == node.devices.end()) known = node.devices.insert(known, BookDevice{.uuid = offer.uuid});
     known->memory_mb = offer.memory_mb;
     known->model = offer.model;
+    known->mig_next = offer.mig;
+    if (known->state == DeviceState::kFree) known->mig = offer.mig;
     known->condition = offer.condition;
   }
 }
@@ -727,6 +769,7 @@ void Auditor::free_device(BookDevice& freed) {
   if (device_in_use(freed.uuid)) fail("device " + freed.uuid + " is freed and still in use");
   freed.state = DeviceState::kFree;
   freed.generation += 1;
+  freed.mig = freed.mig_next;
 }
 
 void Auditor::on(const DeviceQuarantined& event) {

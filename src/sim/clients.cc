@@ -80,6 +80,20 @@ void Clients::call(Command command, std::function<void()> reached, Answer decide
 
 // Jobs.
 
+namespace {
+
+/// A MIG slice instead of a GPU or a share.
+void make_slice(Part& part, Prng& prng) {
+  static const char* const kProfiles[] = {"1g.10gb", "1g.10gb", "1g.10gb+me", "1g.20gb",
+                                          "2g.20gb", "3g.40gb", "4g.40gb",    "7g.80gb"};
+  part.mig_profile = kProfiles[prng.below(8)];
+  part.gpu_milli = mig::milli_of(part.mig_profile);
+  part.gpu_share_mb = mig::named_mb_of(part.mig_profile);
+  part.gpu_memory_mb = 0;
+}
+
+}  // namespace
+
 /// The same as a gang: several members, sometimes as many as fit, sometimes behind one that leads.
 std::vector<Part> Clients::some_gang(Part part) {
   Prng& prng = context_.prng;
@@ -118,9 +132,11 @@ JobRequest Clients::some_job(const std::string& tag) {
     part.gpu_milli = static_cast<int32_t>(prng.between(1, 9) * 100);
     if (prng.chance(300)) part.gpu_share_mb = prng.between(1, 40) * 1'000;
   }
+  const bool slice = part.gpu_count == 1 && prng.chance(demand_.slice_chance);
+  if (slice) make_slice(part, prng);
   if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
   JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
-  if (prng.chance(demand_.gang_chance)) request.parts = some_gang(part);
+  if (!slice && prng.chance(demand_.gang_chance)) request.parts = some_gang(part);
   if (part.gpu_count > 1 && part.member_count == 1 && request.parts.size() == 1 &&
       prng.chance(demand_.gang_chance)) {
     request.parts.front().gpu_count += static_cast<int32_t>(prng.between(0, demand_.gpus_max));

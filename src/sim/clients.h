@@ -18,6 +18,7 @@ struct Demand {
   int64_t pause_ms = 300;    ///< Mean time between two calls.
   int32_t gpus_max = 4;      ///< No job wants more on one node.
   int32_t share_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a share of one.
+  int32_t slice_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a MIG slice.
   int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;

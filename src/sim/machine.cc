@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/mig.h"
+
 namespace gpusched::sim {
 namespace {
 
@@ -244,6 +246,10 @@ void Machine::finish(const AttemptKey& key, v1::Outcome outcome) {
 void Machine::leave_busy(const Process& process) {
   if (process.waits || !context_.on(Fault::kBusyDevice) || process.behaviour.busy_after_ms == 0) return;
   for (const HeldDevice& device : process.request.devices) {
+    if (device.is_slice()) {
+      leave_busy(process, device);
+      continue;
+    }
     Gpu& gpu = gpus_.at(device.index);
     gpu.busy_pid = context_.prng.chance(500) ? process.pid : -1;
     gpu.busy_number += 1;
@@ -253,6 +259,28 @@ void Machine::leave_busy(const Process& process) {
       if (gpu.busy_number == number) clear_busy(gpu);
     });
   }
+}
+
+// In a slice nothing is left but processes: its memory goes with it.
+void Machine::leave_busy(const Process& process, const HeldDevice& device) {
+  Gpu& gpu = gpus_.at(device.index);
+  const auto at = gpu.slices.find(device.mig_start);
+  if (at == gpu.slices.end()) return;
+  at->second.busy_pid = process.pid;
+  const uint64_t number = ++at->second.busy_number;
+  context_.auditor.on_slice_busy(gpu.facts.uuid, device.mig_start, true);
+  context_.trace.note("slice-stays-busy", {process.request.key.job.value, device.index}, gpu.facts.uuid);
+  later(milliseconds(process.behaviour.busy_after_ms), [this, &gpu, start = device.mig_start, number] {
+    const auto slice = gpu.slices.find(start);
+    if (slice != gpu.slices.end() && slice->second.busy_number == number)
+      clear_busy(gpu, start, slice->second);
+  });
+}
+
+void Machine::clear_busy(const Gpu& gpu, int32_t start, Slice& slice) {
+  if (slice.busy_pid == 0) return;
+  slice.busy_pid = 0;
+  context_.auditor.on_slice_busy(gpu.facts.uuid, start, false);
 }
 
 void Machine::clear_busy(Gpu& gpu) {
@@ -304,6 +332,14 @@ DeviceReading Machine::reading_of(uint32_t index) const {
       reading.memory_used_mb += kJobMemoryMb;
     }
   }
+  for (const auto& [start, slice] : gpu.slices) {
+    SliceReading& shown = reading.slices.emplace_back(
+        SliceReading{.profile = slice.profile, .start = start, .made = slice.made});
+    shown.processes = in_slice(index, start);
+    if (slice.busy_pid == 0) continue;
+    reading.processes.push_back(slice.busy_pid);
+    reading.memory_used_mb += kJobMemoryMb;
+  }
   if (gpu.busy_pid > 0) reading.processes.push_back(gpu.busy_pid);
   if (gpu.busy_pid != 0) reading.memory_used_mb += kJobMemoryMb;
   return reading;
@@ -332,6 +368,94 @@ std::optional<DeviceReading> Machine::read(uint32_t index) {
     });
   });
   return std::nullopt;
+}
+
+// Slices.
+
+void Machine::cut(std::function<Input()> work) {
+  cut_at_ = std::max(cut_at_, context_.schedule.now() + context_.some_ms(1, 300));
+  later(cut_at_ - context_.schedule.now(), [this, agent = agent_, work = std::move(work)] {
+    // What an agent asked for that died meanwhile is done or not.
+    if (agent != agent_ && context_.prng.chance(500)) return;
+    const Input answer = work();
+    if (agent == agent_) to_agent_(answer);
+  });
+}
+
+std::vector<int64_t> Machine::in_slice(uint32_t index, int32_t start) const {
+  std::vector<int64_t> pids;
+  for (const auto& [key, process] : processes_) {
+    if (!process.alive || process.waits) continue;
+    for (const HeldDevice& device : process.request.devices) {
+      if (device.index == index && device.is_slice() && device.mig_start == start)
+        pids.push_back(process.pid);
+    }
+  }
+  const auto slice = gpus_.at(index).slices.find(start);
+  if (slice != gpus_.at(index).slices.end() && slice->second.busy_pid != 0)
+    pids.push_back(slice->second.busy_pid);
+  return pids;
+}
+
+std::string Machine::make(uint32_t index, const std::string& profile, int32_t start) {
+  Gpu& gpu = gpus_.at(index);
+  const mig::Table* table = mig::table_of(gpu.facts.model, gpu.facts.memory_mb);
+  const mig::Profile* wanted = table == nullptr ? nullptr : table->profile(profile);
+  if (!gpu.facts.mig || wanted == nullptr) return "the GPU has no such profile";
+  if (context_.on(Fault::kStartFails) && context_.prng.chance(50)) return "the driver does not answer";
+  std::vector<mig::Instance> present;
+  for (const auto& [at, slice] : gpu.slices) {
+    const bool same = at == start && slice.profile == profile && in_slice(index, at).empty();
+    if (same) return {};
+    present.push_back({.profile = table->profile(slice.profile), .start = at});
+  }
+  if (!mig::fits(*table, present, *wanted, start)) return "there is no room for it";
+  const int32_t number = next_slice_++;
+  gpu.slices[start] = {.profile = profile,
+                       .made = {.uuid = "MIG-" + gpu.facts.uuid + "-" + std::to_string(number),
+                                .gpu_instance = number,
+                                .compute_instance = 0}};
+  context_.auditor.on_slice(gpu.facts.uuid, start, true);
+  return {};
+}
+
+std::string Machine::destroy(uint32_t index, const std::string& profile, int32_t start) {
+  Gpu& gpu = gpus_.at(index);
+  const auto there = gpu.slices.find(start);
+  if (there == gpu.slices.end() || there->second.profile != profile) return {};
+  if (!in_slice(index, start).empty()) return "something runs in it";
+  gpu.slices.erase(there);
+  context_.auditor.on_slice(gpu.facts.uuid, start, false);
+  return {};
+}
+
+void Machine::make_slice(uint32_t index, const std::string& profile, int32_t start) {
+  cut([this, index, profile, start]() -> Input {
+    const std::string problem = make(index, profile, start);
+    context_.trace.note("slice-made", {index, static_cast<uint64_t>(start)}, profile + problem);
+    MadeSlice made;
+    if (problem.empty()) made = gpus_.at(index).slices.at(start).made;
+    return [index, profile, start, made, problem](NodeCore& core) {
+      core.on_slice_made(index, profile, start, made, problem);
+    };
+  });
+}
+
+void Machine::destroy_slice(uint32_t index, const std::string& profile, int32_t start) {
+  cut([this, index, profile, start]() -> Input {
+    const std::string problem = destroy(index, profile, start);
+    context_.trace.note("slice-destroyed", {index, static_cast<uint64_t>(start)}, profile + problem);
+    return [index, profile, start, problem](NodeCore& core) {
+      core.on_slice_destroyed(index, profile, start, problem);
+    };
+  });
+}
+
+bool Machine::switch_mig(uint32_t index) {
+  DeviceFacts& facts = gpus_.at(index).facts;
+  if (mig::table_of(facts.model, facts.memory_mb) == nullptr) return false;
+  facts.mig = !facts.mig;
+  return true;
 }
 
 void Machine::set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail) {
@@ -363,10 +487,16 @@ void Machine::power_fails() {
       process.outcome.reset();
     }
   }
+  cut_at_ = {};
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);
     gpu.xids.clear();
     gpu.ecc_uncorrected = 0;
+    for (auto& [start, slice] : gpu.slices) {
+      clear_busy(gpu, start, slice);
+      context_.auditor.on_slice(gpu.facts.uuid, start, false);
+    }
+    gpu.slices.clear();
   }
   ++boot_;
 }
@@ -390,6 +520,7 @@ void Machine::heal() {
   black_hole_ = false;
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);
+    for (auto& [start, slice] : gpu.slices) clear_busy(gpu, start, slice);
     gpu.celsius = kIdleCelsius;
     gpu.xids.clear();
     gpu.condition = v1::DEVICE_CONDITION_OK;

@@ -28,10 +28,17 @@ Behaviour from_arguments(const std::vector<std::string>& arguments);
 
 /// One machine with its devices and its shims, which outlive agents: what really happens. NodeCore starts
 /// and stops attempts here and reads devices.
-class Machine final : public Spawner, public DeviceReader {
+class Machine final : public Spawner, public DeviceReader, public SliceMaker {
  public:
   using Input = std::function<void(NodeCore&)>;
   static constexpr int32_t kIdleCelsius = 40;
+  /// A MIG slice that is there.
+  struct Slice {
+    std::string profile;
+    MadeSlice made;
+    int64_t busy_pid = 0;  ///< What is left in it after a job's end; 0: nothing.
+    uint64_t busy_number = 0;
+  };
   struct Gpu {
     DeviceFacts facts;
     v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
@@ -41,6 +48,7 @@ class Machine final : public Spawner, public DeviceReader {
     int64_t ecc_uncorrected = 0;
     int64_t busy_pid = 0;  ///< What is left on it after a job's end; 0: nothing, -1: memory only.
     uint64_t busy_number = 0;
+    std::map<int32_t, Slice> slices;  ///< Of one in MIG mode, by their first slots.
   };
 
   /// `to_agent` hands something to the running agent; it is dropped when there is none or another one.
@@ -57,6 +65,8 @@ class Machine final : public Spawner, public DeviceReader {
   }
   void mark_contact(Duration age) override { contact_at_ = context_.schedule.now() - age; }
   std::optional<DeviceReading> read(uint32_t index) override;
+  void make_slice(uint32_t index, const std::string& profile, int32_t start) override;
+  void destroy_slice(uint32_t index, const std::string& profile, int32_t start) override;
 
   /// What was on its way to the process that forks shims is done or lost with the agent.
   void agent_dies();
@@ -70,6 +80,8 @@ class Machine final : public Spawner, public DeviceReader {
   void note_memory_error(uint32_t index) { gpus_.at(index).ecc_uncorrected += 1; }
   /// Every job dies here soon after its start, or no longer.
   void set_black_hole(bool is) { black_hole_ = is; }
+  /// While it is off: MIG mode of this device is switched, if its model has one. Whether it was.
+  bool switch_mig(uint32_t index);
   /// Nothing is left on any device, and all are healthy.
   void heal();
 
@@ -104,6 +116,14 @@ class Machine final : public Spawner, public DeviceReader {
   void watch_runtime(const AttemptKey& key, Time started, Duration limit);
   void leave_busy(const Process& process);
   void clear_busy(Gpu& gpu);
+  void clear_busy(const Gpu& gpu, int32_t start, Slice& slice);
+  void leave_busy(const Process& process, const HeldDevice& device);
+  /// Does what the agent asked of a device's slices, in the order in which it asks, and hands on the answer.
+  void cut(std::function<Input()> work);
+  /// Why there cannot be such a slice; empty: it is there now, or was.
+  std::string make(uint32_t index, const std::string& profile, int32_t start);
+  std::string destroy(uint32_t index, const std::string& profile, int32_t start);
+  std::vector<int64_t> in_slice(uint32_t index, int32_t start) const;
   DeviceReading reading_of(uint32_t index) const;
   /// That, with what the driver tells once.
   DeviceReading take_reading(uint32_t index);
@@ -121,6 +141,8 @@ class Machine final : public Spawner, public DeviceReader {
   std::map<AttemptKey, Duration> stop_at_launch_;
   std::map<AttemptKey, Time> told_at_;
   int open_readings_ = 0;
+  Time cut_at_;  ///< When the newest call about slices is done.
+  int32_t next_slice_ = 1;
   bool black_hole_ = false;
   Time contact_at_;
   uint64_t boot_ = 0;

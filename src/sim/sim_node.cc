@@ -37,6 +37,10 @@ void SimNode::power_off() {
   ++agent_;
   store_.power_fails();
   machine_.power_fails();
+  // Somebody switches MIG mode of some of its GPUs meanwhile.
+  for (uint32_t i = 0; context_.on(Fault::kGpu) && i < machine_.gpu_count(); ++i) {
+    if (context_.prng.chance(50) && machine_.switch_mig(i)) switched_ = true;
+  }
   if (ran) network_.agent_died(index_);
 }
 
@@ -63,7 +67,8 @@ void SimNode::start_agent() {
                                                .files = *this,
                                                .devices = machine_,
                                                .host = *this,
-                                               .memory = &faults_},
+                                               .memory = &faults_,
+                                               .slices = &machine_},
                                      image);
   run_is_near_ = false;
   wake_at_ = kNever;

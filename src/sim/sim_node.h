@@ -31,6 +31,8 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   void reinstall();
   void pause(Duration span) { paused_until_ = context_.schedule.now() + span; }
 
+  /// MIG mode of one of its GPUs was switched once: what could run may have become impossible.
+  bool switched() const { return switched_; }
   Machine& machine() { return machine_; }
   const Machine& machine() const { return machine_; }
   const NodeCore* core() const { return core_.get(); }
@@ -77,6 +79,7 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   std::unique_ptr<NodeCore> core_;
   std::vector<Machine::Input> inbox_;
   bool powered_ = false;
+  bool switched_ = false;
   uint64_t agent_ = 0;
   uint64_t boot_ = 0;
   uint64_t installation_ = 0;

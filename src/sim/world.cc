@@ -105,12 +105,14 @@ void World::build() {
     gpus_max = std::max(gpus_max, static_cast<int32_t>(count));
     const std::size_t kind = prng_.below(kinds.size());
     std::vector<DeviceFacts> devices;
+    const bool sliced = prng_.chance(300);
     for (int64_t device = 0; device < count; ++device) {
       // Some nodes have devices of two kinds.
       const auto& [model, memory_mb] = kinds[(kind + (prng_.chance(100) ? 1 : 0)) % kinds.size()];
       devices.push_back({.uuid = "GPU-" + std::to_string(i) + "-" + std::to_string(device),
                          .model = model,
-                         .memory_mb = memory_mb});
+                         .memory_mb = memory_mb,
+                         .mig = sliced && prng_.chance(700) && mig::table_of(model, memory_mb) != nullptr});
     }
     nodes_.push_back(std::make_unique<SimNode>(context_, *network_, i, std::move(devices),
                                                prng_.between(4, 32) * 1'000, prng_.between(16, 256) * 1'000));
@@ -122,6 +124,7 @@ void World::build() {
                 .runtime_max_ms = prng_.between(100, 30'000),
                 .models = {"A100", "H100", "T4", "a100-sxm4", "nvidia"}};
   if (prng_.chance(500)) demand.share_chance = 400;
+  if (prng_.chance(500)) demand.slice_chance = prng_.chance(500) ? 200 : 700;
   if (prng_.chance(600)) demand.gang_chance = prng_.chance(500) ? 100 : 500;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }
@@ -348,9 +351,11 @@ void World::heal() {
   rest_after_ = schedule_.now() + seconds(30);
   // What no machine here can run is given up; what was too much for a quota is not.
   schedule_.in(seconds(600), [this] {
+    const bool switched =
+        std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->switched(); });
     for (const JobId job : auditor_.unfinished()) {
       const Job* waiting = auditor_.replica().jobs.find(job);
-      if (waiting != nullptr && waiting->attempt_count == 0) clients_->cancel(job);
+      if (waiting != nullptr && (waiting->attempt_count == 0 || switched)) clients_->cancel(job);
     }
   });
 }
