@@ -41,6 +41,8 @@ class Auditor {
   void on_device_busy(const std::string& uuid, bool busy);
   /// A MIG slice that begins at this slot is there, or no longer;
   void on_slice(const std::string& uuid, int32_t start, bool there);
+  /// its driver did not make it;
+  void on_slice_refused(const std::string& uuid, int32_t start) { refused_slices_.insert({uuid, start}); }
   /// and something is left in it, or no longer.
   void on_slice_busy(const std::string& uuid, int32_t start, bool busy);
   /// The device is hotter than new work may find it.
@@ -244,6 +246,7 @@ class Auditor {
   void on(const ShareFreed& event);
   bool has_share(const AttemptKey& key) const;
   void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
+  bool lacked_its_slice(const AttemptKey& key);
   void check_slice(const std::string& what, const Part& part, const BookDevice& book, const Member& member);
   void check_wishes(JobId job, const Part& part, const Member& member);
   void check_lonely(JobId job, const Part& part, const Member& member);
@@ -311,9 +314,10 @@ class Auditor {
   std::map<AttemptKey, Truth> truths_;
   std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
   std::set<std::string> busy_;
-  std::set<std::pair<std::string, int32_t>> slices_;       ///< MIG slices that are there,
-  std::set<std::pair<std::string, int32_t>> busy_slices_;  ///< and those in which something is left.
-  std::set<std::string> ever_hot_;                         ///< What any device's truth has been.
+  std::set<std::pair<std::string, int32_t>> slices_;          ///< MIG slices that are there,
+  std::set<std::pair<std::string, int32_t>> refused_slices_;  ///< those that were once not made,
+  std::set<std::pair<std::string, int32_t>> busy_slices_;     ///< and those in which something is left.
+  std::set<std::string> ever_hot_;                            ///< What any device's truth has been.
   std::set<std::string> ever_faulty_;
 
   std::map<uint64_t, Link> links_;

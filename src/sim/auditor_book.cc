@@ -546,6 +546,14 @@ void Auditor::on(const NodeStateChanged& event) {
     fail("node " + node.name + " is lost after " + std::to_string(silent.ms()) + " ms of silence");
 }
 
+// The driver did not make the slice that it was to run in.
+bool Auditor::lacked_its_slice(const AttemptKey& key) {
+  const Member& member = attempts_.at({key.job, key.attempt}).members.at(key.member);
+  if (member.mig_profile.empty()) return false;
+  const BookDevice* book = device(member.node, static_cast<uint32_t>(std::countr_zero(member.device_mask)));
+  return refused_slices_.contains({book->uuid, member.mig_start});
+}
+
 void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) {
   const Truth& truth = truths_[key];
   if (truth.alive) {
@@ -565,6 +573,7 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
       if (!truth.started || !same) fail(name_of(key) + " is recorded with an outcome that it did not have");
       return;
     case EndCause::kDeviceFault: {
+      if (!truth.started && lacked_its_slice(key)) return;
       const bool failed = truth.outcome.cause == EndCause::kSignaled ||
                           (truth.outcome.cause == EndCause::kExited && truth.outcome.exit_code != 0);
       const bool blamed = std::any_of(truth.devices.begin(), truth.devices.end(),

@@ -409,7 +409,10 @@ std::string Machine::make(uint32_t index, const std::string& profile, int32_t st
     if (same) return {};
     present.push_back({.profile = table->profile(slice.profile), .start = at});
   }
-  if (!mig::fits(*table, present, *wanted, start)) return "there is no room for it";
+  if (!mig::fits(*table, present, *wanted, start)) {
+    context_.auditor.fail("a slice is to be made of " + gpu.facts.uuid + " where another one is");
+    return "there is no room for it";
+  }
   const int32_t number = next_slice_++;
   gpu.slices[start] = {.profile = profile,
                        .made = {.uuid = "MIG-" + gpu.facts.uuid + "-" + std::to_string(number),
@@ -432,6 +435,7 @@ std::string Machine::destroy(uint32_t index, const std::string& profile, int32_t
 void Machine::make_slice(uint32_t index, const std::string& profile, int32_t start) {
   cut([this, index, profile, start]() -> Input {
     const std::string problem = make(index, profile, start);
+    if (!problem.empty()) context_.auditor.on_slice_refused(gpus_.at(index).facts.uuid, start);
     context_.trace.note("slice-made", {index, static_cast<uint64_t>(start)}, profile + problem);
     MadeSlice made;
     if (problem.empty()) made = gpus_.at(index).slices.at(start).made;
