@@ -368,8 +368,9 @@ bool World::converged() {
   for (const Node& node : host_->core()->state().nodes) {
     if (!node.in_service()) return false;
     for (const Device& device : node.devices) {
-      if (device.state == DeviceState::kHeld || device.state == DeviceState::kDraining) return false;
-      if (!device.fit()) return false;
+      // Nor one of which shares still drain: a MIG slice takes a moment to be destroyed.
+      const bool gone = device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined;
+      if (!gone || !device.fit()) return false;
     }
   }
   return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
@@ -461,7 +462,7 @@ std::string World::why_not() {
       if (!device.fit())
         add("device " + device.uuid + " is " + std::string(to_string(device.condition)) +
             (device.barred ? " and barred" : ""));
-      if (device.state != DeviceState::kHeld && device.state != DeviceState::kDraining) continue;
+      if (device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined) continue;
       add("device " + device.uuid + " is " + std::string(to_string(device.state)) + " in generation " +
           std::to_string(device.generation) + ", last for job " + std::to_string(device.held_by.job.value));
     }
