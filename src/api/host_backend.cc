@@ -653,7 +653,10 @@ void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> do
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
     JobView shown = view_of(view, **found);
-    if (!tenant.empty()) hide_others(view.state, shown.tenant, shown.message);
+    if (!tenant.empty()) {
+      hide_others(view.state, shown.tenant, shown.message);
+      hide_others(view.state, shown.tenant, shown.move_detail);
+    }
     add_preparation(shown, **found, *telemetry);
     shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
     done(std::move(shown));
@@ -742,7 +745,10 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
     JobPage page = page_of(view, filter, tenant);
     for (JobView& job : page.jobs) {
       job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
-      if (tenant != nullptr) hide_others(view.state, job.tenant, job.message);
+      if (tenant != nullptr) {
+        hide_others(view.state, job.tenant, job.message);
+        hide_others(view.state, job.tenant, job.move_detail);
+      }
     }
     done(std::move(page));
   });

@@ -9,6 +9,7 @@
 #include "api/backend.h"
 #include "api/change_feed.h"
 #include "api/job_counts.h"
+#include "api/proposed_moves.h"
 #include "host/host.h"
 
 namespace gpusched::api {
@@ -57,6 +58,8 @@ class HostBackend final : public Backend {
   std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) override;
   void plan(SubmitRequest request, Done<PlanView> done) override;
   void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
+  void get_moves(MovesRequest request, Done<MovesView> done) override;
+  void apply_moves(ApplyMoves request, Done<MoveProposalView> done) override;
   void get_tenant(const std::string& tenant, Done<TenantView> done) override;
   void list_tenants(Done<std::vector<TenantView>> done) override;
   void list_nodes(Done<std::vector<NodeView>> done) override;
@@ -105,6 +108,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<ChangeFeed> feed_;
+  std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 
 }  // namespace gpusched::api

@@ -256,6 +256,8 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
                                                  : "was cancelled";
     case JobState::kPreempted:
+      if (const Promise* promise = view.state.find_promise(job.id); promise != nullptr)
+        return "is being ended on " + where + " and " + describe(view.state, *promise);
       return "is being ended on " + where + " for a job of higher priority";
   }
   UNREACHABLE();
@@ -464,6 +466,8 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
     out.watch_detail = job.watch_detail.view();
     out.watch_since = job.watch_since;
   }
+  out.move_detail = job.move_detail.view();
+  out.moved_at = job.moved_at;
   add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.waits_in_line() && job.reason != JobReason::kArray) {

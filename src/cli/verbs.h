@@ -26,6 +26,8 @@ Action define_copy(Grammar& grammar);
 Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);
 Action define_quality(Grammar& grammar);
+Action define_move_list(Grammar& grammar);
+Action define_move_apply(Grammar& grammar);
 Action define_node_list(Grammar& grammar);
 Action define_device_list(Grammar& grammar);
 Action define_device_quarantine(Grammar& grammar);

@@ -49,6 +49,10 @@ struct Config {
     int64_t interactive_minutes_max = 240;
     int64_t interactive_wait_seconds = 5;
     int64_t preempt_grace_max_seconds = 300;
+    std::string moves = "propose";
+    int64_t moves_price_max = 600;
+    int64_t moves_per_hour_max = 4;
+    int64_t moves_rest_seconds = 3'600;
     std::string preempt_webhook_url;
     std::vector<std::string> preempt_webhook_hosts;
     int64_t pool_online_percent = 0;

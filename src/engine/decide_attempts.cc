@@ -191,7 +191,8 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   const Promise* promise = state.find_promise(job->id);
   // Where one is moved to is kept for it; it may start elsewhere too.
   const bool kept = promise != nullptr && (!promise->moves || starts_as_moved(*promise, group));
-  if (kept) return group.preemptions.empty() && place_promised(state, *promise, group, stamp, events);
+  if (promise != nullptr && !group.preemptions.empty()) return false;  // One promise for each job.
+  if (kept) return place_promised(state, *promise, group, stamp, events);
   if (!job->waits_in_line()) return false;
   if (!group.preemptions.empty()) return preempt_group(state, *job, group, stamp, events);
   const std::vector<Part>& parts = state.class_of(*job).parts;

@@ -152,6 +152,26 @@ TEST(MoveJobs, AMovedJobThatEndsByItselfGivesItsPlaceBack) {
   EXPECT_EQ(world.engine.state_of(world.waits), JobState::kScheduled);
 }
 
+TEST(MoveJobs, WhileItsPlaceIsKeptNobodyIsEndedOrMovedForTheMovedJob) {
+  Scattered world;
+  world.engine.apply(
+      UpdateTenant{.tenant = kDefaultTenant, .given = kTenantAllowPreemption, .allow_preemption = true});
+  world.engine.apply(world.command());
+  world.engine.ended(world.first, {.cause = EndCause::kStopped, .detail = {}});
+  world.engine.advance(limits::kBackoffFirst);
+  ASSERT_TRUE(world.engine.job(world.first).waits_in_line());
+  const PlanGroup ends{.job = world.first,
+                       .attempt = 2,
+                       .members = {world.at(world.b, world.engine.job(world.second).device_mask)},
+                       .preemptions = {{.job = world.second, .attempt = 1}}};
+  world.engine.apply(CommitPlan{.groups = {ends}});
+  EXPECT_TRUE(world.engine.events().empty());
+  MoveJobs again{.groups = {ends, ends}, .by = "ana", .why = {}};
+  again.groups[1].job = world.second;
+  again.groups[1].preemptions.clear();
+  expect_rejected(world.engine.apply(again), RejectionCode::kMoveStale);
+}
+
 TEST(MoveJobs, AQuotaThatIsFullByThenLetsItWait) {
   Scattered world;
   world.engine.apply(world.command());

@@ -436,6 +436,7 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
 
 bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
   if (policies_.victims == nullptr) return false;
+  if (!state.promises.empty() && state.find_promise(job.id) != nullptr) return false;  // It is moved.
   ClassInfo& entry = info(job.job_class);
   // What a victim gives back may not lie as it is asked for, and a whole node is nobody's to give.
   const Part& part = shapes_[entry.shape].parts.front();

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/policy/devices/device_choice.h"
 #include "model/topology.h"
 
 namespace gpusched::forecast {
@@ -76,10 +77,7 @@ std::vector<Place> Places::others(const Job& job, uint32_t but, Work& work) cons
     if (slot == but || !room.open || room.taken) continue;
     for (std::size_t kind = 0; kind < room.free.size(); ++kind) {
       if (!fits(part, room, kind) || !allows(job, slot)) continue;
-      const Place place{
-          .slot = slot,
-          .kind = kind,
-          .mask = part.gpu_count == 0 ? 0 : lowest_bits(room.free[kind].second, part.gpu_count)};
+      const Place place{.slot = slot, .kind = kind};
       int left = 0;
       for (const auto& [device_class, mask] : room.free) left += std::popcount(mask);
       found.emplace_back(left, slot, place);
@@ -91,6 +89,16 @@ std::vector<Place> Places::others(const Job& job, uint32_t but, Work& work) cons
   std::vector<Place> places;
   for (const auto& [left, slot, place] : found) places.push_back(place);
   return places;
+}
+
+uint64_t Places::devices_at(const Part& part, const Place& place) const {
+  if (part.gpu_count == 0) return 0;
+  const uint64_t free = rooms_[place.slot].free[place.kind].second;
+  if (part.gpu_count == 1) return lowest_bits(free, 1);
+  const LinkMap links(world_.state().nodes[place.slot]);
+  if (links.empty()) return lowest_bits(free, part.gpu_count);
+  const uint64_t best = policy::choose_devices(links, free, {.count = part.gpu_count}).mask;
+  return best != 0 ? best : lowest_bits(free, part.gpu_count);
 }
 
 bool Places::anywhere_else(const Job& job, uint32_t but, Work& work) const {

@@ -40,8 +40,10 @@ class Places {
   /// The fitting devices of this class are as many, and the rest is enough too.
   bool fits(const Part& part, const Room& room, std::size_t kind) const;
   /// Everywhere else that the job fits, the tightest first: fewest free devices left, then the node that
-  /// registered first. Costs a look a node.
+  /// registered first; without their devices. Costs a look a node.
   std::vector<Place> others(const Job& job, uint32_t but, Work& work) const;
+  /// Of the place's free devices those that the job would get: the best linked ones.
+  uint64_t devices_at(const Part& part, const Place& place) const;
   bool anywhere_else(const Job& job, uint32_t but, Work& work) const;
 
   void take(const Part& part, const Place& place) { count(part, place, -1); }

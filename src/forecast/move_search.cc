@@ -54,7 +54,7 @@ Mover mover_of(const State& state, const Attempt& attempt, uint64_t serves, Time
 bool MoveSearch::may_gain(const World& world, const Job& job) {
   const State& state = world.state();
   const std::vector<Part>& parts = state.class_of(job).parts;
-  if (!job.waits_in_line() || is_gang(parts)) return false;
+  if (!job.waits_in_line() || is_gang(parts) || state.find_promise(job.id) != nullptr) return false;
   const Part& part = parts.front();
   if (part.is_share() || part.is_exclusive() || part.is_arranged() || part.is_elastic()) return false;
   return waits_for_room(world.planner().reason(job.job_class).code);
@@ -89,14 +89,23 @@ std::optional<MoveObstacle> MoveSearch::obstacle(const Job& gains, const Attempt
   return has_other_place(*job, node->slot) ? std::nullopt : std::optional(MoveObstacle::kNoOtherPlace);
 }
 
+// Asked once for all jobs that need the same.
 bool MoveSearch::has_other_place(const Job& job, uint32_t slot) {
-  const std::pair entry(job.id, false);
-  const auto at = std::lower_bound(known_places_.begin(), known_places_.end(), entry);
-  const bool known = at != known_places_.end() && at->first == job.id;
-  if (known) return at->second;
-  const bool has = places_.anywhere_else(job, slot, work_);
-  known_places_.insert(std::lower_bound(known_places_.begin(), known_places_.end(), entry), {job.id, has});
-  return has;
+  auto known = std::find_if(elsewhere_.begin(), elsewhere_.end(), [&](const Elsewhere& one) {
+    return one.job_class == job.job_class && one.max_runtime_ns == job.max_runtime.ns;
+  });
+  if (known == elsewhere_.end()) {
+    const std::vector<Place> places = places_.others(job, UINT32_MAX, work_);
+    Elsewhere found{.job_class = job.job_class, .max_runtime_ns = job.max_runtime.ns};
+    if (!places.empty()) {
+      found.slot = places.front().slot;
+      const bool several = std::any_of(places.begin(), places.end(),
+                                       [&](const Place& place) { return place.slot != found.slot; });
+      found.places = several ? 2 : 1;
+    }
+    known = elsewhere_.insert(elsewhere_.end(), found);
+  }
+  return known->places > 1 || (known->places == 1 && known->slot != slot);
 }
 
 uint64_t MoveSearch::fit_of_class(uint32_t slot, uint32_t device_class) const {
@@ -121,65 +130,70 @@ std::vector<std::pair<uint32_t, uint64_t>> MoveSearch::kinds_on(const Part& part
   return kinds;
 }
 
-MoveSearch::Lack MoveSearch::lack_of(const Part& part, uint32_t slot, uint64_t free) const {
+// Nothing when the node could never have the job, or has room for it: then it waits for something else.
+std::optional<MoveSearch::Spot> MoveSearch::spot_on(const Part& part, uint32_t slot,
+                                                    uint32_t device_class) const {
+  const Node& node = world_.state().nodes[slot];
   const Room& room = places_.room(slot);
-  return {.devices = part.gpu_count - std::popcount(free),
-          .cpu_milli = part.cpu_milli - room.cpu_milli,
-          .memory_mb = part.memory_mb - room.memory_mb,
-          .attempts = 1 - room.attempts};
+  Spot spot{.slot = slot, .device_class = device_class};
+  uint64_t free = 0;
+  if (part.gpu_count > 0) {
+    spot.serves = fit_of_class(slot, device_class);
+    for (const auto& [kind, mask] : room.free) {
+      if (kind == device_class) free = mask;
+    }
+  }
+  if (std::popcount(spot.serves) < part.gpu_count) return std::nullopt;
+  if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return std::nullopt;
+  spot.lack = {.devices = part.gpu_count - std::popcount(free),
+               .cpu_milli = part.cpu_milli - room.cpu_milli,
+               .memory_mb = part.memory_mb - room.memory_mb,
+               .attempts = 1 - room.attempts};
+  if (spot.lack.none()) return std::nullopt;
+  return spot;
 }
 
-bool MoveSearch::helps(const Lack& lack, const Member& member, uint64_t serves) const {
+bool MoveSearch::helps(const Lack& lack, const Member& member, uint64_t serves) {
   return (lack.devices > 0 && (member.device_mask & serves) != 0) ||
          (lack.cpu_milli > 0 && member.cpu_milli > 0) || (lack.memory_mb > 0 && member.memory_mb > 0) ||
          lack.attempts > 0;
 }
 
-void MoveSearch::add_sets(const Job& job, uint32_t slot, uint32_t device_class, std::vector<Set>& sets) {
-  const State& state = world_.state();
-  const Part& part = state.class_of(job).parts.front();
-  const Node& node = state.nodes[slot];
-  const uint64_t serves = part.gpu_count == 0 ? 0 : fit_of_class(slot, device_class);
-  if (std::popcount(serves) < part.gpu_count) return;
-  if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return;
-  uint64_t free = 0;
-  for (const auto& [kind, mask] : places_.room(slot).free) {
-    if (kind == device_class && part.gpu_count > 0) free = mask;
-  }
-  const Lack lack = lack_of(part, slot, free);
-  if (lack.none()) return;  // There is room: it waits for something else.
-  std::vector<Mover> movers;
-  for (const AttemptKey& key : node.attempts) {
-    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
-    if (!helps(lack, attempt->members[key.member], serves) || !work_.take(1)) continue;
-    if (obstacle(job, key).has_value()) continue;
-    movers.push_back(mover_of(state, *attempt, serves, world_.now()));
-  }
-  Set set{.price = {}, .slot = slot, .device_class = device_class, .movers = {}};
-  if (movers.size() <= limits::kMovableTriedMax) return subsets(lack, movers, set, sets);
-  greedy(lack, movers, set, sets);
+void MoveSearch::give(Lack& lack, const Mover& mover, int64_t sign) {
+  const Member& member = mover.attempt->members.front();
+  lack.devices -= sign * mover.devices;
+  lack.cpu_milli -= sign * member.cpu_milli;
+  lack.memory_mb -= sign * member.memory_mb;
+  lack.attempts -= sign;
 }
 
-void give(const Mover& mover, int64_t sign, const Member& member, int64_t& devices, int64_t& cpu_milli,
-          int64_t& memory_mb, int64_t& attempts) {
-  devices -= sign * mover.devices;
-  cpu_milli -= sign * member.cpu_milli;
-  memory_mb -= sign * member.memory_mb;
-  attempts -= sign;
+std::vector<Mover> MoveSearch::movers_on(const Job& job, const Spot& spot) {
+  const State& state = world_.state();
+  std::vector<Mover> movers;
+  for (const AttemptKey& key : state.nodes[spot.slot].attempts) {
+    if (movers.size() >= limits::kVictimsMax || !work_.take(1)) break;
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    if (!helps(spot.lack, attempt->members[key.member], spot.serves)) continue;
+    if (!obstacle(job, key).has_value())
+      movers.push_back(mover_of(state, *attempt, spot.serves, world_.now()));
+  }
+  return movers;
+}
+
+void MoveSearch::add_sets(const Job& job, const Spot& spot, std::vector<Set>& sets) {
+  const std::vector<Mover> movers = movers_on(job, spot);
+  if (movers.size() <= limits::kMovableTriedMax) return subsets(spot, movers, sets);
+  greedy(spot, movers, sets);
 }
 
 // All that suffice and of which none is needless.
-void MoveSearch::subsets(const Lack& lack, const std::vector<Mover>& movers, Set& set,
-                         std::vector<Set>& sets) {
+void MoveSearch::subsets(const Spot& spot, const std::vector<Mover>& movers, std::vector<Set>& sets) {
   const uint64_t end = uint64_t{1} << movers.size();
   if (!work_.take(end / 8)) return;
   const auto left_of = [&](uint64_t chosen) {
-    Lack left = lack;
-    for (uint64_t bits = chosen; bits != 0; bits &= bits - 1) {
-      const Mover& mover = movers[static_cast<std::size_t>(std::countr_zero(bits))];
-      give(mover, 1, mover.attempt->members.front(), left.devices, left.cpu_milli, left.memory_mb,
-           left.attempts);
-    }
+    Lack left = spot.lack;
+    for (uint64_t bits = chosen; bits != 0; bits &= bits - 1)
+      give(left, movers[static_cast<std::size_t>(std::countr_zero(bits))], 1);
     return left;
   };
   for (uint64_t chosen = 1; chosen < end; ++chosen) {
@@ -188,46 +202,39 @@ void MoveSearch::subsets(const Lack& lack, const std::vector<Mover>& movers, Set
     bool needless = false;
     for (uint64_t bits = chosen; bits != 0 && !needless; bits &= bits - 1)
       needless = left_of(chosen & ~(bits & (~bits + 1))).none();
-    if (needless) continue;
-    set.price = {};
-    set.movers.clear();
-    for (uint64_t bits = chosen; bits != 0; bits &= bits - 1) {
-      set.movers.push_back(movers[static_cast<std::size_t>(std::countr_zero(bits))]);
-      set.price = plus(set.price, set.movers.back().price);
-    }
+    if (needless || !work_.take(1)) continue;
+    Set set{.price = {}, .slot = spot.slot, .device_class = spot.device_class, .chosen = chosen};
+    for (uint64_t bits = chosen; bits != 0; bits &= bits - 1)
+      set.price = plus(set.price, movers[static_cast<std::size_t>(std::countr_zero(bits))].price);
     sets.push_back(set);
   }
 }
 
 // The cheapest for what they give first, until they suffice; then without those that are needless.
-void MoveSearch::greedy(const Lack& lack, const std::vector<Mover>& movers, Set& set,
-                        std::vector<Set>& sets) {
-  std::vector<Mover> order = movers;
-  std::stable_sort(order.begin(), order.end(), [](const Mover& a, const Mover& b) {
-    return a.price.lost_gpu_ms * std::max(b.devices, 1) < b.price.lost_gpu_ms * std::max(a.devices, 1);
+void MoveSearch::greedy(const Spot& spot, const std::vector<Mover>& movers, std::vector<Set>& sets) const {
+  std::vector<std::size_t> order(movers.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return movers[a].price.lost_gpu_ms * std::max(movers[b].devices, 1) <
+           movers[b].price.lost_gpu_ms * std::max(movers[a].devices, 1);
   });
-  Lack left = lack;
-  const auto count = [&](const Mover& mover, int64_t sign) {
-    give(mover, sign, mover.attempt->members.front(), left.devices, left.cpu_milli, left.memory_mb,
-         left.attempts);
-  };
-  std::vector<Mover> chosen;
-  for (const Mover& mover : order) {
+  Lack left = spot.lack;
+  std::vector<std::size_t> taken;
+  for (const std::size_t index : order) {
     if (left.none()) break;
-    count(mover, 1);
-    chosen.push_back(mover);
+    give(left, movers[index], 1);
+    taken.push_back(index);
   }
   if (!left.none()) return;
-  set.price = {};
-  set.movers.clear();
-  for (auto it = chosen.rbegin(); it != chosen.rend(); ++it) {
-    count(*it, -1);
+  Set set{.price = {}, .slot = spot.slot, .device_class = spot.device_class};
+  for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
+    give(left, movers[*it], -1);
     if (left.none()) continue;
-    count(*it, 1);
-    set.movers.push_back(*it);
-    set.price = plus(set.price, it->price);
+    give(left, movers[*it], 1);
+    set.chosen |= uint64_t{1} << *it;
+    set.price = plus(set.price, movers[*it].price);
   }
-  if (set.movers.size() <= options_.moves_max) sets.push_back(set);
+  if (static_cast<std::size_t>(std::popcount(set.chosen)) <= options_.moves_max) sets.push_back(set);
 }
 
 // Gives the jobs from `index` on their places, the tightest first, going back where that leaves no place for
@@ -236,8 +243,9 @@ bool MoveSearch::settle(const std::vector<Mover>& movers, uint32_t from, std::si
                         std::vector<Place>& chosen, uint32_t& tries) {
   if (index == movers.size()) return true;
   const Part& part = world_.state().class_of(*movers[index].job).parts.front();
-  for (const Place& place : places_.others(*movers[index].job, from, work_)) {
+  for (Place place : places_.others(*movers[index].job, from, work_)) {
     if (++tries > kSettlingsMax || work_.over) return stopped_early_ = true, false;
+    place.mask = places_.devices_at(part, place);
     places_.take(part, place);
     chosen.push_back(place);
     const bool settled = settle(movers, from, index + 1, chosen, tries);
@@ -248,7 +256,8 @@ bool MoveSearch::settle(const std::vector<Mover>& movers, uint32_t from, std::si
   return false;
 }
 
-MoveProposal MoveSearch::proposal_of(const Job& job, const Set& set, const std::vector<Place>& chosen) const {
+MoveProposal MoveSearch::proposal_of(const Job& job, const Set& set, const std::vector<Mover>& movers,
+                                     const std::vector<Place>& chosen) const {
   const State& state = world_.state();
   const Node& node = state.nodes[set.slot];
   const Part& part = state.class_of(job).parts.front();
@@ -256,8 +265,8 @@ MoveProposal MoveSearch::proposal_of(const Job& job, const Set& set, const std::
   PlanGroup gains{.job = job.id, .attempt = job.attempt_count + 1, .members = {}, .preemptions = {}};
   uint64_t theirs = 0;
   made.command.groups.push_back(gains);
-  for (std::size_t i = 0; i < set.movers.size(); ++i) {
-    const Mover& mover = set.movers[i];
+  for (std::size_t i = 0; i < movers.size(); ++i) {
+    const Mover& mover = movers[i];
     const Node& to = state.nodes[chosen[i].slot];
     theirs |= mover.mask;
     gains.preemptions.push_back({.job = mover.job->id, .attempt = mover.attempt->number});
@@ -286,26 +295,31 @@ MoveProposal MoveSearch::proposal_of(const Job& job, const Set& set, const std::
 }
 
 std::optional<MoveProposal> MoveSearch::carried_out(const Job& job, const Set& set) {
+  const State& state = world_.state();
+  const std::optional<Spot> spot = spot_on(state.class_of(job).parts.front(), set.slot, set.device_class);
+  CHECK(spot.has_value());
+  const std::vector<Mover> all = movers_on(job, *spot);
+  std::vector<Mover> movers;
+  for (uint64_t bits = set.chosen; bits != 0; bits &= bits - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(bits));
+    if (index >= all.size()) return std::nullopt;  // The work was used up.
+    movers.push_back(all[index]);
+  }
   // The largest are hardest to place.
-  std::vector<std::size_t> order(set.movers.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return set.movers[a].price.gpus > set.movers[b].price.gpus;
-  });
-  Set sorted = set;
-  for (std::size_t i = 0; i < order.size(); ++i) sorted.movers[i] = set.movers[order[i]];
+  std::stable_sort(movers.begin(), movers.end(),
+                   [](const Mover& a, const Mover& b) { return a.price.gpus > b.price.gpus; });
   std::vector<Place> chosen;
   uint32_t tries = 0;
-  if (!settle(sorted.movers, set.slot, 0, chosen, tries)) return std::nullopt;
-  MoveProposal made = proposal_of(job, sorted, chosen);
+  if (!settle(movers, set.slot, 0, chosen, tries)) return std::nullopt;
+  MoveProposal made = proposal_of(job, set, movers, chosen);
   MoveJobs command = made.command;
   command.by = "forecast";
   Events events;
-  const Stamp stamp{.sequence = world_.state().last.sequence + 1, .at = world_.now()};
-  if (decide(world_.state(), command, stamp, events).rejection.has_value()) return std::nullopt;
+  const Stamp stamp{.sequence = state.last.sequence + 1, .at = world_.now()};
+  if (decide(state, command, stamp, events).rejection.has_value()) return std::nullopt;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    places_.take(world_.state().class_of(*sorted.movers[i].job).parts.front(), chosen[i]);
-    used_.push_back(sorted.movers[i].job->id);
+    places_.take(state.class_of(*movers[i].job).parts.front(), chosen[i]);
+    used_.push_back(movers[i].job->id);
   }
   places_.close(set.slot);
   return made;
@@ -314,20 +328,22 @@ std::optional<MoveProposal> MoveSearch::carried_out(const Job& job, const Set& s
 std::optional<MoveProposal> MoveSearch::cheapest(const Job& job) {
   const Part& part = world_.state().class_of(job).parts.front();
   places_.look_for(job);
-  known_places_.clear();  // What is kept free for one is kept from the other.
+  elsewhere_.clear();  // What is kept free for one is kept from the other.
   std::vector<Set> sets;
   const auto nodes = static_cast<uint32_t>(world_.state().nodes.size());
   if (!work_.take(nodes)) return std::nullopt;
   for (uint32_t slot = 0; slot < nodes && !work_.over; ++slot) {
     if (!places_.allows(job, slot)) continue;
-    for (const auto& [device_class, free] : kinds_on(part, slot)) add_sets(job, slot, device_class, sets);
+    for (const auto& [device_class, free] : kinds_on(part, slot)) {
+      if (const std::optional<Spot> spot = spot_on(part, slot, device_class)) add_sets(job, *spot, sets);
+    }
   }
   std::stable_sort(sets.begin(), sets.end(), [](const Set& a, const Set& b) {
     return a.price != b.price ? a.price < b.price : a.slot < b.slot;
   });
   for (const Set& set : sets) {
-    if (std::optional<MoveProposal> made = carried_out(job, set)) return made;
     if (work_.over) break;
+    if (std::optional<MoveProposal> made = carried_out(job, set)) return made;
   }
   return std::nullopt;
 }
@@ -342,10 +358,10 @@ Unmoved MoveSearch::nearest(const Job& job) {
     if (!work_.take(1)) break;
     for (const auto& [device_class, free] : kinds_on(part, node.slot)) {
       out.gpus_free += std::popcount(free);
-      const uint64_t serves = part.gpu_count == 0 ? 0 : fit_of_class(node.slot, device_class);
-      if (!places_.allows(job, node.slot) || std::popcount(serves) < part.gpu_count) continue;
-      if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) continue;
-      const Lack lack = lack_of(part, node.slot, free);
+      const std::optional<Spot> spot = spot_on(part, node.slot, device_class);
+      if (!spot.has_value() || !places_.allows(job, node.slot)) continue;
+      const uint64_t serves = spot->serves;
+      const Lack& lack = spot->lack;
       std::vector<Unmoved::Blocker> blockers;
       int64_t missing = std::max<int64_t>(lack.devices, 0);
       std::size_t movable = 0;

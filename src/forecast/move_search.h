@@ -45,26 +45,44 @@ class MoveSearch {
     int64_t attempts = 0;
     bool none() const { return devices <= 0 && cpu_milli <= 0 && memory_mb <= 0 && attempts <= 0; }
   };
+  /// Room for the waiting job on one node, in devices of one class.
+  struct Spot {
+    uint32_t slot = 0;
+    uint32_t device_class = 0;
+    uint64_t serves = 0;  ///< Devices that would do, free or held.
+    Lack lack;
+  };
   /// Jobs of one node that together would give what it lacks.
   struct Set {
     MovePrice price;
     uint32_t slot = 0;
     uint32_t device_class = 0;
-    std::vector<Mover> movers;
+    uint64_t chosen = 0;  ///< Of `movers_on`.
+  };
+  /// Whether a job of these needs fits on another node than its own.
+  struct Elsewhere {
+    uint32_t job_class = 0;
+    int64_t max_runtime_ns = 0;
+    uint32_t slot = 0;    ///< The first node where it fits;
+    uint32_t places = 0;  ///< 2: and there are others.
   };
 
   std::optional<MoveObstacle> obstacle(const Job& gains, const AttemptKey& key);
   bool has_other_place(const Job& job, uint32_t slot);
-  Lack lack_of(const Part& part, uint32_t slot, uint64_t free) const;
+  std::optional<Spot> spot_on(const Part& part, uint32_t slot, uint32_t device_class) const;
   uint64_t fit_of_class(uint32_t slot, uint32_t device_class) const;
-  bool helps(const Lack& lack, const Member& member, uint64_t serves) const;
-  void add_sets(const Job& job, uint32_t slot, uint32_t device_class, std::vector<Set>& sets);
-  void subsets(const Lack& lack, const std::vector<Mover>& movers, Set& set, std::vector<Set>& sets);
-  void greedy(const Lack& lack, const std::vector<Mover>& movers, Set& set, std::vector<Set>& sets);
+  static bool helps(const Lack& lack, const Member& member, uint64_t serves);
+  static void give(Lack& lack, const Mover& mover, int64_t sign);
+  /// The jobs there that could move and would help, at most 64, in the order of their ids.
+  std::vector<Mover> movers_on(const Job& job, const Spot& spot);
+  void add_sets(const Job& job, const Spot& spot, std::vector<Set>& sets);
+  void subsets(const Spot& spot, const std::vector<Mover>& movers, std::vector<Set>& sets);
+  void greedy(const Spot& spot, const std::vector<Mover>& movers, std::vector<Set>& sets) const;
   bool settle(const std::vector<Mover>& movers, uint32_t from, std::size_t index, std::vector<Place>& chosen,
               uint32_t& tries);
   std::optional<MoveProposal> carried_out(const Job& job, const Set& set);
-  MoveProposal proposal_of(const Job& job, const Set& set, const std::vector<Place>& chosen) const;
+  MoveProposal proposal_of(const Job& job, const Set& set, const std::vector<Mover>& movers,
+                           const std::vector<Place>& chosen) const;
   std::vector<std::pair<uint32_t, uint64_t>> kinds_on(const Part& part, uint32_t slot) const;
 
   const World& world_;
@@ -72,8 +90,8 @@ class MoveSearch {
   Places& places_;
   Work& work_;
   bool stopped_early_ = false;
-  std::vector<JobId> used_;                           ///< By proposals that were found.
-  std::vector<std::pair<JobId, bool>> known_places_;  ///< Whether there is another place; sorted.
+  std::vector<JobId> used_;  ///< By proposals that were found.
+  std::vector<Elsewhere> elsewhere_;
 };
 
 }  // namespace gpusched::forecast

@@ -258,6 +258,13 @@ std::string describe(const State& state, const Unmoved& unmoved) {
   return text;
 }
 
+bool is_worth_it(const World& world, const MoveProposal& proposal, const MoveBounds& bounds) {
+  const Job* job = world.state().jobs.find(proposal.job());
+  if (job == nullptr || world.now() < job->submitted_at + bounds.patience) return false;
+  if (proposal.otherwise.valid() && proposal.otherwise < world.now() + bounds.soon) return false;
+  return proposal.price.lost_gpu_ms <= bounds.price_max * 1'000 * proposal.gpus_started;
+}
+
 bool still_holds(const World& world, const MoveProposal& proposal, const MoveOptions& options) {
   Work work{.left = limits::kMoveWorkMax};
   Places places(world);

@@ -111,6 +111,14 @@ MovePlan plan_moves(const World& world, const MoveOptions& options, Work& work);
 /// Why no moves start the job, as one sentence for operators.
 std::string describe(const State& state, const Unmoved& unmoved);
 
+/// When moves are carried out without anybody asking for it.
+struct MoveBounds {
+  int64_t price_max = 0;  ///< GPU-seconds that may be lost for each GPU that starts.
+  Duration patience;      ///< The gaining job has waited so long,
+  Duration soon;          ///< and is not expected to start within so long anyway.
+};
+bool is_worth_it(const World& world, const MoveProposal& proposal, const MoveBounds& bounds);
+
 /// Whether the proposal still holds in `world` by the same rules.
 bool still_holds(const World& world, const MoveProposal& proposal, const MoveOptions& options);
 

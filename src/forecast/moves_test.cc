@@ -118,6 +118,57 @@ TEST(Moves, WithoutWorkItSaysThatItStoppedEarly) {
   EXPECT_TRUE(plan.stopped_early);
 }
 
+TEST(Moves, OfManyNodesAndJobsTheCheapestAreFoundWithinTheWork) {
+  TestEngine engine;
+  const TenantId batch{engine.apply(CreateTenant{.name = "batch", .allow_preemption = true}).first_id};
+  std::vector<JobId> jobs;
+  std::vector<JobId> fillers;
+  for (int node = 0; node < 40; ++node) {
+    engine.add_node("n" + std::to_string(node), {.gpus = 8});
+    for (int i = 0; i < 6; ++i) jobs.push_back(engine.submit({.gpus = 1, .tenant = batch}));
+    const JobId filler = engine.submit({.gpus = 2});
+    engine.cycle();
+    for (int i = 0; i < 6; ++i) engine.started(jobs[jobs.size() - static_cast<std::size_t>(i) - 1]);
+    engine.started(filler);
+    engine.advance(seconds(3));
+    fillers.push_back(filler);
+  }
+  for (const JobId filler : fillers) engine.ended(filler);
+  engine.release_all();
+  engine.advance(minutes(2));
+  engine.submit({.gpus = 8});
+  engine.cycle();
+  const World world = world_of(engine);
+  const MovePlan few = moves_in(world);
+  ASSERT_EQ(few.unmoved.size(), 1U);
+  EXPECT_TRUE(few.unmoved[0].too_many);
+  const MovePlan plan = moves_in(world, {.moves_max = 6});
+  ASSERT_EQ(plan.proposals.size(), 1U);
+  EXPECT_FALSE(plan.stopped_early);
+  // The last node's jobs have run for the shortest time.
+  EXPECT_EQ(plan.proposals[0].moves[0].from, world.state().nodes.back().id);
+  EXPECT_EQ(plan.proposals[0].moves.size(), 6U);
+}
+
+TEST(Moves, ByThemselvesTheyStayWithinTheirBounds) {
+  Scattered cluster(2, 8, 4);
+  cluster.engine.submit({.gpus = 8});
+  cluster.engine.cycle();
+  cluster.engine.advance(seconds(30));
+  const World world = world_of(cluster.engine);
+  const MovePlan plan = moves_in(world);
+  ASSERT_EQ(plan.proposals.size(), 1U);
+  MoveProposal found = plan.proposals.front();
+  found.otherwise = {};
+  const int64_t price = found.price.lost_gpu_ms / 1'000 / found.gpus_started;
+  EXPECT_TRUE(is_worth_it(world, found, {.price_max = price, .patience = seconds(30)}));
+  EXPECT_FALSE(is_worth_it(world, found, {.price_max = price - 1, .patience = seconds(30)}));
+  EXPECT_FALSE(is_worth_it(world, found, {.price_max = price, .patience = seconds(31)}));
+  found.otherwise = world.now() + minutes(1);
+  EXPECT_TRUE(is_worth_it(world, found, {.price_max = price, .patience = seconds(30), .soon = minutes(1)}));
+  EXPECT_FALSE(is_worth_it(world, found, {.price_max = price, .patience = seconds(30), .soon = seconds(61)}));
+}
+
 // Trying everything: every node, every set of jobs on it, every place for each of them, as `decide` says.
 class Everything {
  public:

@@ -199,17 +199,63 @@ forecast::Forecast ForecastDesk::Table::forecast_of(const forecast::World& world
   return made;
 }
 
+forecast::MoveOptions ForecastDesk::Table::move_options() const {
+  const policy::LeastLost::Params& victims = desk_.tuning_.victims;
+  return {.protection = victims.protection,
+          .recent = std::max(victims.recent, desk_.tuning_.moves.rest),
+          .budget = victims.budget};
+}
+
+void ForecastDesk::on_moves(std::function<void(MoveJobs)> carry_out) {
+  const std::lock_guard lock(mutex_);
+  carry_out_ = std::move(carry_out);
+}
+
+// One proposal at a time, within the bounds of the configuration; what follows from it is seen next time.
+void ForecastDesk::move_by_itself() {
+  std::function<void(MoveJobs)> carry_out;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_ == 0 || !carry_out_) return;
+    carry_out = carry_out_;
+  }
+  const Time now = clock_.monotonic();
+  while (!moved_.empty() && moved_.front() + hours(1) <= now) moved_.pop_front();
+  const int64_t left = tuning_.moves.per_hour_max - static_cast<int64_t>(moved_.size());
+  if (left <= 0 || !take_copy({})) return;
+  const Table table(*this);
+  forecast::MoveOptions options = table.move_options();
+  options.moves_max = std::min(options.moves_max, static_cast<std::size_t>(left));
+  forecast::Work work{.left = limits::kMoveWorkMax};
+  forecast::MovePlan plan = forecast::plan_moves(*world_, options, work);
+  for (forecast::MoveProposal& proposal : plan.proposals) {
+    const forecast::MoveBounds bounds{.price_max = tuning_.moves.price_max,
+                                      .patience = pace_.move_patience,
+                                      .soon = tuning_.victims.patience};
+    if (!forecast::is_worth_it(*world_, proposal, bounds)) continue;
+    MoveJobs command = std::move(proposal.command);
+    command.by = "scheduler";
+    command.why = std::to_string(proposal.price.lost_gpu_ms / 1'000) + " GPU-seconds are lost and " +
+                  std::to_string(proposal.gpus_started) + " GPUs start";
+    moved_.insert(moved_.end(), command.groups.size() - 1, now);
+    return carry_out(std::move(command));
+  }
+}
+
 void ForecastDesk::run() {
   ::pthread_setname_np(::pthread_self(), "forecast");
   // Of this thread alone, on Linux.
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), pace_.nice);
   Time sampled_at = clock_.monotonic();
+  Time moved_at = sampled_at;
+  const bool acts = tuning_.moves.mode == MoveTuning::Mode::kAct;
   while (true) {
     std::optional<Asked> asked;
     bool sample = false;
+    const Time sample_due = sampled_at + pace_.sample_every;
     {
       std::unique_lock lock(mutex_);
-      const Time due = sampled_at + pace_.sample_every;
+      const Time due = acts ? std::min(sample_due, moved_at + pace_.move_every) : sample_due;
       const auto wait = std::chrono::nanoseconds(std::max<int64_t>((due - clock_.monotonic()).ns, 0));
       wake_.wait_for(lock, wait, [this] { return stopping_ || !asked_.empty(); });
       if (stopping_) return;
@@ -217,14 +263,19 @@ void ForecastDesk::run() {
         asked = std::move(asked_.front());
         asked_.pop_front();
       } else {
-        sample = waiting_ > 0;
+        sample = waiting_ > 0 && clock_.monotonic() >= sample_due;
       }
+    }
+    if (acts && clock_.monotonic() >= moved_at + pace_.move_every) {
+      move_by_itself();
+      moved_at = clock_.monotonic();
     }
     Table table(*this);
     if (asked.has_value()) {
       asked->question(take_copy(*asked) ? &table : nullptr);
       continue;
     }
+    if (clock_.monotonic() < sample_due) continue;
     sampled_at = clock_.monotonic();
     if (sample && take_copy({}) && !forecast_serves({})) table.forecast({});
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "forecast/forecast.h"
+#include "forecast/moves.h"
 #include "host/eta_score.h"
 #include "host/host_core.h"
 #include "host/known_run_times.h"
@@ -33,6 +34,8 @@ class ForecastDesk {
     Duration sample_every =
         seconds(60);  ///< While jobs wait: a forecast that nobody asked for, to be scored.
     int nice = 10;
+    Duration move_every = seconds(10);     ///< With MoveTuning::Mode::kAct, while jobs wait.
+    Duration move_patience = seconds(15);  ///< A job has waited so long before others are moved for it.
   };
 
   /// What a question is answered from; only while it is asked.
@@ -45,6 +48,8 @@ class ForecastDesk {
     /// A forecast of another world, until `job` has started.
     forecast::Forecast forecast_of(const forecast::World& world, JobId job);
     KnownRunTimes& run_times() const { return *desk_.known_; }
+    /// By the configuration, for whatever waits.
+    forecast::MoveOptions move_options() const;
 
    private:
     friend class ForecastDesk;
@@ -57,6 +62,8 @@ class ForecastDesk {
   ForecastDesk(Observer& observer, const Clock& clock, const HostTuning& tuning, const Pace& pace);
   ~ForecastDesk();
 
+  /// With MoveTuning::Mode::kAct: who carries moves out. Called on the desk's thread. Before anybody asks.
+  void on_moves(std::function<void(MoveJobs)> carry_out);
   /// Answers from a state that has seen `sequence`. `also`: final jobs that the world must know.
   void ask(uint64_t sequence, std::vector<JobId> also, Question question);
   /// Before the observer ends. Whoever waits is told nothing.
@@ -72,6 +79,7 @@ class ForecastDesk {
     Duration copies_took;     ///< and how long readers waited for the copies.
   };
   Quality quality() const;
+  const HostTuning& tuning() const { return tuning_; }
 
  private:
   struct Asked {
@@ -88,6 +96,7 @@ class ForecastDesk {
   policy::PolicySet policies() const;
   forecast::Forecast make(const forecast::World& world, JobId only);
   bool forecast_serves(JobId job) const;
+  void move_by_itself();
 
   Observer& observer_;
   const Clock& clock_;
@@ -102,7 +111,8 @@ class ForecastDesk {
   Time copied_at_;
   Duration copy_took_;
   std::optional<forecast::Forecast> forecast_;
-  Time forecast_at_;  ///< When it was done; monotonic, as all of these.
+  std::deque<Time> moved_;  ///< When each job was moved by itself, in the last hour.
+  Time forecast_at_;        ///< When it was done; monotonic, as all of these.
   Duration forecast_took_;
 
   mutable std::mutex mutex_;
@@ -111,6 +121,7 @@ class ForecastDesk {
   bool stopping_ = false;
   uint64_t seen_sequence_ = 0;
   int64_t waiting_ = 0;
+  std::function<void(MoveJobs)> carry_out_;
   LearnedRunTimes learned_;
   bool learning_ = false;
   EtaScore score_;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <vector>
 
 #include "engine/testing/test_engine.h"
 #include "host/system_clock.h"
@@ -53,6 +55,7 @@ class Desk : public ::testing::Test {
   Observer observer_{State(), 0};
   ForecastDesk desk_{observer_, clock_, {}, {.pause_factor = 0}};
   uint64_t position_ = 0;
+  std::vector<JobId> to_end_;
 };
 
 TEST_F(Desk, AnswersFromAStateThatHasSeenTheSequence) {
@@ -91,6 +94,50 @@ TEST_F(Desk, WhatWasSaidIsScoredWhenTheJobIsPlaced) {
   const ForecastDesk::Quality quality = desk_.quality();
   EXPECT_EQ(quality.eta.p50.count(), 1);
   EXPECT_EQ(quality.eta_by_tenant.at(kDefaultTenant).p90.count(), 1);
+}
+
+TEST_F(Desk, ToldToItMovesByItselfAndNoMoreThanItMay) {
+  HostTuning tuning;
+  tuning.moves = {.mode = MoveTuning::Mode::kAct, .price_max = 1'000'000, .per_hour_max = 1, .rest = {}};
+  tuning.victims.protection = {};
+  const TenantId batch = told([&] {
+    return TenantId{engine_.apply(CreateTenant{.name = "batch", .allow_preemption = true}).first_id};
+  });
+  // One job of one GPU on each of two nodes of two.
+  for (const char* name : {"n1", "n2"}) {
+    told([&] { return engine_.add_node(name, {.gpus = 2}); });
+    const JobId filler = told([&] { return engine_.submit_gpus(1); });
+    const JobId small = told([&] { return engine_.submit({.gpus = 1, .tenant = batch}); });
+    engine_.cycle();
+    tell();
+    for (const JobId job : {filler, small}) told([&] { return engine_.started(job); });
+  }
+  engine_.set_now(clock_.wall());
+  ForecastDesk desk(observer_, clock_, tuning,
+                    {.pause_factor = 0, .move_every = milliseconds(10), .move_patience = {}});
+  std::promise<MoveJobs> moved;
+  std::atomic<int> times = 0;
+  desk.on_moves([&](MoveJobs moves) {
+    if (times.fetch_add(1) == 0) moved.set_value(std::move(moves));
+  });
+  engine_.state().jobs.for_each([&](const Job& job) {
+    if (job.tenant == kDefaultTenant && job.state == JobState::kRunning) to_end_.push_back(job.id);
+    return true;
+  });
+  for (const JobId job : to_end_) told([&] { return engine_.ended(job); });
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      if (engine_.state().nodes[slot].devices[i].state == DeviceState::kDraining)
+        told([&] { return engine_.released(engine_.state().nodes[slot].id, i); });
+    }
+  }
+  const JobId big = told([&] { return engine_.submit_gpus(2); });
+  const MoveJobs moves = moved.get_future().get();
+  EXPECT_EQ(moves.by, "scheduler");
+  EXPECT_EQ(moves.groups.front().job, big);
+  EXPECT_FALSE(told([&] { return engine_.apply(moves); }).rejection.has_value());
+  desk.stop();
+  EXPECT_EQ(times, 1);
 }
 
 TEST_F(Desk, AfterItsEndNobodyGetsATable) {

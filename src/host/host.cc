@@ -85,6 +85,7 @@ class HostImpl final : public Host {
         core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
               observer_, [](const Error& error) { write_failed(error); }) {
     telemetry_ = core_.nodes().telemetry();
+    forecasts_.on_moves([this](MoveJobs moves) { propose(std::move(moves), [](const Result<Decided>&) {}); });
     observer_.add_listener([this](const Observer::View& view, const Changes& changes) {
       event_log_.on_changes(view, changes);
       snapshotter_.on_changes(view, changes);

@@ -19,6 +19,15 @@
 
 namespace gpusched {
 
+/// What is done about free devices that are scattered; see forecast/moves.h.
+struct MoveTuning {
+  enum class Mode : uint8_t { kOff, kPropose, kAct };
+  Mode mode = Mode::kPropose;
+  int64_t price_max = 600;   ///< kAct: GPU-seconds that may be lost for each GPU that starts.
+  int64_t per_hour_max = 4;  ///< kAct: jobs that are moved within any hour.
+  Duration rest = hours(1);  ///< A job that was moved or ended for another is left alone for so long.
+};
+
 struct HostTuning {
   Duration node_lease = seconds(15);
   Duration heartbeat = seconds(5);          ///< What agents are told; at most a third of the lease.
@@ -29,6 +38,7 @@ struct HostTuning {
   policy::LeastLost::Params victims;        ///< Which ones then.
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
   WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
+  MoveTuning moves;                         ///< What is done about free GPUs that are scattered.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.

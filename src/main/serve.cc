@@ -54,6 +54,16 @@ WatchAction watch_action_of(const std::string& word) {
   return WatchAction::kWarn;
 }
 
+MoveTuning move_tuning_of(const Config::Scheduler& config) {
+  MoveTuning::Mode mode = MoveTuning::Mode::kPropose;
+  if (config.moves == "off") mode = MoveTuning::Mode::kOff;
+  if (config.moves == "act") mode = MoveTuning::Mode::kAct;
+  return {.mode = mode,
+          .price_max = config.moves_price_max,
+          .per_hour_max = config.moves_per_hour_max,
+          .rest = seconds(config.moves_rest_seconds)};
+}
+
 WatchLimits watch_limits_of(const Config::Scheduler& config) {
   return {.usual = {.idle_after = seconds(config.watchdog_idle_seconds),
                     .idle_action = watch_action_of(config.watchdog_idle_action),
@@ -110,6 +120,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.node_lease = milliseconds(config.scheduler.node_lease_ms);
   options.tuning.heat = heat_limits_of(config.scheduler);
   options.tuning.watch = watch_limits_of(config.scheduler);
+  options.tuning.moves = move_tuning_of(config.scheduler);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
   options.snapshot_bytes = config.scheduler.snapshot_mb << 20;

@@ -6,6 +6,7 @@
 #include "api/doors/log_relay.h"
 #include "api/doors/names.h"
 #include "api/doors/native_grpc_stream.h"
+#include "api/doors/native_moves.h"
 #include "api/doors/native_views.h"
 #include "api/doors/spec_peek.h"
 #include "api/grpc_call.h"
@@ -117,6 +118,8 @@ class NativeService final : public AsyncService {
     serve_unary(thread, *this, &AsyncService::RequestLabelNode, &NativeService::LabelNode);
     serve_unary(thread, *this, &AsyncService::RequestSetDeviceCondition, &NativeService::SetDeviceCondition);
     serve_unary(thread, *this, &AsyncService::RequestGetQuality, &NativeService::GetQuality);
+    serve_unary(thread, *this, &AsyncService::RequestGetMoves, &NativeService::GetMoves);
+    serve_unary(thread, *this, &AsyncService::RequestApplyMoves, &NativeService::ApplyMoves);
     serve_unary(thread, *this, &AsyncService::RequestGetCluster, &NativeService::GetCluster);
     serve_stream(thread, *this, &AsyncService::RequestWatchJob, &NativeService::WatchJob);
     serve_stream(thread, *this, &AsyncService::RequestReadLog, &NativeService::ReadLog);
@@ -466,6 +469,24 @@ class NativeService final : public AsyncService {
   void GetQuality(const GrpcCall& incoming, const v1::GetQualityRequest* request, v1::Quality* response) {
     guarded(incoming, [&](const GrpcCall& call) {
       backend_.get_quality(request->tenant_id(), answer_with<QualityView>(call, response, write_quality));
+    });
+  }
+
+  void GetMoves(const GrpcCall& incoming, const v1::GetMovesRequest* request, v1::Moves* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      MovesRequest wanted{.tenant = request->tenant_id(), .moves_max = request->moves_max()};
+      if (const auto problem = read_moves(request->job_id(), wanted)) return call.fail(*problem);
+      backend_.get_moves(std::move(wanted), answer_with<MovesView>(call, response, write_moves));
+    });
+  }
+
+  void ApplyMoves(const GrpcCall& incoming, const v1::ApplyMovesRequest* request,
+                  v1::MoveProposal* response) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      auto wanted = read_apply(*request);
+      if (!wanted) return call.fail(wanted.error());
+      backend_.apply_moves(std::move(*wanted),
+                           answer_with<MoveProposalView>(call, response, write_move_proposal));
     });
   }
 

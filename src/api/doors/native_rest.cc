@@ -7,6 +7,7 @@
 #include "api/doors/job_wait.h"
 #include "api/doors/jobs_json.h"
 #include "api/doors/log_relay.h"
+#include "api/doors/native_moves.h"
 #include "api/doors/native_rest_bodies.h"
 #include "api/doors/native_rest_json.h"
 #include "api/doors/native_rest_openapi.h"
@@ -406,6 +407,27 @@ void NativeRest::get_quality(NativeCall& call) {
   const std::string tenant = call.query.text("tenant_id").value_or("");
   if (call.refused()) return;
   backend_.get_quality(tenant, answer_with<QualityView>(call, write_quality));
+}
+
+void NativeRest::get_moves(NativeCall& call) {
+  MovesRequest request{.tenant = call.query.text("tenant_id").value_or("")};
+  const std::string job = call.query.text("job_id").value_or("");
+  request.moves_max = call.query.count("moves_max", 0, limits::kMovesMax);
+  if (call.refused()) return;
+  if (const auto problem = read_moves(job, request)) return call.call->fail(*problem);
+  backend_.get_moves(std::move(request), answer_with<MovesView>(call, write_moves));
+}
+
+void NativeRest::apply_moves(NativeCall& call) {
+  v1::ApplyMovesRequest message;
+  google::protobuf::Message* const roots[] = {&message};
+  NativeBody given;
+  if (const auto problem = read_native_json(call.request.body, roots, given))
+    return call.call->fail(*problem);
+  if (message.by().empty()) message.set_by(call.request.peer.empty() ? "operator" : call.request.peer);
+  Answer<ApplyMoves> request = read_apply(message);
+  if (!request) return call.call->fail(request.error());
+  backend_.apply_moves(std::move(*request), answer_with<MoveProposalView>(call, write_move_proposal));
 }
 
 void NativeRest::get_cluster(NativeCall& call) {

@@ -109,6 +109,8 @@ class NativeRest {
   void set_condition(NativeCall& call);
   void get_cluster(NativeCall& call);
   void get_quality(NativeCall& call);
+  void get_moves(NativeCall& call);
+  void apply_moves(NativeCall& call);
   void openapi(NativeCall& call);
 
   Backend& backend_;

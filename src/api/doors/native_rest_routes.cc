@@ -274,6 +274,19 @@ void NativeRest::Routes::nodes(Table& table) {
            "Shows how good what was said beforehand of run times and starts turned out to be.")
       .query({{Type::kText, "tenant_id", "Only what is of this tenant: an id or a name."}})
       .answers(v1::Quality::descriptor());
+  table
+      .add(kGet, "v1/moves", "get_moves", &NativeRest::get_moves,
+           "Shows which running jobs could go on elsewhere so that others start; changes nothing. For "
+           "operators.")
+      .query({{Type::kText, "tenant_id", "Refused: moves are of all tenants' jobs."},
+              {Type::kText, "job_id", "Only moves for this waiting job."},
+              {Type::kCount, "moves_max", "So many moves for one job: 4 when it is left out, at most 16."}})
+      .answers(v1::Moves::descriptor());
+  table
+      .add(kPost, "v1/moves", "apply_moves", &NativeRest::apply_moves,
+           "Carries out one proposal, if it still holds.")
+      .body(v1::ApplyMovesRequest::descriptor())
+      .answers(v1::MoveProposal::descriptor());
   table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Shows this document.")
       .as(Kind::kDocument);
 }

@@ -732,6 +732,8 @@ void write_job(const JobView& job, v1::Job& out) {
     warning.set_message(job.watch_detail);
     if (job.watch_since.valid()) write_time(job.watch_since, *warning.mutable_since());
   }
+  out.set_moved(job.move_detail);
+  if (job.moved_at.valid()) write_time(job.moved_at, *out.mutable_moved_at());
   out.set_preemption_mode(std::string(to_string(job.preemption_mode)));
   out.set_work_class(std::string(to_string(job.work)));
   out.set_reservation(job.reservation);
