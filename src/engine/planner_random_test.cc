@@ -413,7 +413,7 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
     const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
     ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
   }
-  EXPECT_GT(placed, 30u);
+  EXPECT_GT(placed, 20u);
 }
 
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
