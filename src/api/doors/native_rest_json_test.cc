@@ -219,7 +219,10 @@ TEST(NativeJobJson, IsWhatTheMessageWouldBe) {
   JobView by_nodes = full_view();
   by_nodes.parts = {{.members = 4, .members_max = 8, .gpu_count = 2}};
   by_nodes.own_nodes = true;
-  for (const JobView& view : {full_view(), waiting, gang, by_nodes}) {
+  JobView moved = full_view();
+  moved.move_detail = "moved from node n2 to node n1 so that job-13 can start, by ana";
+  moved.moved_at = Time{1'738'314'002'000'000'000};
+  for (const JobView& view : {full_view(), waiting, gang, by_nodes, moved}) {
     v1::Job message;
     write_job(view, message);
     if (!message.has_spec()) message.mutable_spec();

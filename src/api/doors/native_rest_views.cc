@@ -273,13 +273,13 @@ void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json)
   write_flow(job, out, json);
   out.field(Fields::kPreemptCountFieldNumber, "preempt_count", job.preempted_count);
   out.time(Fields::kCheckpointedAtFieldNumber, "checkpointed_at", job.checkpointed_at);
-  out.field(Fields::kMovedFieldNumber, "moved", std::string_view(job.move_detail));
-  out.time(Fields::kMovedAtFieldNumber, "moved_at", job.moved_at);
   out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
   out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
   out.field(Fields::kReservationFieldNumber, "reservation", job.reservation);
   if (out.wants(Fields::kWarningsFieldNumber)) write_warnings(job, json);
   write_gang(job, out, json);
+  out.field(Fields::kMovedFieldNumber, "moved", std::string_view(job.move_detail));
+  out.time(Fields::kMovedAtFieldNumber, "moved_at", job.moved_at);
   json.end_object();
 }
 
