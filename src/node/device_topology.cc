@@ -98,6 +98,13 @@ std::optional<Matrix> matrix_of(std::string_view text) {
 
 }  // namespace
 
+// What a driver that knows no MIG says.
+Result<std::vector<SliceReading>> GpuDriver::slices(uint32_t) { return std::vector<SliceReading>{}; }
+Result<MadeSlice> GpuDriver::make_slice(uint32_t, const std::string&, int32_t) {
+  return Error{.code = ErrorCode::kUnavailable, .message = "this GPU driver makes no MIG slices"};
+}
+Result<Unit> GpuDriver::destroy_slice(uint32_t, const std::string&, int32_t) { return Unit{}; }
+
 const DeviceTopology& GpuDriver::topology() const {
   static const DeviceTopology none;
   return none;

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kNoUuid = "-";
 constexpr std::size_t kPidsTold = 8;
 /// What an earlier agent left being made is there by then, or never.
-constexpr auto kLateMax = std::chrono::minutes(2);
+constexpr auto kLateMax = std::chrono::seconds(30);
 
 Error refuse(std::string message) {
   return Error{.code = ErrorCode::kUnavailable, .message = std::move(message)};
@@ -40,13 +40,6 @@ const SliceReading* find(const std::vector<SliceReading>& slices, const std::str
 }
 
 }  // namespace
-
-// What a driver that knows no MIG says.
-Result<std::vector<SliceReading>> GpuDriver::slices(uint32_t) { return std::vector<SliceReading>{}; }
-Result<MadeSlice> GpuDriver::make_slice(uint32_t, const std::string&, int32_t) {
-  return refuse("this GPU driver makes no MIG slices");
-}
-Result<Unit> GpuDriver::destroy_slice(uint32_t, const std::string&, int32_t) { return Unit{}; }
 
 SliceKeeper::SliceKeeper(std::shared_ptr<GpuDriver> driver, const std::string& data_folder,
                          std::string boot_id)
