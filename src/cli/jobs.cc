@@ -111,6 +111,7 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Name", field("name").text());
   record.add("State", state_cell(job));
   record.add("Message", job["message"].text());
+  record.add("Moved", job["moved"].text());
   record.add("Exit code", number_text(job["exit_code"]));
   record.add("Signal", count_text(job["signal"]));
   record.add("Tenant", job["tenant_id"].text());
