@@ -55,6 +55,7 @@ struct JobRequest {
   int32_t exit_code_retries = 0;
   int32_t system_retries = 0;  ///< 0: the default; -1: never.
   bool overlap_allowed = false;
+  bool bears_loss = false;  ///< Of a gang: it goes on without members that nodes took.
   Duration kill_after_lost_contact = {};
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
@@ -224,6 +225,7 @@ struct JobView {
   Duration max_runtime = {};
   int32_t exit_code_retries = 0, system_retries = 0;
   bool overlap_allowed = false;
+  bool bears_loss = false;
   Duration kill_after_lost_contact = {};
   bool held = false;  ///< Waits until it is released.
   uint32_t retry_causes = 0;

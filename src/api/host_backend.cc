@@ -75,6 +75,7 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .retry = {.exit_code_retries = job.exit_code_retries,
                                      .system_retries = job.system_retries,
                                      .overlap_allowed = job.overlap_allowed,
+                                     .bears_loss = job.bears_loss,
                                      .kill_after_lost_contact = job.kill_after_lost_contact,
                                      .causes = job.retry_causes,
                                      .exit_codes = Blob(job.retry_exit_codes)},

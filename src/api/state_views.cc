@@ -431,6 +431,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .exit_code_retries = job.retry.exit_code_retries,
               .system_retries = job.retry.system_retries,
               .overlap_allowed = job.retry.overlap_allowed,
+              .bears_loss = job.retry.bears_loss,
               .kill_after_lost_contact = job.retry.kill_after_lost_contact,
               .held = job.held,
               .submitted_at = job.submitted_at,

@@ -88,6 +88,8 @@ std::string parts_text(const Json& parts) {
 /// Where it runs: a line for each member of a gang.
 void add_members(const Json& job, Record& record) {
   record.add("Members", parts_text(job["parts"]));
+  if (job["on_node_loss"].text() == "continue")
+    record.add("On node loss", "goes on with the nodes that are left");
   record.add("Domain", job["domain"].text() + (job["domain_required"].boolean() ? " (required)" : ""));
   const std::vector<Json> members = job["members"].items();
   if (members.empty()) {

@@ -20,6 +20,7 @@ struct SubmitOptions {
   std::optional<int64_t> gpus_per_node;
   std::string domain;
   bool domain_required = false;
+  std::string on_node_loss;
   std::string gpu_model;
   std::vector<std::string> node_labels, without_labels;  ///< "K=V" or "K", several with commas.
   bool exclusive = false;

@@ -159,6 +159,7 @@ Result<Unit> add_nodes(const SubmitOptions& submit, JsonObjectWriter& body) {
   }
   if (!submit.domain.empty()) body.add("domain", submit.domain);
   if (submit.domain_required) body.add("domain_required", true);
+  if (!submit.on_node_loss.empty()) body.add("on_node_loss", submit.on_node_loss);
   return Unit{};
 }
 

@@ -17,6 +17,12 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
           "them")
       .of({"node", "rack", "block", "zone"});
   grammar.flag("--domain-required", submit.domain_required, "And let it wait until they do");
+  grammar
+      .option(
+          "--on-node-loss", "WHAT", &submit.on_node_loss,
+          "With --nodes: end (also by itself) and try all of it again, or continue with the nodes that are "
+          "left while they are enough")
+      .of({"end", "continue"});
   grammar.option(
       "--gpu-model", "MODEL", &submit.gpu_model,
       "Only this model: A100 fits NVIDIA A100-SXM4-80GB; H100,A100: any of them, the first if it can "

@@ -273,6 +273,7 @@ bool is_loss(const Outcome& outcome) {
 /// What is known of a gang's members that ended, those that `events` end too.
 struct GangEnds {
   std::vector<const Outcome*> of_member;  ///< Null: it goes on.
+  std::vector<bool> borne;                ///< The others went on without it.
   std::optional<uint32_t> failed;         ///< The first that ended badly.
   std::size_t going = 0;
   bool told_to_stop = false;  ///< By `events`.
@@ -281,9 +282,11 @@ struct GangEnds {
 GangEnds gang_ends(const Attempt& attempt, const Events& events) {
   GangEnds ends;
   ends.of_member.resize(attempt.members.size());
+  ends.borne.resize(attempt.members.size());
   if (attempt.failed_plus_one > 0) ends.failed = attempt.failed_plus_one - 1;
   for (uint32_t i = 0; i < attempt.members.size(); ++i) {
     if (attempt.members[i].state == MemberState::kEnded) ends.of_member[i] = &attempt.members[i].outcome;
+    ends.borne[i] = attempt.members[i].borne;
   }
   for (const Event& event : events) {
     if (const auto* stop = std::get_if<StopRequested>(&event)) {
@@ -292,22 +295,43 @@ GangEnds gang_ends(const Attempt& attempt, const Events& events) {
     const auto* ended = std::get_if<MemberEnded>(&event);
     if (ended == nullptr || ended->job != attempt.job || ended->attempt != attempt.number) continue;
     ends.of_member[ended->member] = &ended->outcome;
-    if (!ends.failed && !is_success(ended->outcome)) ends.failed = ended->member;
+    ends.borne[ended->member] = ended->borne;
+    if (!ends.failed && !ended->borne && !is_success(ended->outcome)) ends.failed = ended->member;
   }
   ends.going = static_cast<std::size_t>(std::count(ends.of_member.begin(), ends.of_member.end(), nullptr));
   return ends;
 }
 
+/// The gang may go on without this member too: it was asked for, all had begun, the one whose address the
+/// others have is still there, and so are as many of each part as it needs at least.
+bool bears(const State& state, const Attempt& attempt, const GangEnds& ends, uint32_t member,
+           const Outcome& outcome) {
+  const Job* job = state.jobs.find(attempt.job);
+  if (job == nullptr || !job->retry.bears_loss || attempt.abandoned || member == 0 || !is_loss(outcome))
+    return false;
+  if (attempt.stop != StopReason::kNone || ends.told_to_stop || ends.failed) return false;
+  const std::vector<Part>& parts = state.class_of(*job).parts;
+  std::vector<int64_t> left(parts.size());
+  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+    if (!has_begun(attempt.members[i].state)) return false;
+    if (i != member && !ends.borne[i]) ++left[attempt.members[i].part];
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (left[i] < parts[i].member_count) return false;
+  }
+  return true;
+}
+
 /// A gang ended as its first member that ended badly did; but where a node let one down, that is why the
-/// others failed, whoever's end was heard of first.
+/// others failed, whoever's end was heard of first. What was borne counts for nothing.
 Outcome outcome_of_gang(const GangEnds& ends, const Outcome& last) {
   std::optional<uint32_t> member = ends.failed;
   for (uint32_t i = 0; i < ends.of_member.size(); ++i) {
-    if (!is_loss(*ends.of_member[i])) continue;
+    if (ends.borne[i] || !is_loss(*ends.of_member[i])) continue;
     member = i;
     break;
   }
-  if (!member) return last;
+  if (!member) return is_success(last) ? last : *ends.of_member.front();  // The first one is never borne.
   Outcome outcome = *ends.of_member[*member];
   outcome.detail =
       "member " + std::to_string(*member) + (outcome.detail.empty() ? "" : ": ") + outcome.detail;
@@ -318,6 +342,7 @@ Outcome outcome_of_gang(const GangEnds& ends, const Outcome& last) {
 
 void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
                 bool devices_free, Time at, Events& events) {
+  const bool borne = attempt.is_gang() && bears(state, attempt, gang_ends(attempt, events), member, outcome);
   events.push_back(MemberEnded{.job = attempt.job,
                                .attempt = attempt.number,
                                .member = member,
@@ -325,13 +350,15 @@ void end_member(const State& state, const Attempt& attempt, uint32_t member, con
                                .last = !attempt.is_gang(),
                                .devices_free = devices_free,
                                .at = at,
-                               .node = attempt.members[member].node});
+                               .node = attempt.members[member].node,
+                               .borne = borne});
   Outcome of_job = outcome;
   if (attempt.is_gang()) {
     const std::size_t ended = events.size() - 1;
     const GangEnds ends = gang_ends(attempt, events);
     if (ends.going > 0) {
-      const bool breaks = attempt.stop == StopReason::kNone && !ends.told_to_stop && !is_success(outcome);
+      const bool breaks =
+          attempt.stop == StopReason::kNone && !ends.told_to_stop && !is_success(outcome) && !borne;
       if (breaks) {
         events.push_back(
             StopRequested{.job = attempt.job, .attempt = attempt.number, .reason = StopReason::kGang});

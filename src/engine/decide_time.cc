@@ -79,6 +79,7 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
     CHECK(attempt != nullptr);
     const Job* job = state.jobs.find(key.job);
     if (attempt->abandoned || job == nullptr || !job->retry.overlap_allowed) continue;
+    if (attempt->is_gang() && job->retry.bears_loss) continue;  // Its other members go on.
     // Of a gang, once for all its members here, which stand side by side.
     const AttemptKey begin{.job = key.job, .attempt = key.attempt};
     if (*std::lower_bound(node->attempts.begin(), node->attempts.end(), begin) != key) continue;
@@ -104,7 +105,7 @@ void contact_lost(const State& state, const Timer& timer, Events& events) {
     const Outcome lost{.cause = EndCause::kContactLost,
                        .detail = "its shim ended it after too long without contact"};
     end_member(state, *attempt, i, lost, false, timer.due, events);
-    return;
+    if (!job->retry.bears_loss) return;
   }
 }
 

@@ -256,6 +256,7 @@ struct MemberEnded {
   bool devices_free = false;  ///< The node restarted or was confirmed dead: nothing is on them.
   Time at;
   NodeId node;  ///< The member's, for those that follow: the attempt may be gone. Not part of any digest.
+  bool borne = false;  ///< Of a gang that goes on without it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -266,6 +267,7 @@ struct MemberEnded {
     visit(5, "last", self.last);
     visit(6, "devices_free", self.devices_free);
     visit(7, "at", self.at);
+    visit(8, "borne", self.borne);
   }
 };
 

@@ -469,8 +469,9 @@ void on(State& state, const MemberEnded& event) {
     rules::note_end(state, member.node, *end);
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
+  member.borne = event.borne;
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
-  if (!well && attempt->is_gang() && attempt->failed_plus_one == 0)
+  if (!well && !event.borne && attempt->is_gang() && attempt->failed_plus_one == 0)
     attempt->failed_plus_one = event.member + 1;
   state.unhold_member(*attempt, event.member);
   end_devices(state, node_at(state, member.node), member, attempt->key(event.member), event.devices_free,

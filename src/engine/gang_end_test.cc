@@ -168,5 +168,92 @@ TEST_F(GangEnd, ALostNodeGivesUpAGangThatAllowsOverlapOnce) {
   EXPECT_TRUE(two.state().attempts.begin()->second.abandoned);
 }
 
+const Want kElastic{.gpus = 1, .retry = {.bears_loss = true}, .members = 2, .members_max = 3};
+
+TEST_F(GangEnd, GoesOnWithoutALostMemberWhereThatIsAskedFor) {
+  const JobId job = run(kElastic);
+  end(job, 2, of(EndCause::kShimLost, "its shim was killed"));
+  EXPECT_EQ(attempt(job).stop, StopReason::kNone);
+  EXPECT_TRUE(attempt(job).members[2].borne);
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+  end(job, 0, exited(0));
+  end(job, 1, exited(0));
+  EXPECT_EQ(engine.state_of(job), JobState::kCompleted);
+}
+
+TEST_F(GangEnd, WhatIsLeftDecidesHowAGangThatLostAMemberEnded) {
+  const JobId job = run(kElastic);
+  end(job, 1, of(EndCause::kNodeLost));
+  end(job, 2, exited(3));
+  EXPECT_EQ(attempt(job).stop, StopReason::kGang);
+  end(job, 0, of(EndCause::kStopped));
+  EXPECT_EQ(engine.state_of(job), JobState::kFailed);
+  EXPECT_EQ(engine.job(job).exit_code, 3);
+}
+
+TEST_F(GangEnd, AMemberThatIsLostLastIsBorneToo) {
+  const JobId job = run(kElastic);
+  end(job, 0, exited(0));
+  end(job, 1, exited(0));
+  end(job, 2, of(EndCause::kNodeLost));
+  EXPECT_EQ(engine.state_of(job), JobState::kCompleted);
+}
+
+TEST_F(GangEnd, DoesNotGoOnWithTooFewNorWithoutTheFirstNorBeforeAllHaveBegun) {
+  const JobId all = run({.gpus = 1, .retry = {.bears_loss = true}, .members = 3});
+  end(all, 2, of(EndCause::kNodeLost));
+  EXPECT_EQ(attempt(all).stop, StopReason::kGang);
+  end(all, 0, of(EndCause::kStopped));
+  end(all, 1, of(EndCause::kStopped));
+  EXPECT_EQ(engine.job(all).last_cause, EndCause::kNodeLost);
+  engine.apply(CancelJob{.job = all});
+  engine.release_all();
+
+  const JobId first = run(kElastic);
+  end(first, 0, of(EndCause::kNodeLost));
+  EXPECT_EQ(attempt(first).stop, StopReason::kGang);
+  end(first, 1, of(EndCause::kStopped));
+  end(first, 2, of(EndCause::kStopped));
+  engine.apply(CancelJob{.job = first});
+  engine.release_all();
+
+  const JobId early = place(kElastic);
+  start(early, 0);
+  start(early, 1);
+  prepare(early, 2);
+  end(early, 2, of(EndCause::kNodeLost));
+  EXPECT_EQ(attempt(early).stop, StopReason::kGang);
+}
+
+TEST_F(GangEnd, ASecondLossThatLeavesTooFewEndsIt) {
+  const JobId job = run(kElastic);
+  end(job, 1, of(EndCause::kNodeLost));
+  end(job, 2, of(EndCause::kNodeLost, "the second"));
+  EXPECT_EQ(attempt(job).stop, StopReason::kGang);
+  end(job, 0, of(EndCause::kStopped));
+  EXPECT_EQ(engine.job(job).last_cause, EndCause::kNodeLost);
+  EXPECT_EQ(engine.job(job).last_detail.view(), "member 2: the second");
+}
+
+TEST_F(GangEnd, OneThatGoesOnIsNotGivenUpWhenANodeFallsSilent) {
+  TestEngine two;
+  two.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  const NodeId n1 = two.add_node("n1", {.gpus = 1});
+  const NodeId n2 = two.add_node("n2", {.gpus = 2});
+  const JobId job = two.submit(
+      {.gpus = 1, .retry = {.overlap_allowed = true, .bears_loss = true}, .members = 1, .members_max = 3});
+  two.cycle();
+  two.started(job);
+  ASSERT_EQ(two.state_of(job), JobState::kRunning);
+  const NodeId second = two.member_nodes(job).front() == n1 ? n2 : n1;
+  two.apply(NodeLeaseLost{.node = second});
+  two.advance(two.state().config.lost_after);
+  EXPECT_FALSE(two.state().attempts.begin()->second.abandoned);
+  EXPECT_EQ(two.state_of(job), JobState::kRunning);
+  two.apply(ConfirmNodeDead{.node = second});
+  EXPECT_EQ(two.state_of(job), JobState::kRunning);
+  EXPECT_EQ(two.state().attempts.begin()->second.stop, StopReason::kNone);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -151,7 +151,8 @@ std::vector<int32_t> units_of(const State& state, const Node& node, const Part& 
     for (const Device& device : node.devices) {
       const bool whole = device.device_class == kind && device.state == DeviceState::kFree &&
                          !state.device_classes[kind].mig && device.condition == DeviceCondition::kOk &&
-                         !device.barred && !device.hot && !device.promised_to.valid();
+                         !device.barred && !device.hot && device.fault < FaultClass::kDrain &&
+                         !device.promised_to.valid();
       if (part.gpu_milli > 0 ? share_fits(state, device, part, kind) : whole) ++units[kind];
     }
   }

@@ -150,6 +150,7 @@ struct Job {
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
     visit(91, "member_nodes", self.member_nodes);
+    visit(92, "bears_loss", self.retry.bears_loss);
     visit(100, "watch", self.watch);
     visit(101, "watch_since", self.watch_since);
     visit(102, "watch_detail", self.watch_detail);
@@ -205,6 +206,7 @@ struct Member {
   bool exclusive = false;        ///< Nobody else runs on the node while it does.
   std::string mig_profile = {};  ///< Its share is a slice of this profile,
   int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
+  bool borne = false;            ///< Its node took it, and its gang went on without it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -218,6 +220,7 @@ struct Member {
     visit(8, "gpu_milli", self.gpu_milli);
     visit(9, "gpu_share_mb", self.gpu_share_mb);
     visit(30, "exclusive", self.exclusive);
+    visit(31, "borne", self.borne);
     visit(100, "mig_profile", self.mig_profile);
     visit(101, "mig_start", self.mig_start);
   }

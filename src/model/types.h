@@ -389,6 +389,7 @@ struct RetryPolicy {
   int32_t exit_code_retries = 0;  ///< For what `causes` names.
   int32_t system_retries = 0;     ///< 0: the default; -1: never.
   bool overlap_allowed = false;
+  bool bears_loss = false;  ///< Of a gang: it goes on without members that nodes took, while enough are left.
   Duration kill_after_lost_contact;
   uint32_t causes = 0;  ///< Of kRetryExit and so on; 0: kRetryDefault.
   Blob exit_codes;      ///< With kRetryExit: only these, one byte each, ascending; empty: all.
@@ -403,6 +404,7 @@ struct RetryPolicy {
     visit(4, "kill_after_lost_contact", self.kill_after_lost_contact);
     visit(5, "causes", self.causes);
     visit(6, "exit_codes", self.exit_codes);
+    visit(7, "bears_loss", self.bears_loss);
   }
 };
 

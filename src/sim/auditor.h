@@ -259,7 +259,8 @@ class Auditor {
   void on(const PromiseEnded& event);
   void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
-  static void note_outcome(BookAttempt& attempt, const MemberEnded& event);
+  void note_outcome(BookAttempt& attempt, const MemberEnded& event);
+  void check_borne(const BookAttempt& attempt, const MemberEnded& event);
   void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
   static void take_quota(BookTenant& tenant, const UpdateTenant& change, Time at);
   void begin_hold(JobId job, uint32_t attempt, Time at);

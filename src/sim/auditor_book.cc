@@ -601,13 +601,34 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
   }
 }
 
+/// A gang goes on without a lost member only when its job wants that and enough of each part are left.
+void Auditor::check_borne(const BookAttempt& attempt, const MemberEnded& event) {
+  const BookJob& job = jobs_.at(event.job);
+  const EndCause cause = event.outcome.cause;
+  const bool loss = cause == EndCause::kShimLost || cause == EndCause::kNodeLost ||
+                    cause == EndCause::kContactLost || cause == EndCause::kNodeFault;
+  if (!job.retry.bears_loss || !loss || event.member == 0)
+    fail(name_of(event.job) + " goes on without member " + std::to_string(event.member));
+  std::vector<int64_t> left(job.parts.size());
+  for (const Member& one : attempt.members) left.at(one.part) += one.borne ? 0 : 1;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const bool elastic = i + 1 == left.size() && job.last_most > job.last_least;
+    if (left[i] < (elastic ? job.last_least : job.parts[i].member_count))
+      fail(name_of(event.job) + " goes on with too few members");
+  }
+}
+
 /// What the attempt came to: what a node did to any member, else how the first ended that did not end well,
-/// else how the last did.
+/// else how the last did. What was borne does not count.
 void Auditor::note_outcome(BookAttempt& attempt, const MemberEnded& event) {
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
-  if (!well && !attempt.failed) attempt.failed = event.member;
-  attempt.outcome = attempt.failed ? attempt.members.at(*attempt.failed).outcome : event.outcome;
+  if (event.borne) check_borne(attempt, event);
+  if (!well && !event.borne && !attempt.failed) attempt.failed = event.member;
+  attempt.outcome = attempt.failed ? attempt.members.at(*attempt.failed).outcome
+                    : well         ? event.outcome
+                                   : attempt.members.front().outcome;
   for (const Member& one : attempt.members) {
+    if (one.borne) continue;
     const EndCause cause = one.state == MemberState::kEnded ? one.outcome.cause : EndCause::kNone;
     if (cause != EndCause::kShimLost && cause != EndCause::kNodeLost && cause != EndCause::kContactLost &&
         cause != EndCause::kNodeFault)
@@ -625,6 +646,7 @@ void Auditor::on(const MemberEnded& event) {
   check_truth_of_end(key, event.outcome);
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
+  member.borne = event.borne;
   note_outcome(attempt, event);
   for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
     BookDevice* held = device(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
@@ -650,8 +672,10 @@ void Auditor::on(const MemberEnded& event) {
 }
 
 void Auditor::on(const AttemptAbandoned& event) {
-  if (!jobs_.at(event.job).retry.overlap_allowed)
-    fail(name_of(event.job) + " is abandoned and allows no overlap");
+  const BookJob& abandoned = jobs_.at(event.job);
+  if (abandoned.retry.bears_loss && attempts_.at({event.job, event.attempt}).members.size() > 1)
+    fail(name_of(event.job) + " is abandoned and its other members go on");
+  if (!abandoned.retry.overlap_allowed) fail(name_of(event.job) + " is abandoned and allows no overlap");
   attempts_.at({event.job, event.attempt}).abandoned = true;
   // Older feature levels do not say when; what of it counts as use is not known then.
   if (!event.at.valid()) gpu_time_known_ = false;

@@ -146,6 +146,7 @@ JobRequest Clients::some_job(const std::string& tag) {
   if (prng.chance(300)) request.retry.exit_code_retries = static_cast<int32_t>(prng.between(1, 3));
   if (prng.chance(300)) request.retry.system_retries = static_cast<int32_t>(prng.between(-1, 4));
   request.retry.overlap_allowed = prng.chance(100);
+  request.retry.bears_loss = prng.chance(300);
   if (prng.chance(150)) request.retry.kill_after_lost_contact = milliseconds(prng.between(3'000, 30'000));
   request.require_feasible = prng.chance(200);
   request.held = prng.chance(30);

@@ -166,6 +166,27 @@ def test_a_gang_whose_member_is_lost_begins_again_as_a_whole(cluster):
     assert api.wait_for(job)["state"] == "completed"
 
 
+def test_a_gang_that_asked_for_it_goes_on_without_a_lost_member(cluster):
+    agents = start_nodes(cluster)
+    api = cluster.api()
+    gate = cluster.folder / "gate"
+    count = f"echo x >> {cluster.folder}/begun-$RANK; while [ ! -e {gate} ]; do sleep 0.05; done; echo done $RANK"
+    words = ("--nodes", "1-2", "--gpus-per-node", "4", "--on-node-loss", "continue", "--retries", "0")
+    job = cluster.cli("submit", *words, "--", "sh", "-c", count, expected=0).stdout.split()[-1]
+    api.wait_for(job, "running")
+    members = api.job(job)["members"]
+    assert len(members) == 2
+    os.kill(agents[members[1]["node_name"]].shim_of(job), signal.SIGKILL)
+    wait_until("it is told", lambda: api.job(job)["members"][1]["state"] == "ended")
+    assert api.job(job)["state"] == "running" and api.job(job)["attempts"] == 1
+    assert "goes on" in cluster.cli("get", job, expected=0).stdout
+    gate.touch()
+    ended = api.wait_for(job)
+    assert ended["state"] == "completed" and ended["attempts"] == 1
+    assert member_logs(cluster, job)[0].splitlines() == ["done 0"]
+    assert (cluster.folder / "begun-1").read_text() == "x\n"
+
+
 def test_a_cancelled_gang_that_waits_never_begins(cluster):
     slow = script(cluster, "slow", "sleep 600")
     agents = start_nodes(cluster, n2=["--prolog", slow, "--hook-timeout-s", "2"])

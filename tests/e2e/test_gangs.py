@@ -88,6 +88,7 @@ def test_what_makes_no_sense_is_refused_with_its_sentence(cluster):
         ({"gpus_per_node": 2}, "gpus_per_node"),
         ({"nodes": 3, "nodes_max": 2}, "nodes_max"),
         ({"nodes": 2, "domain_required": True}, "domain_required"),
+        ({"on_node_loss": "continue"}, "on_node_loss"),
     ):
         status, answer = api.call("POST", "/api/v1/jobs", {"script": "true", **fields})[:2]
         assert status == 422 and answer["field"] == field, answer

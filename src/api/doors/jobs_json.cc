@@ -188,6 +188,22 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<ApiError> read_node_loss(std::string_view word, const char* field, JobRequest& job) {
+  if (word.empty() || word == "end") return std::nullopt;
+  if (word != "continue")
+    return invalid(field,
+                   std::string(field) + " must be end, or continue: a gang goes on without lost members");
+  if (!job.is_gang())
+    return senseless(field,
+                     std::string(field) + " is continue for a job of one member; ask for several nodes");
+  job.bears_loss = true;
+  return std::nullopt;
+}
+
+namespace {
+
 /// GPUs of all its nodes together as those of each, and what contradicts itself.
 std::optional<ApiError> settle_nodes(JobFields& fields) {
   auto problem = first_of(
@@ -402,6 +418,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   job.gpus_over_nodes = fields.gang_scheduling.value_or(false) && job.nodes == 0 && job.gpu_milli == 0;
   job.domain = parse_domain(fields.domain.value_or("")).value_or(DomainLevel::kAny);
   job.domain_required = fields.domain_required.value_or(false);
+  if (auto wrong = read_node_loss(fields.on_node_loss.value_or(""), "on_node_loss", job))
+    return std::move(*wrong);
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   job.preempt_grace = milliseconds(spec.preempt_grace_ms);
   job.preempt_webhook = std::move(spec.preempt_webhook);
@@ -595,6 +613,7 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
       JsonField{"gpus_per_node", &job.gpus_per_node},
       JsonField{"domain", &job.domain, ", node, rack, block or zone"},
       JsonField{"domain_required", &job.domain_required},
+      JsonField{"on_node_loss", &job.on_node_loss, ", end or continue"},
       JsonField{"user", &box.user},
       JsonField{"stdout_path", &box.stdout_path},
       JsonField{"stderr_path", &box.stderr_path},

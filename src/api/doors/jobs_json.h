@@ -32,6 +32,7 @@ struct JobFields {
   std::optional<int64_t> nodes, nodes_max, gpus_per_node;
   std::optional<std::string> domain;
   std::optional<bool> domain_required;
+  std::optional<std::string> on_node_loss;
   std::string submitter;
   PlaceWords place;
   std::optional<int64_t> gpu_memory_each_mb;
@@ -45,6 +46,8 @@ std::optional<DomainLevel> parse_domain(std::string_view word);
 
 /// Checks every limit of base/limits.h and packs the specification.
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible);
+/// What becomes of a gang that loses a node: "end" (also when empty), or "continue".
+std::optional<ApiError> read_node_loss(std::string_view word, const char* field, JobRequest& job);
 
 /// The body of POST /jobs. The request has one job; its key comes from a header.
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible);

@@ -376,6 +376,8 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
     return invalid("parts",
                    "both parts and resources say what it needs; leave all but the domain out of resources");
   }
+  if (auto problem = read_node_loss(retry.on_node_loss(), "retry.on_node_loss", *job))
+    return std::move(*problem);
   return job;
 }
 
@@ -712,6 +714,7 @@ void write_job(const JobView& job, v1::Job& out) {
   out.mutable_retry()->set_system_retries(job.system_retries);
   out.mutable_retry()->set_overlap_allowed(job.overlap_allowed);
   out.mutable_retry()->set_kill_after_lost_contact_ms(job.kill_after_lost_contact.ms());
+  out.mutable_retry()->set_on_node_loss(job.bears_loss ? "continue" : "end");
   if (job.submitted_at.valid()) write_time(job.submitted_at, *out.mutable_submitted_at());
   if (job.scheduled_at.valid()) write_time(job.scheduled_at, *out.mutable_scheduled_at());
   if (job.started_at.valid()) write_time(job.started_at, *out.mutable_started_at());

@@ -85,6 +85,7 @@ void gang_fields(JsonWriter& json, const JobView& job) {
   json.end_array();
   if (job.domain != DomainLevel::kAny) json.field("domain", to_string(job.domain));
   if (job.domain_required) json.field("domain_required", true);
+  if (job.bears_loss) json.field("on_node_loss", "continue");
   if (job.members.empty()) return;
   json.key("members").begin_array();
   for (std::size_t rank = 0; rank < job.members.size(); ++rank) {

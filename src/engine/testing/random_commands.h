@@ -187,6 +187,7 @@ class RandomCommands {
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
       job.retry.overlap_allowed = prng_.chance(500);
+      job.retry.bears_loss = prng_.chance(500);
       if (prng_.chance(300)) job.retry.kill_after_lost_contact = seconds(prng_.between(1, 300));
       if (prng_.chance(100)) job.retry.causes = static_cast<uint32_t>(prng_.below(32));
       if (prng_.chance(50)) job.retry.exit_codes = Blob("\x01");
