@@ -74,7 +74,7 @@ void measure(ShimSpawner& spawner, Listener& listener, BoxMaker* boxes, uint64_t
     order.set_memory_mb(kMemoryMb);
     v1::JobSpec spec;
     if (geteuid() == 0) spec.set_user("nobody");
-    Result<BoxPlan> plan = boxes->plan(order, spec);
+    Result<BoxPlan> plan = boxes->plan(order, spec, {});
     CHECK(plan.ok());
     request.box = std::move(plan->box);
   }

@@ -169,9 +169,9 @@ void write_retry(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(RetryFields::kOverlapAllowedFieldNumber, "overlap_allowed", job.overlap_allowed);
   out.field(RetryFields::kKillAfterLostContactMsFieldNumber, "kill_after_lost_contact_ms",
             job.kill_after_lost_contact.ms());
-  out.field(RetryFields::kOnNodeLossFieldNumber, "on_node_loss", job.bears_loss ? "continue" : "end");
   if (out.wants(RetryFields::kOnFieldNumber))
     write_words("on", retry_on_words(job.retry_causes, job.retry_exit_codes), json);
+  out.field(RetryFields::kOnNodeLossFieldNumber, "on_node_loss", job.bears_loss ? "continue" : "end");
   json.end_object();
 }
 
