@@ -70,7 +70,8 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       for_each_device(promise, [&](NodeId node, uint32_t index) {
         const BookDevice* kept = device(node, index);
         excused = excused || kept->condition != DeviceCondition::kOk || kept->barred || kept->hot ||
-                  kept->faulty || kept->state == DeviceState::kQuarantined;
+                  kept->faulty || kept->state == DeviceState::kQuarantined || kept->mig ||
+                  kept->mig_next;  // Promises are of whole devices.
       });
       break;
     case PromiseEnd::kQuota: {
