@@ -139,6 +139,11 @@ TEST(NodeCoreEnd, OfAJobWhoseDevicesAreExaminedIsSyncedAndTold) {
   node.core->settle();
   node.devices.slow = true;
   node.end(kFirst, 1);
+  node.link.sent.clear();
+  node.core->on_link_down();
+  node.connect();
+  ASSERT_EQ(node.link.sent.front().register_().attempts_size(), 1);
+  EXPECT_TRUE(node.link.sent.front().register_().attempts(0).ended()) << "its end is known and follows";
   const uint64_t before = node.store.sync_asked;
   node.pass(seconds(3));
   EXPECT_GT(node.store.sync_asked, before);

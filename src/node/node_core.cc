@@ -150,7 +150,7 @@ void NodeCore::send_register() {
     v1::AttemptOnNode& known = *out.add_attempts();
     *known.mutable_key() = to_wire(key);
     const Attempt& attempt = attempts_.at(key);
-    known.set_ended(attempt.outcome.has_value());
+    known.set_ended(attempt.outcome.has_value() || examined_.contains(key));
     known.set_placed_at_ns(attempt.placed_at_ns);
     for (const HeldDevice& device : attempt.devices) {
       if (device.index >= options_.devices.size()) continue;  // Of an earlier life of this node.

@@ -17,6 +17,8 @@ namespace pb = google::protobuf;
 constexpr uint64_t kAll = ~uint64_t{0};
 
 constexpr uint64_t bit(int number) { return uint64_t{1} << number; }
+static_assert(v1::Job::kMovedAtFieldNumber < 64,
+              "a mask of fields has 64 bits: no field of a job beyond them");
 
 /// Field numbers of the messages, by their generated names.
 using Fields = v1::Job;
