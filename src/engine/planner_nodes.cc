@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -484,6 +485,7 @@ Planner::Choice Planner::choose_slice(const State& state, Candidate& candidate, 
   const Part& part = shape_of(candidate.job_class).parts.front();
   struct Next {
     int64_t rank = 0;
+    std::size_t place = 0;  ///< Of equal ones the first.
     uint32_t device_class = 0;
     uint32_t occupancy = 0;
   };
@@ -495,13 +497,14 @@ Planner::Choice Planner::choose_slice(const State& state, Candidate& candidate, 
     const uint32_t profile = chart->index_of(part.mig_profile);
     for (const uint16_t occupancy : chart->open_ones(profile)) {
       if (!slices_.any(device_class, occupancy)) continue;
-      order.push_back({chart->rank(profile, occupancy), device_class, occupancy});
+      order.push_back({chart->rank(profile, occupancy), order.size(), device_class, occupancy});
     }
   }
   const bool several = (device_classes & (device_classes - 1)) != 0;
   if (several)
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Next& a, const Next& b) { return a.rank < b.rank; });
+    std::sort(order.begin(), order.end(), [](const Next& a, const Next& b) {
+      return std::tie(a.rank, a.place) < std::tie(b.rank, b.place);
+    });
   Choice best;
   for (const Next& next : order) {
     const Bitmap& bucket = slices_.nodes(next.device_class, next.occupancy);
