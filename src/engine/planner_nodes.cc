@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/planner.h"
@@ -13,17 +14,6 @@ namespace {
 
 using policy::NodeView;
 using policy::Refusal;
-
-uint64_t lowest_bits(uint64_t mask, int count) {
-  uint64_t chosen = 0;
-  for (; count > 0; --count) {
-    CHECK(mask != 0);
-    const uint64_t bit = mask & (~mask + 1);
-    chosen |= bit;
-    mask ^= bit;
-  }
-  return chosen;
-}
 
 /// How long the log of relabeled nodes gets before its older half is forgotten.
 constexpr std::size_t kRelabeledMin = 4096;
@@ -269,7 +259,10 @@ policy::DeviceChoice Planner::pick_devices(const NodeView& view, uint32_t slot, 
   if (view.shared_mask == 0) {
     const uint32_t build = nodes_[slot].build;
     const bool plain = build == 0 && part.place.empty();
-    if (plain || part.gpu_count == 0) return {.mask = lowest_bits(view.usable_mask, part.gpu_count)};
+    if (plain || part.gpu_count == 0) {
+      CHECK(std::popcount(view.usable_mask) >= part.gpu_count);
+      return {.mask = lowest_bits(view.usable_mask, part.gpu_count)};
+    }
     return chooser_.choose(build, view.usable_mask, wish_of(view.node, part));
   }
   const SharedRoom* best = nullptr;

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/decide.h"
@@ -26,16 +27,6 @@ constexpr int64_t kPatienceMax = 2;
 constexpr Duration kSearchOn = seconds(1);
 /// A guarantee is asked back from others unless what the job needs is expected within so long anyway.
 constexpr Duration kReclaimPatience = seconds(10);
-
-uint64_t lowest_of(uint64_t mask, int32_t count) {
-  uint64_t chosen = 0;
-  for (; count > 0 && mask != 0; --count) {
-    const uint64_t bit = mask & (~mask + 1);
-    chosen |= bit;
-    mask ^= bit;
-  }
-  return chosen;
-}
 
 uint64_t fit_devices(const Node& node) {
   uint64_t mask = 0;
@@ -305,8 +296,8 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
         theirs |= member.device_mask & kind_mask;
     }
   }
-  uint64_t mask = lowest_of(theirs, part.gpu_count);
-  mask |= lowest_of(usable, part.gpu_count - std::popcount(mask));
+  uint64_t mask = lowest_bits(theirs, part.gpu_count);
+  mask |= lowest_bits(usable, part.gpu_count - std::popcount(mask));
   CHECK(std::popcount(mask) == part.gpu_count);
   group.members.push_back(placement_of(from, 0, mask));
   NodeInfo& node = nodes_[chosen.node];

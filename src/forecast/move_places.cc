@@ -4,22 +4,13 @@
 #include <bit>
 #include <tuple>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/policy/devices/device_choice.h"
 #include "model/topology.h"
 
 namespace gpusched::forecast {
-
-uint64_t lowest_bits(uint64_t mask, int32_t count) {
-  uint64_t chosen = 0;
-  for (; count > 0 && mask != 0; --count) {
-    const uint64_t bit = mask & (~mask + 1);
-    chosen |= bit;
-    mask ^= bit;
-  }
-  return chosen;
-}
 
 Places::Places(const World& world) : world_(world) {
   const State& state = world.state();

@@ -59,7 +59,4 @@ class Places {
   std::vector<Room> rooms_;
 };
 
-/// So many of the lowest bits.
-uint64_t lowest_bits(uint64_t mask, int32_t count);
-
 }  // namespace gpusched::forecast

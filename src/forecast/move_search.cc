@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/policy/victims.h"
