@@ -5,6 +5,12 @@
 
 namespace gpusched {
 
+std::string folder_above(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 Result<Unit> write_all(DiskFile& file, uint64_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
     const Result<std::size_t> written = file.pwrite(offset, bytes);

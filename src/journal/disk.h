@@ -38,6 +38,9 @@ class DiskMapping {
 class DiskLock {
  public:
   virtual ~DiskLock() = default;
+  /// Whether the folder at the path is still the one that was locked. kLocked: it was replaced, and another
+  /// process may hold the new one: stop writing.
+  virtual Result<Unit> check() const = 0;
 };
 
 enum class DiskOpen {
@@ -61,14 +64,17 @@ class Disk {
   virtual Result<Unit> sync_dir(const std::string& path) = 0;
   /// Names of the files in a folder, sorted. kNotFound: there is no such folder.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
-  /// Locks the file at `path`, which is made when missing and holds the holder's process id. kLocked: held
-  /// by another one; the message names its process id.
+  /// Locks the folder of `path`, and the file at `path`, which is made when missing and holds the holder's
+  /// process id. kLocked: held by another one, even if somebody removed or replaced the file meanwhile; the
+  /// message names its process id.
   virtual Result<std::unique_ptr<DiskLock>> lock(const std::string& path) = 0;
 };
 
 /// The computer's own file system. Lives as long as the process.
 Disk& posix_disk();
 
+/// The folder that a file or folder is in: "/a" for "/a/b", "." for "b".
+std::string folder_above(const std::string& path);
 /// Writes all of `bytes`, however many calls that takes.
 Result<Unit> write_all(DiskFile& file, uint64_t offset, std::string_view bytes);
 /// Writes zero bytes from `offset` to `end`.

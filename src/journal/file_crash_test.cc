@@ -57,7 +57,7 @@ class Checker {
  private:
   /// The recovery itself may be cut off after each of its own operations.
   void crash_during_recovery(const MemoryDisk& image, uint64_t seed) {
-    std::unique_ptr<MemoryDisk> first = image.copy();
+    std::unique_ptr<MemoryDisk> first = image.killed();
     std::vector<std::unique_ptr<MemoryDisk>> later;
     Prng prng(seed);
     first->set_after_change([&] { later.push_back(first->crash(prng)); });

@@ -20,12 +20,6 @@ uint64_t draw_store_id() {
   return (high << 32 | device()) | 1;
 }
 
-std::string folder_above(const std::string& dir) {
-  const std::size_t slash = dir.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : dir.substr(0, slash);
-}
-
 std::string without_trailing_slash(std::string dir) {
   while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
   return dir;

@@ -121,7 +121,7 @@ TEST(FileJournal, EveryDamagedByteBeforeTheLastRecordIsRefusedAndNothingIsChange
   for (uint64_t offset = 0; offset < offset_of(4, 100); offset += 3) {
     const bool unused_header = offset >= 64 && offset < kSegmentHeaderBytes;
     if (unused_header && offset % 201 != 0) continue;
-    const std::unique_ptr<MemoryDisk> image = disk.copy();
+    const std::unique_ptr<MemoryDisk> image = disk.killed();
     const char flipped = static_cast<char>(image->content(kFirst)[offset] ^ 0x20);
     image->corrupt(kFirst, offset, {&flipped, 1});
     const std::string before = image->content(kFirst);

@@ -15,15 +15,49 @@
 
 namespace gpusched {
 
-/// A file system in memory for tests and the simulation. It knows what is durable and what is not, breaks on
-/// demand, and can say what a crash at this moment would leave. Thread-safe; files stay usable as long as the
-/// disk lives.
+/// A file system in memory for tests and the simulation, with a page cache: what was written and not synced
+/// survives the end of its process, and is lost, torn or reordered when the power goes. Names are durable
+/// once their folder was synced. It breaks on demand. Thread-safe; files stay usable as long as the disk
+/// lives.
 class MemoryDisk final : public Disk {
  public:
-  /// Calls that can be made to fail.
-  enum class Call { kOpen, kWrite, kRead, kSync, kAllocate, kRename, kRemove, kSyncDir };
+  enum class Call {
+    kOpen,
+    kWrite,
+    kRead,
+    kSync,
+    kAllocate,
+    kRename,
+    kRemove,
+    kSyncDir,
+    kMap,
+    kList,
+    kMakeDir,
+  };
+  static constexpr std::size_t kCallCount = 11;
+  /// What becomes of a call.
+  enum class Outcome : uint8_t {
+    kDone,
+    /// An error, and nothing was done. A failed `fdatasync` leaves its file clean, and on the device by
+    /// chance.
+    kFails,
+    /// An error, and yet it was done; a write was done by half.
+    kFailsLate,
+    /// No error, and nothing more: a sync leaves everything dirty, a write never reaches the device, a read
+    /// and a mapping have one wrong bit. Other calls are done.
+    kLies,
+    /// A write is read back as it should be, and reaches the device at another place. Other calls are done.
+    kStrays,
+  };
+  struct Verdict {
+    Outcome outcome = Outcome::kDone;
+    ErrorCode code = ErrorCode::kIo;
+  };
+  /// Asked before each call; must not use the disk.
+  using Rule = std::function<Verdict(Call, const std::string& path)>;
 
-  MemoryDisk();
+  /// `seed`: for what chance decides in a call that fails.
+  explicit MemoryDisk(uint64_t seed = 1);
   ~MemoryDisk() override;
 
   Result<std::unique_ptr<DiskFile>> open(const std::string& path, DiskOpen mode) override;
@@ -35,17 +69,28 @@ class MemoryDisk final : public Disk {
   Result<std::vector<std::string>> list(const std::string& path) override;
   Result<std::unique_ptr<DiskLock>> lock(const std::string& path) override;
 
-  /// What the disk holds after a crash now: each 512 bytes of each unsynced write is there or not, each name
-  /// whose folder was not synced is the old or the new one. The same draws give the same image.
+  /// What the disk holds after a power loss now: each dirty sector of 512 bytes is the old or the new one,
+  /// and so is each name whose folder was not synced. The same draws give the same image.
   std::unique_ptr<MemoryDisk> crash(Prng& prng) const;
-  /// A copy with everything as it reads now, as after a kill of the process only.
-  std::unique_ptr<MemoryDisk> copy() const;
+  /// What another process finds after this one was killed: everything as it reads now, and what was not
+  /// synced is still to be lost.
+  std::unique_ptr<MemoryDisk> killed() const;
+  /// The power goes, here. Files that are open stay usable and are nobody's any more.
+  void lose_power(Prng& prng);
+  /// The kernel writes some of what is dirty.
+  void write_back(Prng& prng);
+  /// The kernel forgets clean pages: what a failed sync did not write reads as before.
+  void drop_cache();
 
   /// Bytes that all files together may take; writes and allocations over it are kStorageFull.
   void set_capacity(uint64_t bytes);
   uint64_t used() const;
+  /// Null: every call is done.
+  void set_rule(Rule rule);
   /// The `after`-th such call from now on fails with `code`, and every later one until `heal`. 0: the next.
   void fail(Call call, ErrorCode code, uint64_t after = 0);
+  /// Only the `after`-th such call from now on behaves so. One for each kind of call.
+  void fail_once(Call call, Verdict verdict, uint64_t after = 0);
   void heal();
   /// Writes of more than one byte stop half-way, as `pwrite` may.
   void set_short_writes(bool on);
@@ -56,7 +101,14 @@ class MemoryDisk final : public Disk {
   std::string content(const std::string& path) const;
   /// Overwrites bytes of an existing file, durably, as decay or a person would.
   void corrupt(const std::string& path, uint64_t offset, std::string_view bytes);
+  /// A file's bytes on the device are not what was written there, by `corrupt` or by a write that strayed or
+  /// never came, and no later write has mended it.
+  bool is_damaged() const;
+  /// Mends all that, as a mirror would.
+  void repair();
   bool exists(const std::string& path) const;
+  /// Paths of all files, sorted.
+  std::vector<std::string> files() const;
 
  private:
   friend class MemoryFile;
@@ -64,26 +116,35 @@ class MemoryDisk final : public Disk {
   struct LockTable;
   class Lock;
   struct NameChange {
-    std::string dir;
-    std::vector<std::pair<std::string, std::shared_ptr<Inode>>> names;  // Null: the name goes.
+    std::string dir;                                                    ///< Whose sync makes it durable.
+    std::vector<std::pair<std::string, std::shared_ptr<Inode>>> names;  ///< Null: the name goes.
+    std::string made_dir;                                               ///< Not empty: this folder comes.
   };
-  struct Fault {
-    ErrorCode code = ErrorCode::kIo;
+  struct Planned {
+    Verdict verdict;
     uint64_t after = 0;
+    bool once = false;
   };
 
-  std::optional<Error> fault(Call call, const std::string& path);
-  Result<Unit> grow(Inode& inode, uint64_t size);
+  Verdict judge(Call call, const std::string& path);
+  static Error injected(const Verdict& verdict, const std::string& path);
+  Result<Unit> grow(const Inode& inode, uint64_t size) const;
   void change_names(NameChange change);
+  void make_durable(const NameChange& change);
+  void stray(Inode& inode, uint64_t offset, uint64_t size);
+  std::unique_ptr<MemoryDisk> clone() const;
   void changed();
 
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Inode>> names_;
   std::map<std::string, std::shared_ptr<Inode>> durable_names_;
-  std::vector<NameChange> name_changes_;
   std::set<std::string> dirs_;
+  std::set<std::string> durable_dirs_;
+  std::vector<NameChange> name_changes_;  ///< Not durable yet.
   std::shared_ptr<LockTable> locks_;
-  std::map<Call, Fault> faults_;
+  Rule rule_;
+  std::map<Call, Planned> planned_;
+  Prng prng_;
   uint64_t capacity_ = UINT64_MAX;
   bool short_writes_ = false;
   std::function<void()> after_change_;

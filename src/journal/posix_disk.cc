@@ -101,12 +101,44 @@ class PosixMapping final : public DiskMapping {
   std::size_t size_;
 };
 
+/// The file is locked for programs that look at nothing else; the folder, because a file can be removed and
+/// made again, and then two processes hold a lock of that name.
 class PosixLock final : public DiskLock {
  public:
-  explicit PosixLock(Descriptor fd) : fd_(std::move(fd)) {}
+  PosixLock(Descriptor dir, Descriptor file, std::string dir_path, std::string path, bool dir_is_locked)
+      : dir_(std::move(dir)),
+        file_(std::move(file)),
+        dir_path_(std::move(dir_path)),
+        path_(std::move(path)),
+        dir_is_locked_(dir_is_locked) {}
+
+  Result<Unit> check() const override {
+    if (!is_at(dir_, dir_path_)) return replaced(dir_path_);
+    // Without a lock on the folder the file is all that keeps others out.
+    if (!dir_is_locked_ && !is_at(file_, path_)) return replaced(path_);
+    return Unit{};
+  }
+  /// Whether the open file is what the path names.
+  static bool is_at(const Descriptor& open, const std::string& path) {
+    struct stat held{};
+    struct stat named{};
+    if (::fstat(open.get(), &held) != 0 || ::stat(path.c_str(), &named) != 0) return false;
+    return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  }
 
  private:
-  Descriptor fd_;  // flock ends when the description is closed.
+  static Error replaced(const std::string& path) {
+    return {.code = ErrorCode::kLocked,
+            .message = path +
+                       " was moved or replaced while this process used it: another one may write there "
+                       "now. Put it back, or start again on the new one"};
+  }
+
+  Descriptor dir_;  // flock ends when the description is closed.
+  Descriptor file_;
+  const std::string dir_path_;
+  const std::string path_;
+  const bool dir_is_locked_;
 };
 
 std::string holder_of(int fd) {
@@ -179,22 +211,46 @@ class PosixDisk final : public Disk {
   }
 
   Result<std::unique_ptr<DiskLock>> lock(const std::string& path) override {
-    Descriptor fd(retry([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }));
-    if (!fd.valid()) return system_error("open", path, errno);
-    if (retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
-      if (errno != EWOULDBLOCK) return system_error("flock", path, errno);
-      const std::string holder = holder_of(fd.get());
-      return Error{.code = ErrorCode::kLocked,
-                   .message = path + " is held by " +
-                              (holder.empty() ? "another process" : "process " + holder) +
-                              ": stop that one first, or use another folder"};
-    }
+    const std::string dir_path = folder_above(path);
+    Descriptor dir(retry([&] { return ::open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (!dir.valid()) return system_error("open", dir_path, errno);
+    const bool dir_is_locked = retry([&] { return ::flock(dir.get(), LOCK_EX | LOCK_NB); }) == 0;
+    // Some network file systems lock no folders; there the file has to do.
+    if (!dir_is_locked && errno == EWOULDBLOCK) return held_by_another(path);
+    Result<Descriptor> file = lock_file(path);
+    if (!file) return file.error();
     const std::string holder = std::to_string(::getpid()) + "\n";
     // A full disk must not stop the start: the lock holds without the text that explains it.
-    if (::ftruncate(fd.get(), 0) == 0) {
-      [[maybe_unused]] const ssize_t written = ::pwrite(fd.get(), holder.data(), holder.size(), 0);
+    if (::ftruncate(file->get(), 0) == 0) {
+      [[maybe_unused]] const ssize_t written = ::pwrite(file->get(), holder.data(), holder.size(), 0);
     }
-    return std::unique_ptr<DiskLock>(std::make_unique<PosixLock>(std::move(fd)));
+    return std::unique_ptr<DiskLock>(
+        std::make_unique<PosixLock>(std::move(dir), std::move(*file), dir_path, path, dir_is_locked));
+  }
+
+ private:
+  static Error held_by_another(const std::string& path) {
+    const Descriptor file(retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+    const std::string holder = file.valid() ? holder_of(file.get()) : std::string();
+    return {.code = ErrorCode::kLocked,
+            .message = path + " is held by " + (holder.empty() ? "another process" : "process " + holder) +
+                       ": stop that one first, or use another folder"};
+  }
+
+  /// Opens and locks the file that the path names at the end: one that is replaced in between is tried again.
+  static Result<Descriptor> lock_file(const std::string& path) {
+    constexpr int kAttemptsMax = 100;
+    for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+      Descriptor file(retry([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }));
+      if (!file.valid()) return system_error("open", path, errno);
+      if (retry([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0) {
+        if (errno != EWOULDBLOCK) return system_error("flock", path, errno);
+        return held_by_another(path);
+      }
+      if (PosixLock::is_at(file, path)) return file;
+    }
+    return Error{.code = ErrorCode::kLocked,
+                 .message = path + " is replaced again and again: stop what does so"};
   }
 };
 

@@ -49,12 +49,6 @@ std::optional<uint64_t> position_of(const std::string& name) {
   return position;
 }
 
-std::string folder_above(const std::string& dir) {
-  const std::size_t slash = dir.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : dir.substr(0, slash);
-}
-
 std::string encode_header(const SnapshotInfo& info, uint32_t trailer_crc) {
   std::string block(kHeaderBytes, '\0');
   store<uint64_t>(block.data(), 0, kMagic);

@@ -104,7 +104,7 @@ TEST(SnapshotStore, EveryDamagedByteOfTheNewestFallsBackToThePreviousOne) {
   ASSERT_TRUE(save(*open(disk), 2, content_of(2, 300'000)).ok());
   const std::string bytes = disk.content(path_of(2));
   for (std::size_t at = 0; at < bytes.size(); at += at < 64 || at + 16 > bytes.size() ? 1 : 1'009) {
-    const auto image = disk.copy();
+    const auto image = disk.killed();
     const char flipped = static_cast<char>(bytes[at] ^ 1);
     image->corrupt(path_of(2), at, {&flipped, 1});
     const auto latest = open(*image)->latest();

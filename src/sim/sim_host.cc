@@ -109,7 +109,7 @@ void SimHost::crash(bool power) {
   context_.trace.note("host-dies", {power ? 1u : 0u});
   journal_image_ = life_->journal->crash(context_.prng);
   // What is left of the disk is taken before the process's objects tidy up behind themselves.
-  std::unique_ptr<MemoryDisk> left = power ? disk_->crash(context_.prng) : disk_->copy();
+  std::unique_ptr<MemoryDisk> left = power ? disk_->crash(context_.prng) : disk_->killed();
   life_.reset();
   disk_ = std::move(left);
   if (power) clock_.reboot();
