@@ -116,9 +116,11 @@ Result<Unit> FileJournal::truncate_after(uint64_t position) {
   if (!synced) return synced;
   if (position == last_position_) return Unit{};
   // From the mark on a crash leads to the same end: the next opening finishes what it finds.
-  Result<Unit> done = write_mark(position);
+  Result<Unit> done = Unit{};
+  if (compacted_.position > position + 1) done = give_up_before(position + 1);
+  if (done) done = write_truncate_mark(position);
   if (done) done = cut_segments_after(position);
-  if (done) done = write_mark(std::nullopt);
+  if (done) done = write_truncate_mark(std::nullopt);
   if (!done) return fail(done.error(), ErrorCode::kOutcomeUnknown);
   return Unit{};
 }
@@ -126,13 +128,27 @@ Result<Unit> FileJournal::truncate_after(uint64_t position) {
 Result<Unit> FileJournal::compact_before(uint64_t position) {
   if (failure_) return usable();
   CHECK(!sealed_);
+  position = std::min(position, last_position_ + 1);
   std::vector<std::string> paths;
   std::size_t count = 0;
   while (count + 1 < segments_.size() && segments_[count + 1].header.first_position <= position) {
     paths.push_back(segments_[count].path);
     count += 1;
   }
-  if (count == 0) return Unit{};
+  if (position >= options_.needed_from)
+    std::move(unneeded_.begin(), unneeded_.end(), std::back_inserter(paths));
+  if (paths.empty()) return Unit{};
+  // The mark is durable before the first file goes: whichever of them a crash or a failed removal leaves, the
+  // next opening knows that none is needed.
+  Result<Unit> marked = give_up_before(position);
+  if (!marked && marked.error().code == ErrorCode::kStorageFull) {
+    // No room for the mark: that of the oldest file does. Without it nothing is missing in between.
+    const Result<Unit> removed = disk_.remove(paths.front());
+    if (!removed) return removed;
+    marked = give_up_before(position);
+  }
+  if (!marked) return marked;
+  if (position >= options_.needed_from) unneeded_.clear();
   segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count));
   spares_->discard(std::move(paths));
   return Unit{};
@@ -150,39 +166,32 @@ Result<Unit> FileJournal::seal() {
 Result<Unit> FileJournal::recover() {
   Result<Unit> done = prepare_folder(options_.store_id);
   if (!done) return done;
-  Result<JournalScan> scan = scan_journal(disk_, dir_, {});
+  Result<JournalScan> scan = scan_all();
   if (!scan) return scan.error();
   store_id_ = scan->store_id;
+  done = settle_marks(*scan);
+  if (!done) return done;
   if (scan->truncate_after) {
     done = finish_truncation(*scan);
-    if (done) scan = scan_journal(disk_, dir_, {});
     if (!done) return done;
+    scan = scan_all();
     if (!scan) return scan.error();
   }
-  if (scan->torn) {
-    Result<std::unique_ptr<DiskFile>> file = disk_.open(scan->torn->path, DiskOpen::kReadWrite);
-    if (!file) return file.error();
-    done = zero(**file, 0, kSegmentHeaderBytes);
-    if (!done) return done;
-    scan->prepared.push_back(*scan->torn);
-  }
-  if (!scan->segments.empty()) {
-    done = cut_tail(*scan);
-    if (!done) return done;
-  }
-  done = adopt(*scan);
-  if (!done) return done;
-  done = start_spares(*scan);
-  if (!done) return done;
-  if (segments_.empty()) done = next_segment();
+  done = reset_torn_header(*scan);
+  if (done) done = settle_tail(*scan);
+  if (done) done = adopt(*scan);
+  if (done) done = start_spares(*scan);
+  if (done && segments_.empty()) done = next_segment();
   if (!done) return done;
   spares_->wait_for_reserve();
   report_.first_position = first_position();
   report_.segments = segments_.size();
+  report_.passed_over = scan->passed_over;
   return Unit{};
 }
 
-Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
+/// The folder under its name, locked, and without what was never finished.
+Result<Unit> FileJournal::make_folder() {
   Result<Unit> done = disk_.make_dir(dir_);
   if (done) done = disk_.sync_dir(folder_above(dir_));
   if (!done) return done;
@@ -191,12 +200,21 @@ Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
   lock_ = std::move(*lock);
   const Result<std::vector<std::string>> names = disk_.list(dir_);
   if (!names) return names.error();
-  bool has_segments = false;
   for (const std::string& name : *names) {
-    if (parse_segment_name(name)) has_segments = true;
-    if (name.ends_with(kTemporarySuffix)) done = disk_.remove(dir_ + "/" + name);
-    if (!done) return done;
+    // One that stays is no harm: it is made anew when it is needed, or ignored.
+    if (name.ends_with(kTemporarySuffix)) (void)disk_.remove(dir_ + "/" + name).ok();
   }
+  return Unit{};
+}
+
+Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
+  Result<Unit> done = make_folder();
+  if (!done) return done;
+  const Result<std::vector<std::string>> names = disk_.list(dir_);
+  if (!names) return names.error();
+  const bool has_segments = std::any_of(names->begin(), names->end(), [](const std::string& name) {
+    return parse_segment_name(name).has_value();
+  });
   const Result<JournalVersion> version = read_version(disk_, dir_);
   if (!version && version.error().code != ErrorCode::kNotFound) return version.error();
   if (!version && has_segments) {
@@ -209,50 +227,104 @@ Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
     const JournalVersion fresh{.format = kJournalFormatVersion,
                                .store_id = store_id != 0 ? store_id : draw_store_id()};
     done = replace_file(disk_, dir_, kVersionName, encode_version(fresh));
-    if (!done) return done;
   }
-  if (!std::binary_search(names->begin(), names->end(), kTruncateName)) {
-    done = replace_file(disk_, dir_, kTruncateName, encode_truncate_mark(std::nullopt));
-    if (!done) return done;
+  if (done) done = open_mark(kTruncateName, kMarkBytes, truncate_mark_);
+  if (done) done = open_mark(kCompactName, kCompactMarks * kMarkBytes, compact_mark_);
+  // An older version made no such file; a full disk must not stop the start.
+  const bool was_there = std::binary_search(names->begin(), names->end(), kCompactName);
+  const bool full = !done && done.error().code == ErrorCode::kStorageFull && truncate_mark_ != nullptr;
+  if (full && has_segments && !was_there) done = Unit{};
+  // Names that a killed process left are there, and not durable.
+  if (done) done = disk_.sync_dir(dir_);
+  return done;
+}
+
+/// Opens a mark for writing; makes an empty one when there is none.
+Result<Unit> FileJournal::open_mark(const char* name, std::size_t bytes, std::unique_ptr<DiskFile>& file) {
+  const std::string path = dir_ + "/" + name;
+  Result<std::unique_ptr<DiskFile>> opened = disk_.open(path, DiskOpen::kReadWrite);
+  if (!opened && opened.error().code == ErrorCode::kNotFound) {
+    const Result<Unit> made = replace_file(disk_, dir_, name, std::string(bytes, '\0'));
+    if (!made) return made;
+    opened = disk_.open(path, DiskOpen::kReadWrite);
   }
-  Result<std::unique_ptr<DiskFile>> mark = disk_.open(dir_ + "/" + kTruncateName, DiskOpen::kReadWrite);
-  if (!mark) return mark.error();
-  mark_ = std::move(*mark);
+  if (!opened) return opened.error();
+  file = std::move(*opened);
   return Unit{};
+}
+
+/// What the marks say may be in memory only, after a sync that failed or never came, and a new life of the
+/// machine would then find another: it is made true before anything is done that relies on it.
+Result<Unit> FileJournal::settle_marks(const JournalScan& scan) {
+  const Result<Unit> done = write_truncate_mark(scan.truncate_after);
+  if (!done || scan.compacted.generation == 0) return done;
+  return write_compact_mark(scan.compacted);
+}
+
+/// Reads everything. Cutting a torn tail cannot be undone, so one is read a second time.
+Result<JournalScan> FileJournal::scan_all() {
+  Result<JournalScan> scan = scan_journal(disk_, dir_, {}, options_.needed_from);
+  if (!scan || scan->segments.empty()) return scan;
+  const ScannedSegment& last = scan->segments.back();
+  if (last.scan.tail != SegmentTail::kTorn) return scan;
+  std::string again;
+  const Result<Unit> read = read_segment(disk_, last.path, again);
+  if (!read) return read.error();
+  if (again != scan->last_bytes) return readings_differ(last.path);
+  return scan;
 }
 
 Result<Unit> FileJournal::finish_truncation(JournalScan& scan) {
   report_.truncation_finished = true;
-  Result<Unit> done = adopt(scan);
-  if (!done) return done;
   for (const std::string& path : scan.voided) {
-    done = disk_.remove(path);
-    if (!done) return done;
+    const Result<Unit> removed = disk_.remove(path);
+    if (!removed && removed.error().code != ErrorCode::kNotFound) return removed;
   }
-  done = disk_.sync_dir(dir_);
-  if (!done) return done;
-  if (!scan.segments.empty()) {
-    const SegmentScan& last = scan.segments.back().scan;
-    done = zero(*current_, last.end, last.used_end);
-    if (!done) return done;
-  }
-  return write_mark(std::nullopt);
+  Result<Unit> done = disk_.sync_dir(dir_);
+  if (done) done = settle_tail(scan);
+  if (done) done = write_truncate_mark(std::nullopt);
+  return done;
 }
 
-Result<Unit> FileJournal::cut_tail(const JournalScan& scan) {
+Result<Unit> FileJournal::reset_torn_header(JournalScan& scan) {
+  if (!scan.torn) return Unit{};
+  Result<std::unique_ptr<DiskFile>> file = disk_.open(scan.torn->path, DiskOpen::kReadWrite);
+  if (!file) return file.error();
+  const Result<Unit> done = zero(**file, 0, kSegmentHeaderBytes);
+  if (done) scan.prepared.push_back(*scan.torn);
+  return done;
+}
+
+/// Makes durable what was read. Bytes that a killed process wrote, or whose sync failed, read well from the
+/// page cache and are not on the disk, and a sync alone may have nothing left to write. So everything behind
+/// the last record that is proven to be durable is written again, up to the end of the segment, and synced.
+Result<Unit> FileJournal::settle_tail(JournalScan& scan) {
+  if (scan.segments.empty()) return Unit{};
+  // Earlier segments were synced before the last one was begun, unless the whole folder was just copied.
+  for (std::size_t i = 0; i + 1 < scan.segments.size(); ++i) {
+    Result<std::unique_ptr<DiskFile>> earlier = disk_.open(scan.segments[i].path, DiskOpen::kRead);
+    if (!earlier) return earlier.error();
+    const Result<Unit> synced = (*earlier)->fdatasync();
+    if (!synced) return synced;
+  }
   const ScannedSegment& last = scan.segments.back();
-  const bool torn = last.scan.tail == SegmentTail::kTorn;
   report_.sealed = last.scan.tail == SegmentTail::kSealed;
-  if (torn) {
+  if (last.scan.tail == SegmentTail::kTorn) {
     report_.bytes_cut = last.scan.used_end - last.scan.end;
     report_.segment = last.path;
     report_.offset = last.scan.end;
     report_.reason = last.scan.reason;
   }
-  if (!torn && !report_.sealed) return Unit{};
+  std::string& bytes = scan.last_bytes;
+  std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(last.scan.end), bytes.end(), '\0');
+  // Behind a seal there is nothing, and before it everything is proven.
+  const uint64_t from = report_.sealed ? last.scan.end : last.scan.proven_end;
+  const uint64_t to = report_.sealed ? last.scan.used_end : bytes.size();
   Result<std::unique_ptr<DiskFile>> file = disk_.open(last.path, DiskOpen::kReadWrite);
   if (!file) return file.error();
-  return zero(**file, last.scan.end, last.scan.used_end);
+  const Result<Unit> written = write_all(**file, from, std::string_view(bytes).substr(from, to - from));
+  if (!written) return written;
+  return (*file)->fdatasync();
 }
 
 Result<Unit> FileJournal::adopt(const JournalScan& scan) {
@@ -273,12 +345,12 @@ Result<Unit> FileJournal::adopt(const JournalScan& scan) {
 
 Result<Unit> FileJournal::start_spares(JournalScan& scan) {
   std::deque<SpareSegment> ready;
-  std::vector<std::string> other_sizes;
+  std::vector<std::string> unused = scan.stale;
   std::sort(scan.prepared.begin(), scan.prepared.end(),
             [](const PreparedSegment& a, const PreparedSegment& b) { return a.index < b.index; });
   for (const PreparedSegment& prepared : scan.prepared) {
     if (prepared.bytes != options_.segment_bytes) {
-      other_sizes.push_back(prepared.path);
+      unused.push_back(prepared.path);
       continue;
     }
     Result<std::unique_ptr<DiskFile>> file = disk_.open(prepared.path, DiskOpen::kReadWrite);
@@ -286,15 +358,18 @@ Result<Unit> FileJournal::start_spares(JournalScan& scan) {
     ready.push_back(
         {.index = prepared.index, .path = prepared.path, .bytes = prepared.bytes, .file = std::move(*file)});
   }
+  unneeded_ = scan.unneeded;
+  compacted_ = scan.compacted;
   const uint64_t room = options_.segment_bytes - kSegmentHeaderBytes;
   const SpareSegments::Options options{
       .dir = dir_,
       .segment_bytes = options_.segment_bytes,
       .reserve = static_cast<uint32_t>((options_.reserve_bytes + room - 1) / room),
       .background = options_.background,
-      .retry = options_.retry};
+      .retry = options_.retry,
+      .lock = lock_.get()};
   spares_ = std::make_unique<SpareSegments>(disk_, options, scan.next_index, std::move(ready));
-  if (!other_sizes.empty()) spares_->discard(std::move(other_sizes));
+  if (!unused.empty()) spares_->discard(std::move(unused));
   return Unit{};
 }
 
@@ -308,6 +383,8 @@ Result<Unit> FileJournal::open_current() {
 /// Goes on in a prepared segment. The order makes every crash point plain: what is in the old segment is
 /// durable before the new one's header, and that before the first record behind it.
 Result<Unit> FileJournal::next_segment() {
+  const Result<Unit> ours = lock_->check();
+  if (!ours) return fail(ours.error(), ErrorCode::kIo);
   Result<SpareSegment> spare = spares_->take();
   if (!spare) return spare.error();
   const Result<Unit> synced = sync();
@@ -335,10 +412,28 @@ Result<Unit> FileJournal::zero(DiskFile& file, uint64_t offset, uint64_t end) {
   return file.fdatasync();
 }
 
-Result<Unit> FileJournal::write_mark(std::optional<uint64_t> position) {
-  const Result<Unit> written = write_all(*mark_, 0, encode_truncate_mark(position));
+Result<Unit> FileJournal::write_truncate_mark(std::optional<uint64_t> position) {
+  const Result<Unit> written = write_all(*truncate_mark_, 0, encode_truncate_mark(position));
   if (!written) return written;
-  return mark_->fdatasync();
+  return truncate_mark_->fdatasync();
+}
+
+Result<Unit> FileJournal::write_compact_mark(const CompactMark& mark) {
+  const Result<Unit> written =
+      write_all(*compact_mark_, compact_mark_offset(mark), encode_compact_mark(store_id_, mark));
+  if (!written) return written;
+  return compact_mark_->fdatasync();
+}
+
+/// Says durably that records before `position` are not needed.
+Result<Unit> FileJournal::give_up_before(uint64_t position) {
+  if (compact_mark_ == nullptr) {
+    const Result<Unit> opened = open_mark(kCompactName, kCompactMarks * kMarkBytes, compact_mark_);
+    if (!opened) return opened;
+  }
+  // Counted even when it fails: it may be on the disk all the same.
+  compacted_ = {.position = position, .generation = compacted_.generation + 1};
+  return write_compact_mark(compacted_);
 }
 
 Result<Unit> FileJournal::cut_segments_after(uint64_t position) {

@@ -27,6 +27,9 @@ struct FileJournalOptions {
   Disk* disk = nullptr;
   /// Of a new journal; 0 draws one. For golden files.
   uint64_t store_id = 0;
+  /// Records before this one are in a snapshot: what of them is missing or damaged does not matter. 0: all
+  /// may be needed that were not compacted.
+  uint64_t needed_from = 0;
 };
 
 /// What opening found, for the log.
@@ -44,6 +47,8 @@ struct OpenReport {
   std::string segment;
   uint64_t offset = 0;
   std::string reason;
+  /// Damage to records that are in a snapshot, for which the journal begins behind them; empty: none.
+  std::string passed_over;
 };
 
 /// The journal of one node: zero-filled segment files in one folder, one `pwrite` and one `fdatasync` for
@@ -55,9 +60,10 @@ struct OpenReport {
 class FileJournal final : public Journal {
  public:
   /// Opens the journal in `dir` for writing, or makes a new one; the folder above must exist. Cuts a torn
-  /// tail and takes off the seal, both durably. kLocked: another process has it, named in the message.
-  /// kVersion: of a newer format. kCorrupt: damage, with segment, offset and what to do; nothing was changed.
-  /// kStorageFull: no room for a new journal's first segment.
+  /// tail, takes off the seal, and writes again what no sync is known to have made durable: everything that
+  /// it then holds is durable. kLocked: another process has it, named in the message. kVersion: of a newer
+  /// format. kCorrupt: damage, with segment, offset and what to do; nothing was changed. kStorageFull: no
+  /// room for a new journal's first segment.
   static Result<std::unique_ptr<FileJournal>> open(const std::string& dir, const FileJournalOptions& options);
   ~FileJournal() override;
 
@@ -71,6 +77,8 @@ class FileJournal final : public Journal {
   uint64_t last_position() const override { return last_position_; }
   JournalSpace space() const override { return spares_->space(); }
 
+  /// The random number that tells this journal from every other one.
+  uint64_t store_id() const { return store_id_; }
   const OpenReport& open_report() const { return report_; }
   /// Why only the reserve is left; empty when the space is open. Any thread may ask.
   std::string space_reason() const { return spares_->reason(); }
@@ -86,15 +94,22 @@ class FileJournal final : public Journal {
 
   FileJournal(std::string dir, const FileJournalOptions& options, Disk& disk);
   Result<Unit> prepare_folder(uint64_t store_id);
+  Result<Unit> make_folder();
+  Result<Unit> open_mark(const char* name, std::size_t bytes, std::unique_ptr<DiskFile>& file);
   Result<Unit> recover();
+  Result<JournalScan> scan_all();
+  Result<Unit> settle_marks(const JournalScan& scan);
   Result<Unit> finish_truncation(JournalScan& scan);
-  Result<Unit> cut_tail(const JournalScan& scan);
+  Result<Unit> reset_torn_header(JournalScan& scan);
+  Result<Unit> settle_tail(JournalScan& scan);
   Result<Unit> adopt(const JournalScan& scan);
   Result<Unit> start_spares(JournalScan& scan);
   Result<Unit> open_current();
   Result<Unit> next_segment();
   Result<Unit> zero(DiskFile& file, uint64_t offset, uint64_t end);
-  Result<Unit> write_mark(std::optional<uint64_t> position);
+  Result<Unit> write_truncate_mark(std::optional<uint64_t> position);
+  Result<Unit> write_compact_mark(const CompactMark& mark);
+  Result<Unit> give_up_before(uint64_t position);
   Result<Unit> cut_segments_after(uint64_t position);
   Result<Unit> read_buffered(uint64_t position, const Visitor& visit);
   char* room_for(std::size_t bytes);
@@ -107,10 +122,13 @@ class FileJournal final : public Journal {
   Disk& disk_;
   OpenReport report_;
   std::unique_ptr<DiskLock> lock_;
-  std::unique_ptr<DiskFile> mark_;  ///< The truncation mark, open since the start: no room is needed later.
+  std::unique_ptr<DiskFile> truncate_mark_;  ///< Open since the start: no room is needed later.
+  std::unique_ptr<DiskFile> compact_mark_;   ///< Null: there was no room for one.
   std::unique_ptr<SpareSegments> spares_;
   std::vector<Segment> segments_;  ///< In use, in order; the last one is written to.
   std::unique_ptr<DiskFile> current_;
+  std::vector<std::string> unneeded_;  ///< Files that go with the next compaction.
+  CompactMark compacted_;              ///< The newest one that may stand on the disk.
   uint64_t store_id_ = 0;
   uint64_t last_position_ = 0;
   uint64_t synced_position_ = 0;

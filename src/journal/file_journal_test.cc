@@ -15,8 +15,10 @@
 #include <string>
 #include <thread>
 
+#include "base/prng.h"
 #include "journal/journal_inspect.h"
 #include "journal/memory_disk.h"
+#include "journal/process_disk.h"
 
 namespace {
 thread_local uint64_t allocations = 0;
@@ -249,6 +251,169 @@ TEST(FileJournal, ASegmentSizeMayChangeBetweenStarts) {
   EXPECT_EQ(open(disk)->last_position(), 90u);
 }
 
+/// A process that writes one more record and is killed before it is synced, or whose sync fails.
+enum class BadEnd { kKilled, kSyncFailed };
+
+void end_badly(MemoryDisk& disk, BadEnd how) {
+  ProcessDisk process(disk);
+  FileJournalOptions options = small(disk);
+  options.disk = &process;
+  auto journal = FileJournal::open("journal", options);
+  ASSERT_TRUE(journal.ok()) << journal.error().message;
+  const uint64_t position = (*journal)->last_position() + 1;
+  ASSERT_TRUE((*journal)->append({.position = position, .term = 1, .payload = "never synced"}).ok());
+  if (how == BadEnd::kKilled) process.die_at(1, /*after=*/false);
+  if (how == BadEnd::kSyncFailed) disk.fail_once(MemoryDisk::Call::kSync, {MemoryDisk::Outcome::kFails});
+  ASSERT_FALSE((*journal)->sync().ok());
+  process.die();
+}
+
+TEST(FileJournal, WhatAnEarlierProcessNeverSyncedIsDurableOnceItWasRead) {
+  for (const BadEnd how : {BadEnd::kKilled, BadEnd::kSyncFailed}) {
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+      MemoryDisk disk(seed);
+      append(*open(disk), 3);
+      end_badly(disk, how);
+      {
+        const auto journal = open(disk);
+        ASSERT_EQ(journal->last_position(), 4u);
+        // With these it goes on in a new segment, which proves everything before it.
+        append(*journal, static_cast<int>(seed % 30));
+      }
+      const uint64_t acknowledged = 4 + seed % 30;
+      Prng prng(seed);
+      const std::unique_ptr<MemoryDisk> image = disk.crash(prng);
+      const auto journal = FileJournal::open("journal", small(*image));
+      ASSERT_TRUE(journal.ok()) << journal.error().message;
+      ASSERT_EQ((*journal)->last_position(), acknowledged) << "seed " << seed;
+    }
+  }
+}
+
+TEST(FileJournal, AHeaderThatWasNeverSyncedIsDurableOnceItWasRead) {
+  MemoryDisk disk;
+  append(*open(disk), 21);
+  {
+    // The 22nd record goes into a new segment, whose header's sync fails.
+    const auto journal = open(disk);
+    const std::string payload(500, 'x');
+    disk.fail_once(MemoryDisk::Call::kSync, {MemoryDisk::Outcome::kFails});
+    const Result<Unit> done = journal->append({.position = 22, .term = 1, .payload = payload});
+    ASSERT_FALSE(done.ok());
+  }
+  append(*open(disk), 1);
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Prng prng(seed);
+    EXPECT_EQ(open(*disk.crash(prng))->last_position(), 22u);
+  }
+}
+
+TEST(FileJournal, ATailIsCutOnlyWhenTwoReadingsOfItAgree) {
+  MemoryDisk disk;
+  append(*open(disk), 3);
+  for (uint64_t reading = 0; reading < 30; ++reading) {
+    disk.fail_once(MemoryDisk::Call::kRead, {MemoryDisk::Outcome::kLies}, reading);
+    const auto journal = FileJournal::open("journal", small(disk));
+    EXPECT_TRUE(!journal || (*journal)->last_position() == 3) << "reading " << reading;
+    disk.heal();
+  }
+  EXPECT_EQ(open(disk)->last_position(), 3u);
+}
+
+/// Segments that are there, without the prepared ones.
+std::vector<std::string> segments_in_use(const MemoryDisk& disk) {
+  std::vector<std::string> found;
+  for (const std::string& path : disk.files()) {
+    if (path.ends_with(".seg") && !all_zero(disk.content(path))) found.push_back(path);
+  }
+  return found;
+}
+
+TEST(FileJournal, AFileThatCannotBeRemovedIsNoReasonToRefuseTheNextStart) {
+  for (uint64_t failing = 0; failing < 4; ++failing) {
+    MemoryDisk disk;
+    {
+      const auto journal = open(disk);
+      append(*journal, 100);
+      ASSERT_GT(segments_in_use(disk).size(), 4u);
+      disk.fail_once(MemoryDisk::Call::kRemove, {MemoryDisk::Outcome::kFails}, failing);
+      ASSERT_TRUE(journal->compact_before(100).ok());
+    }
+    ASSERT_EQ(segments_in_use(disk).size(), 2u);
+    const auto journal = open(disk);
+    EXPECT_EQ(journal->last_position(), 100u);
+    EXPECT_EQ(journal->first_position(), 85u);
+    EXPECT_EQ(segments_in_use(disk).size(), 1u);
+  }
+}
+
+TEST(FileJournal, AFailedRemovalIsTriedAgainWithTheNextCompaction) {
+  MemoryDisk disk;
+  const auto journal = open(disk);
+  append(*journal, 100);
+  disk.fail_once(MemoryDisk::Call::kRemove, {MemoryDisk::Outcome::kFails});
+  ASSERT_TRUE(journal->compact_before(50).ok());
+  ASSERT_TRUE(disk.exists(kFirst));
+  ASSERT_TRUE(journal->compact_before(100).ok());
+  EXPECT_FALSE(disk.exists(kFirst));
+  EXPECT_EQ(segments_in_use(disk).size(), 1u);
+}
+
+TEST(FileJournal, DamageToARecordThatWasGivenUpDoesNotMatter) {
+  MemoryDisk disk;
+  const auto journal = open(disk);
+  append(*journal, 100);
+  disk.fail(MemoryDisk::Call::kRemove, ErrorCode::kIo);
+  ASSERT_TRUE(journal->compact_before(100).ok());
+  disk.corrupt(kFirst, 0, "not even a header");
+  EXPECT_EQ(open(*disk.killed())->last_position(), 100u);
+}
+
+TEST(FileJournal, AGapThatAnOlderVersionLeftDoesNotMatterBeforeTheSnapshots) {
+  MemoryDisk disk;
+  append(*open(disk), 100);
+  ASSERT_TRUE(disk.remove("journal/COMPACT").ok());
+  ASSERT_TRUE(disk.remove("journal/0000000000000002.seg").ok());
+  EXPECT_EQ(error_of(*disk.killed()).code, ErrorCode::kCorrupt);
+  FileJournalOptions options = small(disk);
+  options.needed_from = 90;
+  const auto journal = FileJournal::open("journal", options);
+  ASSERT_TRUE(journal.ok()) << journal.error().message;
+  EXPECT_EQ((*journal)->first_position(), 85u);
+  EXPECT_NE((*journal)->open_report().passed_over.find("records are missing"), std::string::npos);
+  EXPECT_TRUE(disk.exists(kFirst));  // Nobody has given it up for good.
+  ASSERT_TRUE((*journal)->compact_before(90).ok());
+  EXPECT_FALSE(disk.exists(kFirst));
+}
+
+TEST(FileJournal, APreparedFileOfAnotherSizeThatCannotBeRemovedIsPassedBy) {
+  MemoryDisk disk;
+  append(*open(disk), 2);
+  FileJournalOptions options = small(disk);
+  options.segment_bytes = 2 * kSegmentBytes;
+  disk.fail(MemoryDisk::Call::kRemove, ErrorCode::kIo);
+  for (int start = 0; start < 3; ++start) {
+    options.segment_bytes += kSegmentBytes;
+    auto journal = FileJournal::open("journal", options);
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    append(**journal, 100);
+  }
+  disk.heal();
+  EXPECT_EQ(open(disk)->last_position(), 302u);
+}
+
+TEST(FileJournal, AnOlderVersionsFolderOpensOnAFullDiskAndCompactsThere) {
+  MemoryDisk disk;
+  append(*open(disk), 100);
+  ASSERT_TRUE(disk.remove("journal/COMPACT").ok());
+  disk.set_capacity(disk.used());
+  const auto journal = open(disk);
+  EXPECT_FALSE(disk.exists("journal/COMPACT"));
+  ASSERT_TRUE(journal->compact_before(100).ok());
+  EXPECT_TRUE(disk.exists("journal/COMPACT"));
+  EXPECT_EQ(segments_in_use(disk).size(), 1u);
+}
+
 TEST(FileJournal, ARecordThatNoSegmentHoldsIsRefused) {
   MemoryDisk disk;
   const auto journal = open(disk);
@@ -300,6 +465,37 @@ TEST_F(FileJournalOnDisk, ASecondOpenerIsRefusedWithThePidOfTheFirst) {
   EXPECT_EQ(second.error().code, ErrorCode::kLocked);
   EXPECT_NE(second.error().message.find("process " + std::to_string(::getpid())), std::string::npos)
       << second.error().message;
+}
+
+TEST_F(FileJournalOnDisk, ASecondOpenerIsRefusedThoughTheLockFileWasRemovedOrReplaced) {
+  const auto journal = open();
+  std::filesystem::remove(dir_ + "/journal/LOCK");
+  const auto second = FileJournal::open(dir_ + "/journal", {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kLocked);
+  std::ofstream(dir_ + "/journal/LOCK") << "somebody's own\n";
+  const auto third = FileJournal::open(dir_ + "/journal", {});
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code, ErrorCode::kLocked);
+}
+
+TEST_F(FileJournalOnDisk, AWriterWhoseFolderWasReplacedStopsBeforeItMakesAnotherFile) {
+  const auto journal = open();
+  append(*journal, 3);
+  std::filesystem::rename(dir_ + "/journal", dir_ + "/moved");
+  std::filesystem::copy(dir_ + "/moved", dir_ + "/journal", std::filesystem::copy_options::recursive);
+  std::optional<Error> refused;
+  for (uint64_t position = 4; position <= 200 && !refused; ++position) {
+    const std::string payload(2'000, 'x');
+    Result<Unit> done = journal->append({.position = position, .term = 1, .payload = payload});
+    if (done) done = journal->sync();
+    if (!done) refused = done.error();
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_NE(refused->message.find("moved or replaced"), std::string::npos) << refused->message;
+  const auto other = FileJournal::open(dir_ + "/journal", {.segment_bytes = 65536, .reserve_bytes = 65536});
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ((*other)->last_position(), 3u);
 }
 
 TEST_F(FileJournalOnDisk, AKilledHolderLeavesNoLock) {

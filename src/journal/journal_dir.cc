@@ -14,36 +14,43 @@ namespace gpusched {
 namespace {
 
 constexpr uint64_t kVersionBytesMax = 4096;
-constexpr std::size_t kMarkBytes = 512;
-constexpr uint64_t kMarkMagic = 0x54414E5552544A47ULL;
+constexpr uint64_t kTruncateMagic = 0x54414E5552544A47ULL;
+constexpr uint64_t kCompactMagic = 0x4341504D4F434A47ULL;
 constexpr uint64_t kSegmentFileBytesMax = uint64_t{1} << 32;
 
 /// A file named like a segment, its header read.
 struct Candidate {
   PreparedSegment file;
   ParsedSegmentHeader parsed;
+  std::optional<Error> unreadable = std::nullopt;  ///< Matters only when the segment is needed.
 };
+
+Result<Unit> read_header(Disk& disk, Candidate& candidate) {
+  Result<std::unique_ptr<DiskFile>> file = disk.open(candidate.file.path, DiskOpen::kRead);
+  if (!file) return file.error();
+  const Result<uint64_t> size = (*file)->size();
+  if (!size) return size.error();
+  candidate.file.bytes = *size;
+  if (*size < kSegmentBytesMin || *size > kSegmentFileBytesMax) {
+    return damage(candidate.file.path, 0, "the file has " + std::to_string(*size) + " bytes");
+  }
+  std::string block(kSegmentHeaderBytes, '\0');
+  const Result<Unit> read = read_exact(**file, 0, block.data(), block.size());
+  if (!read) return read.error();
+  candidate.parsed = parse_segment_header(block);
+  return Unit{};
+}
 
 Result<std::vector<Candidate>> read_headers(Disk& disk, const std::string& dir) {
   Result<std::vector<std::string>> names = disk.list(dir);
   if (!names) return names.error();
   std::vector<Candidate> candidates;
-  std::string block(kSegmentHeaderBytes, '\0');
   for (const std::string& name : *names) {
     const std::optional<uint64_t> index = parse_segment_name(name);
     if (!index) continue;
     Candidate candidate{.file = {.index = *index, .path = dir + "/" + name, .bytes = 0}, .parsed = {}};
-    Result<std::unique_ptr<DiskFile>> file = disk.open(candidate.file.path, DiskOpen::kRead);
-    if (!file) return file.error();
-    const Result<uint64_t> size = (*file)->size();
-    if (!size) return size.error();
-    candidate.file.bytes = *size;
-    if (*size < kSegmentBytesMin || *size > kSegmentFileBytesMax) {
-      return damage(candidate.file.path, 0, "the file has " + std::to_string(*size) + " bytes");
-    }
-    const Result<Unit> read = read_exact(**file, 0, block.data(), block.size());
-    if (!read) return read.error();
-    candidate.parsed = parse_segment_header(block);
+    const Result<Unit> read = read_header(disk, candidate);
+    if (!read) candidate.unreadable = read.error();
     candidates.push_back(std::move(candidate));
   }
   std::sort(candidates.begin(), candidates.end(),
@@ -72,8 +79,8 @@ Result<Unit> check_header(const Candidate& candidate, uint64_t store_id) {
 
 class Scanner {
  public:
-  Scanner(Disk& disk, std::string dir, const StoredVisitor& visit)
-      : disk_(disk), dir_(std::move(dir)), visit_(visit) {}
+  Scanner(Disk& disk, std::string dir, const StoredVisitor& visit, uint64_t needed_from)
+      : disk_(disk), dir_(std::move(dir)), visit_(visit), needed_from_(needed_from) {}
 
   Result<JournalScan> run() {
     const Result<JournalVersion> version = read_version(disk_, dir_);
@@ -81,12 +88,16 @@ class Scanner {
     scan_.store_id = version->store_id;
     // The headers are read before the records: a segment that has a follower by now is complete, so a
     // scheduler that goes on writing meanwhile does no harm.
-    const Result<std::vector<Candidate>> candidates = read_headers(disk_, dir_);
+    Result<std::vector<Candidate>> candidates = read_headers(disk_, dir_);
     if (!candidates) return candidates.error();
     const Result<std::optional<uint64_t>> mark = read_truncate_mark(disk_, dir_);
     if (!mark) return mark.error();
     scan_.truncate_after = *mark;
+    const Result<CompactMark> compacted = read_compact_mark(disk_, dir_, scan_.store_id);
+    if (!compacted) return compacted.error();
+    scan_.compacted = *compacted;
     if (!candidates->empty()) scan_.next_index = candidates->back().file.index + 1;
+    pass_over(*candidates);
     std::vector<Candidate> used;
     const Result<Unit> sorted = sort_out(*candidates, used);
     if (!sorted) return sorted.error();
@@ -94,13 +105,43 @@ class Scanner {
       const Result<Unit> read = read_records(used[i], i + 1 == used.size());
       if (!read) return read.error();
     }
+    if (!used.empty()) scan_.last_bytes = std::move(bytes_);
     return std::move(scan_);
   }
 
  private:
+  /// Index of the segment in which record `position` is or would be; nothing before it is needed for that
+  /// record and those behind it. 0: every segment may be.
+  uint64_t index_of(const std::vector<Candidate>& candidates, uint64_t position) const {
+    uint64_t index = 0;
+    for (const Candidate& candidate : candidates) {
+      const SegmentHeader& header = candidate.parsed.header;
+      const bool counts = candidate.parsed.state == HeaderState::kValid &&
+                          header.store_id == scan_.store_id && header.index == candidate.file.index &&
+                          header.first_position <= position;
+      if (counts) index = candidate.file.index;
+    }
+    return index;
+  }
+
+  /// Takes away the segments before what is needed, whatever they look like.
+  void pass_over(std::vector<Candidate>& candidates) {
+    const uint64_t given_up = index_of(candidates, scan_.compacted.position);
+    const uint64_t first = std::max(given_up, index_of(candidates, needed_from_));
+    for (const Candidate& candidate : candidates) {
+      if (candidate.file.index < given_up) {
+        scan_.stale.push_back(candidate.file.path);
+      } else if (candidate.file.index < first) {
+        scan_.unneeded.push_back(candidate.file.path);
+      }
+    }
+    std::erase_if(candidates, [first](const Candidate& each) { return each.file.index < first; });
+  }
+
   /// Tells segments in use from prepared ones and from those that a truncation leaves behind.
   Result<Unit> sort_out(const std::vector<Candidate>& candidates, std::vector<Candidate>& used) {
     for (const Candidate& candidate : candidates) {
+      if (candidate.unreadable) return *candidate.unreadable;
       switch (candidate.parsed.state) {
         case HeaderState::kZero:
           scan_.prepared.push_back(candidate.file);
@@ -128,47 +169,81 @@ class Scanner {
       return damage(scan_.torn->path, 0, "the segment's header is damaged");
     }
     for (const PreparedSegment& prepared : scan_.prepared) {
-      const Result<Unit> checked = check_prepared(prepared, last_used);
+      const Result<Unit> checked = check_prepared(prepared);
       if (!checked) return checked;
     }
+    return pass_by(used);
+  }
+
+  /// A prepared segment before the last one in use was passed by, as one of another size that could not be
+  /// removed; or it was in use and was wiped, and then records are missing between its neighbours.
+  Result<Unit> pass_by(const std::vector<Candidate>& used) {
+    if (used.empty() && (scan_.compacted.position > 1 || scan_.truncate_after.value_or(0) > 0)) {
+      return damage(dir_, 0, "records were written and no segment holds any");
+    }
+    if (used.empty()) return Unit{};
+    std::vector<PreparedSegment> ahead;
+    for (PreparedSegment& prepared : scan_.prepared) {
+      const bool before_all = prepared.index < used.front().file.index;
+      if (before_all && used.front().parsed.header.first_position > 1) return wiped(prepared);
+      if (prepared.index > used.back().file.index) {
+        ahead.push_back(std::move(prepared));
+        continue;
+      }
+      scan_.stale.push_back(prepared.path);
+      passed_by_.push_back(std::move(prepared));
+    }
+    scan_.prepared = std::move(ahead);
     return Unit{};
+  }
+
+  static Error wiped(const PreparedSegment& prepared) {
+    return damage(prepared.path, 0, "a later segment is in use, this one is all zero bytes");
   }
 
   /// A header whose write was not finished has nothing behind it: it is synced before the first record.
   Result<Unit> take_torn_header(const Candidate& candidate) {
     const Result<Unit> read = read_segment(disk_, candidate.file.path, bytes_);
     if (!read) return read;
+    if (parse_segment_header(bytes_).state != HeaderState::kBad) return readings_differ(candidate.file.path);
     const bool rest_is_zero = all_zero(std::string_view(bytes_).substr(kSegmentHeaderBytes));
     if (!rest_is_zero || scan_.torn) return damage(candidate.file.path, 0, "the segment's header is damaged");
     scan_.torn = candidate.file;
     return Unit{};
   }
 
-  Result<Unit> check_prepared(const PreparedSegment& prepared, uint64_t last_used) {
+  Result<Unit> check_prepared(const PreparedSegment& prepared) {
     const Result<Unit> read = read_segment(disk_, prepared.path, bytes_);
     if (!read) return read;
-    const bool zero = all_zero(bytes_);
+    if (all_zero(bytes_)) return Unit{};
     // A scheduler that is running may have taken it since its header was read.
-    if (!zero && !all_zero(std::string_view(bytes_).substr(0, kSegmentHeaderBytes))) {
+    if (!all_zero(std::string_view(bytes_).substr(0, kSegmentHeaderBytes))) {
       return Error{.code = ErrorCode::kNotFound, .message = prepared.path + " was taken into use meanwhile"};
     }
-    if (!zero) return damage(prepared.path, 0, "the segment's header was overwritten by zero bytes");
-    if (prepared.index < last_used) {
-      return damage(prepared.path, 0, "a later segment is in use, this one is all zero bytes");
+    return damage(prepared.path, 0, "the segment's header was overwritten by zero bytes");
+  }
+
+  /// The error for two segments that do not fit together.
+  Error missing(const ScannedSegment& before, const Candidate& next) const {
+    for (const PreparedSegment& prepared : passed_by_) {
+      if (before.header.index < prepared.index && prepared.index < next.file.index) return wiped(prepared);
     }
-    return Unit{};
+    return damage(before.path, before.scan.end,
+                  "records are missing or damaged: the next segment goes on with record " +
+                      std::to_string(next.parsed.header.first_position));
   }
 
   Result<Unit> read_records(const Candidate& candidate, bool last) {
     const Result<Unit> loaded = read_segment(disk_, candidate.file.path, bytes_);
     if (!loaded) return loaded;
     const SegmentHeader& header = candidate.parsed.header;
+    const ParsedSegmentHeader again = parse_segment_header(bytes_);
+    if (again.state != HeaderState::kValid || again.header != header)
+      return readings_differ(candidate.file.path);
     if (!scan_.segments.empty()) {
       const ScannedSegment& before = scan_.segments.back();
       if (before.scan.last_position + 1 != header.first_position || before.scan.chain != header.chain) {
-        return damage(before.path, before.scan.end,
-                      "records are missing or damaged: the next segment goes on with record " +
-                          std::to_string(header.first_position));
+        return missing(before, candidate);
       }
     }
     Result<SegmentScan> scanned =
@@ -186,9 +261,26 @@ class Scanner {
   Disk& disk_;
   const std::string dir_;
   const StoredVisitor& visit_;
+  const uint64_t needed_from_;
   JournalScan scan_;
+  std::vector<PreparedSegment> passed_by_;  ///< Of zero bytes, between segments in use.
   std::string bytes_;
 };
+
+std::string encode_mark(const std::vector<uint64_t>& words) {
+  std::string mark(kMarkBytes, '\0');
+  const std::size_t size = words.size() * sizeof(uint64_t);
+  std::memcpy(mark.data(), words.data(), size);
+  const uint32_t crc = crc32c(mark.data(), size);
+  std::memcpy(mark.data() + size, &crc, sizeof crc);
+  return mark;
+}
+
+uint64_t word_of(std::string_view mark, std::size_t index) {
+  uint64_t word = 0;
+  std::memcpy(&word, mark.data() + index * sizeof word, sizeof word);
+  return word;
+}
 
 }  // namespace
 
@@ -198,6 +290,12 @@ Error damage(const std::string& path, uint64_t offset, const std::string& reason
       .message = path + ", offset " + std::to_string(offset) + ": " + reason +
                  ". Nothing was changed. Keep a copy of this folder, check the disk, and restore the "
                  "folder from a backup; 'gpu-scheduler journal dump' shows the records before the damage"};
+}
+
+Error readings_differ(const std::string& path) {
+  return {.code = ErrorCode::kIo,
+          .message = "two readings of " + path +
+                     " differ. Nothing was changed. Check the disk and the memory, and start again"};
 }
 
 std::string encode_version(const JournalVersion& version) {
@@ -228,24 +326,41 @@ Result<JournalVersion> read_version(Disk& disk, const std::string& dir) {
 }
 
 std::string encode_truncate_mark(std::optional<uint64_t> position) {
-  std::string mark(kMarkBytes, '\0');
-  if (!position) return mark;
-  const std::array<uint64_t, 2> words = {kMarkMagic, *position};
-  std::memcpy(mark.data(), words.data(), sizeof words);
-  const uint32_t crc = crc32c(mark.data(), sizeof words);
-  std::memcpy(mark.data() + sizeof words, &crc, sizeof crc);
-  return mark;
+  if (!position) return std::string(kMarkBytes, '\0');
+  return encode_mark({kTruncateMagic, *position});
 }
 
 Result<std::optional<uint64_t>> read_truncate_mark(Disk& disk, const std::string& dir) {
-  const Result<std::string> mark = read_file(disk, dir + "/" + kTruncateName, kVersionBytesMax);
+  const std::string path = dir + "/" + kTruncateName;
+  const Result<std::string> mark = read_file(disk, path, kVersionBytesMax);
   if (!mark && mark.error().code == ErrorCode::kNotFound) return std::optional<uint64_t>();
   if (!mark) return mark.error();
-  if (mark->size() < kMarkBytes) return std::optional<uint64_t>();
-  uint64_t position = 0;
-  std::memcpy(&position, mark->data() + sizeof position, sizeof position);
-  if (encode_truncate_mark(position) != *mark) return std::optional<uint64_t>();
-  return std::optional<uint64_t>(position);
+  if (mark->size() < kMarkBytes || all_zero(*mark)) return std::optional<uint64_t>();
+  const uint64_t position = word_of(*mark, 1);
+  if (encode_truncate_mark(position) == *mark) return std::optional<uint64_t>(position);
+  // To take a mark for none is to bring back what was truncated: it is read a second time.
+  const Result<std::string> again = read_file(disk, path, kVersionBytesMax);
+  if (!again) return again.error();
+  if (*again != *mark) return readings_differ(path);
+  return std::optional<uint64_t>();
+}
+
+std::string encode_compact_mark(uint64_t store_id, const CompactMark& mark) {
+  return encode_mark({kCompactMagic, mark.position, mark.generation, store_id});
+}
+
+Result<CompactMark> read_compact_mark(Disk& disk, const std::string& dir, uint64_t store_id) {
+  const Result<std::string> marks = read_file(disk, dir + "/" + kCompactName, kVersionBytesMax);
+  if (!marks && marks.error().code == ErrorCode::kNotFound) return CompactMark{};
+  if (!marks) return marks.error();
+  CompactMark newest;
+  for (std::size_t at = 0; at + kMarkBytes <= marks->size(); at += kMarkBytes) {
+    const std::string_view sector = std::string_view(*marks).substr(at, kMarkBytes);
+    const CompactMark mark{.position = word_of(sector, 1), .generation = word_of(sector, 2)};
+    const bool whole = encode_compact_mark(store_id, mark) == sector;
+    if (whole && compact_mark_offset(mark) == at && mark.generation > newest.generation) newest = mark;
+  }
+  return newest;
 }
 
 Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& bytes) {
@@ -260,8 +375,15 @@ Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& byte
   return read;
 }
 
-Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit) {
-  return Scanner(disk, dir, visit).run();
+Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit,
+                                 uint64_t needed_from) {
+  Result<JournalScan> scan = Scanner(disk, dir, visit, 0).run();
+  if (scan || scan.error().code != ErrorCode::kCorrupt || needed_from == 0) return scan;
+  Result<JournalScan> rest = Scanner(disk, dir, visit, needed_from).run();
+  if (!rest) return scan;
+  const std::string& message = scan.error().message;
+  rest->passed_over = message.substr(0, message.find(". "));
+  return rest;
 }
 
 }  // namespace gpusched

@@ -15,6 +15,7 @@ namespace gpusched {
 inline constexpr const char* kLockName = "LOCK";
 inline constexpr const char* kVersionName = "VERSION";
 inline constexpr const char* kTruncateName = "TRUNCATE";
+inline constexpr const char* kCompactName = "COMPACT";
 inline constexpr const char* kTemporarySuffix = ".tmp";
 
 /// A segment in use and what a scan of it found.
@@ -31,13 +32,39 @@ struct PreparedSegment {
   uint64_t bytes = 0;
 };
 
+/// The mark of a truncation under way: one sector, overwritten in place. A mark that is not whole is none:
+/// the truncation itself had not begun.
+std::string encode_truncate_mark(std::optional<uint64_t> position);
+Result<std::optional<uint64_t>> read_truncate_mark(Disk& disk, const std::string& dir);
+
+/// The mark of what was compacted: records before `position` are not needed by anyone, whichever of their
+/// segments are still there. Two sectors, overwritten in turns, so that a write that stops half-way leaves
+/// the one before.
+struct CompactMark {
+  uint64_t position = 0;    ///< 0: nothing is known.
+  uint64_t generation = 0;  ///< Counts the marks.
+};
+inline constexpr std::size_t kMarkBytes = 512;
+inline constexpr std::size_t kCompactMarks = 2;
+/// Where in the file a mark stands.
+constexpr uint64_t compact_mark_offset(const CompactMark& mark) {
+  return mark.generation % kCompactMarks * kMarkBytes;
+}
+std::string encode_compact_mark(uint64_t store_id, const CompactMark& mark);
+Result<CompactMark> read_compact_mark(Disk& disk, const std::string& dir, uint64_t store_id);
+
 struct JournalScan {
   uint64_t store_id = 0;
   std::vector<ScannedSegment> segments;    ///< In order; each goes on where the one before ends.
+  std::string last_bytes;                  ///< Of the last segment in use, as they were read.
   std::vector<PreparedSegment> prepared;   ///< By index, each behind the last segment in use.
   std::optional<PreparedSegment> torn;     ///< A segment whose header's write was not finished.
   std::optional<uint64_t> truncate_after;  ///< A truncation that was begun and not finished.
   std::vector<std::string> voided;         ///< Segments that this truncation removes.
+  CompactMark compacted;                   ///< Records before its position were given up for good.
+  std::vector<std::string> stale;          ///< Files that hold nothing but given up records, or nothing.
+  std::vector<std::string> unneeded;       ///< Files before `needed_from` that nobody gave up for good.
+  std::string passed_over;                 ///< The damage for which `needed_from` was asked; empty: none.
   uint64_t next_index = 1;                 ///< Not used by any file.
 };
 
@@ -51,19 +78,21 @@ std::string encode_version(const JournalVersion& version);
 /// kNotFound: the folder has none. kVersion: of a newer format. kCorrupt: unreadable.
 Result<JournalVersion> read_version(Disk& disk, const std::string& dir);
 
-/// The mark of a truncation under way: one sector, overwritten in place. A mark that is not whole is none:
-/// the truncation itself had not begun.
-std::string encode_truncate_mark(std::optional<uint64_t> position);
-Result<std::optional<uint64_t>> read_truncate_mark(Disk& disk, const std::string& dir);
-
 /// Reads every record, calls `visit` (which may be empty) for each, and compares everything with everything.
 /// Changes nothing. kCorrupt: damage; the message names segment and offset, and says what to do. kNotFound: a
 /// file went away meanwhile, or the folder is no journal. A torn tail of the last segment is no error.
-Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit);
+///
+/// Segments that lie wholly before the mark of compaction are not looked at: some of them may be gone or
+/// damaged, as after a removal that failed. When what is left is damaged, those wholly before `needed_from`
+/// are not looked at either; `visit` may have seen some of their records.
+Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit,
+                                 uint64_t needed_from = 0);
 
 /// Reads one segment's whole file to `bytes`.
 Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& bytes);
 
+/// The kIo error for a file that reads differently each time.
+Error readings_differ(const std::string& path);
 /// The kCorrupt error for a place in a segment.
 Error damage(const std::string& path, uint64_t offset, const std::string& reason);
 

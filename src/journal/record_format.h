@@ -26,6 +26,8 @@ struct SegmentHeader {
   uint64_t segment_bytes = 0;   ///< The file's size.
   uint64_t last_term = 0;       ///< Term of the record before the first one; 0 when there was none.
   uint32_t chain = 0;           ///< CRC of the record before the first one; 0 when there was none.
+
+  friend bool operator==(const SegmentHeader&, const SegmentHeader&) = default;
 };
 
 /// Where a record stands. It is part of the CRC, so bytes copied from elsewhere never pass for a record.

@@ -1,6 +1,8 @@
 #include "journal/segment_scan.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 namespace gpusched {
 namespace {
@@ -33,6 +35,25 @@ bool seals(const StoredRecord& stored, const SegmentScan& scan) {
          stored.record.position == scan.last_position;
 }
 
+/// Follows what is proven to be durable while the records go by.
+class Proof {
+ public:
+  void add(const StoredRecord& stored, SegmentScan& scan) {
+    if (scan.records == 0) scan.proven_end = kSegmentHeaderBytes;
+    prove(stored.synced_position, scan);
+    open_.emplace_back(stored.record.position, scan.end + stored.bytes);
+  }
+  void prove(uint64_t synced_position, SegmentScan& scan) {
+    while (!open_.empty() && open_.front().first <= synced_position) {
+      scan.proven_end = open_.front().second;
+      open_.pop_front();
+    }
+  }
+
+ private:
+  std::deque<std::pair<uint64_t, uint64_t>> open_;  ///< Position and end of records that nothing proves yet.
+};
+
 /// Finds the proof that the bytes at `scan.end` were durable once: a whole record somewhere behind.
 bool later_record_proves_damage(std::string_view segment, const SegmentHeader& header,
                                 const SegmentScan& scan, std::string* reason) {
@@ -60,7 +81,8 @@ void judge_tail(std::string_view segment, const SegmentHeader& header, SegmentSc
     if (!clean) scan.reason = "there are bytes behind the seal";
     return;
   }
-  if (here) {
+  // What was never proven may be the rest of an unfinished write that a later one has overwritten in part.
+  if (here && here->synced_position >= std::max<uint64_t>(scan.last_position, 1)) {
     scan.tail = SegmentTail::kDamaged;
     scan.reason =
         "a whole record stands here that does not follow record " + std::to_string(scan.last_position);
@@ -83,6 +105,7 @@ Result<SegmentScan> scan_segment(std::string_view segment, const SegmentHeader& 
   scan.last_term = header.last_term;
   scan.chain = header.chain;
   scan.end = std::min<uint64_t>(kSegmentHeaderBytes, segment.size());
+  Proof proof;
   while (scan.last_position < position_limit) {
     const auto stored = parse_record(segment.substr(scan.end), place_of(header, scan.end));
     if (!stored || !chains(*stored, scan)) break;
@@ -90,6 +113,7 @@ Result<SegmentScan> scan_segment(std::string_view segment, const SegmentHeader& 
       const Result<Unit> visited = visit(*stored, scan.end);
       if (!visited) return visited.error();
     }
+    proof.add(*stored, scan);
     scan.records += 1;
     scan.last_position = stored->record.position;
     scan.last_term = stored->record.term;
@@ -101,6 +125,11 @@ Result<SegmentScan> scan_segment(std::string_view segment, const SegmentHeader& 
     return scan;
   }
   judge_tail(segment, header, scan);
+  // A seal is written when everything before it is durable.
+  if (scan.tail == SegmentTail::kSealed) {
+    proof.prove(scan.last_position, scan);
+    if (scan.records == 0) scan.proven_end = kSegmentHeaderBytes;
+  }
   return scan;
 }
 

@@ -77,6 +77,7 @@ void SpareSegments::discard(std::vector<std::string> paths) {
   {
     const std::lock_guard guard(mutex_);
     for (std::string& path : paths) discarded_.push_back(std::move(path));
+    retry_removals();
     retry_now_ = true;
     work_.notify_all();
   }
@@ -85,6 +86,7 @@ void SpareSegments::discard(std::vector<std::string> paths) {
 
 void SpareSegments::maintain() {
   std::unique_lock lock(mutex_);
+  retry_removals();
   retry_now_ = true;
   if (options_.background) {
     work_.notify_all();
@@ -112,22 +114,30 @@ void SpareSegments::run() {
     const auto due = [this] {
       return stopping_ || retry_now_ || !discarded_.empty() || (short_of_spares() && !failure_);
     };
-    if (!failure_) {
+    if (!failure_ && undeleted_.empty()) {
       work_.wait(lock, due);
       continue;
     }
-    if (!work_.wait_for(lock, std::chrono::nanoseconds(options_.retry.ns), due)) retry_now_ = true;
+    if (work_.wait_for(lock, std::chrono::nanoseconds(options_.retry.ns), due)) continue;
+    retry_now_ = true;
+    retry_removals();
   }
+}
+
+void SpareSegments::retry_removals() {
+  for (std::string& path : undeleted_) discarded_.push_back(std::move(path));
+  undeleted_.clear();
 }
 
 bool SpareSegments::step(std::unique_lock<std::mutex>& lock, bool retry_failed) {
   if (!discarded_.empty()) {
-    const std::string path = std::move(discarded_.front());
+    std::string path = std::move(discarded_.front());
     discarded_.pop_front();
     lock.unlock();
-    // A file that stays is no harm: the next compaction finds it again after a restart.
-    if (disk_.remove(path).ok()) (void)disk_.sync_dir(options_.dir).ok();
+    // Not synced: a file that stays or comes back does no harm, since the folder says what is not needed.
+    const Result<Unit> removed = disk_.remove(path);
     lock.lock();
+    if (!removed && removed.error().code != ErrorCode::kNotFound) undeleted_.push_back(std::move(path));
     return true;
   }
   if (!short_of_spares()) return false;
@@ -156,6 +166,10 @@ Result<SpareSegment> SpareSegments::make(uint64_t index) {
                      .path = options_.dir + "/" + segment_name(index),
                      .bytes = options_.segment_bytes,
                      .file = nullptr};
+  if (options_.lock != nullptr) {
+    const Result<Unit> ours = options_.lock->check();
+    if (!ours) return ours.error();
+  }
   const std::string temporary = spare.path + ".tmp";
   Result<std::unique_ptr<DiskFile>> file = disk_.open(temporary, DiskOpen::kCreate);
   if (!file) return file.error();

@@ -39,7 +39,8 @@ class SpareSegments {
     uint64_t segment_bytes = 0;
     uint32_t reserve = 1;  ///< Segments; one more is always kept ready.
     bool background = true;
-    Duration retry = seconds(1);  ///< How often a full disk is asked again.
+    Duration retry = seconds(1);  ///< How often a full disk is asked again, and a failed removal tried again.
+    const DiskLock* lock = nullptr;  ///< Looked at before a file is made; null: the folder is surely ours.
   };
 
   /// `ready` are the prepared segments found on disk, by index; new ones get indexes from `next_index` on.
@@ -52,7 +53,8 @@ class SpareSegments {
   Result<SpareSegment> take();
   /// Returns when the reserve is there or cannot be, so that `space` is not too hopeful after a start.
   void wait_for_reserve();
-  /// Removes these files, in this order, each durably before the next.
+  /// Removes these files, now or later: one that cannot be removed is tried again, and may still be there
+  /// after a restart.
   void discard(std::vector<std::string> paths);
   /// Without a thread: removes and prepares what is due, now. With one: wakes it.
   void maintain();
@@ -64,6 +66,8 @@ class SpareSegments {
 
  private:
   void run();
+  /// What a removal failed for is tried again.
+  void retry_removals();
   /// Does one step of work with the mutex released meanwhile. False: nothing is due.
   bool step(std::unique_lock<std::mutex>& lock, bool retry_failed);
   Result<SpareSegment> make(uint64_t index);
@@ -78,6 +82,7 @@ class SpareSegments {
   std::condition_variable done_;  ///< `take` waits here.
   std::deque<SpareSegment> ready_;
   std::deque<std::string> discarded_;
+  std::deque<std::string> undeleted_;  ///< Removals that failed; they wait for the next try.
   uint64_t next_index_;
   std::optional<Error> failure_;  ///< Of the last try to prepare.
   bool retry_now_ = false;
