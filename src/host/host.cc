@@ -299,9 +299,16 @@ void HostImpl::stop() {
     log_event(LogLevel::kError, "journal", "seal_failed", {}, {{"error", sealed.error().message}});
 }
 
+/// Makes the data folder, durably: what is synced in a folder that is gone is gone.
 Result<Unit> make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return Unit{};
-  return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+  if (::mkdir(path.c_str(), 0700) != 0) {
+    if (errno == EEXIST) return Unit{};
+    return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+  }
+  const Result<Unit> synced = posix_disk().sync_dir(folder_above(path));
+  // One that may be written and not read cannot be synced.
+  if (!synced && synced.error().code != ErrorCode::kPermissionDenied) return synced;
+  return Unit{};
 }
 
 }  // namespace
@@ -313,10 +320,13 @@ Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
   if (!made.ok()) return made.error();
   FileJournalOptions journal_options;
   journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
+  const std::string snapshot_dir = options.data_dir + "/snapshots";
+  journal_options.needed_from = SnapshotStore::needed_from(posix_disk(), snapshot_dir);
   Result<std::unique_ptr<FileJournal>> journal =
       FileJournal::open(options.data_dir + "/journal", journal_options);
   if (!journal.ok()) return journal.error();
-  Result<std::unique_ptr<SnapshotStore>> snapshots = SnapshotStore::open(options.data_dir + "/snapshots");
+  Result<std::unique_ptr<SnapshotStore>> snapshots =
+      SnapshotStore::open(snapshot_dir, nullptr, (*journal)->store_id());
   if (!snapshots.ok()) return snapshots.error();
   RecoveryReport report;
   const OpenReport& opened = (*journal)->open_report();

@@ -1,5 +1,7 @@
 #include "journal/journal_inspect.h"
 
+#include "journal/snapshot_store.h"
+
 namespace gpusched {
 namespace {
 
@@ -28,7 +30,8 @@ Result<JournalScan> inspect_journal(Disk& disk, const std::string& dir, const St
   };
   Error before;
   for (int attempt = 1;; ++attempt) {
-    Result<JournalScan> scan = scan_journal(disk, dir, once);
+    const uint64_t needed_from = SnapshotStore::needed_from(disk, folder_above(dir) + "/snapshots");
+    Result<JournalScan> scan = scan_journal(disk, dir, once, needed_from);
     if (scan) return scan;
     if (visit_error) return *visit_error;
     const ErrorCode code = scan.error().code;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +61,7 @@ std::string encode_header(const SnapshotInfo& info, uint32_t trailer_crc) {
   store<uint64_t>(block.data(), 32, info.state_digest);
   store<uint64_t>(block.data(), 40, info.content_bytes);
   store<uint32_t>(block.data(), 48, trailer_crc);
+  store<uint64_t>(block.data(), 52, info.store_id);
   store<uint32_t>(block.data(), kHeaderCrcAt, crc32c(block.data(), kHeaderCrcAt));
   return block;
 }
@@ -91,7 +94,8 @@ Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
   layout.info = {.last_sequence = load<uint64_t>(block, 16),
                  .last_position = load<uint64_t>(block, 24),
                  .state_digest = load<uint64_t>(block, 32),
-                 .content_bytes = load<uint64_t>(block, 40)};
+                 .content_bytes = load<uint64_t>(block, 40),
+                 .store_id = load<uint64_t>(block, 52)};
   layout.trailer_crc = load<uint32_t>(block, 48);
   if (layout.info.content_bytes > file_bytes) return corrupt("the file is shorter than its header says");
   layout.chunks = (layout.info.content_bytes + kChunkBytes - 1) / kChunkBytes;
@@ -201,7 +205,8 @@ std::string_view Snapshot::content() const {
   return mapping->bytes().substr(kHeaderBytes, info.content_bytes);
 }
 
-Result<std::unique_ptr<SnapshotStore>> SnapshotStore::open(const std::string& dir, Disk* disk) {
+Result<std::unique_ptr<SnapshotStore>> SnapshotStore::open(const std::string& dir, Disk* disk,
+                                                           uint64_t store_id) {
   Disk& used = disk != nullptr ? *disk : posix_disk();
   Result<Unit> made = used.make_dir(dir);
   if (made) made = used.sync_dir(folder_above(dir));
@@ -209,23 +214,41 @@ Result<std::unique_ptr<SnapshotStore>> SnapshotStore::open(const std::string& di
   const Result<std::vector<std::string>> names = used.list(dir);
   if (!names) return names.error();
   for (const std::string& name : *names) {
-    if (!name.ends_with(kTemporary)) continue;
-    const Result<Unit> removed = used.remove(dir + "/" + name);
-    if (!removed) return removed.error();
+    // One that stays is no harm: nobody reads it, and the next start tries again.
+    if (name.ends_with(kTemporary)) (void)used.remove(dir + "/" + name).ok();
   }
-  return std::unique_ptr<SnapshotStore>(new SnapshotStore(used, dir));
+  // The name of a snapshot that a killed process left is there, and not durable.
+  const Result<Unit> synced = used.sync_dir(dir);
+  if (!synced) return synced.error();
+  return std::unique_ptr<SnapshotStore>(new SnapshotStore(used, dir, store_id));
+}
+
+uint64_t SnapshotStore::needed_from(Disk& disk, const std::string& dir) {
+  const Result<std::vector<std::string>> names = disk.list(dir);
+  if (!names) return 0;
+  for (const std::string& name : *names) {
+    if (const std::optional<uint64_t> oldest = position_of(name)) return *oldest + 1;
+  }
+  return 0;
 }
 
 Result<std::unique_ptr<SnapshotWriter>> SnapshotStore::begin(const SnapshotInfo& info) {
   const std::string temporary = dir_ + "/" + name_of(info.last_position) + std::string(kTemporary);
   Result<std::unique_ptr<DiskFile>> file = disk_.open(temporary, DiskOpen::kCreate);
   if (!file) return file.error();
-  return std::make_unique<SnapshotWriter>(disk_, dir_, info, std::move(*file), temporary);
+  SnapshotInfo ours = info;
+  ours.store_id = store_id_;
+  return std::make_unique<SnapshotWriter>(disk_, dir_, ours, std::move(*file), temporary);
 }
 
 Result<LatestSnapshot> SnapshotStore::latest() {
   const Result<std::vector<std::string>> found = names();
   if (!found) return found.error();
+  // Before any is used: a folder in which two journals' snapshots are mixed is nobody's.
+  for (const std::string& name : *found) {
+    const Result<Unit> ours = check_store(name);
+    if (!ours) return ours.error();
+  }
   LatestSnapshot latest;
   damaged_names_.clear();
   for (const std::string& name : *found) {
@@ -243,6 +266,27 @@ Result<LatestSnapshot> SnapshotStore::latest() {
   return Error{.code = ErrorCode::kCorrupt,
                .message = "no snapshot is whole (" + latest.damaged.front() +
                           "): check the disk and restore the data folder from a backup"};
+}
+
+/// Looks at the header alone. One that cannot be read says nothing here.
+Result<Unit> SnapshotStore::check_store(const std::string& name) const {
+  if (store_id_ == 0) return Unit{};
+  const std::string path = dir_ + "/" + name;
+  Result<std::unique_ptr<DiskFile>> file = disk_.open(path, DiskOpen::kRead);
+  if (!file) return Unit{};
+  const Result<uint64_t> size = (*file)->size();
+  std::string block(kHeaderBytes, '\0');
+  if (!size || !read_exact(**file, 0, block.data(), block.size())) return Unit{};
+  const Result<Layout> layout = parse_header(block, *size);
+  if (!layout || layout->info.store_id == 0 || layout->info.store_id == store_id_) return Unit{};
+  char ids[64];
+  std::snprintf(ids, sizeof ids, "%016" PRIx64 ", and this journal is %016" PRIx64, layout->info.store_id,
+                store_id_);
+  return Error{
+      .code = ErrorCode::kCorrupt,
+      .message = path + " belongs to another journal, " + ids +
+                 ". Nothing was changed. Put back the journal and the snapshots that belong together, "
+                 "from one backup"};
 }
 
 Result<Unit> SnapshotStore::prune() {

@@ -19,6 +19,8 @@ struct SnapshotInfo {
   uint64_t last_position = 0;  ///< Of the last journal record that is in it: replay goes on with the next.
   uint64_t state_digest = 0;   ///< Of the whole state.
   uint64_t content_bytes = 0;  ///< Set by the writer.
+  uint64_t store_id =
+      0;  ///< Of the journal that it belongs to, set by the store; 0: written before there was one.
 };
 
 /// Receives one snapshot's bytes. Nothing is visible to readers before `commit` returned; without it the
@@ -73,13 +75,19 @@ struct LatestSnapshot {
 class SnapshotStore {
  public:
   /// Opens the folder for writing, makes it when missing (the folder above must exist), and removes what
-  /// unfinished writers left. One process at a time: the journal's lock stands for both.
-  static Result<std::unique_ptr<SnapshotStore>> open(const std::string& dir, Disk* disk = nullptr);
+  /// unfinished writers left. One process at a time: the journal's lock stands for both. `store_id`: of that
+  /// journal; 0 looks at no snapshot's.
+  static Result<std::unique_ptr<SnapshotStore>> open(const std::string& dir, Disk* disk = nullptr,
+                                                     uint64_t store_id = 0);
+  /// From which journal record on something may be needed to start from any of the snapshots in this folder,
+  /// by their names alone; 0: all may be, and so it is when there is no such folder.
+  static uint64_t needed_from(Disk& disk, const std::string& dir);
 
   /// Starts a snapshot. One writer at a time.
   Result<std::unique_ptr<SnapshotWriter>> begin(const SnapshotInfo& info);
   /// The newest snapshot that is whole; older ones are tried when it is not. No snapshot at all is no error.
-  /// kCorrupt: there are some, none is whole. kVersion: the newest is of a newer format.
+  /// kCorrupt: there are some, none is whole, or one belongs to another journal. kVersion: the newest is of a
+  /// newer format.
   Result<LatestSnapshot> latest();
   /// Removes all but the newest two; damaged ones that `latest` met go first. Call it after a commit.
   Result<Unit> prune();
@@ -88,13 +96,16 @@ class SnapshotStore {
   Result<uint64_t> compactable_position();
 
  private:
-  SnapshotStore(Disk& disk, std::string dir) : disk_(disk), dir_(std::move(dir)) {}
+  SnapshotStore(Disk& disk, std::string dir, uint64_t store_id)
+      : disk_(disk), dir_(std::move(dir)), store_id_(store_id) {}
+  Result<Unit> check_store(const std::string& name) const;
   /// Names of snapshots, newest first.
   Result<std::vector<std::string>> names() const;
   bool is_damaged(const std::string& name) const;
 
   Disk& disk_;
   const std::string dir_;
+  const uint64_t store_id_;
   std::vector<std::string> damaged_names_;
 };
 

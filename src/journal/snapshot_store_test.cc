@@ -150,6 +150,70 @@ TEST(SnapshotStore, NoWholeSnapshotIsAnErrorNotAnEmptyState) {
   EXPECT_EQ(latest.error().code, ErrorCode::kCorrupt);
 }
 
+std::unique_ptr<SnapshotStore> open_as(Disk& disk, uint64_t store_id) {
+  auto store = SnapshotStore::open("snapshots", &disk, store_id);
+  EXPECT_TRUE(store.ok());
+  return std::move(*store);
+}
+
+TEST(SnapshotStore, ASnapshotOfAnotherJournalIsRefusedWithBothNumbers) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open_as(disk, 0xA1), 1, "theirs").ok());
+  const auto latest = open_as(disk, 0xB2)->latest();
+  ASSERT_FALSE(latest.ok());
+  EXPECT_EQ(latest.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(latest.error().message.find("00000000000000a1"), std::string::npos) << latest.error().message;
+  EXPECT_NE(latest.error().message.find("00000000000000b2"), std::string::npos);
+  EXPECT_EQ(open_as(disk, 0xA1)->latest()->snapshot->content(), "theirs");
+}
+
+TEST(SnapshotStore, AnOlderSnapshotOfAnotherJournalIsRefusedThoughTheNewestIsOurs) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open_as(disk, 0xA1), 1, "theirs").ok());
+  ASSERT_TRUE(save(*open_as(disk, 0xB2), 2, "ours").ok());
+  EXPECT_EQ(open_as(disk, 0xB2)->latest().error().code, ErrorCode::kCorrupt);
+}
+
+TEST(SnapshotStore, ASnapshotFromBeforeThereWereNumbersIsReadByAnyJournal) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open(disk), 1, "old").ok());
+  const auto latest = open_as(disk, 0xB2)->latest();
+  ASSERT_TRUE(latest.ok());
+  EXPECT_EQ(latest->snapshot->content(), "old");
+  EXPECT_EQ(latest->snapshot->info.store_id, 0u);
+}
+
+TEST(SnapshotStore, WhatIsNeededOfTheJournalFollowsTheOldestSnapshot) {
+  MemoryDisk disk;
+  EXPECT_EQ(SnapshotStore::needed_from(disk, "snapshots"), 0u);
+  auto store = open(disk);
+  EXPECT_EQ(SnapshotStore::needed_from(disk, "snapshots"), 0u);
+  ASSERT_TRUE(save(*store, 9, "one").ok());
+  ASSERT_TRUE(save(*store, 20, "two").ok());
+  EXPECT_EQ(SnapshotStore::needed_from(disk, "snapshots"), 10u);
+}
+
+TEST(SnapshotStore, ALeftOverThatCannotBeRemovedDoesNotStopTheStart) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open(disk), 1, "one").ok());
+  ASSERT_TRUE(disk.open("snapshots/x.tmp", DiskOpen::kCreate).ok());
+  disk.fail(MemoryDisk::Call::kRemove, ErrorCode::kIo);
+  EXPECT_EQ(open(disk)->latest()->snapshot->content(), "one");
+}
+
+TEST(SnapshotStore, OneThatAKilledProcessRenamedIsDurableOnceItWasOpened) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open(disk), 1, "one").ok());
+  auto store = open(disk);
+  disk.fail_once(MemoryDisk::Call::kSyncDir, {MemoryDisk::Outcome::kFails});
+  ASSERT_FALSE(save(*store, 2, "two").ok());
+  ASSERT_EQ(open(disk)->latest()->snapshot->content(), "two");
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Prng prng(seed);
+    EXPECT_EQ(open(*disk.crash(prng))->latest()->snapshot->content(), "two");
+  }
+}
+
 TEST(SnapshotStore, AWriterWithoutCommitLeavesNothing) {
   MemoryDisk disk;
   auto store = open(disk);
