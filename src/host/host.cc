@@ -337,6 +337,12 @@ Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
   }
   Result<Recovered> recovered = recover(**journal, **snapshots, report);
   if (!recovered.ok()) return recovered.error();
+  for (const std::string& refused : report.refused_snapshots) {
+    log_event(
+        LogLevel::kError, "snapshot", "snapshot_refused", {},
+        {{"error", refused},
+         {"did", "the state was built from an older snapshot or none, and the journal; nothing is lost"}});
+  }
   report.elapsed_ms = (clock.monotonic() - begin).ms();
   auto host = std::make_unique<HostImpl>(std::move(*journal), std::move(*snapshots), std::move(*recovered),
                                          std::move(report), options);

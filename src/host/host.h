@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "host/forecast_desk.h"
@@ -25,6 +26,7 @@ struct HostOptions {
 /// What recovery found, for the log.
 struct RecoveryReport {
   uint64_t snapshot_sequence = 0;  ///< 0: none.
+  uint64_t snapshot_position = 0;
   uint64_t replayed_records = 0;
   uint64_t replayed_commands = 0;
   uint64_t replayed_bytes = 0;  ///< Of records' payloads.
@@ -33,7 +35,8 @@ struct RecoveryReport {
   uint64_t digest = 0;
   int64_t waiting_jobs = 0;
   int64_t elapsed_ms = 0;
-  std::string notes;  ///< A torn tail that was cut back, a damaged snapshot that was passed over.
+  std::vector<std::string> refused_snapshots;  ///< Passed over for an older one; a sentence each.
+  std::string notes;                           ///< Such as a torn tail that was cut back.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.

@@ -1,8 +1,8 @@
 #include "host/recovery.h"
 
 #include "codec/group.h"
-#include "codec/snapshot.h"
 #include "engine/engine.h"
+#include "host/snapshot_image.h"
 
 namespace gpusched {
 namespace {
@@ -12,6 +12,8 @@ Error corrupt(const std::string& what) {
       .code = ErrorCode::kCorrupt,
       .message = what + "; run `gpu-scheduler journal verify DIR` and restore the data folder from a backup"};
 }
+
+}  // namespace
 
 Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events) {
   if (record.first_sequence != state.last.sequence + 1) {
@@ -37,31 +39,35 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
   return Unit{};
 }
 
-}  // namespace
-
 Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report) {
   Recovered recovered;
-  Result<LatestSnapshot> latest = snapshots.latest();
-  if (!latest) return latest.error();
-  for (const std::string& damaged : latest->damaged) report.notes += damaged + " ";
-  if (latest->snapshot.has_value()) {
-    const SnapshotInfo& info = latest->snapshot->info;
-    Result<State> state = decode_snapshot(latest->snapshot->content());
+  const Result<LatestSnapshot> latest = snapshots.latest([&](const Snapshot& snapshot) -> Result<Unit> {
+    Result<State> state = decode_proven(snapshot.info, snapshot.content());
     if (!state) return state.error();
-    if (state->last.sequence != info.last_sequence)
-      return corrupt("a snapshot's content is not what its header says");
     recovered.state = std::move(*state);
-    recovered.position = info.last_position;
-    report.snapshot_sequence = info.last_sequence;
+    return Unit{};
+  });
+  if (!latest) return latest.error();
+  report.refused_snapshots = latest->refused;
+  std::string refused;
+  for (const std::string& sentence : latest->refused) refused += "; a snapshot cannot be used: " + sentence;
+  if (latest->snapshot.has_value()) {
+    recovered.position = latest->snapshot->info.last_position;
+    report.snapshot_sequence = latest->snapshot->info.last_sequence;
+    report.snapshot_position = recovered.position;
   }
   if (journal.first_position() > recovered.position + 1) {
-    return corrupt("the journal begins at record " + std::to_string(journal.first_position()) +
-                   ", but the newest usable snapshot ends at " + std::to_string(recovered.position));
+    const std::string usable = latest->snapshot.has_value() ? "the newest usable snapshot ends at " +
+                                                                  std::to_string(recovered.position)
+                                                            : "no snapshot can be used";
+    return corrupt("the journal begins at record " + std::to_string(journal.first_position()) + ", but " +
+                   usable + refused);
   }
-  // A snapshot is only written of what is durable: a journal that ends before it has lost records.
-  if (journal.last_position() < recovered.position) {
+  // A snapshot is only written of what is durable: a journal that ends before it has lost records. One that
+  // cannot be used says so by its name.
+  if (journal.last_position() < latest->last_position) {
     return corrupt("the journal ends at record " + std::to_string(journal.last_position()) +
-                   ", before the snapshot's " + std::to_string(recovered.position));
+                   ", before the newest snapshot's " + std::to_string(latest->last_position) + refused);
   }
   Events events;
   const Result<Unit> read = journal.read_from(recovered.position + 1, [&](const JournalRecord& record) {

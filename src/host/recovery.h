@@ -13,8 +13,14 @@ struct Recovered {
   uint64_t position = 0;
 };
 
-/// Builds the state from the newest whole snapshot and the journal behind it. kCorrupt when the journal does
-/// not continue where the snapshot ends, or a record cannot be decoded; nothing is changed then.
+/// Builds the state from the newest snapshot that proves to be what it says, and the journal behind it. A
+/// snapshot that is refused, for whatever reason but a newer program's format, is passed over for the one
+/// before, and at last for the whole journal; the report says so. kCorrupt when the journal does not continue
+/// where the snapshot ends, or a record cannot be decoded; nothing is changed then.
 Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report);
+
+/// Applies one journal record to the state behind the record before it. kCorrupt, kVersion: the record is not
+/// what follows; the state may be half way then.
+Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events);
 
 }  // namespace gpusched

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "codec/snapshot.h"
 #include "log/log.h"
 
 namespace gpusched {
@@ -41,20 +39,9 @@ void Snapshotter::take(const Observer::View& view) {
     if (busy_ || stopping_) return;  // The next change asks again.
     busy_ = true;
   }
-  Job job;
-  job.info = {.last_sequence = view.state.last.sequence, .last_position = view.position};
-  Digest digest;
-  uint64_t size = 0;
-  const Result<Unit> encoded = encode_snapshot(view.state, [&](std::string_view piece) -> Result<Unit> {
-    digest.mix(piece);
-    size += piece.size();
-    job.pieces.emplace_back(piece);
-    return Unit{};
-  });
-  CHECK(encoded.ok());
-  job.info.state_digest = digest.value();
+  SnapshotImage job = image_of(view.state, view.position);
   bytes_since_ = 0;
-  last_size_ = size;
+  last_size_ = job.bytes;
   {
     const std::lock_guard lock(mutex_);
     job_ = std::move(job);
@@ -64,7 +51,7 @@ void Snapshotter::take(const Observer::View& view) {
 
 void Snapshotter::run() {
   while (true) {
-    std::optional<Job> job;
+    std::optional<SnapshotImage> job;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || job_.has_value(); });
@@ -81,15 +68,9 @@ void Snapshotter::run() {
   }
 }
 
-Result<Unit> Snapshotter::write(const Job& job) {
-  Result<std::unique_ptr<SnapshotWriter>> writer = store_.begin(job.info);
-  if (!writer.ok()) return writer.error();
-  for (const std::string& piece : job.pieces) {
-    const Result<Unit> written = (*writer)->write(piece);
-    if (!written.ok()) return written;
-  }
-  const Result<Unit> committed = (*writer)->commit();
-  if (!committed.ok()) return committed;
+Result<Unit> Snapshotter::write(const SnapshotImage& job) {
+  const Result<Unit> stored = write_image(store_, job);
+  if (!stored.ok()) return stored;
   const Result<Unit> pruned = store_.prune();
   if (!pruned.ok()) return pruned;
   const Result<uint64_t> position = store_.compactable_position();

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "host/observer.h"
+#include "host/snapshot_image.h"
 #include "journal/snapshot_store.h"
 
 namespace gpusched {
@@ -31,12 +31,8 @@ class Snapshotter {
   void stop();
 
  private:
-  struct Job {
-    SnapshotInfo info;
-    std::vector<std::string> pieces;
-  };
   void run();
-  Result<Unit> write(const Job& job);
+  Result<Unit> write(const SnapshotImage& job);
 
   SnapshotStore& store_;
   const uint64_t every_bytes_;
@@ -46,7 +42,7 @@ class Snapshotter {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<Job> job_;
+  std::optional<SnapshotImage> job_;
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;

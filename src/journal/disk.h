@@ -25,6 +25,9 @@ class DiskFile {
   /// Reserves room for `size` bytes, which read as zero. A file system that cannot reserve is no error.
   virtual Result<Unit> allocate(uint64_t size) = 0;
   virtual Result<uint64_t> size() = 0;
+  /// Asks the system to forget its own copies of what is durable, so that the next reading comes from the
+  /// disk. A wish: a system that cannot is no error.
+  virtual void drop_cached() {}
 };
 
 /// A whole file's bytes, readable as long as this lives, whatever happens to its name.

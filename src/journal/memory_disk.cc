@@ -138,6 +138,10 @@ class MemoryFile final : public DiskFile {
     const std::lock_guard guard(disk_.mutex_);
     return uint64_t{inode_->bytes.cached().size()};
   }
+  void drop_cached() override {
+    const std::lock_guard guard(disk_.mutex_);
+    inode_->bytes.drop_cache();
+  }
 
  private:
   MemoryDisk& disk_;

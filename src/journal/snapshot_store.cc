@@ -182,9 +182,7 @@ Result<Unit> SnapshotWriter::flush_chunk() {
   return Unit{};
 }
 
-Result<Unit> SnapshotWriter::commit() {
-  CHECK(!committed_);
-  if (failure_) return *failure_;
+Result<Unit> SnapshotWriter::finish() {
   Result<Unit> done = flush_chunk();
   if (!done) return done;
   const std::string trailer(reinterpret_cast<const char*>(chunk_crcs_.data()),
@@ -192,6 +190,21 @@ Result<Unit> SnapshotWriter::commit() {
   done = write_all(*file_, offset_, trailer);
   if (done) done = write_all(*file_, 0, encode_header(info_, crc32c(trailer.data(), trailer.size())));
   if (done) done = file_->fdatasync();
+  return done;
+}
+
+Result<Unit> SnapshotWriter::prove(const SnapshotJudge& judge) {
+  const Result<Snapshot> stored = read_snapshot(disk_, temporary_);
+  if (!stored) return stored.error();
+  if (stored->info != info_) return corrupt(temporary_ + ": another header came back than was written");
+  return judge(*stored);
+}
+
+Result<Unit> SnapshotWriter::commit(const SnapshotJudge& judge) {
+  CHECK(!committed_);
+  if (failure_) return *failure_;
+  Result<Unit> done = finish();
+  if (done) done = prove(judge);
   if (done) done = disk_.rename(temporary_, dir_ + "/" + name_of(info_.last_position));
   if (!done) {
     failure_ = done.error();
@@ -224,12 +237,8 @@ Result<std::unique_ptr<SnapshotStore>> SnapshotStore::open(const std::string& di
 }
 
 uint64_t SnapshotStore::needed_from(Disk& disk, const std::string& dir) {
-  const Result<std::vector<std::string>> names = disk.list(dir);
-  if (!names) return 0;
-  for (const std::string& name : *names) {
-    if (const std::optional<uint64_t> oldest = position_of(name)) return *oldest + 1;
-  }
-  return 0;
+  const std::vector<uint64_t> positions = snapshot_positions(disk, dir);
+  return positions.empty() ? 0 : positions.front() + 1;
 }
 
 Result<std::unique_ptr<SnapshotWriter>> SnapshotStore::begin(const SnapshotInfo& info) {
@@ -241,7 +250,16 @@ Result<std::unique_ptr<SnapshotWriter>> SnapshotStore::begin(const SnapshotInfo&
   return std::make_unique<SnapshotWriter>(disk_, dir_, ours, std::move(*file), temporary);
 }
 
-Result<LatestSnapshot> SnapshotStore::latest() {
+Result<Unit> SnapshotStore::commit(SnapshotWriter& writer, const SnapshotJudge& judge) {
+  const Result<Unit> committed = writer.commit(judge);
+  if (!committed) return committed;
+  const std::string name = name_of(writer.info_.last_position);
+  proven_.insert(name);
+  refused_.erase(name);
+  return Unit{};
+}
+
+Result<LatestSnapshot> SnapshotStore::latest(const SnapshotJudge& judge) {
   const Result<std::vector<std::string>> found = names();
   if (!found) return found.error();
   // Before any is used: a folder in which two journals' snapshots are mixed is nobody's.
@@ -250,22 +268,28 @@ Result<LatestSnapshot> SnapshotStore::latest() {
     if (!ours) return ours.error();
   }
   LatestSnapshot latest;
-  damaged_names_.clear();
+  if (!found->empty()) latest.last_position = position_of(found->front()).value();
   for (const std::string& name : *found) {
     Result<Snapshot> snapshot = read_snapshot(disk_, dir_ + "/" + name);
-    if (snapshot) {
+    Result<Unit> usable = snapshot ? Result<Unit>(Unit{}) : snapshot.error();
+    if (usable && snapshot->info.last_position != position_of(name))
+      usable = corrupt("it was renamed: by its header it is " + name_of(snapshot->info.last_position));
+    if (usable && judge) usable = judge(*snapshot);
+    if (usable) {
+      proven_.insert(name);
+      refused_.erase(name);
       latest.snapshot = std::move(*snapshot);
       return latest;
     }
     // A newer version's snapshot may stand for records that the journal has already forgotten.
-    if (snapshot.error().code == ErrorCode::kVersion) return snapshot.error();
-    latest.damaged.push_back(snapshot.error().message);
-    damaged_names_.push_back(name);
+    if (usable.error().code == ErrorCode::kVersion) return usable.error();
+    const std::string& why = usable.error().message;
+    const bool named = why.find(name) != std::string::npos;
+    latest.refused.push_back(named ? why : dir_ + "/" + name + ": " + why);
+    proven_.erase(name);
+    refused_.insert(name);
   }
-  if (latest.damaged.empty()) return latest;
-  return Error{.code = ErrorCode::kCorrupt,
-               .message = "no snapshot is whole (" + latest.damaged.front() +
-                          "): check the disk and restore the data folder from a backup"};
+  return latest;
 }
 
 /// Looks at the header alone. One that cannot be read says nothing here.
@@ -292,32 +316,34 @@ Result<Unit> SnapshotStore::check_store(const std::string& name) const {
 Result<Unit> SnapshotStore::prune() {
   const Result<std::vector<std::string>> found = names();
   if (!found) return found.error();
-  std::size_t whole = 0;
-  bool removed = false;
+  std::vector<std::string> superfluous;
+  std::size_t proven = 0;
   for (const std::string& name : *found) {
-    if (!is_damaged(name) && ++whole <= kKept) continue;
+    // The newest was just read; of the other one nobody knows what the disk made of it meanwhile.
+    const bool counts = proven_.contains(name) &&
+                        (proven == 0 || proven == kKept || read_snapshot(disk_, dir_ + "/" + name).ok());
+    if (counts && ++proven <= kKept) continue;
+    if (!counts && proven_.erase(name) > 0) refused_.insert(name);
+    const bool replaced = proven > 0 && refused_.contains(name);
+    if (replaced || proven >= kKept) superfluous.push_back(name);
+  }
+  for (const std::string& name : superfluous) {
     const Result<Unit> gone = disk_.remove(dir_ + "/" + name);
     if (!gone) return gone;
-    removed = true;
+    proven_.erase(name);
+    refused_.erase(name);
   }
-  damaged_names_.clear();
-  return removed ? disk_.sync_dir(dir_) : Result<Unit>(Unit{});
+  return superfluous.empty() ? Result<Unit>(Unit{}) : disk_.sync_dir(dir_);
 }
 
 Result<uint64_t> SnapshotStore::compactable_position() {
   const Result<std::vector<std::string>> found = names();
   if (!found) return found.error();
-  std::size_t whole = 0;
+  std::size_t proven = 0;
   for (const std::string& name : *found) {
-    if (!is_damaged(name) && ++whole == kKept) return position_of(name).value();
+    if (proven_.contains(name) && ++proven == kKept) return position_of(name).value();
   }
   return uint64_t{0};
-}
-
-bool SnapshotStore::is_damaged(const std::string& name) const {
-  const bool was = std::find(damaged_names_.begin(), damaged_names_.end(), name) != damaged_names_.end();
-  // A new snapshot of the same position may have replaced it.
-  return was && !read_snapshot(disk_, dir_ + "/" + name).ok();
 }
 
 Result<std::vector<std::string>> SnapshotStore::names() const {
@@ -328,11 +354,24 @@ Result<std::vector<std::string>> SnapshotStore::names() const {
   return listed;
 }
 
+std::vector<uint64_t> snapshot_positions(Disk& disk, const std::string& dir) {
+  std::vector<uint64_t> positions;
+  const Result<std::vector<std::string>> names = disk.list(dir);
+  if (!names) return positions;
+  for (const std::string& name : *names) {
+    if (const std::optional<uint64_t> position = position_of(name)) positions.push_back(*position);
+  }
+  return positions;
+}
+
+std::string snapshot_path(const std::string& dir, uint64_t position) { return dir + "/" + name_of(position); }
+
 Result<Snapshot> read_snapshot(Disk& disk, const std::string& path) {
   Result<std::unique_ptr<DiskFile>> file = disk.open(path, DiskOpen::kRead);
   if (!file) return file.error();
   const Result<uint64_t> size = (*file)->size();
   if (!size) return size.error();
+  (*file)->drop_cached();  // What counts is what the disk has.
   std::string buffer;
   // Read, not mapped, for the check: a bad sector is an error here, and a signal there.
   const auto read = [&](uint64_t offset, uint64_t bytes) -> Result<std::string_view> {

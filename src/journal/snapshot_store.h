@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,13 +21,28 @@ struct SnapshotInfo {
   uint64_t last_position = 0;  ///< Of the last journal record that is in it: replay goes on with the next.
   uint64_t state_digest = 0;   ///< Of the whole state.
   uint64_t content_bytes = 0;  ///< Set by the writer.
-  uint64_t store_id =
-      0;  ///< Of the journal that it belongs to, set by the store; 0: written before there was one.
+  uint64_t store_id = 0;       ///< Of the journal that it belongs to; set by the store. 0: unknown.
+
+  friend bool operator==(const SnapshotInfo&, const SnapshotInfo&) = default;
 };
 
-/// Receives one snapshot's bytes. Nothing is visible to readers before `commit` returned; without it the
-/// destructor removes what was written. Not thread-safe, but may live on another thread than the store.
-/// Errors: kStorageFull or kIo; the journal and the older snapshots are untouched by them.
+/// A whole snapshot whose every byte was checked.
+struct Snapshot {
+  SnapshotInfo info;
+  std::string path;
+  std::unique_ptr<DiskMapping> mapping;
+  /// The content; valid as long as this lives.
+  std::string_view content() const;
+};
+
+/// Says whether a snapshot can be used: the journal room knows bytes only, its caller what they stand for.
+/// kVersion: the snapshot is a newer program's. Any other error is a sentence that says what is wrong with
+/// it.
+using SnapshotJudge = std::function<Result<Unit>(const Snapshot&)>;
+
+/// Receives one snapshot's bytes. Nothing is visible to readers before `SnapshotStore::commit` returned;
+/// without it the destructor removes what was written. Not thread-safe, but may live on another thread than
+/// the store. Errors: kStorageFull or kIo; the journal and the older snapshots are untouched by them.
 class SnapshotWriter {
  public:
   SnapshotWriter(Disk& disk, std::string dir, const SnapshotInfo& info, std::unique_ptr<DiskFile> file,
@@ -37,11 +54,15 @@ class SnapshotWriter {
   Result<Unit> write(std::string_view bytes);
   /// For a digest that is known only when the last byte is written.
   void set_state_digest(uint64_t digest) { info_.state_digest = digest; }
-  /// Makes the snapshot durable and visible. Once.
-  Result<Unit> commit();
 
  private:
+  friend class SnapshotStore;
   Result<Unit> flush_chunk();
+  /// Writes what is missing and syncs it.
+  Result<Unit> finish();
+  /// Reads the file back from the disk and has it judged.
+  Result<Unit> prove(const SnapshotJudge& judge);
+  Result<Unit> commit(const SnapshotJudge& judge);
 
   Disk& disk_;
   const std::string dir_;
@@ -56,22 +77,16 @@ class SnapshotWriter {
   std::optional<Error> failure_;
 };
 
-/// A whole snapshot whose every byte was checked.
-struct Snapshot {
-  SnapshotInfo info;
-  std::string path;
-  std::unique_ptr<DiskMapping> mapping;
-  /// The content; valid as long as this lives.
-  std::string_view content() const;
-};
-
 /// The newest usable snapshot and the ones that were not.
 struct LatestSnapshot {
   std::optional<Snapshot> snapshot;
-  std::vector<std::string> damaged;  ///< One sentence each; worth a line in the log.
+  std::vector<std::string> refused;  ///< One sentence for each newer one that cannot be used.
+  uint64_t last_position = 0;        ///< That any of them, by its name, stands for.
 };
 
-/// The snapshots in one folder: the newest two are kept. Not thread-safe.
+/// The snapshots in one folder. The newest two that are proven are kept, and what cannot be used is never
+/// counted among them. A snapshot is proven when its bytes were read back from the disk and judged: by
+/// `commit`, or by `latest`. Not thread-safe.
 class SnapshotStore {
  public:
   /// Opens the folder for writing, makes it when missing (the folder above must exist), and removes what
@@ -85,13 +100,19 @@ class SnapshotStore {
 
   /// Starts a snapshot. One writer at a time.
   Result<std::unique_ptr<SnapshotWriter>> begin(const SnapshotInfo& info);
-  /// The newest snapshot that is whole; older ones are tried when it is not. No snapshot at all is no error.
-  /// kCorrupt: there are some, none is whole, or one belongs to another journal. kVersion: the newest is of a
-  /// newer format.
-  Result<LatestSnapshot> latest();
-  /// Removes all but the newest two; damaged ones that `latest` met go first. Call it after a commit.
+  /// Syncs what was written, reads it back from the disk, has `judge` prove it, and only then makes it
+  /// visible and durable. Once for each writer. An error of `judge`, or kCorrupt when other bytes came back:
+  /// nothing became visible, and every older snapshot is as it was.
+  Result<Unit> commit(SnapshotWriter& writer, const SnapshotJudge& judge);
+  /// The newest snapshot that is whole and that `judge` (which may be empty) accepts; older ones are tried
+  /// when it is not. None at all is no error. kVersion: the newest is of a newer program.
+  /// kCorrupt: one belongs to another journal.
+  Result<LatestSnapshot> latest(const SnapshotJudge& judge = {});
+  /// Removes what the newest two proven ones make superfluous, and refused ones that a newer proven one
+  /// replaces. Reads the older of the two again first: one that decayed is refused, and nothing is removed
+  /// for its sake.
   Result<Unit> prune();
-  /// The journal may forget records up to this position: even the older of the two whole snapshots has them.
+  /// The journal may forget records up to this position: even the older of the two proven snapshots has them.
   /// 0 while there are fewer than two.
   Result<uint64_t> compactable_position();
 
@@ -101,14 +122,20 @@ class SnapshotStore {
   Result<Unit> check_store(const std::string& name) const;
   /// Names of snapshots, newest first.
   Result<std::vector<std::string>> names() const;
-  bool is_damaged(const std::string& name) const;
 
   Disk& disk_;
   const std::string dir_;
   const uint64_t store_id_;
   std::vector<std::string> damaged_names_;
+  std::set<std::string> proven_;   ///< Names.
+  std::set<std::string> refused_;  ///< Names.
 };
 
+/// Positions of the snapshots in a folder, by their names alone, oldest first; none when there is no such
+/// folder.
+std::vector<uint64_t> snapshot_positions(Disk& disk, const std::string& dir);
+/// Where the snapshot of a position lies in a folder.
+std::string snapshot_path(const std::string& dir, uint64_t position);
 /// Reads one snapshot and checks every byte. Untrusted bytes. kCorrupt, kVersion, kNotFound, kIo.
 Result<Snapshot> read_snapshot(Disk& disk, const std::string& path);
 /// The pure part: checks the bytes of a whole file. kCorrupt, kVersion.

@@ -34,7 +34,15 @@ Result<Unit> save(SnapshotStore& store, uint64_t position, std::string_view cont
     const Result<Unit> written = (*writer)->write(content.substr(at, 100'003));
     if (!written) return written;
   }
-  return (*writer)->commit();
+  return store.commit(**writer, [](const Snapshot&) -> Result<Unit> { return Unit{}; });
+}
+
+/// Accepts all but this content.
+SnapshotJudge refusing(std::string content) {
+  return [content = std::move(content)](const Snapshot& snapshot) -> Result<Unit> {
+    if (snapshot.content() != content) return Unit{};
+    return Error{.code = ErrorCode::kCorrupt, .message = "it cannot be decoded"};
+  };
 }
 
 std::string path_of(uint64_t position) {
@@ -62,7 +70,7 @@ TEST(SnapshotStore, ASnapshotReadsBackAsItWasWritten) {
     EXPECT_EQ(latest->snapshot->info.last_sequence, 500u);
     EXPECT_EQ(latest->snapshot->info.state_digest, 35u);
     EXPECT_EQ(latest->snapshot->info.content_bytes, bytes);
-    EXPECT_TRUE(latest->damaged.empty());
+    EXPECT_TRUE(latest->refused.empty());
   }
 }
 
@@ -72,7 +80,7 @@ TEST(SnapshotStore, ADigestMayBeSetAtTheEnd) {
   auto writer = store->begin({.last_sequence = 1, .last_position = 1});
   ASSERT_TRUE(writer.ok());
   (*writer)->set_state_digest(99);
-  ASSERT_TRUE((*writer)->commit().ok());
+  ASSERT_TRUE(store->commit(**writer, refusing("nothing")).ok());
   EXPECT_EQ(store->latest()->snapshot->info.state_digest, 99u);
 }
 
@@ -110,8 +118,8 @@ TEST(SnapshotStore, EveryDamagedByteOfTheNewestFallsBackToThePreviousOne) {
     const auto latest = open(*image)->latest();
     ASSERT_TRUE(latest.ok()) << at;
     EXPECT_EQ(latest->snapshot->info.last_position, 1u) << at;
-    ASSERT_EQ(latest->damaged.size(), 1u);
-    EXPECT_NE(latest->damaged[0].find(path_of(2)), std::string::npos);
+    ASSERT_EQ(latest->refused.size(), 1u);
+    EXPECT_NE(latest->refused[0].find(path_of(2)), std::string::npos);
   }
 }
 
@@ -141,13 +149,118 @@ TEST(SnapshotStore, ADamagedOneIsReplacedByANewOneOfTheSamePosition) {
   EXPECT_EQ(store->latest()->snapshot->content(), "two");
 }
 
-TEST(SnapshotStore, NoWholeSnapshotIsAnErrorNotAnEmptyState) {
+TEST(SnapshotStore, WithoutAnyUsableOneItSaysWhyAndUpToWhereTheyWent) {
   MemoryDisk disk;
   ASSERT_TRUE(save(*open(disk), 1, "one").ok());
-  disk.corrupt(path_of(1), 4096, "O");
-  const auto latest = open(disk)->latest();
+  ASSERT_TRUE(save(*open(disk), 12, "twelve").ok());
+  disk.corrupt(path_of(12), 4096, "T");
+  const auto latest = open(disk)->latest(refusing("one"));
+  ASSERT_TRUE(latest.ok());
+  EXPECT_FALSE(latest->snapshot.has_value());
+  ASSERT_EQ(latest->refused.size(), 2u);
+  EXPECT_EQ(latest->refused[1], path_of(1) + ": it cannot be decoded");
+  EXPECT_EQ(latest->last_position, 12u);
+}
+
+TEST(SnapshotStore, OneThatTheJudgeRefusesIsPassedOverForTheOlderOne) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  ASSERT_TRUE(save(*store, 1, "one").ok());
+  ASSERT_TRUE(save(*store, 2, "two").ok());
+  const auto latest = store->latest(refusing("two"));
+  ASSERT_TRUE(latest.ok());
+  EXPECT_EQ(latest->snapshot->info.last_position, 1u);
+  EXPECT_EQ(latest->refused, std::vector<std::string>{path_of(2) + ": it cannot be decoded"});
+  // What is refused stands for nothing: with the next one there are two again.
+  ASSERT_TRUE(save(*store, 3, "three").ok());
+  ASSERT_TRUE(store->prune().ok());
+  EXPECT_EQ(*store->compactable_position(), 1u);
+  EXPECT_TRUE(disk.exists(path_of(1)));
+  EXPECT_FALSE(disk.exists(path_of(2)));
+}
+
+TEST(SnapshotStore, ANewerProgramsIsNeverPassedOver) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  ASSERT_TRUE(save(*store, 1, "one").ok());
+  ASSERT_TRUE(save(*store, 2, "two").ok());
+  const auto latest = store->latest([](const Snapshot&) -> Result<Unit> {
+    return Error{.code = ErrorCode::kVersion, .message = "a newer program's"};
+  });
   ASSERT_FALSE(latest.ok());
-  EXPECT_EQ(latest.error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(latest.error().code, ErrorCode::kVersion);
+}
+
+TEST(SnapshotStore, OneThatWasRenamedIsRefused) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  ASSERT_TRUE(save(*store, 1, "one").ok());
+  ASSERT_TRUE(save(*store, 2, "two").ok());
+  ASSERT_TRUE(disk.rename(path_of(2), path_of(7)).ok());
+  const auto latest = store->latest();
+  ASSERT_TRUE(latest.ok());
+  EXPECT_EQ(latest->snapshot->info.last_position, 1u);
+  ASSERT_EQ(latest->refused.size(), 1u);
+}
+
+TEST(SnapshotStore, WhatTheJudgeRefusesNeverBecomesVisible) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  ASSERT_TRUE(save(*store, 1, "one").ok());
+  {
+    auto writer = store->begin({.last_sequence = 2, .last_position = 2});
+    ASSERT_TRUE((*writer)->write("two").ok());
+    const Result<Unit> committed = store->commit(**writer, refusing("two"));
+    ASSERT_FALSE(committed.ok());
+    EXPECT_EQ(committed.error().message, "it cannot be decoded");
+    EXPECT_FALSE(disk.exists(path_of(2)));
+  }
+  EXPECT_EQ(disk.list("snapshots")->size(), 1u);
+  EXPECT_EQ(store->latest()->snapshot->content(), "one");
+}
+
+TEST(SnapshotStore, WhatComesBackDifferentFromTheDiskNeverBecomesVisible) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  const std::string temporary = path_of(2) + ".tmp";
+  auto writer = store->begin({.last_sequence = 2, .last_position = 2});
+  ASSERT_TRUE((*writer)->write("two").ok());
+  // The disk decays while it is written: behind the sync, before the reading.
+  int calls = 0;
+  disk.set_after_change([&] {
+    const bool whole =
+        disk.exists(temporary) && disk.content(temporary).size() == 4096 + 3 + 4;  // Trailer, header, sync.
+    if (whole && ++calls == 3) disk.corrupt(temporary, 4097, "X");
+  });
+  const Result<Unit> committed = store->commit(**writer, refusing("nothing"));
+  ASSERT_FALSE(committed.ok());
+  EXPECT_EQ(committed.error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(disk.exists(path_of(2)));
+}
+
+TEST(SnapshotStore, TheOlderOneIsReadAgainBeforeAnythingIsRemovedForItsSake) {
+  MemoryDisk disk;
+  auto store = open(disk);
+  ASSERT_TRUE(save(*store, 1, "one").ok());
+  ASSERT_TRUE(save(*store, 2, "two").ok());
+  ASSERT_TRUE(save(*store, 3, "three").ok());
+  disk.corrupt(path_of(2), 4096, "T");
+  ASSERT_TRUE(store->prune().ok());
+  EXPECT_TRUE(disk.exists(path_of(1)));
+  EXPECT_FALSE(disk.exists(path_of(2)));
+  EXPECT_EQ(*store->compactable_position(), 1u);
+}
+
+TEST(SnapshotStore, OneThatNobodyProvedIsNotCounted) {
+  MemoryDisk disk;
+  ASSERT_TRUE(save(*open(disk), 1, "one").ok());
+  ASSERT_TRUE(save(*open(disk), 2, "two").ok());
+  auto store = open(disk);  // Another process: it read none of them.
+  ASSERT_TRUE(save(*store, 3, "three").ok());
+  ASSERT_TRUE(store->prune().ok());
+  EXPECT_EQ(*store->compactable_position(), 0u);
+  EXPECT_TRUE(disk.exists(path_of(1)));
+  EXPECT_TRUE(disk.exists(path_of(2)));
 }
 
 std::unique_ptr<SnapshotStore> open_as(Disk& disk, uint64_t store_id) {
@@ -252,7 +365,7 @@ TEST(SnapshotStore, EveryCrashPointLeavesTheOldOneOrTheNewOne) {
         ASSERT_TRUE(latest->snapshot.has_value());
         const bool is_new = latest->snapshot->info.last_position == 2;
         EXPECT_EQ(latest->snapshot->content(), is_new ? new_content : old_content);
-        EXPECT_TRUE(latest->damaged.empty());
+        EXPECT_TRUE(latest->refused.empty());
         EXPECT_TRUE(is_new || !committed);
         images += 1;
       }

@@ -1,11 +1,14 @@
 #include "main/journal_command.h"
 
 #include <CLI/CLI.hpp>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <string>
 
+#include "host/folder_check.h"
 #include "journal/journal_inspect.h"
 
 namespace gpusched {
@@ -44,6 +47,12 @@ std::string hex(uint32_t value) {
   return text;
 }
 
+std::string hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
 std::string column(const std::string& text, std::size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
@@ -72,20 +81,40 @@ struct Summary {
   }
 };
 
-class Command {
+class JournalReader {
  public:
-  Command(const Arguments& arguments, std::ostream& out, std::ostream& err, const JournalDecoder& decode)
+  JournalReader(const Arguments& arguments, std::ostream& out, std::ostream& err,
+                const JournalDecoder& decode)
       : arguments_(arguments), out_(out), err_(err), decode_(decode) {}
 
   int verify() {
-    if (!read({})) return kDamaged;
-    if (arguments_.json) {
-      out_ << "{\"ok\":true," << json_summary() << "}\n";
-      return kWhole;
+    std::optional<FolderCheck> check;
+    // Without a decoder nobody knows what records and snapshots mean.
+    if (decode_) {
+      summary_.dir = find_journal_dir(posix_disk(), arguments_.dir);
+      check.emplace(posix_disk(), folder_above(summary_.dir) + "/snapshots");
     }
-    out_ << summary_.dir << ": whole, " << records_line() << "\n";
-    print_tail();
-    return kWhole;
+    const auto replay = [&](const StoredRecord& stored, uint64_t) -> Result<Unit> {
+      return check ? check->visit(stored.record) : Result<Unit>(Unit{});
+    };
+    if (!read(replay)) return kDamaged;
+    const bool good = !check || check->refused().empty();
+    if (arguments_.json) {
+      out_ << "{\"ok\":" << (good ? "true" : "false") << "," << json_summary();
+      if (check) out_ << json_check(*check);
+      out_ << "}\n";
+    } else {
+      out_ << summary_.dir << ": whole, " << records_line() << "\n";
+      if (check) print_check(*check);
+    }
+    if (!arguments_.json) print_tail();
+    if (good) return kWhole;
+    for (const std::string& refused : check->refused()) {
+      err_ << refused
+           << ". The next start passes it over for an older one and the journal, which are whole; the next "
+           << "snapshot replaces it. Check the disk\n";
+    }
+    return kDamaged;
   }
 
   int dump() {
@@ -178,6 +207,21 @@ class Command {
     return line + (summary_.sealed() ? "sealed" : "not sealed");
   }
 
+  void print_check(const FolderCheck& check) {
+    out_ << "state: " << check.snapshots() << " snapshots, " << check.refused().size()
+         << " of them unusable; " << check.replayed() << " records replayed, digest " << hex(check.digest())
+         << "\n";
+  }
+
+  static std::string json_check(const FolderCheck& check) {
+    std::string out = ",\"snapshots\":" + std::to_string(check.snapshots()) +
+                      ",\"replayed_records\":" + std::to_string(check.replayed()) + ",\"state_digest\":\"" +
+                      hex(check.digest()) + "\",\"refused_snapshots\":[";
+    for (std::size_t i = 0; i < check.refused().size(); ++i)
+      out += (i == 0 ? "" : ",") + json_string(check.refused()[i]);
+    return out + "]";
+  }
+
   void print_tail() {
     if (summary_.torn_bytes() == 0) return;
     const ScannedSegment& last = summary_.scan.segments.back();
@@ -259,7 +303,7 @@ int run_journal_command(int argc, const char* const* argv, std::ostream& out, st
   } catch (const CLI::ParseError& error) {
     return app.exit(error, out, err) == 0 ? kWhole : kUsage;
   }
-  Command command(arguments, out, err, decode);
+  JournalReader command(arguments, out, err, decode);
   if (verify->parsed()) return command.verify();
   return dump->parsed() ? command.dump() : command.stat();
 }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "codec/group.h"
-#include "codec/snapshot.h"
 #include "host/recovery.h"
+#include "host/snapshot_image.h"
 
 namespace gpusched::sim {
 namespace {
@@ -180,18 +180,16 @@ void SimHost::take_snapshot(const Observer::View& view, const Changes& changes) 
   life.bytes_since_snapshot += changes.payload_bytes;
   if (life.bytes_since_snapshot < settings_.snapshot_bytes || life.snapshot != nullptr) return;
   life.bytes_since_snapshot = 0;
-  Result<std::unique_ptr<SnapshotWriter>> writer =
-      life.snapshots->begin({.last_sequence = view.state.last.sequence,
-                             .last_position = view.position,
-                             .state_digest = snapshot_digest(view.state).value()});
+  const SnapshotImage image = image_of(view.state, view.position);
+  Result<std::unique_ptr<SnapshotWriter>> writer = life.snapshots->begin(image.info);
   CHECK(writer.ok());
   life.snapshot = std::move(*writer);
-  CHECK(
-      encode_snapshot(view.state, [&](std::string_view piece) { return life.snapshot->write(piece); }).ok());
+  for (const std::string& piece : image.pieces) CHECK(life.snapshot->write(piece).ok());
   context_.schedule.in(context_.some_ms(1, 200), [this, number = life.number] {
     if (life_ == nullptr || life_->number != number) return;
     const std::shared_ptr<SnapshotWriter> written = std::exchange(life_->snapshot, nullptr);
-    CHECK(written->commit().ok());
+    const Result<Unit> committed = life_->snapshots->commit(*written, prove_snapshot);
+    if (!committed) return context_.auditor.fail("a snapshot cannot be proven: " + committed.error().message);
     CHECK(life_->snapshots->prune().ok());
     const Result<uint64_t> position = life_->snapshots->compactable_position();
     CHECK(position.ok());

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -158,6 +159,64 @@ def test_a_damaged_snapshot_is_passed_over(new_world):
     overwrite(snapshots[-1], 4096 + 100, b"damage")
     world.scheduler.start()
     assert listed(world.scheduler) == sorted(told)
+
+
+def crc32c(data):
+    """The Castagnoli CRC, bit by bit: snapshots here are small."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def rewrite_snapshot(path, content=None, digest=None):
+    """Gives a snapshot another content or digest, whole by every checksum (docs/reference/journal-format.md)."""
+    data = path.read_bytes()
+    header = bytearray(data[:4096])
+    old_bytes, = struct.unpack_from("<Q", header, 40)
+    content = data[4096:4096 + old_bytes] if content is None else content
+    if digest is not None:
+        struct.pack_into("<Q", header, 32, digest)
+    struct.pack_into("<Q", header, 40, len(content))
+    crcs = b"".join(struct.pack("<I", crc32c(content[at:at + 262144])) for at in range(0, len(content), 262144))
+    struct.pack_into("<I", header, 48, crc32c(crcs))
+    struct.pack_into("<I", header, 60, crc32c(header[:60]))
+    path.write_bytes(bytes(header) + content + crcs)
+
+
+@pytest.mark.parametrize("wrong", ["content", "digest", "the only one"])
+def test_a_snapshot_that_is_whole_and_not_the_state_is_passed_over_and_told(world, wrong):
+    scheduler = world.scheduler
+    scheduler.start()
+    assert scheduler.stop() == 0
+    told = list(world.acknowledged)
+    if wrong != "the only one":
+        scheduler.start()
+        told.append(scheduler.api().submit(["true"]))
+        assert scheduler.stop() == 0
+    snapshots = sorted((scheduler.data_dir / "snapshots").glob("*.snap"))
+    assert len(snapshots) == (1 if wrong == "the only one" else 2)
+    if wrong == "digest":
+        rewrite_snapshot(snapshots[-1], digest=7)
+    else:
+        rewrite_snapshot(snapshots[-1], content=b"this is no state")
+    done = scheduler.journal("verify", str(scheduler.data_dir))
+    assert done.returncode == 1 and snapshots[-1].name in done.stderr, done.stderr
+    scheduler.start()
+    assert listed(scheduler) == sorted(told)
+    wait_until("the log says so", lambda: "snapshot_refused" in scheduler.log_since_start())
+    assert snapshots[-1].name in scheduler.log_since_start()
+    # The next one replaces it, and all is well again.
+    scheduler.api().submit(["true"])
+    assert scheduler.stop() == 0
+    assert not snapshots[-1].exists()
+    done = scheduler.journal("verify", str(scheduler.data_dir))
+    assert done.returncode == 0, done.stderr
+    scheduler.start()
+    assert len(listed(scheduler)) == len(told) + 1
+    assert "snapshot_refused" not in scheduler.log_since_start()
 
 
 # A full disk.
