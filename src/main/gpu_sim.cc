@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/prng.h"
 #include "main/sim_replay.h"
 #include "sim/world.h"
 
@@ -26,13 +27,15 @@ struct Options {
   std::string seeds_range;
   std::string seeds_file;
   std::string faults = "all";
+  uint64_t draw_from = 0;
+  uint64_t draw_count = 0;
   int64_t seconds = 0;
   bool twice = false;
   bool verbose = false;
   int64_t failures_max = 1;
 };
 
-/// One in so many seeds of a timed run is run twice.
+/// One in so many drawn seeds is run twice.
 constexpr uint64_t kTwiceEvery = 20;
 
 /// What to print when a CHECK ends the process in the middle of a seed.
@@ -121,6 +124,9 @@ class Runner {
   uint64_t host_starts_ = 0;
 };
 
+/// The seeds that a draw gives have 48 bits: they are copied by people.
+constexpr uint64_t kDrawnSeedBits = 48;
+
 /// "7" or "1..500".
 bool add_range(const std::string& text, std::vector<uint64_t>& seeds) {
   const std::size_t dots = text.find("..");
@@ -157,11 +163,17 @@ int run_all(Options options) {
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::vector<uint64_t> seeds = options.seeds;
   const bool twice = options.twice;
+  const uint64_t draw_from = options.draw_from;
+  const uint64_t draw_count = options.draw_count;
   const auto limit = static_cast<double>(options.seconds);
   std::signal(SIGABRT, on_abort);
   Runner runner(std::move(options));
   bool go_on = true;
   for (std::size_t i = 0; i < seeds.size() && go_on; ++i) go_on = runner.run(seeds[i], twice);
+  gpusched::Prng drawn(draw_from);
+  for (uint64_t count = 0; go_on && count < draw_count; ++count) {
+    go_on = runner.run(drawn.below(uint64_t{1} << kDrawnSeedBits) + 1, twice || count % kTwiceEvery == 0);
+  }
   std::random_device device;
   for (uint64_t count = 0; go_on && elapsed() < limit; ++count) {
     const uint64_t seed = (uint64_t{device()} << 16 | device() % 65'536) + 1;
@@ -181,6 +193,8 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", options.seeds_range, "run these seeds: FROM..TO");
   app.add_option("--seeds-file", options.seeds_file,
                  "run the seeds of a file, one or FROM..TO a line, # comments");
+  app.add_option("--draw", options.draw_count, "run so many seeds drawn by --from; one in 20 runs twice");
+  app.add_option("--from", options.draw_from, "the number that --draw begins with; the same number, the same seeds");
   app.add_option("--seconds", options.seconds, "run fresh seeds for so long; one in 20 runs twice");
   app.add_option("--steps", options.run.steps, "steps of the phase with faults")->capture_default_str();
   app.add_option("--faults", options.faults,
@@ -205,8 +219,8 @@ int main(int argc, char** argv) {
   if (!options.seeds_file.empty() && !add_file(options.seeds_file, options.seeds)) {
     return fail_usage("cannot read seeds from '" + options.seeds_file + "'");
   }
-  if (options.seeds.empty() && options.seconds <= 0) {
-    return fail_usage("name what to run: --seed, --seeds, --seeds-file or --seconds");
+  if (options.seeds.empty() && options.seconds <= 0 && options.draw_count == 0) {
+    return fail_usage("name what to run: --seed, --seeds, --seeds-file, --draw or --seconds");
   }
   return run_all(std::move(options));
 }

@@ -93,8 +93,8 @@ def check_outputs(world, load, rng):
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_runs_twice_whoever_is_killed(cluster):
-    seed = int(os.environ.get("GPUSCHED_E2E_SEED") or random.SystemRandom().randrange(1_000_000))
-    print(f"seed {seed}: repeat with GPUSCHED_E2E_SEED={seed} GPUSCHED_KILL_ROUNDS={ROUNDS}", flush=True)
+    seed = int(os.environ.get("GPUSCHED_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"seed {seed}: repeat with GPUSCHED_SEED={seed} GPUSCHED_KILL_ROUNDS={ROUNDS}", flush=True)
     rng = random.Random(seed)
     load = Load(cluster, seed)
     try:

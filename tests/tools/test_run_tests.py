@@ -17,14 +17,13 @@ def program(folder, name, body):
 
 
 def run(folder, suites, *arguments):
-    """Runs the runner on a made-up build folder; suites are (name, kind, shell body[, timeout])."""
+    """Runs the runner on a made-up build folder; suites are (name, kind, shell body)."""
     (folder / "tests").mkdir()
-    manifest = [{"name": suite[0], "kind": suite[1], "fast": True, "timeout": suite[3] if len(suite) > 3 else 30,
-                 "command": [program(folder, suite[0], suite[2])]} for suite in suites]
+    manifest = [{"name": name, "kind": kind, "fast": True, "command": [program(folder, name, body)]}
+                for name, kind, body in suites]
     (folder / "tests" / "suites.json").write_text(json.dumps(manifest))
     command = [str(RUNNER), "--build", str(folder), "--only", *[suite[0] for suite in suites], *arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "GPUSCHED_TEST_TIMEOUT_FACTOR"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
@@ -70,7 +69,7 @@ def test_a_suite_that_does_not_count_fails(tmp_path):
 
 def test_a_program_that_is_not_there_fails(tmp_path):
     (tmp_path / "tests").mkdir()
-    manifest = [{"name": "gone", "kind": "gtest", "fast": True, "timeout": 30, "command": [str(tmp_path / "gone")]}]
+    manifest = [{"name": "gone", "kind": "gtest", "fast": True, "command": [str(tmp_path / "gone")]}]
     (tmp_path / "tests" / "suites.json").write_text(json.dumps(manifest))
     done = subprocess.run([str(RUNNER), "--build", str(tmp_path), "--only", "gone"], capture_output=True, text=True,
                           check=False)
@@ -78,7 +77,7 @@ def test_a_program_that_is_not_there_fails(tmp_path):
 
 
 def test_a_suite_that_hangs_is_stopped_and_fails(tmp_path):
-    status, lines = run(tmp_path, [("slow", "line", "sleep 600 & wait", 1)])
+    status, lines = run(tmp_path, [("slow", "line", "sleep 600 & wait")], "--limit", "1")
     assert (status, lines[-1]) == (1, "0 passed, 1 failed")
     assert any("stopped after 1 s" in line for line in lines)
 
@@ -97,3 +96,47 @@ def test_a_tally_sums_several_runs(tmp_path):
         run(folder, [("one", "line", f"echo '{number} passed, 1 failed'")], "--tally", str(tally))
     done = subprocess.run([str(RUNNER), "--total", str(tally)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (1, "3 passed, 2 failed")
+
+
+def test_what_fails_now_and_then_is_named_with_how_often(tmp_path):
+    flaky = f"echo >> {tmp_path}/runs; if (( $(wc -l < {tmp_path}/runs) == 2 )); then echo '0 passed, 1 failed'; " \
+            "else echo '1 passed, 0 failed'; fi"
+    status, lines = run(tmp_path, [("steady", "line", "echo '1 passed, 0 failed'"), ("flaky", "line", flaky)],
+                        "--repeat", "3")
+    assert (status, lines[-1]) == (1, "5 passed, 1 failed")
+    assert "failed in 1 of 3 runs: flaky" in lines
+    assert not any("runs: steady" in line for line in lines)
+
+
+def test_random_tests_start_from_a_number_of_the_tree(tmp_path, monkeypatch):
+    body = f"echo $GPUSCHED_SEED > {tmp_path}/seen; echo '1 passed, 0 failed'"
+    monkeypatch.setenv("GPUSCHED_SEED", "123")
+    run(tmp_path, [("one", "line", body)])
+    assert (tmp_path / "seen").read_text().strip() == "123"
+
+
+def tree_seed(folder):
+    done = subprocess.run([str(folder / "tools" / "tree-seed")], capture_output=True, text=True, check=True,
+                          env={name: value for name, value in os.environ.items() if name != "GPUSCHED_SEED"})
+    return int(done.stdout)
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    return subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_number_of_a_tree_is_the_same_before_and_after_its_commit(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "tree-seed").write_bytes((ROOT / "tools" / "tree-seed").read_bytes())
+    (tmp_path / "tools" / "tree-seed").chmod(0o755)
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a").write_text("1")
+    before = tree_seed(tmp_path)
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-qm", "one")
+    assert tree_seed(tmp_path) == before
+    assert before == int(git(tmp_path, "rev-parse", "HEAD^{tree}")[:12], 16)
+    (tmp_path / "a").write_text("2")
+    assert tree_seed(tmp_path) != before
+    assert git(tmp_path, "status", "--porcelain") == " M a\n"
