@@ -50,8 +50,9 @@ quality: deps ## what scheduling is worth on public traces: published, ours, met
 	@tools/build release all-quality
 	@tools/bench quality $(NAME)
 
-chaos: build ## end-to-end kill rounds, 200 (another number: make chaos ROUNDS=20)
-	@GPUSCHED_KILL_ROUNDS=$(or $(ROUNDS),200) GPUSCHED_TEST_TIMEOUT_FACTOR=10 tools/run-tests --path tests/e2e/test_chaos.py
+chaos: deps ## hours of fresh seeds, kill rounds and planted bugs (some: make chaos STAGES="seeds kill" MINUTES=10 ROUNDS=50)
+	@tools/build release all-programs
+	@MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) tools/chaos $(STAGES)
 
 asan: deps ## the pure rooms' tests under address and undefined-behaviour sanitizers
 	@tools/build asan

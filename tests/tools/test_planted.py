@@ -1,0 +1,84 @@
+"""tools/planted takes no bug for found that was not, and says which patches are out of date."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEADER = "# What is broken: two is taken for three.\n# Build: all\n# Finds: {finds}\n"
+DIFF = """--- a/number
++++ b/number
+@@ -1,3 +1,3 @@
+ one
+-two
++three
+ three
+"""
+
+
+@pytest.fixture(name="checkout")
+def checkout_fixture(tmp_path):
+    """A small checkout whose build does nothing."""
+    for folder in ("tools", "tests/planted", "build"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "tools" / "planted").write_bytes((ROOT / "tools" / "planted").read_bytes())
+    (tmp_path / "tools" / "build").write_text("#!/bin/sh\nexit 0\n")
+    for name in ("planted", "build"):
+        (tmp_path / "tools" / name).chmod(0o755)
+    (tmp_path / "number").write_text("one\ntwo\nthree\n")
+    (tmp_path / ".gitignore").write_text("/build/\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "add", "--all"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def plant(checkout, name, finds, diff=DIFF):
+    (checkout / "tests" / "planted" / f"{name}.patch").write_text(HEADER.format(finds=finds) + diff)
+
+
+def run(checkout, *arguments):
+    done = subprocess.run([str(checkout / "tools" / "planted"), *arguments], capture_output=True, text=True,
+                          check=False, env=dict(os.environ))
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_bug_that_its_command_fails_on_is_found(checkout):
+    plant(checkout, "one", "grep -q two number")
+    status, output = run(checkout)
+    assert (status, output.splitlines()[-1]) == (0, "1 passed, 0 failed"), output
+    assert (checkout / "number").read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_bug_that_nothing_notices_is_a_failure(checkout):
+    plant(checkout, "one", "grep -q one number")
+    plant(checkout, "two", "grep -q two number")
+    status, output = run(checkout)
+    assert (status, output.splitlines()[-1]) == (1, "1 passed, 1 failed"), output
+    assert "one: NOT FOUND" in output
+
+
+def test_a_command_that_fails_without_the_bug_proves_nothing(checkout):
+    plant(checkout, "one", "grep -q four number")
+    status, output = run(checkout)
+    assert status == 1 and "fails without the bug too" in output
+
+
+def test_a_command_that_is_not_there_finds_nothing(checkout):
+    plant(checkout, "one", "grep -q two number || build/bin/missing")
+    status, output = run(checkout)
+    assert status == 1 and "could not run" in output
+
+
+def test_a_patch_that_does_not_apply_is_named(checkout):
+    plant(checkout, "one", "grep -q two number", DIFF.replace("two", "deux"))
+    status, output = run(checkout, "--check")
+    assert (status, output.splitlines()[-1]) == (1, "0 passed, 1 failed")
+    assert output.startswith("one:")
+
+
+def test_a_patch_without_a_header_is_refused(checkout):
+    (checkout / "tests" / "planted" / "one.patch").write_text(DIFF)
+    status, output = run(checkout, "--check")
+    assert status == 1 and "its header has no line" in output
