@@ -109,7 +109,8 @@ class Echo {
           *socket = reply.upgrade(request.websocket_key, message_bytes_max,
                                   {.on_message =
                                        [this, socket](bool is_text, std::string data) {
-                                         if (data == "close") return socket->close(4000, "as you say");
+                                         if (std::string_view(data) == "close")
+                                           return socket->close(4000, "as you say");
                                          socket->send(is_text, (is_text ? "t:" : "b:") + data);
                                        },
                                    .on_gone =

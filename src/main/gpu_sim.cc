@@ -194,7 +194,8 @@ int main(int argc, char** argv) {
   app.add_option("--seeds-file", options.seeds_file,
                  "run the seeds of a file, one or FROM..TO a line, # comments");
   app.add_option("--draw", options.draw_count, "run so many seeds drawn by --from; one in 20 runs twice");
-  app.add_option("--from", options.draw_from, "the number that --draw begins with; the same number, the same seeds");
+  app.add_option("--from", options.draw_from,
+                 "the number that --draw begins with; the same number, the same seeds");
   app.add_option("--seconds", options.seconds, "run fresh seeds for so long; one in 20 runs twice");
   app.add_option("--steps", options.run.steps, "steps of the phase with faults")->capture_default_str();
   app.add_option("--faults", options.faults,
