@@ -1,6 +1,7 @@
-// Writes the golden files of the present format: `make_golden FOLDER`. Run once for a format; what it wrote
-// is committed and never written again. See tests/compat/README.md.
+// Writes the golden files of the present format: `make_golden FOLDER SEED`. Run once for a format; what it
+// wrote is committed and never written again. See tests/compat/README.md.
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -15,7 +16,6 @@
 namespace gpusched {
 namespace {
 
-constexpr uint64_t kSeed = 24;
 constexpr int kGroups = 250;
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
@@ -24,8 +24,8 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
   CHECK(file.good());
 }
 
-int make(const std::filesystem::path& folder) {
-  testing::RandomCommands random(kSeed);
+int make(const std::filesystem::path& folder, uint64_t seed) {
+  testing::RandomCommands random(seed);
   State state;
   GroupEncoder encoder;
   Time now = Time{} + seconds(1'750'000'000);
@@ -42,7 +42,9 @@ int make(const std::filesystem::path& folder) {
     const uint64_t first_sequence = state.last.sequence + 1;
     const uint64_t count = 1 + random.prng().below(6);
     for (uint64_t i = 0; i < count; ++i) {
-      const Command command = state.next_due() <= now     ? Command(AdvanceTime{})
+      const bool first = state.last.sequence < kFirstSequence;
+      const Command command = first ? Command(Configure{.config = {.feature_level = kFeatureLevel}})
+                              : state.next_due() <= now   ? Command(AdvanceTime{})
                               : random.prng().chance(300) ? random.plan(state)
                                                           : random.next(state);
       encoder.add(command);
@@ -71,7 +73,10 @@ int make(const std::filesystem::path& folder) {
           return Unit{};
         }).ok());
   write(folder / "snapshot.bin", snapshot);
-  std::printf("%d groups, %zu jobs, %zu attempts\n", kGroups, state.jobs.size(), state.attempts.size());
+  std::filesystem::remove(folder / "journal" / "LOCK");
+  std::printf("%d groups; in the snapshot %zu jobs, %zu attempts, %zu arrays, %zu promises, %zu bookings\n",
+              kGroups, state.jobs.size(), state.attempts.size(), state.arrays.size(), state.promises.size(),
+              state.bookings.size());
   return 0;
 }
 
@@ -79,9 +84,9 @@ int make(const std::filesystem::path& folder) {
 }  // namespace gpusched
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: make_golden FOLDER\n");
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: make_golden FOLDER SEED\n");
     return 2;
   }
-  return gpusched::make(argv[1]);
+  return gpusched::make(argv[1], std::strtoull(argv[2], nullptr, 10));
 }
