@@ -488,6 +488,7 @@ class Planner {
                   const policy::PoolAmounts& amounts);
   policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
   void refresh_releases(const State& state, uint32_t slot);
+  static void add_release(NodeInfo& node, Time end, const policy::PoolAmounts& held);
   Time expected_end(const State& state, const Attempt& attempt) const;
   void release_of(const State& state, const AttemptKey& key, uint32_t slot);
   void release_promises(const State& state, uint32_t slot);

@@ -160,9 +160,12 @@ void Planner::release_of(const State& state, const AttemptKey& key, uint32_t slo
     held.value[kFirstDevices + i] = std::popcount(node.class_masks[i].second & whole);
   }
   if (member.exclusive) held = node.room;  // Nobody else has anything of it.
-  const Time end = expected_end(state, *attempt);
-  const uint64_t id = key.job.value + (uint64_t{key.member} << 44);  // A job's members may be on one node.
-  node.releases.add({.end = end, .id = id, .amounts = held});
+  add_release(node, expected_end(state, *attempt), held);
+}
+
+// One after the other: a job may have several members on the node, and attempts that it was given up in.
+void Planner::add_release(NodeInfo& node, Time end, const PoolAmounts& held) {
+  node.releases.add({.end = end, .id = node.releases.size(), .amounts = held});
   node.first_release = std::min(node.first_release, end);
 }
 
@@ -173,8 +176,7 @@ void Planner::release_promises(const State& state, uint32_t slot) {
   for (const auto& [id, promise] : state.promises) {
     const Job* job = state.jobs.find(id);
     CHECK(job != nullptr);
-    for (std::size_t i = 0; i < promise.members.size(); ++i) {
-      const Member& member = promise.members[i];
+    for (const Member& member : promise.members) {
       if (member.node != state.nodes[slot].id) continue;
       PoolAmounts held;
       held.value[kCpu] = member.cpu_milli;
@@ -185,7 +187,7 @@ void Planner::release_promises(const State& state, uint32_t slot) {
       }
       const Time end =
           now_ + kStopExpected + run_of_running(*policies_.run_times, state, *job, Duration{}, now_);
-      node.releases.add({.end = end, .id = (uint64_t{1} << 63) + id.value * 64 + i, .amounts = held});
+      add_release(node, end, held);
     }
   }
 }
@@ -220,8 +222,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
           end = std::max(end,
                          expected_end(state, *state.find_attempt(share.held_by.job, share.held_by.attempt)));
       }
-      node.releases.add({.end = end, .id = UINT64_MAX - index, .amounts = one});
-      node.first_release = std::min(node.first_release, end);
+      add_release(node, end, one);
     }
   }
   for (const AttemptKey& key : from.attempts) release_of(state, key, slot);
@@ -229,8 +230,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
     const Job* job = planned.node == slot ? state.jobs.find(planned.job) : nullptr;
     if (job == nullptr) continue;
     const Time end = now_ + run_of_running(*policies_.run_times, state, *job, Duration{}, now_);
-    node.releases.add({.end = end, .id = planned.job.value, .amounts = planned.amounts});
-    node.first_release = std::min(node.first_release, end);
+    add_release(node, end, planned.amounts);
   }
   if (from.promised_count > 0) release_promises(state, slot);
 }

@@ -137,6 +137,22 @@ TEST_F(Reservations, ACancelledJobLetsGoOfWhatWasKeptForIt) {
   EXPECT_EQ(started, std::vector{small});
 }
 
+TEST_F(Reservations, TwoAttemptsOfOneJobOnANodeAreCountedBoth) {
+  const NodeId node = engine.add_node("n1", {.gpus = 3});
+  const JobId twice = engine.submit({.gpus = 1, .retry = {.overlap_allowed = true}});
+  ASSERT_EQ(cycle(), std::vector{twice});
+  engine.apply(NodeLeaseLost{.node = node});
+  engine.advance(hours(1));  // The node is lost, and the job goes on without its attempt.
+  engine.apply(NodeLeaseBack{.node = node});
+  ASSERT_EQ(cycle(), std::vector{twice});
+  ASSERT_EQ(engine.node(node).attempts.size(), 2u);
+  engine.apply(CancelJob{.job = twice});  // Both are being ended by now.
+  const JobId large = engine.submit({.gpus = 3, .max_runtime = hours(1)});
+  EXPECT_EQ(cycle(), std::vector<JobId>{});
+  EXPECT_EQ(reason(large).code, WaitCode::kGpusBusy);
+  EXPECT_GT(reason(large).start, engine.now());
+}
+
 TEST_F(Reservations, AMoreUrgentJobIsNotBoundByIt) {
   engine.add_node("n1", {.gpus = 2});
   const JobId running = engine.submit({.gpus = 1, .max_runtime = hours(1)});
