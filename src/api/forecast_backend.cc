@@ -134,18 +134,19 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
     const JobId array = (*found)->array;
     host_.forecasts().ask(
         view.state.last.sequence, {},
-        [out = std::move(out), array, sees_all = tenant.empty(), done](ForecastDesk::Table* table) mutable {
-          if (table == nullptr) return done(std::move(out));
-          const forecast::Forecast& made = table->forecast(array.valid() ? array : out.id);
+        [out, array, sees_all = tenant.empty(), done](ForecastDesk::Table& table) mutable {
+          const forecast::Forecast& made = table.forecast(array.valid() ? array : out.id);
           const forecast::Estimate* estimate = made.find(out.id);
           if (estimate == nullptr && array.valid()) estimate = made.find(array);
           out.estimate = view_of(made, estimate);
-          if (forecast::subject_of(table->world().state(), out.id).valid()) {
-            forecast::World scratch = table->world().copy();
+          if (forecast::subject_of(table.world().state(), out.id).valid()) {
+            forecast::World scratch = table.world().copy();
             out.changes = changes_of(scratch, out.id, sees_all);
           }
-          done(std::move(out));
-        });
+          return [out = std::move(out), done] { done(out); };
+        },
+        // Why it waits is known all the same.
+        [out, done](const Error&) { done(out); });
   });
 }
 
@@ -157,17 +158,14 @@ void HostBackend::plan_for(TenantId tenant, bool sees_all, SubmitJobs command, D
   }
   host_.forecasts().ask(
       answered_.load(std::memory_order_acquire), std::move(parents),
-      [command = std::move(command), sees_all, done](ForecastDesk::Table* table) {
-        if (table == nullptr) {
-          return done(ApiError{
-              ErrorKind::kUnavailable, "too many ask for plans at once; try again soon", {}, seconds(5)});
-        }
-        forecast::World world = table->world().copy();
+      [command = std::move(command), sees_all, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+        forecast::World world = table.world().copy();
         forecast::Work work{.left = kTrialWork};
         const forecast::Trial trial = forecast::try_submission(world, command, work);
-        if (trial.rejection) return done(to_api_error(*trial.rejection, 1));
-        done(plan_view(*table, world, trial, sees_all));
-      });
+        if (trial.rejection) return [done, error = to_api_error(*trial.rejection, 1)] { done(error); };
+        return [done, plan = plan_view(table, world, trial, sees_all)] { done(plan); };
+      },
+      [done](const Error& error) { done(no_forecast(error)); });
 }
 
 void HostBackend::get_quality(const std::string& tenant, Done<QualityView> done) {

@@ -70,6 +70,12 @@ std::string scored_name(TenantId tenant) { return tenant.valid() ? tenant_name(t
 
 }  // namespace
 
+ApiError no_forecast(const Error& error) {
+  ApiError told = to_api_error(error);
+  if (error.code == ErrorCode::kUnavailable) told.retry_after = seconds(5);
+  return told;
+}
+
 QualityView view_of(const ForecastDesk::Quality& quality) {
   QualityView out;
   out.run_times.push_back(score_of("", quality.runs));

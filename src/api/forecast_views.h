@@ -20,6 +20,8 @@ QualityView view_of(const ForecastDesk::Quality& quality);
 Evidence evidence_of(const WaitReason& reason);
 /// "gpus", "gpu_memory_mb", "cpu_milli", "memory_mb", "jobs"; empty for none.
 std::string_view field_name(Resource resource);
+/// What whoever asked for a forecast is told when there is none.
+ApiError no_forecast(const Error& error);
 /// Puts "a job of another tenant" in place of each job in the text that is not this tenant's.
 void hide_others(const State& state, TenantId tenant, std::string& text);
 

@@ -109,10 +109,6 @@ std::optional<ApiError> switched_off(MoveTuning::Mode mode) {
                   "moves are off; set scheduler.moves to propose or act in the scheduler's configuration"};
 }
 
-ApiError too_many() {
-  return {ErrorKind::kUnavailable, "too many ask for plans at once; try again soon", {}, seconds(5)};
-}
-
 ApiError stale(const std::string& id) {
   return {ErrorKind::kMoveStale,
           "the proposal " + id + " is not known, is too old or no longer holds; ask for moves again", "id"};
@@ -128,10 +124,9 @@ void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
   }
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto look = [this, request, done](uint64_t sequence) {
-    host_.forecasts().ask(sequence, {}, [this, request, done](ForecastDesk::Table* table) {
-      if (table == nullptr) return done(too_many());
-      const forecast::World& world = table->world();
-      forecast::MoveOptions options = table->move_options();
+    const auto question = [this, request, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+      const forecast::World& world = table.world();
+      forecast::MoveOptions options = table.move_options();
       options.only = request.job;
       if (request.moves_max > 0) options.moves_max = static_cast<std::size_t>(request.moves_max);
       forecast::Work work{.left = limits::kMoveWorkMax};
@@ -149,8 +144,9 @@ void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
       for (const forecast::Unmoved& one : plan.unmoved)
         out.unmoved.push_back({.job = one.job, .message = describe(world.state(), one)});
       if (out.proposals.empty() && !out.unmoved.empty()) out.message += ": " + out.unmoved.front().message;
-      done(std::move(out));
-    });
+      return [done, out = std::move(out)] { done(out); };
+    };
+    host_.forecasts().ask(sequence, {}, question, [done](const Error& error) { done(no_forecast(error)); });
   };
   read([request, look, done](const Observer::View& view) {
     if (request.job.valid()) {
@@ -164,23 +160,25 @@ void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
 void HostBackend::apply_moves(ApplyMoves request, Done<MoveProposalView> done) {
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto kept = std::make_shared<ApplyMoves>(std::move(request));
-  host_.forecasts().ask(
-      answered_.load(std::memory_order_acquire), {}, [this, kept, done](ForecastDesk::Table* table) {
-        if (table == nullptr) return done(too_many());
-        const forecast::World& world = table->world();
-        const std::optional<forecast::MoveProposal> found = moves_->find(kept->id, world.now());
-        if (!found || !forecast::still_holds(world, *found, table->move_options()))
-          return done(stale(kept->id));
-        MoveJobs command = found->command;
-        command.by = kept->by;
-        command.why = kept->reason;
-        MoveProposalView shown = view_of(world.state(), *found, kept->id);
-        propose(std::move(command), [this, kept, shown = std::move(shown), done](Result<Decided> decided) {
-          if (auto refused = refusal(decided)) return done(std::move(*refused));
-          moves_->forget(kept->id);
-          done(shown);
-        });
-      });
+  const auto question = [this, kept, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+    const forecast::World& world = table.world();
+    const std::optional<forecast::MoveProposal> found = moves_->find(kept->id, world.now());
+    if (!found || !forecast::still_holds(world, *found, table.move_options()))
+      return [kept, done] { done(stale(kept->id)); };
+    MoveJobs command = found->command;
+    command.by = kept->by;
+    command.why = kept->reason;
+    return
+        [this, kept, done, command = std::move(command), shown = view_of(world.state(), *found, kept->id)] {
+          propose(command, [this, kept, shown, done](Result<Decided> decided) {
+            if (auto refused = refusal(decided)) return done(std::move(*refused));
+            moves_->forget(kept->id);
+            done(shown);
+          });
+        };
+  };
+  host_.forecasts().ask(answered_.load(std::memory_order_acquire), {}, question,
+                        [done](const Error& error) { done(no_forecast(error)); });
 }
 
 }  // namespace gpusched::api

@@ -4,9 +4,18 @@
 #include <cstdlib>
 
 namespace gpusched {
+namespace {
 
-void check_failed(const char* fact, const char* file, int line) noexcept {
+thread_local int throwing_checks = 0;
+
+}  // namespace
+
+ThrowingChecks::ThrowingChecks() { ++throwing_checks; }
+ThrowingChecks::~ThrowingChecks() { --throwing_checks; }
+
+void check_failed(const char* fact, const char* file, int line) {
   std::fprintf(stderr, "CHECK failed: %s (%s:%d)\n", fact, file, line);
+  if (throwing_checks > 0) throw CheckFailure{.fact = fact, .file = file, .line = line};
   std::abort();
 }
 

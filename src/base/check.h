@@ -2,8 +2,27 @@
 
 namespace gpusched {
 
-/// Prints the failed fact and ends the process. Never returns, never throws.
-[[noreturn]] void check_failed(const char* fact, const char* file, int line) noexcept;
+/// Prints the failed fact and ends the process; on a thread with ThrowingChecks throws a CheckFailure
+/// instead. Never returns.
+[[noreturn]] void check_failed(const char* fact, const char* file, int line);
+
+/// A CHECK that failed on a thread with ThrowingChecks.
+struct CheckFailure {
+  const char* fact;
+  const char* file;
+  int line;
+};
+
+/// While one lives, a failed CHECK of its thread throws a CheckFailure instead of ending the process. Only
+/// for work on copies that are thrown away with it, such as a forecast: what the work changed is not to be
+/// trusted afterwards. A CHECK in a `noexcept` function or a destructor ends the process all the same.
+class ThrowingChecks {
+ public:
+  ThrowingChecks();
+  ~ThrowingChecks();
+  ThrowingChecks(const ThrowingChecks&) = delete;
+  ThrowingChecks& operator=(const ThrowingChecks&) = delete;
+};
 
 }  // namespace gpusched
 

@@ -14,8 +14,7 @@ constexpr Duration kLimitStep = minutes(1);
 /// Asks the planner about one job with changed requests.
 class Asker {
  public:
-  Asker(World& world, JobId job, JobId subject, Work& work)
-      : world_(world), job_(job), subject_(subject), work_(work) {
+  Asker(World& world, JobId subject, Work& work) : world_(world), subject_(subject), work_(work) {
     const Job& found = *world_.state().jobs.find(subject_);
     parts_ = world_.state().class_of(found).parts;
     part_ = parts_.front();
@@ -31,8 +30,8 @@ class Asker {
     ++asks_;
     if (!request(part, limit)) return std::nullopt;
     std::optional<PlanGroup> start = world_.would_start(subject_, work_);
-    // What was asked for before was accepted before.
-    CHECK(request(part_, limit_));
+    // Not asked for: what was accepted once may be more than its tenant may ask for by now.
+    world_.put_back(JobUpdated{.change = change_of(part_, limit_)});
     if (!start.has_value() || !start->preemptions.empty()) return std::nullopt;
     return Change{.kind = kind, .part = part, .max_runtime = limit, .start = std::move(*start)};
   }
@@ -42,13 +41,15 @@ class Asker {
     if (!left()) return std::nullopt;
     ++asks_;
     const TenantId borrower = world_.state().jobs.find(subject_)->tenant;
-    if (!guarantee(lender, -gpus)) return std::nullopt;
+    const UpdateTenant lender_before = guarantee_of(lender, 0);
+    const UpdateTenant borrower_before = guarantee_of(borrower, 0);
+    if (world_.apply(guarantee_of(lender, -gpus)).rejection.has_value()) return std::nullopt;
     std::optional<PlanGroup> start;
-    if (guarantee(borrower, gpus)) {
+    if (!world_.apply(guarantee_of(borrower, gpus)).rejection.has_value()) {
       start = world_.would_start(subject_, work_);
-      CHECK(guarantee(borrower, -gpus));
+      world_.put_back(TenantUpdated{.change = borrower_before, .at = world_.now()});
     }
-    CHECK(guarantee(lender, gpus));
+    world_.put_back(TenantUpdated{.change = lender_before, .at = world_.now()});
     if (!start.has_value()) return std::nullopt;
     return Change{.kind = ChangeKind::kIdleGuarantee,
                   .part = part_,
@@ -82,27 +83,28 @@ class Asker {
   }
 
  private:
-  /// Changes how many GPUs a tenant is guaranteed.
-  bool guarantee(TenantId tenant, int64_t change) {
+  /// So many GPUs more than now that a tenant is guaranteed.
+  UpdateTenant guarantee_of(TenantId tenant, int64_t change) const {
     Amount amount = world_.state().find_tenant(tenant)->guarantee;
     amount.gpus += change;
-    const Applied applied =
-        world_.apply(UpdateTenant{.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = amount});
-    return !applied.rejection.has_value();
+    return {.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = amount};
+  }
+  UpdateJob change_of(const Part& part, Duration limit) const {
+    std::vector<Part> parts = parts_;
+    parts.front() = part;
+    return {.job = subject_,
+            .given = uint32_t{kJobParts} | kJobMaxRuntime,
+            .max_runtime = limit,
+            .spec = {},
+            .parts = std::move(parts)};
   }
   bool request(const Part& part, Duration limit) {
     // Of several parts none is changed: which one would have to be said too.
     if (parts_.size() > 1 && part != part_) return false;
-    const uint32_t given = uint32_t{kJobParts} | kJobMaxRuntime;
-    std::vector<Part> parts = parts_;
-    parts.front() = part;
-    const Applied applied = world_.apply(
-        UpdateJob{.job = job_, .given = given, .max_runtime = limit, .spec = {}, .parts = std::move(parts)});
-    return !applied.rejection.has_value();
+    return !world_.apply(change_of(part, limit)).rejection.has_value();
   }
 
   World& world_;
-  JobId job_;
   JobId subject_;
   Work& work_;
   std::vector<Part> parts_;
@@ -200,7 +202,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
   if (!found.waits_in_line()) return out;
   const WaitReason reason = scratch.planner().reason(found.job_class);
   const TenantId tenant = found.tenant;
-  Asker asker(scratch, job, subject, work);
+  Asker asker(scratch, subject, work);
   const Part& part = asker.part();
   const auto add = [&](std::optional<Change> change) {
     if (change.has_value()) out.push_back(std::move(*change));

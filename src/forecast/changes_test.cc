@@ -57,6 +57,21 @@ TEST_F(Changes, FewerGpusAsManyAsThereAre) {
   expect_starts(found.front(), waits);
 }
 
+TEST_F(Changes, AreToldOfAJobThatIsMoreThanItsTenantMayHaveByNow) {
+  engine.add_node("n1", {.gpus = 8});
+  engine.run({.gpus = 7});
+  const TenantId small = engine.add_tenant("small");
+  const JobId waits = engine.submit({.gpus = 4, .tenant = small});
+  Limits limits;
+  limits.set(Resource::kGpus, 2);
+  engine.apply(UpdateTenant{.tenant = small, .given = kTenantMaxGpus, .limits = limits});
+  const std::vector<Change> found = changes(waits);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().kind, ChangeKind::kFewerGpus);
+  EXPECT_EQ(found.front().part.gpu_count, 1);
+  expect_starts(found.front(), waits);
+}
+
 TEST_F(Changes, AnotherModelBeforeFewerGpus) {
   engine.add_node("n1", {.gpus = 4});
   engine.add_node("n2", {.gpus = 4, .model = "NVIDIA L4", .gpu_memory_mb = 24'576});

@@ -42,6 +42,11 @@ Applied World::apply(const Command& command) {
   return applied;
 }
 
+void World::put_back(const Event& event) {
+  evolve(state_, event);
+  planner_.observe(state_, event);
+}
+
 bool World::settle(Work& work, const std::function<void()>& seen) {
   while (true) {
     if (state_.next_due() <= now_) {

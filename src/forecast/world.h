@@ -51,6 +51,9 @@ class World {
   void move_to(Time now);
 
   Applied apply(const Command& command);
+  /// Makes something as it was before, whatever the rules say of it now: applies an event that no command
+  /// caused.
+  void put_back(const Event& event);
   /// The events of the newest command.
   const Events& events() const { return events_; }
   /// Jobs that were placed in this world, not in the one it is a copy of.

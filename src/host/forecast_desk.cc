@@ -9,10 +9,26 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "engine/policy/policies.h"
+#include "log/log.h"
 
 namespace gpusched {
+namespace {
+
+Error too_many() {
+  return {.code = ErrorCode::kUnavailable,
+          .message = "too many ask for forecasts at once, or the scheduler is shutting down; try again soon"};
+}
+Error failed() {
+  return {.code = ErrorCode::kInternal,
+          .message =
+              "no forecast is available: it failed by a bug of the scheduler's, which its log names; "
+              "everything else goes on"};
+}
+
+}  // namespace
 
 /// A state on its way from the observer's thread.
 struct ForecastDesk::Copy {
@@ -48,19 +64,53 @@ void ForecastDesk::stop() {
   }
   wake_.notify_all();
   thread_.join();
-  for (const Asked& asked : left) asked.question(nullptr);
+  for (const Asked& asked : left) asked.unavailable(too_many());
 }
 
-void ForecastDesk::ask(uint64_t sequence, std::vector<JobId> also, Question question) {
+void ForecastDesk::ask(uint64_t sequence, std::vector<JobId> also, Question question,
+                       Unavailable unavailable) {
   {
     const std::lock_guard lock(mutex_);
     if (!stopping_ && asked_.size() < limits::kForecastQueueMax) {
-      asked_.push_back({.sequence = sequence, .also = std::move(also), .question = std::move(question)});
+      asked_.push_back({.sequence = sequence,
+                        .also = std::move(also),
+                        .question = std::move(question),
+                        .unavailable = std::move(unavailable)});
       wake_.notify_all();
       return;
     }
   }
-  question(nullptr);
+  unavailable(too_many());
+}
+
+// Everything that the desk makes is its own, so that all of it can be thrown away: false when that had to be.
+bool ForecastDesk::contain(const std::function<void()>& work) {
+  try {
+    const ThrowingChecks throwing;
+    work();
+    return true;
+  } catch (const CheckFailure& failure) {
+    log_event(LogLevel::kError, "forecast", "failed", {},
+              {{"check", failure.fact}, {"file", failure.file}, {"line", failure.line}});
+  }
+  world_.reset();
+  forecast_.reset();
+  known_.reset();
+  also_.clear();
+  copied_sequence_ = 0;
+  const std::lock_guard lock(mutex_);
+  ++failures_;
+  return false;
+}
+
+void ForecastDesk::answer(const Asked& asked) {
+  Answer answer;
+  const bool whole = contain([&] {
+    Table table(*this);
+    if (take_copy(asked)) answer = asked.question(table);
+  });
+  if (answer) return answer();
+  asked.unavailable(whole ? too_many() : failed());
 }
 
 void ForecastDesk::on_changes(const Observer::View& view, const Changes& changes) {
@@ -267,17 +317,19 @@ void ForecastDesk::run() {
       }
     }
     if (acts && clock_.monotonic() >= moved_at + pace_.move_every) {
-      move_by_itself();
+      contain([this] { move_by_itself(); });
       moved_at = clock_.monotonic();
     }
-    Table table(*this);
     if (asked.has_value()) {
-      asked->question(take_copy(*asked) ? &table : nullptr);
+      answer(*asked);
       continue;
     }
     if (clock_.monotonic() < sample_due) continue;
     sampled_at = clock_.monotonic();
-    if (sample && take_copy({}) && !forecast_serves({})) table.forecast({});
+    if (!sample) continue;
+    contain([this] {
+      if (take_copy({}) && !forecast_serves({})) Table(*this).forecast({});
+    });
   }
 }
 
@@ -289,7 +341,8 @@ ForecastDesk::Quality ForecastDesk::quality() const {
           .runs_by_tenant = learned_.quality_by_tenant(),
           .forecasts = forecasts_,
           .forecasts_took = forecasts_took_sum_,
-          .copies_took = copies_took_sum_};
+          .copies_took = copies_took_sum_,
+          .failures = failures_};
 }
 
 }  // namespace gpusched

@@ -23,6 +23,9 @@ namespace gpusched {
 /// from a copy of the observer's state. A copy or forecast that is still true is used again; a new one is
 /// made only when something has changed and as often as it is cheap (see `Pace`). What was said of waiting
 /// jobs is scored when they start. Public members are thread-safe.
+///
+/// Nothing that is asked here ends the scheduler: a CHECK that fails in a forecast is logged, what the desk
+/// had is thrown away, and whoever asked is told that there is no forecast (docs/adr/0037).
 class ForecastDesk {
  public:
   /// How much of a thread's time is spent.
@@ -56,8 +59,14 @@ class ForecastDesk {
     explicit Table(ForecastDesk& desk) : desk_(desk) {}
     ForecastDesk& desk_;
   };
-  /// Called once, on the desk's thread; with null when too many wait or it shuts down, from any thread.
-  using Question = std::function<void(Table*)>;
+  /// Gives the answer to whoever asked.
+  using Answer = std::function<void()>;
+  /// Called at most once, on the desk's thread, where a CHECK that fails is a forecast that fails and no
+  /// more; what it returns is called next.
+  using Question = std::function<Answer(Table&)>;
+  /// Called instead of the answer, from any thread: too many wait, the desk shuts down, or the forecast
+  /// failed.
+  using Unavailable = std::function<void(const Error&)>;
 
   ForecastDesk(Observer& observer, const Clock& clock, const HostTuning& tuning, const Pace& pace);
   ~ForecastDesk();
@@ -65,8 +74,8 @@ class ForecastDesk {
   /// With MoveTuning::Mode::kAct: who carries moves out. Called on the desk's thread. Before anybody asks.
   void on_moves(std::function<void(MoveJobs)> carry_out);
   /// Answers from a state that has seen `sequence`. `also`: final jobs that the world must know.
-  void ask(uint64_t sequence, std::vector<JobId> also, Question question);
-  /// Before the observer ends. Whoever waits is told nothing.
+  void ask(uint64_t sequence, std::vector<JobId> also, Question question, Unavailable unavailable);
+  /// Before the observer ends. Whoever waits is told so.
   void stop();
 
   struct Quality {
@@ -77,6 +86,7 @@ class ForecastDesk {
     int64_t forecasts = 0;    ///< Made since the start,
     Duration forecasts_took;  ///< and how long that took,
     Duration copies_took;     ///< and how long readers waited for the copies.
+    int64_t failures = 0;     ///< Work of the desk that a CHECK ended.
   };
   Quality quality() const;
   const HostTuning& tuning() const { return tuning_; }
@@ -86,10 +96,13 @@ class ForecastDesk {
     uint64_t sequence = 0;
     std::vector<JobId> also;
     Question question;
+    Unavailable unavailable;
   };
   struct Copy;
 
   void run();
+  void answer(const Asked& asked);
+  bool contain(const std::function<void()>& work);
   bool take_copy(const Asked& asked);
   bool wait_until(Time at);
   void on_changes(const Observer::View& view, const Changes& changes);
@@ -126,6 +139,7 @@ class ForecastDesk {
   bool learning_ = false;
   EtaScore score_;
   int64_t forecasts_ = 0;
+  int64_t failures_ = 0;
   Duration forecasts_took_sum_;
   Duration copies_took_sum_;
 

@@ -6,6 +6,7 @@
 #include <future>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/testing/test_engine.h"
 #include "host/system_clock.h"
 
@@ -37,9 +38,15 @@ class Desk : public ::testing::Test {
   auto ask(Question question) {
     using Result = std::optional<decltype(question(std::declval<ForecastDesk::Table&>()))>;
     std::promise<Result> answer;
-    desk_.ask(engine_.state().last.sequence, {}, [&](ForecastDesk::Table* table) {
-      answer.set_value(table == nullptr ? Result() : Result(question(*table)));
-    });
+    desk_.ask(
+        engine_.state().last.sequence, {},
+        [&](ForecastDesk::Table& table) {
+          return [&answer, result = Result(question(table))] { answer.set_value(result); };
+        },
+        [&](const Error& error) {
+          refusal_ = error;
+          answer.set_value({});
+        });
     return answer.get_future().get();
   }
   forecast::Estimate estimate_of(JobId job) {
@@ -56,6 +63,7 @@ class Desk : public ::testing::Test {
   ForecastDesk desk_{observer_, clock_, {}, {.pause_factor = 0}};
   uint64_t position_ = 0;
   std::vector<JobId> to_end_;
+  Error refusal_;  ///< Of the last question that was not answered.
 };
 
 TEST_F(Desk, AnswersFromAStateThatHasSeenTheSequence) {
@@ -143,6 +151,20 @@ TEST_F(Desk, ToldToItMovesByItselfAndNoMoreThanItMay) {
 TEST_F(Desk, AfterItsEndNobodyGetsATable) {
   desk_.stop();
   EXPECT_FALSE(ask([](ForecastDesk::Table&) { return true; }).has_value());
+  EXPECT_EQ(refusal_.code, ErrorCode::kUnavailable);
+}
+
+TEST_F(Desk, ACheckThatFailsInAForecastIsAnAnswerAndEndsNothing) {
+  told([&] { return engine_.add_node("n1", {.gpus = 1}); });
+  const JobId job = told([&] { return engine_.submit_gpus(2); });
+  const auto fails = [](ForecastDesk::Table& table) {
+    CHECK(table.world().state().jobs.size() > 1'000);
+    return true;
+  };
+  EXPECT_FALSE(ask(fails).has_value());
+  EXPECT_EQ(refusal_.code, ErrorCode::kInternal);
+  EXPECT_TRUE(estimate_of(job).stuck);  // From a copy of its own.
+  EXPECT_EQ(desk_.quality().failures, 1);
 }
 
 }  // namespace
