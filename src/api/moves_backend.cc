@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/doors/names.h"
+#include "api/forecast_views.h"
 #include "api/host_backend.h"
 #include "api/state_views.h"
 #include "base/digest.h"
