@@ -65,18 +65,27 @@ void CachedBytes::lose_power(Prng& prng) {
   cached_ = device_;
 }
 
-void CachedBytes::decay(uint64_t offset, std::string_view bytes) {
+void CachedBytes::overwrite(uint64_t offset, std::string_view bytes) {
   CHECK(offset + bytes.size() <= cached_.size());
-  if (bytes.empty()) return;
+  std::memcpy(cached_.data() + offset, bytes.data(), bytes.size());
+  decay(offset, bytes);
+}
+
+void CachedBytes::decay(uint64_t offset, std::string_view bytes) {
+  if (offset >= device_.size() || bytes.empty()) return;
+  bytes = bytes.substr(0, device_.size() - offset);
   const uint64_t last = (offset + bytes.size() - 1) / kSectorBytes;
   for (uint64_t sector = offset / kSectorBytes; sector <= last; ++sector) {
-    const uint64_t at = sector * kSectorBytes;
-    if (at < device_.size()) intact_.try_emplace(sector, sector_of(device_, sector));
+    intact_.try_emplace(sector, sector_of(device_, sector));
   }
-  std::memcpy(cached_.data() + offset, bytes.data(), bytes.size());
-  if (offset >= device_.size()) return;
-  const std::size_t size = std::min<std::size_t>(bytes.size(), device_.size() - offset);
-  std::memcpy(device_.data() + offset, bytes.data(), size);
+  std::memcpy(device_.data() + offset, bytes.data(), bytes.size());
+}
+
+void CachedBytes::settle() {
+  device_ = cached_;
+  dirty_.clear();
+  dirty_count_ = 0;
+  intact_.clear();
 }
 
 void CachedBytes::misdirect(uint64_t offset, uint64_t size, std::optional<uint64_t> to, CachedBytes& other) {

@@ -38,8 +38,12 @@ class CachedBytes {
   /// The power goes and comes back.
   void lose_power(Prng& prng);
 
-  /// Changes bytes in the cache and on the device, as decay or a person would. They must exist.
+  /// Changes bytes in the cache and on the device, as a person would. They must exist.
+  void overwrite(uint64_t offset, std::string_view bytes);
+  /// Changes bytes on the device only, as far as they are there: the cache shows it once it has dropped them.
   void decay(uint64_t offset, std::string_view bytes);
+  /// The device has what the cache has, whatever became of earlier syncs.
+  void settle();
   /// The sectors of a write that was just made never reach their place on the device. With `to`, they land at
   /// that sector and those behind it instead, in this file or in `other`.
   void misdirect(uint64_t offset, uint64_t size, std::optional<uint64_t> to, CachedBytes& other);

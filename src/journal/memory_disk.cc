@@ -329,6 +329,13 @@ void MemoryDisk::write_back(Prng& prng) {
   }
 }
 
+void MemoryDisk::settle() {
+  const std::lock_guard guard(mutex_);
+  for (const NameChange& change : name_changes_) make_durable(change);
+  name_changes_.clear();
+  for (const auto& [name, inode] : names_) inode->bytes.settle();
+}
+
 void MemoryDisk::drop_cache() {
   const std::lock_guard guard(mutex_);
   for (const auto& [name, inode] : names_) inode->bytes.drop_cache();
@@ -384,6 +391,13 @@ std::string MemoryDisk::content(const std::string& path) const {
 }
 
 void MemoryDisk::corrupt(const std::string& path, uint64_t offset, std::string_view bytes) {
+  const std::lock_guard guard(mutex_);
+  const auto found = names_.find(path);
+  CHECK(found != names_.end());
+  found->second->bytes.overwrite(offset, bytes);
+}
+
+void MemoryDisk::decay(const std::string& path, uint64_t offset, std::string_view bytes) {
   const std::lock_guard guard(mutex_);
   const auto found = names_.find(path);
   CHECK(found != names_.end());

@@ -79,6 +79,8 @@ class MemoryDisk final : public Disk {
   void lose_power(Prng& prng);
   /// The kernel writes some of what is dirty.
   void write_back(Prng& prng);
+  /// Everything that reads as written becomes durable.
+  void settle();
   /// The kernel forgets clean pages: what a failed sync did not write reads as before.
   void drop_cache();
 
@@ -99,10 +101,12 @@ class MemoryDisk final : public Disk {
 
   /// The file's bytes as they read now. The file must exist.
   std::string content(const std::string& path) const;
-  /// Overwrites bytes of an existing file, durably, as decay or a person would.
+  /// Overwrites bytes of an existing file, durably, as a person would.
   void corrupt(const std::string& path, uint64_t offset, std::string_view bytes);
-  /// A file's bytes on the device are not what was written there, by `corrupt` or by a write that strayed or
-  /// never came, and no later write has mended it.
+  /// The same on the device only: it reads so once the kernel has forgotten the pages.
+  void decay(const std::string& path, uint64_t offset, std::string_view bytes);
+  /// A file's bytes on the device are not what was written there, by `corrupt`, `decay` or a write that
+  /// strayed or never came, and no later write has mended it.
   bool is_damaged() const;
   /// Mends all that, as a mirror would.
   void repair();

@@ -52,6 +52,9 @@ class ProcessFile final : public DiskFile {
   Result<Unit> allocate(uint64_t size) override {
     return life_->make<Unit>([&] { return file_->allocate(size); });
   }
+  void drop_cached() override {
+    if (!life_->dead) file_->drop_cached();
+  }
   Result<uint64_t> size() override {
     return life_->make<uint64_t>([&] { return file_->size(); });
   }

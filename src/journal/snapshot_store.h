@@ -126,7 +126,6 @@ class SnapshotStore {
   Disk& disk_;
   const std::string dir_;
   const uint64_t store_id_;
-  std::vector<std::string> damaged_names_;
   std::set<std::string> proven_;   ///< Names.
   std::set<std::string> refused_;  ///< Names.
 };

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -32,6 +33,7 @@ struct Options {
   int64_t seconds = 0;
   bool twice = false;
   bool verbose = false;
+  bool counts = false;
   int64_t failures_max = 1;
 };
 
@@ -72,6 +74,7 @@ class Runner {
     steps_ += result.steps;
     jobs_ += result.jobs;
     host_starts_ += result.host_starts;
+    count(result);
     if (options_.verbose || options_.run.trace) print(seed, result);
     if (failure.empty()) {
       ++passed_;
@@ -90,6 +93,7 @@ class Runner {
                 static_cast<long long>(passed_ + failed_), static_cast<unsigned long long>(steps_),
                 static_cast<unsigned long long>(jobs_), static_cast<unsigned long long>(host_starts_),
                 elapsed, static_cast<double>(passed_ + failed_) / std::max(elapsed, 1e-9));
+    if (options_.counts) print_counts();
     std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed_),
                 static_cast<long long>(failed_));
     return failed_ == 0 ? 0 : 1;
@@ -104,6 +108,39 @@ class Runner {
         result.attempts, static_cast<unsigned long long>(result.records),
         static_cast<unsigned long long>(result.host_starts), static_cast<unsigned long long>(result.digest),
         to_string(result.faults).c_str());
+  }
+
+  void count(const RunResult& result) {
+    for (std::size_t i = 0; i < result.struck.size(); ++i) struck_[i] += result.struck[i];
+    host_.kills += result.host.kills;
+    host_.power_losses += result.host.power_losses;
+    host_.deaths_in_calls += result.host.deaths_in_calls;
+    host_.refused_starts += result.host.refused_starts;
+    host_.repairs += result.host.repairs;
+    host_.failed_snapshots += result.host.failed_snapshots;
+    host_.disk.failed_calls += result.host.disk.failed_calls;
+    host_.disk.lying_calls += result.host.disk.lying_calls;
+    host_.disk.decays += result.host.disk.decays;
+    lied_to_ += result.host.lied ? 1 : 0;
+  }
+
+  void print_counts() const {
+    const auto line = [](std::string_view what, uint64_t times) {
+      std::printf("  %-34s %10llu\n", std::string(what).c_str(), static_cast<unsigned long long>(times));
+    };
+    for (std::size_t i = 0; i < struck_.size(); ++i) {
+      if (struck_[i] > 0) line(to_string(static_cast<gpusched::sim::Fault>(i)), struck_[i]);
+    }
+    line("scheduler killed", host_.kills);
+    line("scheduler without power", host_.power_losses);
+    line("of both, in a call on the disk", host_.deaths_in_calls);
+    line("calls on the disk that failed", host_.disk.failed_calls);
+    line("calls on the disk that lied", host_.disk.lying_calls);
+    line("places on the disk that decayed", host_.disk.decays);
+    line("starts refused for that", host_.refused_starts);
+    line("of them repaired by an operator", host_.repairs);
+    line("snapshots that failed", host_.failed_snapshots);
+    line("runs that a lying device ended", lied_to_);
   }
 
   void prepare_last_words(const RunOptions& run) const {
@@ -122,6 +159,9 @@ class Runner {
   uint64_t steps_ = 0;
   uint64_t jobs_ = 0;
   uint64_t host_starts_ = 0;
+  std::array<uint64_t, gpusched::sim::kFaultCount> struck_{};
+  gpusched::sim::HostStory host_;
+  uint64_t lied_to_ = 0;
 };
 
 /// The seeds that a draw gives have 48 bits: they are copied by people.
@@ -204,6 +244,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--twice", options.twice, "run each seed twice and compare");
   app.add_flag("--trace", options.run.trace, "print every step");
+  app.add_flag("--counts", options.counts, "print how often what broke");
   app.add_flag("--verbose", options.verbose, "print a line for each seed");
   int status = 0;
   gpusched::add_replay_command(app, status);

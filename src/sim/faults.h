@@ -30,8 +30,14 @@ enum class Fault : uint8_t {
   kClockStep,   ///< Wall clocks jump.
   kPause,       ///< Scheduler or agent stands still for seconds.
   kStartFails,  ///< Commands that cannot be started.
+  kDiskFails,   ///< Calls on the scheduler's disk fail, once or for a while.
+  kDiskLies,    ///< The scheduler's disk says that it did what it did not, or did elsewhere.
+  kDecay,       ///< Bytes on the scheduler's disk change.
+  kAgentDisk,   ///< An agent's disk is full, or fails a sync.
 };
-inline constexpr std::size_t kFaultCount = 19;
+inline constexpr std::size_t kFaultCount = 23;
+/// From here on each is drawn from the disks' own generator.
+inline constexpr Fault kFirstDiskFault = Fault::kDiskFails;
 
 std::string_view to_string(Fault fault);
 

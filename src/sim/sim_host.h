@@ -9,11 +9,12 @@
 
 #include "host/host_core.h"
 #include "host/observer.h"
-#include "journal/memory_disk.h"
-#include "journal/memory_journal.h"
+#include "host/recovery.h"
+#include "journal/file_journal.h"
 #include "journal/snapshot_store.h"
 #include "sim/context.h"
 #include "sim/network.h"
+#include "sim/sim_disk.h"
 
 namespace gpusched::sim {
 
@@ -21,18 +22,35 @@ struct HostSettings {
   EngineConfig engine;
   HostTuning tuning;
   uint64_t snapshot_bytes = 8'000;  ///< A snapshot after so much journal.
+  uint64_t disk_seed = 1;
+  uint64_t segment_bytes = 65'536;
 };
 
-/// The scheduler's machine and the schedulers that run on it one after the other: the real HostCore and
-/// Observer over a journal and snapshots in memory. It stands where Host and its threads stand.
+/// What the schedulers of one run went through.
+struct HostStory {
+  uint64_t kills = 0;
+  uint64_t power_losses = 0;
+  uint64_t deaths_in_calls = 0;  ///< Of both: in the middle of a call on the disk.
+  uint64_t refused_starts = 0;   ///< Because of what the disk did.
+  uint64_t repairs = 0;          ///< Of these: for damage, which an operator then put right.
+  uint64_t failed_snapshots = 0;
+  DiskCounts disk;
+  bool lied = false;  ///< A loss that only a lying device explains ended the run.
+};
+
+/// The scheduler's machine and the schedulers that run on it one after the other: the real HostCore,
+/// Observer, FileJournal and SnapshotStore, over a disk that breaks. It stands where Host and its threads
+/// stand.
 class SimHost final : public HostEnd {
  public:
   SimHost(Context& context, HostSettings settings);
   ~SimHost() override;
 
-  /// Recovers and serves. A recovery that is refused is a broken promise.
+  /// Recovers and serves. A recovery that is refused, and not because of what the disk did, is a broken
+  /// promise.
   void start();
-  /// The process ends, or with `power` the machine; `died` is called.
+  /// The process ends, or with `power` the machine; `died` is called. Now or in the middle of some call on
+  /// the disk, a little later.
   void crash(bool power);
   void on_died(std::function<void()> died) { died_ = std::move(died); }
 
@@ -46,9 +64,9 @@ class SimHost final : public HostEnd {
   void propose(Command command, Decision decision);
   void read(uint64_t sequence, Observer::Query query);
 
-  void disk_is_full(uint64_t reserve_bytes);
-  void disk_has_room();
-  void fail_next_sync();
+  SimDisk& disk() { return disk_; }
+  /// The power goes once more, and what is left must be what was said to be durable.
+  void check_folder();
   void pause(Duration span);
   void step_clock(Duration by) { clock_.step_wall(by); }
   Duration wall_offset() const { return clock_.wall_offset(); }
@@ -58,6 +76,9 @@ class SimHost final : public HostEnd {
   void with_observer(const Observer::Query& query);
   uint64_t starts() const { return starts_; }
   uint64_t snapshots_taken() const { return snapshots_taken_; }
+  HostStory story() const;
+  /// Nothing can be promised any more: the device lied.
+  bool lied_to() const { return story_.lied; }
 
  private:
   struct Life;
@@ -66,20 +87,39 @@ class SimHost final : public HostEnd {
   void run_soon(Duration delay);
   void run();
   void wake_at(Time when);
+  Result<Recovered> open_folder(Life& life);
+  Result<Unit> feed_auditor(Journal& journal);
+  void begin(std::unique_ptr<Life> life, Recovered recovered);
+  /// A start came to nothing.
+  void refused(const Error& error);
+  /// Less is on the disk than it said, and it is known to lie: nothing can be promised of it.
+  void give_up();
+  /// The process ends here and now.
+  void die(bool power);
+  /// It has ended.
+  void gone();
+  /// True: the process died in the call on the disk that was just made.
+  bool died_in_call();
   void write(DurableGroup group);
+  void sync(const DurableGroup& group);
+  void tell_auditor(const JournalRecord& record);
   void take_snapshot(const Observer::View& view, const Changes& changes);
-  void feed_auditor(MemoryJournal& journal, uint64_t from);
+  void commit_snapshot();
+  Result<Unit> finish_snapshot(SnapshotWriter& written);
+  void snapshot_failed(const Error& error);
+  /// As the journal's own thread would: a full disk is asked again until it has room.
+  void watch_space();
 
   Context& context_;
   const HostSettings settings_;
   MachineClock clock_;
   std::function<void()> died_;
-  MemoryJournal::Image journal_image_;
-  std::unique_ptr<MemoryDisk> disk_;
+  SimDisk disk_;
   std::unique_ptr<Life> life_;
+  bool power_goes_ = false;  ///< With the death that is armed.
+  HostStory story_;
   uint64_t starts_ = 0;
   uint64_t snapshots_taken_ = 0;
-  std::optional<uint64_t> full_;  ///< The reserve that is left, while the disk is full.
 };
 
 }  // namespace gpusched::sim

@@ -15,9 +15,14 @@ SimNode::SimNode(Context& context, Network& network, std::size_t index, std::vec
       memory_mb_(memory_mb),
       clock_(context.schedule),
       machine_(context, std::move(devices), [this](const Machine::Input& given) { input(given); }),
-      store_(context,
-             [this](uint64_t position) { input([position](NodeCore& core) { core.on_synced(position); }); }) {
-}
+      store_(
+          context,
+          [this](uint64_t position) { input([position](NodeCore& core) { core.on_synced(position); }); },
+          [this] {
+            kill_agent();
+            context_.schedule.in(context_.some_ms(20, 10'000), [this] { start_agent(); });
+          }),
+      has_checks_(context.on(Fault::kAgentDisk)) {}
 
 void SimNode::power_on() {
   if (std::exchange(powered_, true)) return;
@@ -46,6 +51,8 @@ void SimNode::power_off() {
 
 void SimNode::start_agent() {
   if (!powered_ || core_ != nullptr) return;
+  // On a full disk it says so and ends; it is started again and again.
+  if (store_.is_full()) return context_.schedule.in(seconds(1), [this] { start_agent(); });
   ++agent_;
   context_.trace.note("agent-starts", {index_});
   NodeOptions options{.node_name = name_,
@@ -58,6 +65,8 @@ void SimNode::start_agent() {
   // A late copy of an order must still find its tombstone.
   const bool late_copies = context_.on(Fault::kDuplicate) || context_.on(Fault::kReorder);
   options.finished_kept = late_copies ? 1'000 : 20;
+  // Nobody sets the clocks right here.
+  options.clock_skew_max = hours(24 * 365);
   const StoreImage image = store_.open();
   core_ = std::make_unique<NodeCore>(std::move(options),
                                      NodePorts{.clock = clock_,
@@ -67,6 +76,7 @@ void SimNode::start_agent() {
                                                .files = *this,
                                                .devices = machine_,
                                                .host = *this,
+                                               .hooks = has_checks_ ? &checks_ : nullptr,
                                                .memory = &faults_,
                                                .slices = &machine_},
                                      image);
@@ -94,6 +104,24 @@ void SimNode::reinstall() {
   context_.trace.note("reinstall", {index_, installation_});
   store_.wipe();
   faults_.text.clear();
+}
+
+void SimNode::Checks::check() {
+  node.context_.schedule.in(node.context_.some_ms(1, 500), [this, agent = node.agent_] {
+    if (agent == node.agent_) node.input([](NodeCore& core) { core.on_checked({}); });
+  });
+}
+
+void SimNode::break_disk(Prng& prng) {
+  if (prng.chance(500)) return store_.fail_next_sync(true);
+  context_.trace.note("agent-disk-full", {index_});
+  store_.set_full(true);
+  context_.schedule.in(milliseconds(prng.between(100, 30'000)), [this] { store_.set_full(false); });
+}
+
+void SimNode::heal_disk() {
+  store_.set_full(false);
+  store_.fail_next_sync(false);
 }
 
 void SimNode::link_up() {

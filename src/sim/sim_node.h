@@ -29,6 +29,9 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   bool agent_runs() const { return core_ != nullptr; }
   /// The machine, off, gets an empty data folder.
   void reinstall();
+  /// The disk under its data folder is full for a while, or fails the next sync.
+  void break_disk(Prng& prng);
+  void heal_disk();
   void pause(Duration span) { paused_until_ = context_.schedule.now() + span; }
 
   /// MIG mode of one of its GPUs was switched once: what could run may have become impossible.
@@ -61,6 +64,21 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
     std::string text;
   };
 
+  /// The node's own checks, which find nothing wrong: what else took it out of service is over by then.
+  struct Checks final : NodeHooks {
+    explicit Checks(SimNode& owner) : node(owner) {}
+    bool has_prolog() const override { return false; }
+    bool has_epilog() const override { return false; }
+    bool can_reboot() const override { return false; }
+    void prolog(const AttemptKey&, const std::vector<HeldDevice>&) override { UNREACHABLE(); }
+    void epilog(const AttemptKey&, const std::vector<HeldDevice>&, const v1::Outcome&) override {
+      UNREACHABLE();
+    }
+    void check() override;
+    void reboot(const std::string&) override { UNREACHABLE(); }
+    SimNode& node;
+  };
+
   void input(const Machine::Input& input);
   void run_soon(Duration delay);
   void run();
@@ -76,6 +94,9 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   Machine machine_;
   Store store_;
   Memory faults_;
+  Checks checks_{*this};
+  const bool
+      has_checks_;  ///< Where disks are full for a while: a new agent cannot know what an older one said.
   std::unique_ptr<NodeCore> core_;
   std::vector<Machine::Input> inbox_;
   bool powered_ = false;

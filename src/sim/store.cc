@@ -1,5 +1,6 @@
 #include "sim/store.h"
 
+#include <iterator>
 #include <utility>
 
 namespace gpusched::sim {
@@ -34,6 +35,13 @@ uint64_t Store::append(const StoreRecord& record) {
 }
 
 bool Store::flush() {
+  if (full_) {
+    // Some may fit.
+    const auto fits = static_cast<std::ptrdiff_t>(context_.prng.below(pending_.size() + 1));
+    std::move(pending_.begin(), pending_.begin() + fits, std::back_inserter(records_));
+    pending_.erase(pending_.begin(), pending_.begin() + fits);
+    return false;
+  }
   for (StoreRecord& record : pending_) records_.push_back(std::move(record));
   pending_.clear();
   return true;
@@ -44,9 +52,17 @@ void Store::sync() {
   const std::size_t count = records_.size();
   context_.schedule.in(context_.some_delay(), [this, life = life_, position, count] {
     if (life != life_) return;
+    if (std::exchange(sync_fails_, false)) return fail_sync();
     make_durable(count);
     synced_(position);
   });
+}
+
+/// The agent ends. What it had flushed reads well as long as the kernel keeps its pages, and the next agent
+/// writes all of it again.
+void Store::fail_sync() {
+  process_dies();
+  failed_();
 }
 
 void Store::make_durable(std::size_t count) {

@@ -11,9 +11,9 @@ namespace gpusched::sim {
 /// One data folder's record of attempts. What was flushed survives the agent, what was synced the machine.
 class Store final : public AttemptStore {
  public:
-  /// `synced` is told positions, on the agent's time.
-  Store(Context& context, std::function<void(uint64_t position)> synced)
-      : context_(context), synced_(std::move(synced)) {}
+  /// `synced` is told positions, on the agent's time; `failed` that a sync failed, after which an agent ends.
+  Store(Context& context, std::function<void(uint64_t position)> synced, std::function<void()> failed)
+      : context_(context), synced_(std::move(synced)), failed_(std::move(failed)) {}
 
   /// A new agent opens the folder: what it reads is durable when it has read it.
   StoreImage open();
@@ -23,6 +23,10 @@ class Store final : public AttemptStore {
   void power_fails();
   /// A new, empty folder.
   void wipe();
+  /// There is no room for records, or there is again.
+  void set_full(bool full) { full_ = full; }
+  bool is_full() const { return full_; }
+  void fail_next_sync(bool fails) { sync_fails_ = fails; }
 
   uint64_t append(const StoreRecord& record) override;
   bool flush() override;
@@ -30,14 +34,18 @@ class Store final : public AttemptStore {
 
  private:
   void make_durable(std::size_t count);
+  void fail_sync();
 
   Context& context_;
   std::function<void(uint64_t)> synced_;
+  std::function<void()> failed_;
   std::vector<StoreRecord> pending_;
   std::vector<StoreRecord> records_;  ///< Flushed.
   std::size_t durable_ = 0;           ///< How many of them are synced.
   uint64_t position_ = 0;
   uint64_t life_ = 0;  ///< Counts openings and ends.
+  bool full_ = false;
+  bool sync_fails_ = false;
 };
 
 }  // namespace gpusched::sim

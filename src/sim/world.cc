@@ -16,6 +16,7 @@ constexpr Duration kRestMax = hours(2);
 constexpr Duration kQuiet = seconds(60);
 constexpr uint64_t kQuietAdvancesMax = 100;
 constexpr Duration kWallOffsetMax = hours(6);
+constexpr uint32_t kDiskFaultShare = 250;
 
 bool is_passive(Fault fault) {
   switch (fault) {
@@ -36,6 +37,7 @@ bool is_passive(Fault fault) {
 World::World(const RunOptions& options)
     : options_(options),
       prng_(options.seed * 0x9E3779B97F4A7C15ULL + 0x632BE59BD9B4E019ULL),
+      disk_prng_(options.seed * 0xD1342543DE82EF95ULL + 0x2545F4914F6CDD1DULL),
       trace_(schedule_, options.trace),
       auditor_(schedule_),
       context_{.schedule = schedule_, .prng = prng_, .trace = trace_, .auditor = auditor_, .faults = {}} {
@@ -47,10 +49,15 @@ void World::build() {
   const auto share = static_cast<uint32_t>(prng_.between(100, 900));
   for (std::size_t i = 0; i < kFaultCount; ++i) {
     const auto fault = static_cast<Fault>(i);
-    const bool drawn = prng_.chance(share);
+    const bool of_disks = fault >= kFirstDiskFault;
+    const bool drawn = of_disks ? disk_prng_.chance(kDiskFaultShare) : prng_.chance(share);
     if (!drawn || !options_.faults.has(fault)) continue;
     context_.faults.add(fault);
-    if (!is_passive(fault)) active_.push_back(fault);
+    if (of_disks) {
+      active_on_disks_.push_back(fault);
+    } else if (!is_passive(fault)) {
+      active_.push_back(fault);
+    }
   }
   fault_pause_ms_ = prng_.between(200, 4'000);
   HostSettings settings;
@@ -91,6 +98,8 @@ void World::build() {
   settings.tuning.victims.recent = milliseconds(prng_.between(0, 10'000));
   settings.tuning.victims.patience = milliseconds(prng_.between(0, 5'000));
   settings.snapshot_bytes = static_cast<uint64_t>(prng_.between(1'000, 40'000));
+  settings.disk_seed = disk_prng_.next();
+  settings.segment_bytes = uint64_t{65'536} << disk_prng_.below(3);
   host_ = std::make_unique<SimHost>(context_, settings);
   network_ = std::make_unique<Network>(context_, *host_);
   host_->on_died([this] {
@@ -143,6 +152,7 @@ void World::break_something_later() {
 void World::break_something() {
   const Fault fault = active_[prng_.below(active_.size())];
   trace_.note("fault", {static_cast<uint64_t>(fault)}, to_string(fault));
+  struck_[static_cast<std::size_t>(fault)] += 1;
   switch (fault) {
     case Fault::kHostKill:
     case Fault::kHostPower:
@@ -158,13 +168,41 @@ void World::break_something() {
   }
 }
 
+// Disks break on their own.
+
+void World::break_disk_later() {
+  if (active_on_disks_.empty()) return;
+  schedule_.in(milliseconds(disk_prng_.between(0, 4 * fault_pause_ms_)), [this] {
+    if (healed_) return;
+    break_disk(active_on_disks_[disk_prng_.below(active_on_disks_.size())]);
+    break_disk_later();
+  });
+}
+
+void World::break_disk(Fault fault) {
+  trace_.note("fault", {static_cast<uint64_t>(fault)}, to_string(fault));
+  struck_[static_cast<std::size_t>(fault)] += 1;
+  switch (fault) {
+    case Fault::kDiskFails:
+      return host_->disk().break_a_call();
+    case Fault::kDiskLies:
+      return host_->disk().lie();
+    case Fault::kDecay:
+      return host_->disk().decay();
+    case Fault::kAgentDisk:
+      return nodes_[disk_prng_.below(nodes_.size())]->break_disk(disk_prng_);
+    default:
+      UNREACHABLE();
+  }
+}
+
 void World::break_host(Fault fault) {
   if (fault == Fault::kHostKill || fault == Fault::kHostPower)
     return host_->crash(fault == Fault::kHostPower);
-  if (fault == Fault::kSyncFails) return host_->fail_next_sync();
+  if (fault == Fault::kSyncFails) return host_->disk().fail_next_sync();
   if (fault == Fault::kDiskFull) {
-    host_->disk_is_full(prng_.below(20'000));
-    return schedule_.in(context_.some_ms(100, 30'000), [this] { host_->disk_has_room(); });
+    host_->disk().fill(prng_.below(20'000));
+    return schedule_.in(context_.some_ms(100, 30'000), [this] { host_->disk().empty(); });
   }
   const Duration by = milliseconds(prng_.between(-hours(2).ms(), hours(2).ms()));
   const Duration after = host_->wall_offset() + by;
@@ -311,12 +349,14 @@ RunResult World::run() {
   }
   schedule_.in(milliseconds(10), [this] { clients_->begin(); });
   break_something_later();
+  break_disk_later();
   operate_later();
   const FaultSet used = context_.faults;
-  while (schedule_.steps() < options_.steps && !auditor_.failed()) step();
-  if (!auditor_.failed()) come_to_rest();
-  if (!auditor_.failed()) check_rest();
-  if (!auditor_.failed()) auditor_.check_replay();
+  while (schedule_.steps() < options_.steps && goes_on()) step();
+  if (goes_on()) come_to_rest();
+  if (goes_on()) check_rest();
+  if (goes_on()) auditor_.check_replay();
+  if (goes_on()) host_->check_folder();
   trace_.mix(auditor_.replica().digest.value());
   return {.failure = auditor_.failure(),
           .steps = schedule_.steps(),
@@ -325,6 +365,8 @@ RunResult World::run() {
           .attempts = auditor_.attempt_count(),
           .host_starts = host_->starts(),
           .records = auditor_.position(),
+          .host = host_->story(),
+          .struck = struck_,
           .faults = used};
 }
 
@@ -334,11 +376,12 @@ void World::heal() {
   context_.faults = {};
   network_->heal();
   clients_->stop();
-  host_->disk_has_room();
+  host_->disk().heal();
   host_->pause({});
   if (!host_->up()) host_->start();
   for (const auto& node : nodes_) {
     node->machine().heal();
+    node->heal_disk();
     node->pause({});
     node->power_on();
     node->start_agent();
@@ -384,7 +427,7 @@ void World::come_to_rest() {
   heal();
   const Time limit = schedule_.now() + kRestMax;
   const uint64_t steps_max = schedule_.steps() + kRestStepsMax;
-  while (!auditor_.failed() && !converged()) {
+  while (goes_on() && !converged()) {
     if (schedule_.now() > limit || schedule_.steps() > steps_max)
       return auditor_.fail("no rest: " + why_not());
     step();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ struct RunResult {
   std::size_t attempts = 0;
   uint64_t host_starts = 0;
   uint64_t records = 0;
+  HostStory host;
+  std::array<uint64_t, kFaultCount>
+      struck{};     ///< How often each fault did; not those that only colour a run.
   FaultSet faults;  ///< Those that the seed used.
 
   bool ok() const { return failure.empty(); }
@@ -43,6 +47,8 @@ class World {
   void build();
   void break_something_later();
   void break_something();
+  void break_disk_later();
+  void break_disk(Fault fault);
   void break_host(Fault fault);
   void break_node(Fault fault);
   void heat(SimNode& node, uint32_t gpu);
@@ -50,6 +56,8 @@ class World {
   void operate_later();
   void operate();
   void step();
+  /// No promise was broken, and none became void because a device lied.
+  bool goes_on() const { return !auditor_.failed() && !host_->lied_to(); }
   void heal();
   bool converged();
   /// Why the world is not at rest, as far as one sentence can say.
@@ -61,6 +69,7 @@ class World {
   const RunOptions options_;
   Schedule schedule_;
   Prng prng_;
+  Prng disk_prng_;  ///< Of what disks do, so that it disturbs no other draw.
   Trace trace_;
   Auditor auditor_;
   Context context_;
@@ -68,9 +77,11 @@ class World {
   std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::unique_ptr<Clients> clients_;
-  std::vector<Fault> active_;  ///< Those that something must start.
+  std::vector<Fault> active_;           ///< Those that something must start.
+  std::vector<Fault> active_on_disks_;  ///< Of disks.
   int64_t fault_pause_ms_ = 1'000;
   bool healed_ = false;
+  std::array<uint64_t, kFaultCount> struck_{};
   Time rest_after_;  ///< What heals late has healed.
 };
 
