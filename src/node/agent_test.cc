@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -276,6 +277,15 @@ TEST_F(AgentTest, ASecondAgentOnOneFolderIsRefusedNamingTheHolder) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::kLocked);
   EXPECT_NE(second.error().message.find("pid " + std::to_string(getpid())), std::string::npos);
+}
+
+TEST_F(AgentTest, ASecondAgentIsRefusedThoughTheLockFileWasRemoved) {
+  FakeScheduler scheduler;
+  RunningAgent agent(options(scheduler));
+  ASSERT_TRUE(std::filesystem::remove(options(scheduler).data_folder + "/agent.lock"));
+  const Result<std::unique_ptr<Agent>> second = Agent::open(options(scheduler));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kLocked);
 }
 
 TEST_F(AgentTest, AnAddressElsewhereNeedsAToken) {

@@ -76,26 +76,32 @@ Result<std::string> load_or_make_instance(const std::string& data_folder) {
 
 Result<FolderLock> FolderLock::take(const std::string& data_folder) {
   const std::string path = data_folder + "/agent.lock";
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return io_error("cannot open " + path);
-  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+  const auto held_by_another = [&] {
     const std::string holder = first_line(path);
-    close(file);
     return Error{
         .code = ErrorCode::kLocked,
         .message = "another gpu-agent works on " + data_folder + (holder.empty() ? "" : ": pid " + holder)};
-  }
+  };
+  const int folder = open(data_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return io_error("cannot open " + data_folder);
+  FolderLock lock(folder, -1);
+  // Some network file systems lock no folders; there the file has to do.
+  if (flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return held_by_another();
+  lock.file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock.file_ < 0) return io_error("cannot open " + path);
+  if (flock(lock.file_, LOCK_EX | LOCK_NB) != 0) return held_by_another();
   const std::string line = std::to_string(getpid()) + "\n";
-  if (ftruncate(file, 0) != 0 || pwrite(file, line.data(), line.size(), 0) < 0) {
-    close(file);
+  if (ftruncate(lock.file_, 0) != 0 || pwrite(lock.file_, line.data(), line.size(), 0) < 0) {
     return io_error("cannot write " + path);
   }
-  return FolderLock(file);
+  return lock;
 }
 
-FolderLock::FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : folder_(std::exchange(other.folder_, -1)), file_(std::exchange(other.file_, -1)) {}
 FolderLock::~FolderLock() {
   if (file_ >= 0) close(file_);
+  if (folder_ >= 0) close(folder_);
 }
 
 HostLoad ProcMeter::load() {

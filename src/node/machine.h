@@ -17,7 +17,8 @@ int64_t total_memory_mb();
 /// The data folder's own name: made once, kept in `<folder>/instance`.
 Result<std::string> load_or_make_instance(const std::string& data_folder);
 
-/// Holds `<folder>/agent.lock` as long as it lives, or as the process does.
+/// Holds `<folder>/agent.lock`, and the folder itself, as long as it lives, or as the process does: removing
+/// or replacing the file lets nobody in.
 class FolderLock {
  public:
   /// kLocked names the process that holds it.
@@ -27,7 +28,8 @@ class FolderLock {
   ~FolderLock();
 
  private:
-  explicit FolderLock(int file) : file_(file) {}
+  FolderLock(int folder, int file) : folder_(folder), file_(file) {}
+  int folder_;
   int file_;
 };
 
