@@ -219,6 +219,31 @@ def test_a_snapshot_that_is_whole_and_not_the_state_is_passed_over_and_told(worl
     assert "snapshot_refused" not in scheduler.log_since_start()
 
 
+def test_a_second_scheduler_is_refused_though_the_lock_file_was_removed(world):
+    world.scheduler.start()
+    (world.scheduler.data_dir / "journal" / "LOCK").unlink()
+    second = world.add_scheduler(name="second", data_dir=world.scheduler.data_dir)
+    log = refused_start(second)
+    assert "is held by another process" in log
+    assert world.api().submit(["true"])
+
+
+def test_a_journal_beside_another_journals_snapshots_is_refused(new_world):
+    worlds = [new_world(), new_world()]
+    for world in worlds:
+        world.scheduler.start()
+        world.api().submit(["true"])
+        assert world.scheduler.stop() == 0
+    ours, theirs = (world.scheduler.data_dir for world in worlds)
+    shutil.rmtree(ours / "snapshots")
+    shutil.copytree(theirs / "snapshots", ours / "snapshots")
+    log = refused_start(worlds[0].scheduler)
+    assert "belongs to another journal" in log and "from one backup" in log
+    shutil.rmtree(ours / "snapshots")
+    worlds[0].scheduler.start()
+    assert len(listed(worlds[0].scheduler)) == 1
+
+
 # A full disk.
 
 def small_disk(world, name, megabytes):
