@@ -51,7 +51,7 @@ quality: deps ## what scheduling is worth on public traces: published, ours, met
 	@tools/bench quality $(NAME)
 
 chaos: deps ## hours of fresh seeds, kill rounds and planted bugs (some: make chaos STAGES="seeds kill" MINUTES=10 ROUNDS=50)
-	@tools/build release all-programs
+	@tools/build release all-programs disk_recorder journal_test
 	@MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) tools/chaos $(STAGES)
 
 asan: deps ## the pure rooms' tests under address and undefined-behaviour sanitizers
