@@ -73,6 +73,16 @@ void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words) {
       "Whom jobs run as that name no user, where the agent is root (default: such jobs are refused)");
   app.add_flag("--allow-root-jobs", box.allow_root_jobs,
                "Jobs may run as root, and do so when they name no user and there is no default");
+  app.add_option("--user-min-uid", box.user_min_uid,
+                 "Lowest number of a user that jobs run as (default: UID_MIN of /etc/login.defs, or 1000)");
+  app.add_option("--allow-user", box.allowed_users,
+                 "Jobs run as this user, whatever its number, and as no others that are not named here or by "
+                 "--allow-group; may be repeated");
+  app.add_option("--allow-group", box.allowed_groups,
+                 "Jobs run as members of this group, and as no others; may be repeated");
+  app.add_option("--keep-group", box.kept_groups,
+                 "A group of the system's that jobs of its members keep (default: video, render); may be "
+                 "repeated");
   app.add_option("--node-env", words.environment, "NAME=VALUE, in every job's environment; may be repeated");
   app.add_option("--node-env-file", words.environment_files, "File of such lines; # begins a comment");
   app.add_option("--processes-max", box.processes_max,

@@ -99,11 +99,27 @@ Result<std::unique_ptr<BoxPlanner>> BoxPlanner::open(BoxOptions options, BoxFact
   return planner;
 }
 
-Result<Unit> BoxPlanner::prepare() {
+Result<Unit> BoxPlanner::prepare_users() {
   policy_ = {.is_root = geteuid() == 0,
              .own_name = UserDirectory::own().name,
              .default_user = options_.default_user,
-             .allow_root_jobs = options_.allow_root_jobs};
+             .allow_root_jobs = options_.allow_root_jobs,
+             .floor = read_id_floor(),
+             .allowed_users = options_.allowed_users};
+  if (options_.user_min_uid) policy_.floor.uid = *options_.user_min_uid;
+  for (const std::string& name : options_.allowed_groups) {
+    const std::optional<uint32_t> group = group_number(name);
+    if (!group) return refuse("--allow-group '" + name + "' is no group of this machine's");
+    policy_.allowed_groups.push_back(*group);
+  }
+  for (const std::string& name : options_.kept_groups) {
+    if (const std::optional<uint32_t> group = group_number(name)) policy_.kept_groups.push_back(*group);
+  }
+  return Unit{};
+}
+
+Result<Unit> BoxPlanner::prepare() {
+  if (const Result<Unit> users = prepare_users(); !users) return users;
   common_rules_ = common_device_rules();
   for (const std::string& text : options_.device_rules) {
     const std::optional<shim::DeviceRule> rule = parse_device_rule(text);

@@ -22,6 +22,10 @@ namespace gpusched {
 struct BoxOptions {
   std::string default_user = {};  ///< Of jobs that name none, where the agent is root.
   bool allow_root_jobs = false;
+  std::optional<uint32_t> user_min_uid = {};  ///< Not given: as /etc/login.defs says.
+  std::vector<std::string> allowed_users = {};
+  std::vector<std::string> allowed_groups = {};
+  std::vector<std::string> kept_groups = {"video", "render"};  ///< GPUs' device nodes are theirs.
   int64_t processes_max = 32'768;  ///< And threads, of one attempt; 0: no limit.
   int64_t shm_mb = 0;              ///< Of a private /dev/shm; 0: half of the memory.
   bool private_shm = true;         ///< Where the agent may mount.
@@ -74,6 +78,7 @@ class BoxPlanner final : public BoxMaker {
  private:
   BoxPlanner(BoxOptions options, BoxFacts facts, const Clock& clock);
   Result<Unit> prepare();
+  Result<Unit> prepare_users();
   void prepare_folders() const;
   std::vector<uint32_t> cores_near(const v1::StartAttempt& order) const;
   Result<std::vector<shim::ResourceLimit>> limits_of(const v1::JobSpec& spec) const;

@@ -4,8 +4,11 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -56,6 +59,42 @@ Result<UserFacts> ask_machine(const std::string& who, Ask ask) {
 
 Error refuse(std::string message) {
   return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
+}
+
+template <typename Value>
+bool contains(const std::vector<Value>& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+/// Whether jobs may run as a user that is there and is not root.
+Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
+  const uint32_t uid = facts.credentials.uid;
+  // The system takes this number for none: whoever becomes it stays who it was.
+  if (uid == UINT32_MAX || facts.credentials.gid == UINT32_MAX)
+    return refuse("this node runs no jobs as '" + facts.name + "', who has no usable number: mend that user");
+  if (contains(policy.allowed_users, facts.name)) return Unit{};
+  if (uid < policy.floor.uid) {
+    return refuse("this node runs no jobs as '" + facts.name + "', a user of the system's (" +
+                  std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
+                  "): name a person's user, or start its agent with --allow-user " + facts.name +
+                  " or a lower --user-min-uid");
+  }
+  if (policy.allowed_users.empty() && policy.allowed_groups.empty()) return Unit{};
+  const std::vector<uint32_t>& groups = facts.credentials.groups;
+  const bool member = std::any_of(groups.begin(), groups.end(),
+                                  [&](uint32_t group) { return contains(policy.allowed_groups, group); });
+  if (member || contains(policy.allowed_groups, facts.credentials.gid)) return Unit{};
+  return refuse(
+      "this node runs no jobs as '" + facts.name +
+      "', who is neither one of its --allow-user nor in one of its --allow-group: name another user, "
+      "or have the node's operator add this one");
+}
+
+/// All groups of a user but the system's: to be in docker, disk or lxd is to be root.
+void drop_system_groups(shim::Credentials& credentials, const UserPolicy& policy) {
+  std::erase_if(credentials.groups, [&](uint32_t group) {
+    return group != credentials.gid && group < policy.floor.gid && !contains(policy.kept_groups, group);
+  });
 }
 
 }  // namespace
@@ -115,7 +154,36 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
     return refuse("this node runs no jobs as '" + name +
                   "', which is root: name another user, or start its agent with --allow-root-jobs");
   }
+  if (facts->credentials.uid == 0) return facts;
+  if (const Result<Unit> allowed = check_allowed(*facts, policy); !allowed) return allowed.error();
+  drop_system_groups(facts->credentials, policy);
   return facts;
+}
+
+std::optional<uint32_t> group_number(const std::string& name) {
+  group entry{};
+  group* found = nullptr;
+  std::vector<char> buffer(kBufferBytesFirst);
+  while (getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == ERANGE &&
+         buffer.size() < kBufferBytesMax) {
+    buffer.resize(buffer.size() * 2);
+  }
+  if (found == nullptr) return std::nullopt;
+  return found->gr_gid;
+}
+
+IdFloor read_id_floor(const std::string& path) {
+  IdFloor floor;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    uint32_t number = 0;
+    if (!(words >> name >> number) || number == 0) continue;
+    if (name == "UID_MIN") floor.uid = number;
+    if (name == "GID_MIN") floor.gid = number;
+  }
+  return floor;
 }
 
 }  // namespace gpusched

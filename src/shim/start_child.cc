@@ -209,6 +209,8 @@ pid_t clone_into_cgroup(ChildPlan&) {
 }  // namespace
 
 int become(const Credentials& user) {
+  // To the system these mean: stay who you are.
+  if (user.uid == UINT32_MAX || user.gid == UINT32_MAX) return EINVAL;
   // The system's own calls: the C library's would talk to threads, and memory is shared with the parent here.
   if (syscall(SYS_setgroups, user.groups.size(), user.groups.data()) != 0) return errno;
   if (syscall(SYS_setresgid, user.gid, user.gid, user.gid) != 0) return errno;
