@@ -93,9 +93,9 @@ class AttemptShim {
   /// The attempt's folder comes to be exactly once: whoever finds it there does not run the attempt.
   bool make_folder() {
     const std::string folder = key_text(request_.key);
+    const mode_t mode = request_.box.user ? 0711 : 0750;  // Another user goes through to its own folders.
     int made = take_spare_folder(folder);
     if (made != 0 && made != EEXIST) {
-      const mode_t mode = request_.box.user ? 0711 : 0750;  // Another user goes through to its own folders.
       made = mkdirat(context_.attempts_folder, folder.c_str(), mode) == 0 ? 0 : errno;
     }
     if (made == EEXIST) {
@@ -108,13 +108,20 @@ class AttemptShim {
       return false;
     }
     folder_ = openat(context_.attempts_folder, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_ >= 0) {
+    if (folder_ >= 0 && set_mode(mode)) {
       if (request_.gated) write_file(kGateFile, "preparing\n", 0640);
       open_outcome();
       return true;
     }
     fail_start("cannot open the attempt's folder " + folder + ": " + error_words(errno));
     return false;
+  }
+
+  /// A spare folder may come from a job that needed less of it.
+  bool set_mode(mode_t mode) const {
+    struct stat facts{};
+    if (fstat(folder_, &facts) != 0) return false;
+    return (facts.st_mode & 07777) == mode || fchmod(folder_, mode) == 0;
   }
 
   /// 0, or why there is none; EEXIST: the attempt has its folder already.
