@@ -194,6 +194,16 @@ void Agent::find_containers(const std::string& instance, const std::string& shim
   containers_ = std::move(node);
 }
 
+/// Of this boot of the machine: a later one gives the same numbers to others.
+std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
+  std::map<AttemptKey, ShimProcess> shims;
+  if (log_->image().boot_id != read_boot_id()) return shims;
+  for (const auto& [key, attempt] : log_->image().attempts) {
+    if (attempt.shim.pid != 0) shims[key] = attempt.shim;
+  }
+  return shims;
+}
+
 Result<Unit> Agent::open_core() {
   const Result<std::string> instance = load_or_make_instance(options_.data_folder);
   if (!instance) return instance.error();
@@ -230,7 +240,8 @@ Result<Unit> Agent::open_core() {
                          .spares = spares_.get(),
                          .cgroups = &boxes_->cgroups(),
                          .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
-                         .log_bytes_max = options_.log_bytes_max},
+                         .log_bytes_max = options_.log_bytes_max,
+                         .shims = recorded_shims()},
                         clock_, *this);
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);

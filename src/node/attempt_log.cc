@@ -128,6 +128,13 @@ std::string encode_store_record(const StoreRecord& record) {
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
       out.svarint(record.started_unix_ns);
+      out.svarint(record.shim.pid);
+      out.varint(record.shim.start_ticks);
+      if (!record.identity) break;
+      out.varint(record.identity->uid);
+      out.varint(record.identity->gid);
+      out.varint(record.identity->groups.size());
+      for (const uint32_t group : record.identity->groups) out.varint(group);
       break;
     case StoreRecord::Kind::kEnded:
       out.bytes(record.outcome.SerializeAsString());
@@ -181,6 +188,16 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
     case StoreRecord::Kind::kStarted:
       record.pid = in.svarint();
       record.started_unix_ns = in.svarint();
+      if (in.at_end()) break;  // Older agents wrote no more.
+      record.shim.pid = in.svarint();
+      record.shim.start_ticks = in.varint();
+      if (in.at_end()) break;
+      record.identity.emplace();
+      record.identity->uid = static_cast<uint32_t>(in.varint());
+      record.identity->gid = static_cast<uint32_t>(in.varint());
+      for (uint64_t count = in.varint(); count > 0 && in.ok(); --count) {
+        record.identity->groups.push_back(static_cast<uint32_t>(in.varint()));
+      }
       break;
     case StoreRecord::Kind::kEnded:
       if (!record.outcome.ParseFromString(std::string(in.bytes()))) in.fail();
@@ -291,7 +308,9 @@ std::string AttemptLog::snapshot() const {
       add({.kind = StoreRecord::Kind::kStarted,
            .key = key,
            .pid = attempt.pid,
-           .started_unix_ns = attempt.started_unix_ns});
+           .started_unix_ns = attempt.started_unix_ns,
+           .identity = attempt.identity,
+           .shim = attempt.shim});
     }
     if (attempt.outcome) add({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
     if (attempt.acked) add({.kind = StoreRecord::Kind::kAcked, .key = key});

@@ -41,16 +41,24 @@ TEST(AttemptLog, WhatWasAppendedIsThereAfterOpeningAgain) {
     const auto log = open_log(folder);
     log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 1});
     log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
-    log->append({.kind = Kind::kStarted, .key = kKey, .pid = 77, .started_unix_ns = 5});
+    log->append({.kind = Kind::kStarted,
+                 .key = kKey,
+                 .pid = 77,
+                 .started_unix_ns = 5,
+                 .identity = shim::Credentials{.uid = 1000, .gid = 100, .groups = {100, 44}},
+                 .shim = {.pid = 76, .start_ticks = 123}});
     log->append(ended(kKey, 9));
     log->flush();
   }
+  open_log(folder);  // Once through a snapshot too.
   const auto log = open_log(folder);
   EXPECT_EQ(log->image().boot_id, "b");
   EXPECT_EQ(log->image().epoch, 1u);
   const StoredAttempt& attempt = log->image().attempts.at(kKey);
   EXPECT_EQ(attempt.devices, (std::vector<HeldDevice>{{.index = 3, .generation = 8}}));
   EXPECT_EQ(attempt.pid, 77);
+  EXPECT_EQ(attempt.identity, (shim::Credentials{.uid = 1000, .gid = 100, .groups = {100, 44}}));
+  EXPECT_EQ(attempt.shim, (ShimProcess{.pid = 76, .start_ticks = 123}));
   ASSERT_TRUE(attempt.outcome.has_value());
   EXPECT_EQ(attempt.outcome->exit_code(), 9);
   EXPECT_FALSE(attempt.acked);

@@ -15,7 +15,6 @@
 #include "log/log.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
-#include "shim/server.h"
 
 namespace gpusched {
 namespace {
@@ -172,6 +171,7 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
 
   BoxPlan plan;
   shim::Box& box = plan.box;
+  plan.identity = user->credentials;
   if (policy_.is_root && user->credentials.uid != 0) {
     box.user = user->credentials;
     plan.user = user->name;
@@ -231,19 +231,6 @@ std::vector<std::string> BoxPlanner::features() const {
                                        fences_devices() ? "device-fence" : "device-advisory"};
   if (policy_.is_root) features.emplace_back("user-switch");
   return features;
-}
-
-Result<shim::EnterRequest> BoxPlanner::entry(const AttemptKey& key, int64_t pid, const std::string& user) {
-  shim::EnterRequest request{.pid = pid, .title = shim::shim_title(shim::key_text(key), facts_.instance)};
-  if (!user.empty()) {
-    const Result<UserFacts> facts = users_.find(user);
-    if (!facts) return facts.error();
-    request.user = facts->credentials;
-  }
-  for (const std::string& folder : cgroups_.folders_of(shim::key_text(key))) {
-    if (access(folder.c_str(), F_OK) == 0) request.cgroups.push_back(folder);
-  }
-  return request;
 }
 
 /// Simulated GPUs share the cores in as many equal parts as there are GPUs, in their order.

@@ -14,7 +14,6 @@
 #include "node/device_watch.h"
 #include "node/ports.h"
 #include "node/user_directory.h"
-#include "shim/enter.h"
 
 namespace gpusched {
 
@@ -26,9 +25,9 @@ struct BoxOptions {
   std::vector<std::string> allowed_users = {};
   std::vector<std::string> allowed_groups = {};
   std::vector<std::string> kept_groups = {"video", "render"};  ///< GPUs' device nodes are theirs.
-  int64_t processes_max = 32'768;  ///< And threads, of one attempt; 0: no limit.
-  int64_t shm_mb = 0;              ///< Of a private /dev/shm; 0: half of the memory.
-  bool private_shm = true;         ///< Where the agent may mount.
+  int64_t processes_max = 32'768;                              ///< And threads, of one attempt; 0: no limit.
+  int64_t shm_mb = 0;       ///< Of a private /dev/shm; 0: half of the memory.
+  bool private_shm = true;  ///< Where the agent may mount.
   bool private_tmp = false;
   bool no_new_privileges = false;
   int32_t oom_score = 300;  ///< Jobs go before the machine's own services.
@@ -64,11 +63,6 @@ class BoxPlanner final : public BoxMaker {
   void keep(const AttemptKey& key, const std::vector<uint32_t>& cores) override;
   void release(const AttemptKey& key) override;
   std::vector<std::string> features() const override;
-
-  /// What makes a further command enter the box of a running attempt: `pid` is its command's process, `user`
-  /// what `BoxPlan::user` said of it. The caller sets terminal, directory and command, and runs
-  /// shim::enter_words of it.
-  Result<shim::EnterRequest> entry(const AttemptKey& key, int64_t pid, const std::string& user);
 
   const CgroupTree& cgroups() const { return cgroups_; }
   bool fences_devices() const { return options_.device_fence && cgroups_.can_fence(); }

@@ -20,7 +20,6 @@
 #include "node/system_clock.h"
 #include "node/testing.h"
 #include "shim/cgroup.h"
-#include "shim/enter.h"
 #include "shim/processes.h"
 #include "shim/server.h"
 
@@ -363,60 +362,6 @@ TEST_F(BoxSpawnTest, GraceIsKeptForWhoGotTheSignal) {
   spawner_->stop(kKey, hours(1));
   pump_until([&] { return listener_.outcome.has_value(); });
   EXPECT_EQ(output(), "up\nsaved\n");
-}
-
-TEST_F(BoxSpawnTest, AnotherCommandEntersTheBox) {
-  NEEDS_ROOT();
-  shim::Box box{.user = shim::Credentials{.uid = kNobody, .gid = kNobody, .groups = {44}},
-                .limits = {{.resource = RLIMIT_NOFILE, .soft = 100, .hard = 200}},
-                .umask = 027,
-                .own_folders = true,
-                .private_shm = true};
-  if (const std::string pids = hierarchy("pids"); !pids.empty()) box.cgroups.push_back(group(pids));
-  spawner_->start(shell("touch /dev/shm/inside; echo up; exec sleep 600", box));
-  pump_until([&] { return output() == "up\n"; });
-  shim::EnterRequest request{
-      .pid = listener_.pid,
-      .title = shim::shim_title(to_string(kKey), kInstance),
-      .user = box.user,
-      .command = {"sh", "-c",
-                  "id -u; id -G; ls /dev/shm; umask; ulimit -n; basename $PWD; "
-                  "pwd >&2; echo $EXTRA; cat /proc/self/cgroup | grep -c gpusched-test"}};
-  for (const shim::CgroupFolder& folder : box.cgroups) request.cgroups.push_back(folder.path);
-  std::string line = "EXTRA=word";
-  for (const std::string& word : shim::enter_words(GPUSCHED_SHIM_PATH, request)) line += " '" + word + "'";
-  FILE* shown = popen(("env -i " + line + " 2>/dev/null").c_str(), "r");
-  std::string text;
-  char buffer[256];
-  while (fgets(buffer, sizeof buffer, shown) != nullptr) text += buffer;
-  EXPECT_EQ(pclose(shown), 0);
-  EXPECT_EQ(text,
-            "65534\n65534 44\ninside\n0027\n100\nwork\nword\n" + std::to_string(box.cgroups.size()) + "\n");
-  spawner_->stop(kKey, seconds(1));
-  pump_until([&] { return listener_.outcome.has_value(); });
-}
-
-TEST(EnterWords, AreReadAsWritten) {
-  const shim::EnterRequest request{.pid = 12,
-                                   .title = "12-1-0@abc",
-                                   .user = shim::Credentials{.uid = 1, .gid = 2, .groups = {3, 4}},
-                                   .cgroups = {"/a", "/b"},
-                                   .directory = "/tmp/x y",
-                                   .terminal = true,
-                                   .command = {"sh", "--", "x"}};
-  const auto read = shim::parse_enter_words(shim::enter_words("gpu-shim", request));
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->pid, 12);
-  EXPECT_EQ(read->title, request.title);
-  EXPECT_EQ(read->user, request.user);
-  EXPECT_EQ(read->cgroups, request.cgroups);
-  EXPECT_EQ(read->directory, request.directory);
-  EXPECT_TRUE(read->terminal);
-  EXPECT_EQ(read->command, request.command);
-  EXPECT_FALSE(shim::parse_enter_words({"gpu-shim", "--enter", "pid=1", "title=a"}));
-  EXPECT_FALSE(shim::parse_enter_words({"gpu-shim", "--enter", "pid=1", "--", "sh"}));
-  EXPECT_FALSE(shim::parse_enter_words({"gpu-shim", "--enter", "pid=x", "title=a", "--", "sh"}));
-  EXPECT_FALSE(shim::parse_enter_words({"gpu-shim", "--enter", "pid=1", "title=a", "user=1", "--", "sh"}));
 }
 
 }  // namespace

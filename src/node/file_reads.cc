@@ -8,23 +8,15 @@
 
 #include "base/check.h"
 #include "base/session_limits.h"
-#include "node/user_directory.h"
+#include "node/attempt_identity.h"
 #include "shim/protocol.h"
+#include "shim/server.h"
 
 namespace gpusched {
 namespace {
 
 constexpr std::size_t kAtOnceMax = 64;
 constexpr Duration kReapPause = milliseconds(50);
-
-/// Whom an ended attempt ran as, by its name; empty: as this process.
-Result<shim::Credentials> identity_of(const std::string& user) {
-  if (user.empty() || geteuid() != 0) return shim::Credentials{.uid = geteuid(), .gid = getegid()};
-  const Result<UserFacts> found = UserDirectory::look_up_user(user);
-  if (found) return found->credentials;
-  return Error{.code = ErrorCode::kNotFound,
-               .message = "the job's user '" + user + "' is not known on its node (any more)"};
-}
 
 }  // namespace
 
@@ -44,25 +36,28 @@ FileReads::~FileReads() {
   close(epoll_);
 }
 
-void FileReads::read(const v1::ReadFile& order, int64_t pid, const std::string& user) {
+void FileReads::read(const v1::ReadFile& order, const AttemptProcess& process) {
   if (order.close()) return forget(order.request());
   const auto found = reads_.find(order.request());
   if (found != reads_.end()) return ask(found->second, order);
-  if (order.offset() == 0) return begin(order, pid, user);
+  if (order.offset() == 0) return begin(order, process);
   refuse(order, "conflict", "the file is no longer open on its node; begin again");
 }
 
-void FileReads::begin(const v1::ReadFile& order, int64_t pid, const std::string& user) {
+void FileReads::begin(const v1::ReadFile& order, const AttemptProcess& process) {
   if (reads_.size() >= limits::kFilesPerNodeMax) {
     return refuse(order, "unavailable",
                   "the node reads as many files as it may at a time; try again in a moment");
   }
+  const AttemptKey key = from_wire(order.key());
+  const Result<shim::Credentials> identity = identity_of(key, process, data_folder_);
+  if (!identity) return refuse(order, "file_not_found", identity.error().message);
   shim::SessionRequest request{.kind = shim::SessionRequest::Kind::kFile,
-                               .key = from_wire(order.key()),
-                               .instance = instance_,
-                               .target = pid,
+                               .target = process.pid,
+                               .title = shim::shim_title(to_string(key), instance_),
+                               .identity = *identity,
                                .path = order.path()};
-  if (pid == 0) {
+  if (process.pid == 0) {
     v1::JobSpec spec;
     if (!spec.ParseFromString(order.spec()))
       return refuse(order, "internal", "the job's specification does not parse");
@@ -70,11 +65,7 @@ void FileReads::begin(const v1::ReadFile& order, int64_t pid, const std::string&
       return refuse(order, "unprocessable",
                     "the job ran in a container, and its files with it; have it write results to a mount");
     }
-    const Result<shim::Credentials> identity = identity_of(user);
-    if (!identity) return refuse(order, "file_not_found", identity.error().message);
-    request.identity = *identity;
-    const std::string folder =
-        data_folder_ + "/" + shim::kAttemptsFolder + "/" + to_string(from_wire(order.key()));
+    const std::string folder = data_folder_ + "/" + shim::kAttemptsFolder + "/" + to_string(key);
     const std::string work = folder + "/" + shim::kWorkFolder;
     const std::string& own = access(work.c_str(), F_OK) == 0 ? work : folder;
     request.working_directory = spec.working_directory().empty() ? own : spec.working_directory();

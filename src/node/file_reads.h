@@ -17,8 +17,7 @@ class FileReads {
             NodeLink& link);
   ~FileReads();
 
-  /// `pid`: of the attempt's command; 0: it has ended. `user`: as whom; empty: as the agent.
-  void read(const v1::ReadFile& order, int64_t pid, const std::string& user);
+  void read(const v1::ReadFile& order, const AttemptProcess& process);
   void end_all();
 
   int descriptor() const { return epoll_; }
@@ -37,7 +36,7 @@ class FileReads {
     uint32_t mode = 0;
     Time used_at = {};
   };
-  void begin(const v1::ReadFile& order, int64_t pid, const std::string& user);
+  void begin(const v1::ReadFile& order, const AttemptProcess& process);
   void ask(Read& read, const v1::ReadFile& order);
   /// False when the read is over and was forgotten.
   bool on_event(uint64_t number, Read& read, const shim::SessionEvent& event);

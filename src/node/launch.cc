@@ -188,6 +188,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   }
   request.box = std::move(box.box);
   request.user = std::move(box.user);
+  request.identity = std::move(box.identity);
   if (!spec.image().empty()) {
     if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers, slices); !good)
       return good.error();

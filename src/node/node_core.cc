@@ -63,6 +63,8 @@ void NodeCore::restore(const StoreImage& image) {
     Attempt& attempt = attempts_[key];
     attempt.devices = stored.devices;
     attempt.user = stored.user;
+    attempt.identity = stored.identity;
+    attempt.shim = stored.shim;
     attempt.placed_at_ns = stored.placed_at_ns;
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
@@ -285,7 +287,10 @@ void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std:
 
 /// It is started when its intent is on record.
 void NodeCore::queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan) {
-  if (plan) attempt.user = plan->user;
+  if (plan) {
+    attempt.user = plan->user;
+    attempt.identity = plan->identity;
+  }
   record_intent(key, attempt, plan ? plan->box.cpus : std::vector<uint32_t>{});
   if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
   ports_.files.began(key);
@@ -413,7 +418,13 @@ void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t start
   if (attempt.pid == 0) {
     attempt.pid = pid;
     attempt.started_unix_ns = started_unix_ns;
-    record({.kind = StoreRecord::Kind::kStarted, .key = key, .pid = pid, .started_unix_ns = started_unix_ns});
+    attempt.shim = ports_.spawner.shim_of(key);
+    record({.kind = StoreRecord::Kind::kStarted,
+            .key = key,
+            .pid = pid,
+            .started_unix_ns = started_unix_ns,
+            .identity = attempt.identity,
+            .shim = attempt.shim});
     log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
               {{"attempt", key.attempt}, {"pid", pid}});
   }
@@ -430,12 +441,6 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
   record({.kind = StoreRecord::Kind::kIntent, .key = key});
   ports_.files.began(key);
   on_shim_started(key, pid, started_unix_ns);
-}
-
-std::optional<NodeCore::Running> NodeCore::running(const AttemptKey& key) const {
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.outcome || found->second.pid == 0) return std::nullopt;
-  return Running{.pid = found->second.pid, .user = found->second.user};
 }
 
 void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {

@@ -122,19 +122,15 @@ class NodeCore {
   /// The scheduler accepted the registration on this connection.
   bool registered() const { return registered_; }
   std::size_t running_count() const { return running_count_; }
-  struct Running {
-    int64_t pid = 0;   ///< Of its command.
-    std::string user;  ///< Whom it runs as; empty: the agent's own user.
-  };
-  /// Of an attempt that was started and has not ended.
-  std::optional<Running> running(const AttemptKey& key) const;
   std::size_t unacknowledged_count() const { return outbox_.size(); }
   std::size_t known_count() const { return attempts_.size(); }
 
  private:
   struct Attempt {
     std::vector<HeldDevice> devices;
-    std::string user = {};     ///< Whom it runs as; empty: the agent's own user.
+    std::string user = {};                           ///< Whom it runs as; empty: the agent's own user.
+    std::optional<shim::Credentials> identity = {};  ///< The same as numbers.
+    ShimProcess shim = {};
     int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
     int64_t pid = 0;
     int64_t started_unix_ns = 0;

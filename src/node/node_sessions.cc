@@ -6,7 +6,11 @@ namespace gpusched {
 void NodeCore::on_open_session(const v1::OpenSession& order) {
   const auto found = attempts_.find(from_wire(order.key()));
   const bool runs = found != attempts_.end() && !found->second.outcome && found->second.pid != 0;
-  if (runs && ports_.sessions != nullptr) return ports_.sessions->open(order, found->second.pid);
+  if (runs && ports_.sessions != nullptr) {
+    const Attempt& attempt = found->second;
+    return ports_.sessions->open(order,
+                                 {.pid = attempt.pid, .user = attempt.user, .identity = attempt.identity});
+  }
   v1::AgentMessage message;
   v1::SessionOutput& output = *message.mutable_session_output();
   output.set_session(order.session());
@@ -21,8 +25,10 @@ void NodeCore::on_open_session(const v1::OpenSession& order) {
 void NodeCore::on_read_file(const v1::ReadFile& order) {
   const auto found = attempts_.find(from_wire(order.key()));
   if (found != attempts_.end() && ports_.sessions != nullptr) {
-    const bool runs = !found->second.outcome && found->second.pid != 0;
-    return ports_.sessions->read_file(order, runs ? found->second.pid : 0, found->second.user);
+    const Attempt& attempt = found->second;
+    return ports_.sessions->read_file(
+        order,
+        {.pid = attempt.outcome ? 0 : attempt.pid, .user = attempt.user, .identity = attempt.identity});
   }
   v1::AgentMessage message;
   v1::FileChunk& chunk = *message.mutable_file_chunk();

@@ -90,6 +90,8 @@ void StoreImage::apply(const StoreRecord& record) {
       StoredAttempt& attempt = attempts[record.key];
       attempt.pid = record.pid;
       attempt.started_unix_ns = record.started_unix_ns;
+      attempt.identity = record.identity;
+      attempt.shim = record.shim;
       return;
     }
     case StoreRecord::Kind::kEnded:

@@ -62,9 +62,10 @@ struct SpawnRequest {
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.
   std::vector<HeldDevice> devices = {};
-  shim::Box box = {};      ///< What its processes live in: user, cgroups, limits, folders of their own.
-  std::string user = {};   ///< Whom they run as; empty: the agent's own user.
-  bool container = false;  ///< The command is the runner of a container.
+  shim::Box box = {};     ///< What its processes live in: user, cgroups, limits, folders of their own.
+  std::string user = {};  ///< Whom they run as; empty: the agent's own user.
+  std::optional<shim::Credentials> identity = {};  ///< The same as numbers.
+  bool container = false;                          ///< The command is the runner of a container.
   /// Of a gang: all is made ready, and the command waits for `Spawner::go`.
   bool gated = false;
   std::string hosts = {};  ///< Of a gang: the file of its members' hosts, for launchers.
@@ -85,6 +86,7 @@ std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order);
 struct BoxPlan {
   shim::Box box;
   std::string user = {};                                ///< Whom it runs as; empty: the agent's own user.
+  std::optional<shim::Credentials> identity = {};       ///< The same as numbers.
   std::map<std::string, std::string> environment = {};  ///< HOME and the like; the job's own entries win.
   std::string device_fence = "advisory";                ///< Or "cgroup": no other device can be opened.
 };
@@ -110,6 +112,14 @@ class BoxMaker {
 struct Preparation {
   AttemptKey key;
   std::string message;
+};
+
+/// The process that owns an attempt, named so that no other process of this boot has that name; 0: not known.
+struct ShimProcess {
+  int64_t pid = 0;
+  uint64_t start_ticks = 0;
+
+  friend bool operator==(const ShimProcess&, const ShimProcess&) = default;
 };
 
 /// A running attempt that said when its work was safe.
@@ -152,6 +162,8 @@ class Spawner {
   /// From now on the attempt may run so long from its start; zero: without limit. Of an attempt that is over,
   /// it does nothing.
   virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
+  /// Which process owns a running attempt.
+  virtual ShimProcess shim_of(const AttemptKey&) { return {}; }
   /// What the name of a running attempt's image means everywhere: "sha256:...". Empty: it has none, or one
   /// that other nodes could not have.
   virtual std::string image_digest(const AttemptKey&) { return {}; }
@@ -195,7 +207,7 @@ struct StoreRecord {
   enum class Kind : uint8_t {
     kBoot = 1,     ///< An agent opened the store: `boot_id`, `epoch`.
     kIntent = 2,   ///< It may be started from now on: `devices`, its box. Never again, whatever happens next.
-    kStarted = 3,  ///< `pid`, `started_unix_ns`.
+    kStarted = 3,  ///< `pid`, `started_unix_ns`, `identity`, `shim`.
     kEnded = 4,    ///< `outcome`.
     kAcked = 5,    ///< The scheduler has the outcome.
     kClosed = 6,   ///< And its devices' releases. Kept as a tombstone.
@@ -209,6 +221,8 @@ struct StoreRecord {
   int64_t placed_at_ns = 0;          ///< With `devices`.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
+  std::optional<shim::Credentials> identity = {};
+  ShimProcess shim = {};
   v1::Outcome outcome = {};
   std::string boot_id = {};
   uint64_t epoch = 0;
@@ -221,6 +235,8 @@ struct StoredAttempt {
   int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
   int64_t pid = 0;           ///< 0: not known to have started.
   int64_t started_unix_ns = 0;
+  std::optional<shim::Credentials> identity = {};  ///< Not known of those that older agents started.
+  ShimProcess shim = {};
   std::optional<v1::Outcome> outcome;
   bool acked = false;
   bool closed = false;
@@ -272,15 +288,20 @@ class AttemptFiles {
   virtual int64_t output_size(const AttemptKey&) { return 0; }
 };
 
+/// An attempt's command, and whom it runs or ran as: what the agent knows by itself.
+struct AttemptProcess {
+  int64_t pid = 0;        ///< 0: it has ended.
+  std::string user = {};  ///< Empty: the agent's own.
+  std::optional<shim::Credentials> identity = {};
+};
+
 /// Interactive sessions in running attempts, and files of attempts. Answers go to the scheduler by the link.
 class AttemptSessions {
  public:
   virtual ~AttemptSessions() = default;
-  /// `pid`: of the attempt's command.
-  virtual void open(const v1::OpenSession& order, int64_t pid) = 0;
+  virtual void open(const v1::OpenSession& order, const AttemptProcess& process) = 0;
   virtual void input(const v1::SessionInput& input) = 0;
-  /// `pid` 0: the attempt has ended. `user`: as whom it ran; empty: as the agent.
-  virtual void read_file(const v1::ReadFile& order, int64_t pid, const std::string& user) = 0;
+  virtual void read_file(const v1::ReadFile& order, const AttemptProcess& process) = 0;
   /// Its sessions end with it.
   virtual void attempt_ended(const AttemptKey& key) = 0;
   /// The scheduler that they were for is gone.

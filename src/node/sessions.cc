@@ -17,6 +17,8 @@
 #include "base/check.h"
 #include "base/session_limits.h"
 #include "log/log.h"
+#include "node/attempt_identity.h"
+#include "shim/server.h"
 
 namespace gpusched {
 namespace {
@@ -45,12 +47,15 @@ winsize size_of(uint32_t rows, uint32_t columns) {
 bool has_zero_byte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
 /// What the order asks for, or why it cannot be.
-Result<shim::SessionRequest> request_of(const v1::OpenSession& order, int64_t pid,
-                                        const std::string& instance) {
+Result<shim::SessionRequest> request_of(const v1::OpenSession& order, const AttemptProcess& process,
+                                        const SessionsOptions& options) {
+  const AttemptKey key = from_wire(order.key());
+  const Result<shim::Credentials> identity = identity_of(key, process, options.data_folder);
+  if (!identity) return identity.error();
   shim::SessionRequest request{.kind = shim::SessionRequest::Kind::kCommand,
-                               .key = from_wire(order.key()),
-                               .instance = instance,
-                               .target = pid,
+                               .target = process.pid,
+                               .title = shim::shim_title(to_string(key), options.instance),
+                               .identity = *identity,
                                .terminal = order.terminal()};
   request.arguments.assign(order.command().begin(), order.command().end());
   if (order.terminal())
@@ -162,7 +167,7 @@ Sessions::~Sessions() {
 
 // Orders.
 
-void Sessions::open(const v1::OpenSession& order, int64_t pid) {
+void Sessions::open(const v1::OpenSession& order, const AttemptProcess& process) {
   if (sessions_.contains(order.session())) return;  // Said again.
   const AttemptKey key = from_wire(order.key());
   const auto of_job =
@@ -177,7 +182,7 @@ void Sessions::open(const v1::OpenSession& order, int64_t pid) {
   session->number = order.session();
   session->serial = next_serial_++;
   session->key = key;
-  if (const Result<Unit> started = start(*session, order, pid); !started) {
+  if (const Result<Unit> started = start(*session, order, process); !started) {
     const bool wrong = started.error().code == ErrorCode::kInvalidArgument;
     return refuse(order.session(), wrong ? "invalid_argument" : "session_failed", started.error().message);
   }
@@ -188,8 +193,8 @@ void Sessions::open(const v1::OpenSession& order, int64_t pid) {
             {{"session", added.number}, {"attempt", key.attempt}, {"terminal", order.terminal()}});
 }
 
-Result<Unit> Sessions::start(Session& session, const v1::OpenSession& order, int64_t pid) {
-  const Result<shim::SessionRequest> request = request_of(order, pid, options_.instance);
+Result<Unit> Sessions::start(Session& session, const v1::OpenSession& order, const AttemptProcess& process) {
+  const Result<shim::SessionRequest> request = request_of(order, process, options_);
   if (!request) return request.error();
   std::array<OwnedDescriptor, 3> theirs;
   StandardStreams streams{};
@@ -252,8 +257,8 @@ void Sessions::input(const v1::SessionInput& input) {
   update_interest(session);
 }
 
-void Sessions::read_file(const v1::ReadFile& order, int64_t pid, const std::string& user) {
-  files_.read(order, pid, user);
+void Sessions::read_file(const v1::ReadFile& order, const AttemptProcess& process) {
+  files_.read(order, process);
 }
 
 void Sessions::attempt_ended(const AttemptKey& key) {

@@ -28,9 +28,9 @@ class Sessions final : public AttemptSessions {
   Sessions(SessionsOptions options, const Clock& clock, NodeLink& link);
   ~Sessions() override;
 
-  void open(const v1::OpenSession& order, int64_t pid) override;
+  void open(const v1::OpenSession& order, const AttemptProcess& process) override;
   void input(const v1::SessionInput& input) override;
-  void read_file(const v1::ReadFile& order, int64_t pid, const std::string& user) override;
+  void read_file(const v1::ReadFile& order, const AttemptProcess& process) override;
   void attempt_ended(const AttemptKey& key) override;
   void end_all() override;
 
@@ -43,7 +43,7 @@ class Sessions final : public AttemptSessions {
   struct Session;
   enum class Source : uint8_t { kKeeper = 0, kOutput = 1, kErrorOutput = 2, kInput = 3 };
 
-  Result<Unit> start(Session& session, const v1::OpenSession& order, int64_t pid);
+  Result<Unit> start(Session& session, const v1::OpenSession& order, const AttemptProcess& process);
   void refuse(uint64_t number, const std::string& code, const std::string& sentence);
   void on_ready(Session& session, Source source);
   void on_keeper(Session& session);

@@ -54,6 +54,12 @@ Error io_error(const std::string& what) {
   return Error{.code = ErrorCode::kIo, .message = what + ": " + errno_words()};
 }
 
+/// As it can be told from every other process of this boot; nothing of one that is gone.
+ShimProcess process_of(pid_t pid) {
+  const uint64_t ticks = shim::start_ticks_of(pid);
+  return ticks == 0 ? ShimProcess{} : ShimProcess{.pid = pid, .start_ticks = ticks};
+}
+
 void close_if_open(int& descriptor) {
   if (descriptor >= 0) close(descriptor);
   descriptor = -1;
@@ -264,7 +270,11 @@ void ShimSpawner::set_max_runtime(const AttemptKey& key, Duration limit) {
 }
 
 void ShimSpawner::adopt(const std::vector<AttemptKey>& keys) {
-  for (const AttemptKey& key : keys) tracks_[key].by_server = false;
+  for (const AttemptKey& key : keys) {
+    tracks_[key].by_server = false;
+    if (const auto known = options_.shims.find(key); known != options_.shims.end())
+      tracks_[key].shim = known->second;
+  }
   begin_search(clock_.monotonic());
 }
 
@@ -389,6 +399,7 @@ void ShimSpawner::on_event(const shim::Event& event) {
   switch (event.kind) {
     case shim::EventKind::kStarted:
       track.shim_pid = static_cast<pid_t>(event.shim_pid);
+      track.shim = process_of(track.shim_pid);
       track.started = true;
       listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
       return;
@@ -420,6 +431,11 @@ void ShimSpawner::finish(Tracks::iterator track) {
   tracks_.erase(track);
 }
 
+ShimProcess ShimSpawner::shim_of(const AttemptKey& key) {
+  const auto found = tracks_.find(key);
+  return found == tracks_.end() ? ShimProcess{} : found->second.shim;
+}
+
 // Looking for shims.
 
 std::string ShimSpawner::title_of(const AttemptKey& key) const {
@@ -434,42 +450,56 @@ void ShimSpawner::begin_search(Time now) {
 }
 
 void ShimSpawner::search(Time now) {
-  std::map<AttemptKey, pid_t> shims;
+  std::multimap<AttemptKey, pid_t> shims;
   bool clean = true;
   const std::string ending = "@" + options_.instance;
   for (const pid_t pid : shim::all_processes()) {
     if (pid == server_pid_) continue;
     const std::vector<std::string> words = shim::command_line(pid);
     if (words.size() < 2 || words[0] != "gpu-shim") continue;
-    if (words[1] == shim::kServerFlag && words.size() > 2 && words[2] == options_.instance) {
+    const bool is_server = words[1] == shim::kServerFlag && words.size() > 2 && words[2] == options_.instance;
+    if (!is_server && !words[1].ends_with(ending)) continue;
+    if (!shim::is_shim(pid, options_.shim_program.c_str())) continue;  // Anybody can have a name.
+    if (is_server) {
       clean = false;  // An earlier server, or its newest shim before it has its name.
       if (now - search_since_ >= kServerPatience) kill(pid, SIGKILL);
       continue;
     }
-    if (!words[1].ends_with(ending)) continue;
     const std::string_view name(words[1]);
-    if (const auto key = shim::parse_key(name.substr(0, name.size() - ending.size()))) shims[*key] = pid;
+    if (const auto key = shim::parse_key(name.substr(0, name.size() - ending.size())))
+      shims.emplace(*key, pid);
   }
   clean_looks_ = clean ? clean_looks_ + 1 : 0;
   next_look_ = now + kLookPause;
   if (clean_looks_ >= 2) conclude_search(shims, now);
 }
 
-void ShimSpawner::conclude_search(const std::map<AttemptKey, pid_t>& shims, Time now) {
+/// An attempt has one shim, ever: where it is on record no other process is it.
+bool ShimSpawner::watch_one_of(const AttemptKey& key, Track& track,
+                               const std::multimap<AttemptKey, pid_t>& shims) {
+  const auto [from, to] = shims.equal_range(key);
+  for (auto found = from; found != to; ++found) {
+    const pid_t pid = found->second;
+    if (track.shim.pid != 0 && (track.shim.pid != pid || track.shim != process_of(pid))) continue;
+    if (watch(key, track, pid)) return true;
+  }
+  return false;
+}
+
+void ShimSpawner::conclude_search(const std::multimap<AttemptKey, pid_t>& shims, Time now) {
   searching_ = false;
   next_look_ = kNever;
   std::vector<AttemptKey> gone;
   for (auto& [key, track] : tracks_) {
     if (track.by_server || track.pidfd >= 0 || purging_.contains(key)) continue;
-    const auto found = shims.find(key);
-    if (found == shims.end() || !watch(key, track, found->second)) gone.push_back(key);
+    if (!watch_one_of(key, track, shims)) gone.push_back(key);
   }
   if (std::exchange(unknown_count_, false)) {
     for (const auto& [key, pid] : shims) {
       if (tracks_.contains(key)) continue;
       Track& track = tracks_[key];
       track.by_server = false;
-      if (!watch(key, track, pid)) tracks_.erase(key);
+      if (!watch_one_of(key, track, shims)) tracks_.erase(key);
     }
     log_event(LogLevel::kInfo, "agent", "attempts_adopted", {},
               {{"adopted", tracks_.size() - gone.size()}, {"gone", gone.size()}});
@@ -492,12 +522,13 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
     std::_Exit(71);
   }
   const std::vector<std::string> words = shim::command_line(pid);
-  if (words.size() < 2 || words[1] != title_of(key)) {
+  if (words.size() < 2 || words[1] != title_of(key) || !shim::is_shim(pid, options_.shim_program.c_str())) {
     close(pidfd);
     return false;
   }
   track.pidfd = pidfd;
   track.shim_pid = pid;
+  track.shim = process_of(pid);
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kPidfdTag + static_cast<uint64_t>(pid)}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &interest);
   if (track.stop_wanted) stop(key, *std::exchange(track.stop_wanted, std::nullopt));
@@ -655,7 +686,7 @@ std::vector<pid_t> ShimSpawner::strays() const {
   for (const pid_t pid : shim::all_processes()) {
     const std::vector<std::string> words = shim::command_line(pid);
     if (words.size() < 3 || words[0] != "gpu-shim" || words[1] != shim::kDrainFlag) continue;
-    if (words[2] != options_.instance) continue;
+    if (words[2] != options_.instance || !shim::is_shim(pid, options_.shim_program.c_str())) continue;
     for (const pid_t child : shim::children_of(pid)) {
       const std::vector<std::string> name = shim::command_line(child);
       if (name.size() < 2 || name[0] != "gpu-shim" || !name[1].ends_with(ending)) found.push_back(child);

@@ -45,11 +45,14 @@ struct ShimSpawnerOptions {
   /// An attempt whose shim could not do it has ended: its temporary folder may go. May be empty.
   std::function<void(const AttemptKey&)> remove_scratch = {};
   int64_t log_bytes_max = 0;  ///< Kept of each output; 0: all.
+  /// Which processes own attempts that an earlier agent started, by its record.
+  std::map<AttemptKey, ShimProcess> shims = {};
 };
 
 /// Runs attempts through gpu-shim. One server process forks a shim for each; shims outlive server and agent.
-/// After a restart, or when the server dies, the running shims are found again by the name that they carry,
-/// whose reuse a pidfd excludes, and an outcome on disk counts before anything else.
+/// After a restart, or when the server dies, the running shims are found again: by the record of which
+/// process each is, and before there is one by the name that they carry, of processes that execute our
+/// program as us. Their reuse a pidfd excludes, and an outcome on disk counts before anything else.
 ///
 /// Not thread-safe. The owner waits for `descriptor` to become readable or for `next_deadline`, then calls
 /// `pump`, which calls the listener.
@@ -69,6 +72,7 @@ class ShimSpawner final : public Spawner {
   std::vector<SavedWork> saved() override;
   bool owns(const AttemptKey& key, int64_t pid) override;
   std::string image_digest(const AttemptKey& key) override;
+  ShimProcess shim_of(const AttemptKey& key) override;
 
   int descriptor() const { return epoll_; }
   void pump();
@@ -81,6 +85,7 @@ class ShimSpawner final : public Spawner {
   struct Track {
     bool by_server = true;  ///< The living server is its shim's parent; else `pidfd` watches it.
     pid_t shim_pid = 0;
+    ShimProcess shim = {};  ///< As it is on record; else any that is found may be it.
     int pidfd = -1;
     bool started = false;                  ///< on_shim_started was called.
     bool prepared = false;                 ///< on_shim_prepared was called.
@@ -105,7 +110,8 @@ class ShimSpawner final : public Spawner {
 
   void begin_search(Time now);
   void search(Time now);
-  void conclude_search(const std::map<AttemptKey, pid_t>& shims, Time now);
+  void conclude_search(const std::multimap<AttemptKey, pid_t>& shims, Time now);
+  bool watch_one_of(const AttemptKey& key, Track& track, const std::multimap<AttemptKey, pid_t>& shims);
   void report_found(const AttemptKey& key, Track& track);
   void look_at_preparing(Time now);
   bool is_preparing(const AttemptKey& key) const;

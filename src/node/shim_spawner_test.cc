@@ -1,14 +1,17 @@
 // With real processes: gpu-shim is the program that ships.
 #include "node/shim_spawner.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -51,12 +54,15 @@ class ShimSpawnerTest : public ::testing::Test {
     for (const pid_t pid : marked_processes()) kill(pid, SIGKILL);
   }
 
-  void open_spawner(const std::vector<AttemptKey>& adopt) {
+  void open_spawner(const std::vector<AttemptKey>& adopt,
+                    const std::map<AttemptKey, ShimProcess>& recorded = {}) {
     spawner_.reset();
     listener_ = Listener();
-    auto opened = ShimSpawner::open(
-        {.shim_program = GPUSCHED_SHIM_PATH, .data_folder = folder_.path(), .instance = kInstance}, clock_,
-        listener_);
+    auto opened = ShimSpawner::open({.shim_program = GPUSCHED_SHIM_PATH,
+                                     .data_folder = folder_.path(),
+                                     .instance = kInstance,
+                                     .shims = recorded},
+                                    clock_, listener_);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     spawner_ = std::move(*opened);
     spawner_->adopt(adopt);
@@ -484,6 +490,54 @@ TEST_F(ShimSpawnerTest, AnAdoptedAttemptIsStopped) {
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
   EXPECT_EQ(outcome().exit_code(), 6);
+}
+
+/// A process of our program, as this user, with the attempt's name: it never gets its sentence out.
+pid_t start_impostor() {
+  const std::string title = to_string(kKey) + "@" + kInstance;
+  std::array<int, 2> full{};
+  EXPECT_EQ(pipe(full.data()), 0);
+  const pid_t pid = fork();
+  if (pid != 0) {
+    close(full[1]);
+    return pid;  // The reading end stays open.
+  }
+  fcntl(full[1], F_SETFL, O_NONBLOCK);
+  while (write(full[1], "x", 1) == 1) {
+  }
+  fcntl(full[1], F_SETFL, 0);
+  dup2(full[1], STDERR_FILENO);
+  execl(GPUSCHED_SHIM_PATH, "gpu-shim", title.c_str(), nullptr);
+  _exit(1);
+}
+
+TEST_F(ShimSpawnerTest, OfTwoWithOneNameTheOneOnRecordIsAdopted) {
+  const pid_t impostor = start_impostor();
+  while (shim_pid() != impostor) usleep(1'000);
+  spawner_->start(shell("echo up; exec sleep 600"));
+  pump_until_started();
+  const ShimProcess recorded = spawner_->shim_of(kKey);
+  EXPECT_NE(recorded.pid, impostor);
+  EXPECT_GT(recorded.start_ticks, 0u);
+  open_spawner({kKey}, {{kKey, recorded}});
+  pump_until_started();
+  EXPECT_EQ(spawner_->shim_of(kKey), recorded);
+  spawner_->stop(kKey, seconds(5));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(kill(impostor, SIGKILL), 0);
+  EXPECT_EQ(waitpid(impostor, nullptr, 0), impostor);
+}
+
+TEST_F(ShimSpawnerTest, AShimWhoseRecordedProcessIsGoneIsNobodyElse) {
+  spawner_->start(shell("echo up; exec sleep 600"));
+  pump_until_started();
+  ShimProcess recorded = spawner_->shim_of(kKey);
+  recorded.start_ticks += 1;  // The pid was given to another process since.
+  open_spawner({kKey}, {{kKey, recorded}});
+  pump_until_ended();
+  EXPECT_TRUE(listener_.lost.contains(kKey));
+  EXPECT_TRUE(marked_processes().empty());
 }
 
 TEST_F(ShimSpawnerTest, AnAdoptedShimThatIsKilledLeavesNoProcess) {

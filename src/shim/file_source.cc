@@ -151,10 +151,10 @@ int serve(int socket, FileSource& source) {
 
 }  // namespace
 
-int serve_file(int socket, int folder, const std::string& path) {
+int serve_file(int socket, int folder, const std::string& path, bool reader_is_root) {
   if (path.empty() || path.size() > limits::kPathBytesMax || path.find('\0') != std::string::npos)
     return refuse(socket, {"invalid_argument", "the path must have 1 to 4096 bytes and no zero byte"});
-  if (path.starts_with('/') && geteuid() == 0) {
+  if (path.starts_with('/') && reader_is_root) {
     return refuse(socket,
                   {"permission_denied",
                    "absolute paths are read as the job's user, and this job's is root; name a file below its "

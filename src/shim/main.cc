@@ -7,7 +7,6 @@
 
 #include "shim/container_init.h"
 #include "shim/container_runner.h"
-#include "shim/enter.h"
 #include "shim/server.h"
 #include "shim/session.h"
 
@@ -19,9 +18,6 @@ std::vector<std::string> words_of(int argc, char** argv) { return {argv + 2, arg
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], gpusched::shim::kEnterFlag) == 0) {
-    return gpusched::shim::run_enter({argv, argv + argc});
-  }
   if (gpusched::shim::is_container_init(argc, argv)) return gpusched::shim::run_container_init(argc, argv);
   if (argc > 2 && argv[1] == gpusched::shim::kContainerFlag)
     return gpusched::shim::run_container(words_of(argc, argv));

@@ -2,11 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <climits>
 #include <cstdio>
 
 namespace gpusched::shim {
@@ -34,17 +36,31 @@ std::vector<pid_t> numbered_entries(const char* path) {
   return numbers;
 }
 
-/// The parent that /proc/<pid>/stat shows; 0 when the process is gone.
-pid_t parent_of(pid_t pid) {
+/// A field of /proc/<pid>/stat, counted from the third, the state, which is 0; empty when the process is
+/// gone.
+std::string stat_field(pid_t pid, int number) {
   std::array<char, 32> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
   const std::string stat = read_small_file(path.data(), 4096);
   const std::size_t name_end = stat.rfind(')');  // The name may hold anything, also parentheses.
-  if (name_end == std::string::npos || name_end + 4 >= stat.size()) return 0;
-  pid_t parent = 0;
-  const std::size_t from = name_end + 4;  // ") S 123 ..."
-  const std::size_t to = stat.find(' ', from);
-  return parse_pid(std::string_view(stat).substr(from, to - from), parent) ? parent : 0;
+  if (name_end == std::string::npos) return {};
+  std::size_t from = name_end + 2;
+  for (; number > 0 && from < stat.size(); --number) from = std::min(stat.find(' ', from), stat.size()) + 1;
+  if (from >= stat.size()) return {};
+  return stat.substr(from, std::min(stat.find(' ', from), stat.size()) - from);
+}
+
+/// Real, effective, saved and of the file system: all are `user`.
+bool is_wholly(pid_t pid, uid_t user) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
+  const std::string status = read_small_file(path.data(), 16 * 1024);
+  const std::size_t at = status.find("\nUid:");
+  std::array<unsigned, 4> uids{};
+  return at != std::string::npos &&
+         std::sscanf(status.c_str() + at, "\nUid: %u %u %u %u", &uids[0], &uids[1], &uids[2], &uids[3]) ==
+             4 &&
+         std::all_of(uids.begin(), uids.end(), [user](unsigned uid) { return uid == user; });
 }
 
 /// Where the kernel has no lists of children.
@@ -102,6 +118,36 @@ std::vector<pid_t> descendants_of(pid_t root) {
     }
   }
   return found;
+}
+
+pid_t parent_of(pid_t pid) {
+  pid_t parent = 0;
+  return parse_pid(stat_field(pid, 1), parent) ? parent : 0;
+}
+
+uint64_t start_ticks_of(pid_t pid) {
+  constexpr int kStartTime = 19;
+  const std::string text = stat_field(pid, kStartTime);
+  uint64_t ticks = 0;
+  std::from_chars(text.data(), text.data() + text.size(), ticks);
+  return ticks;
+}
+
+bool is_shim(pid_t pid, const char* program) {
+  constexpr std::string_view kName = "/gpu-shim";
+  constexpr std::string_view kReplaced = " (deleted)";
+  if (!is_wholly(pid, geteuid())) return false;
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/exe", pid);
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = readlink(path.data(), text.data(), text.size());
+  std::string_view name(text.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
+  if (name.ends_with(kReplaced)) name.remove_suffix(kReplaced.size());
+  struct stat theirs{};
+  struct stat ours{};
+  if (!name.ends_with(kName) || stat(path.data(), &theirs) != 0 || stat(program, &ours) != 0) return false;
+  const bool of_ours = theirs.st_uid == 0 || theirs.st_uid == geteuid() || theirs.st_uid == ours.st_uid;
+  return S_ISREG(theirs.st_mode) && (theirs.st_mode & (S_ISUID | S_ISGID)) == 0 && of_ours;
 }
 
 std::vector<pid_t> all_processes() { return numbered_entries("/proc"); }

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,16 @@ std::string read_small_file(const char* path, std::size_t size_max);
 std::vector<pid_t> children_of(pid_t pid);
 /// Children, their children and so on, without `root` itself.
 std::vector<pid_t> descendants_of(pid_t root);
+
+/// The parent that /proc shows; 0 when the process is gone.
+pid_t parent_of(pid_t pid);
+/// When the process began, in the kernel's ticks since the machine did; 0 when it is gone. With the pid this
+/// names a process for as long as the machine runs.
+uint64_t start_ticks_of(pid_t pid);
+/// Whether the process is a gpu-shim that this user started, whatever any process calls itself: all its user
+/// numbers are ours, and it executes a program of that name that gives nobody another user's rights and is
+/// root's, ours, or of whoever owns `program`, the gpu-shim beside us. That one may have been replaced since.
+bool is_shim(pid_t pid, const char* program);
 
 /// Every process that /proc shows.
 std::vector<pid_t> all_processes();

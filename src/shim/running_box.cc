@@ -1,13 +1,16 @@
 #include "shim/running_box.h"
 
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -16,8 +19,6 @@
 
 #include "shim/container_runner.h"
 #include "shim/processes.h"
-#include "shim/protocol.h"
-#include "shim/server.h"
 #include "shim/start_child.h"
 
 namespace gpusched::shim {
@@ -25,7 +26,6 @@ namespace {
 
 constexpr std::size_t kEnvironmentBytesMax = 4u << 20;
 constexpr std::size_t kStatusBytesMax = 64 * 1024;
-constexpr int kAncestorsMax = 16;
 
 Error error_of(ErrorCode code, const std::string& what) {
   return Error{.code = code, .message = what + ": " + std::strerror(errno)};
@@ -63,22 +63,6 @@ std::vector<uint32_t> numbers_of(std::string_view text, int base = 10) {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   }
   return numbers;
-}
-
-pid_t parent_of(pid_t pid) {
-  const std::vector<uint32_t> parents =
-      numbers_of(status_line(read_proc(pid, "status", kStatusBytesMax), "PPid"));
-  return parents.empty() ? 0 : static_cast<pid_t>(parents.front());
-}
-
-bool descends_from_shim(pid_t pid, const AttemptKey& key, const std::string& instance) {
-  const std::string title = shim_title(key_text(key), instance);
-  for (int steps = 0; steps < kAncestorsMax && pid > 1; ++steps) {
-    pid = parent_of(pid);
-    const std::vector<std::string> words = command_line(pid);
-    if (words.size() >= 2 && words[0] == "gpu-shim" && words[1] == title) return true;
-  }
-  return false;
 }
 
 /// Where the hierarchy of a line of /proc/PID/cgroup is mounted here, by /proc/self/mountinfo. Empty:
@@ -130,12 +114,6 @@ constexpr std::array<Namespace, 7> kNamespaces = {{{"user", CLONE_NEWUSER},
                                                    {"uts", CLONE_NEWUTS},
                                                    {"cgroup", CLONE_NEWCGROUP}}};
 
-std::string link_of(const std::string& path) {
-  std::array<char, 128> text;
-  const ssize_t size = readlink(path.c_str(), text.data(), text.size());
-  return size <= 0 ? std::string() : std::string(text.data(), static_cast<std::size_t>(size));
-}
-
 }  // namespace
 
 RunningBox::RunningBox(RunningBox&& other) noexcept { *this = std::move(other); }
@@ -144,8 +122,9 @@ RunningBox& RunningBox::operator=(RunningBox&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(pidfd_, other.pidfd_);
   std::swap(directory_, other.directory_);
-  std::swap(namespaces_, other.namespaces_);
+  std::swap(is_root_, other.is_root_);
   std::swap(identity_, other.identity_);
+  std::swap(spaces_, other.spaces_);
   std::swap(umask_, other.umask_);
   std::swap(oom_score_, other.oom_score_);
   std::swap(no_new_privileges_, other.no_new_privileges_);
@@ -155,18 +134,24 @@ RunningBox& RunningBox::operator=(RunningBox&& other) noexcept {
 }
 
 RunningBox::~RunningBox() {
+  for (const Space& space : spaces_) close(space.file);
   for (const int descriptor : {pidfd_, directory_}) {
     if (descriptor >= 0) close(descriptor);
   }
 }
 
-Result<RunningBox> RunningBox::of(pid_t pid, const AttemptKey& key, const std::string& instance) {
+Result<RunningBox> RunningBox::of(pid_t pid, const std::string& shim_title, const Credentials& identity) {
+  const Error gone{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
   RunningBox box;
   box.pid_ = pid;
+  box.is_root_ = geteuid() == 0;
+  box.identity_ = identity;
   box.pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   // The pid names the same process from here on, or none: what is read below is its own.
-  if (box.pidfd_ < 0 || !descends_from_shim(pid, key, instance))
-    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  if (box.pidfd_ < 0) return gone;
+  const pid_t shim = parent_of(pid);
+  const std::vector<std::string> title = command_line(shim);
+  if (title.size() < 2 || title[1] != shim_title || !is_shim(shim, "/proc/self/exe")) return gone;
   const std::vector<std::string> words = command_line(pid);
   if (words.size() >= 2 && words[1] == kContainerFlag) {
     return Error{
@@ -175,34 +160,68 @@ Result<RunningBox> RunningBox::of(pid_t pid, const AttemptKey& key, const std::s
             "the job runs in a container, which sessions and copies do not enter; use its runtime on "
             "the node, as in podman exec"};
   }
+  if (const Result<Unit> read = box.read_status(); !read) return read.error();
   box.directory_ = open(proc_path(pid, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (box.directory_ < 0)
     return error_of(ErrorCode::kNotFound, "cannot open the attempt's working directory");
-  if (const Result<Unit> read = box.read_status(); !read) return read.error();
+  if (const Result<Unit> found = box.find_spaces(); !found) return found.error();
   box.find_groups();
   box.read_environment();
-  for (const Namespace& one : kNamespaces) {
-    const std::string file = std::string("ns/") + one.name;
-    const std::string theirs = link_of(proc_path(pid, file.c_str()));
-    if (!theirs.empty() && theirs != link_of("/proc/self/" + file)) box.namespaces_ |= one.flag;
-  }
-  if (syscall(SYS_pidfd_send_signal, box.pidfd_, 0, nullptr, 0) != 0)
-    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  if (syscall(SYS_pidfd_send_signal, box.pidfd_, 0, nullptr, 0) != 0) return gone;
   return box;
 }
 
 Result<Unit> RunningBox::read_status() {
   const std::string status = read_proc(pid_, "status", kStatusBytesMax);
   const std::vector<uint32_t> uids = numbers_of(status_line(status, "Uid"));
-  const std::vector<uint32_t> gids = numbers_of(status_line(status, "Gid"));
-  if (uids.size() < 4 || gids.size() < 4)
+  if (uids.size() < 4)
     return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
-  identity_ = {.uid = uids[1], .gid = gids[1], .groups = numbers_of(status_line(status, "Groups"))};
+  // Real, effective, saved, of the file system.
+  const auto other =
+      std::find_if(uids.begin(), uids.end(), [this](uint32_t uid) { return uid != identity_.uid; });
+  if (other != uids.end()) {
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message = "the job's command runs as another user (" + std::to_string(*other) +
+                            ") than the job's (" + std::to_string(identity_.uid) +
+                            "), and sessions and copies enter only what is the job's user; have the job "
+                            "start such a program beside its command"};
+  }
   const std::vector<uint32_t> mask = numbers_of(status_line(status, "Umask"), 8);
   if (!mask.empty()) umask_ = mask.front() & 0777;
   const std::vector<uint32_t> bits = numbers_of(status_line(status, "NoNewPrivs"));
   oom_score_ = read_proc(pid_, "oom_score_adj", 32);
   no_new_privileges_ = !bits.empty() && bits.front() != 0;
+  return Unit{};
+}
+
+/// By descriptors, which stay the same though the process goes on to others.
+Result<Unit> RunningBox::find_spaces() {
+  struct stat own{};
+  if (stat("/proc/self/ns/user", &own) != 0)
+    return error_of(ErrorCode::kIo, "cannot look at this process's namespaces");
+  for (const Namespace& one : kNamespaces) {
+    const std::string file = std::string("ns/") + one.name;
+    struct stat theirs{};
+    struct stat here{};
+    const int opened = open(proc_path(pid_, file.c_str()).c_str(), O_RDONLY | O_CLOEXEC);
+    if (opened < 0 && errno == ENOENT) continue;  // A kind that this kernel does not have.
+    if (opened < 0 || fstat(opened, &theirs) != 0 || stat(("/proc/self/" + file).c_str(), &here) != 0) {
+      const Error error = error_of(ErrorCode::kNotFound, "cannot look at the attempt's namespaces");
+      if (opened >= 0) close(opened);
+      return error;
+    }
+    if (theirs.st_ino == here.st_ino && theirs.st_dev == here.st_dev) {
+      close(opened);
+      continue;
+    }
+    spaces_.push_back({.file = opened, .flag = one.flag, .ours = false});
+    if (one.flag == CLONE_NEWUSER) continue;
+    const int owner = ioctl(opened, NS_GET_USERNS);
+    struct stat owner_facts{};
+    spaces_.back().ours = owner >= 0 && fstat(owner, &owner_facts) == 0 && owner_facts.st_ino == own.st_ino &&
+                          owner_facts.st_dev == own.st_dev;
+    if (owner >= 0) close(owner);
+  }
   return Unit{};
 }
 
@@ -237,7 +256,23 @@ void RunningBox::read_environment() {
   }
 }
 
-Result<Unit> RunningBox::join() const {
+Result<Unit> RunningBox::enter(int terminal) const {
+  if (const Result<Unit> joined = join_groups(); !joined) return joined;
+  take_settings();
+  // Its user's, so that it can be opened by its name.
+  if (terminal >= 0 && is_root_) static_cast<void>(!fchown(terminal, identity_.uid, static_cast<gid_t>(-1)));
+  // From here on no path is opened until we are the user.
+  if (const Result<Unit> joined = join_spaces(); !joined) return joined;
+  if (const Result<Unit> became = become_identity(identity_); !became) return became;
+  if (const Result<Unit> joined = join_users_spaces(); !joined) return joined;
+  // To see another user's limits takes a right that even root may lack: asked again as that user.
+  copy_limits(pid_);
+  if (no_new_privileges_ && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return error_of(ErrorCode::kIo, "cannot give up new privileges");
+  return Unit{};
+}
+
+Result<Unit> RunningBox::join_groups() const {
   for (const std::string& group : groups_) {
     const int file = open(group.c_str(), O_WRONLY | O_CLOEXEC);
     const bool joined = file >= 0 && write(file, "0", 1) == 1;
@@ -246,12 +281,10 @@ Result<Unit> RunningBox::join() const {
     errno = error;
     if (!joined) return error_of(ErrorCode::kIo, "cannot join the attempt's control group " + group);
   }
-  if (namespaces_ != 0 && setns(pidfd_, namespaces_) != 0)
-    return error_of(ErrorCode::kIo, "cannot enter the attempt's namespaces");
   return Unit{};
 }
 
-Result<Unit> RunningBox::become_user() const {
+void RunningBox::take_settings() const {
   copy_limits(pid_);
   cpu_set_t cores;
   if (sched_getaffinity(pid_, sizeof cores, &cores) == 0) sched_setaffinity(0, sizeof cores, &cores);
@@ -261,17 +294,32 @@ Result<Unit> RunningBox::become_user() const {
     close(score);
   }
   umask(umask_);
-  if (const Result<Unit> became = become_identity(identity_); !became) return became;
-  // To see another user's limits takes a right that even root may lack: asked again as that user.
-  copy_limits(pid_);
-  if (no_new_privileges_ && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-    return error_of(ErrorCode::kIo, "cannot give up new privileges");
+}
+
+/// Those that were made for the box, in which nobody but root has rights.
+Result<Unit> RunningBox::join_spaces() const {
+  for (const Space& space : spaces_) {
+    if (space.ours && setns(space.file, space.flag) != 0)
+      return error_of(ErrorCode::kIo, "cannot enter the attempt's namespaces");
+  }
   return Unit{};
 }
 
+/// Those that the job made, as its user, who has every right there and none outside. All at once and by the
+/// process, because who may enter one depends on the others.
+Result<Unit> RunningBox::join_users_spaces() const {
+  int flags = 0;
+  for (const Space& space : spaces_) {
+    if (!space.ours) flags |= space.flag;
+  }
+  if (flags == 0 || setns(pidfd_, flags) == 0) return Unit{};
+  return error_of(ErrorCode::kIo, "cannot enter the namespaces that the job made");
+}
+
 Result<Unit> become_identity(const Credentials& identity) {
-  if (geteuid() != 0 && geteuid() == identity.uid) return Unit{};
-  if (geteuid() != 0) {
+  const uid_t own = geteuid();
+  if (own != 0 && own == identity.uid) return Unit{};
+  if (own != 0) {
     return Error{.code = ErrorCode::kIo,
                  .message = "the node's agent does not run as root and cannot become the job's user"};
   }

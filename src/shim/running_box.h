@@ -5,14 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "shim/box.h"
 
 namespace gpusched::shim {
 
-/// What a running attempt's process lives in, taken from that process: control groups, namespaces, user,
-/// limits, environment, working directory. Another process can then live in the same. One thread.
+/// What a running attempt's process lives in: control groups, namespaces, limits, environment, working
+/// directory. Another process can then live in the same, as the attempt's user. One thread.
+///
+/// Nothing that the attempt's process shows decides who that user is, or whether this process is root: a job
+/// may execute set-user-id programs and make namespaces in which user numbers mean something else. And what
+/// root does, it does before it enters a namespace, where paths are what the job made of them.
 class RunningBox {
  public:
   RunningBox() = default;
@@ -20,31 +23,43 @@ class RunningBox {
   RunningBox& operator=(RunningBox&&) noexcept;
   ~RunningBox();
 
-  /// Looks at `pid`, which must be a descendant of the shim that owns `key`: a pid may have been given away.
-  /// kNotFound when it is not, or is gone; kUnavailable when it is a container's runner.
-  static Result<RunningBox> of(pid_t pid, const AttemptKey& key, const std::string& instance);
+  /// Looks at `pid`, which must be a child of the shim with this title: a pid may have been given away.
+  /// `identity`: whom the attempt runs as, by the agent's own record. kNotFound when the process is gone or
+  /// is not the shim's; kUnavailable when it is a container's runner, or runs as anybody else.
+  static Result<RunningBox> of(pid_t pid, const std::string& shim_title, const Credentials& identity);
 
-  /// For the calling process, its next children, and for ever: joins the groups and namespaces. The user
-  /// stays.
-  Result<Unit> join() const;
-  /// Becomes the user, with its limits, cores and umask. After `join`, and behind everything that needs root.
-  Result<Unit> become_user() const;
+  /// For the calling process, its next children, and for ever: joins the groups and namespaces and becomes
+  /// the user, with the process's limits, cores and umask. `terminal`: a descriptor that becomes the user's;
+  /// -1: none.
+  Result<Unit> enter(int terminal) const;
 
-  const Credentials& identity() const { return identity_; }
   const std::vector<std::string>& environment() const { return environment_; }
   /// Open on the working directory; the box's.
   int working_directory() const { return directory_; }
 
  private:
+  /// A namespace of the process that is not ours.
+  struct Space {
+    int file = -1;
+    int flag = 0;      ///< CLONE_NEW*.
+    bool ours = true;  ///< Made by our own user namespace, so that no user rules in it.
+  };
+
   Result<Unit> read_status();
+  Result<Unit> find_spaces();
   void find_groups();
   void read_environment();
+  Result<Unit> join_groups() const;
+  Result<Unit> join_spaces() const;
+  Result<Unit> join_users_spaces() const;
+  void take_settings() const;
 
   pid_t pid_ = 0;
   int pidfd_ = -1;
   int directory_ = -1;
-  int namespaces_ = 0;  ///< CLONE_NEW*: those that are not our own.
+  bool is_root_ = false;  ///< This process was, before it entered anything.
   Credentials identity_;
+  std::vector<Space> spaces_;
   mode_t umask_ = 022;
   std::string oom_score_;
   bool no_new_privileges_ = false;
@@ -52,7 +67,7 @@ class RunningBox {
   std::vector<std::string> environment_;
 };
 
-/// Makes this process the user's. Whoever is not root can only be what it is.
+/// Makes this process the user's. Whoever is not root can only be what it is. Before any namespace is joined.
 Result<Unit> become_identity(const Credentials& identity);
 
 }  // namespace gpusched::shim

@@ -30,11 +30,8 @@ std::string encode(const SessionRequest& request) {
   std::string bytes;
   ByteWriter out(bytes);
   out.u8(static_cast<uint8_t>(request.kind));
-  out.varint(request.key.job.value);
-  out.varint(request.key.attempt);
-  out.varint(request.key.member);
-  out.bytes(request.instance);
   out.svarint(request.target);
+  out.bytes(request.title);
   out.varint(request.identity.uid);
   out.varint(request.identity.gid);
   out.varint(request.identity.groups.size());
@@ -52,11 +49,8 @@ std::optional<SessionRequest> decode_session_request(std::string_view bytes) {
   ByteReader in(bytes);
   SessionRequest request;
   request.kind = static_cast<SessionRequest::Kind>(in.u8());
-  request.key.job = JobId{in.varint()};
-  request.key.attempt = get_u32(in);
-  request.key.member = get_u32(in);
-  request.instance = in.bytes();
   request.target = in.svarint();
+  request.title = in.bytes();
   request.identity.uid = get_u32(in);
   request.identity.gid = get_u32(in);
   const uint64_t groups = in.varint();

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
 #include "shim/box.h"
 
 /// Interactive sessions and file reads beside a running attempt. Each is one process, the keeper
@@ -24,12 +23,11 @@ inline constexpr int kSessionRequestFile = 4;
 struct SessionRequest {
   enum class Kind : uint8_t { kCommand = 1, kFile = 2 };
   Kind kind = Kind::kCommand;
-  AttemptKey key = {};
-  std::string instance = {};
-  /// A process of the attempt, whose box, user, environment and working directory are taken; 0: the attempt
-  /// has ended, and the three below say as whom and where a file is read.
+  /// A process of the attempt, whose box, environment and working directory are taken; 0: the attempt has
+  /// ended, and the directories below say where a file is read.
   int64_t target = 0;
-  Credentials identity = {};
+  std::string title = {};     ///< shim_title of the attempt, whose shim is the target's parent.
+  Credentials identity = {};  ///< Whom the attempt runs or ran as: what its processes say does not count.
   std::string working_directory = {};
   std::string other_directory = {};           ///< Where the one above cannot be opened; empty: none.
   std::vector<std::string> arguments = {};    ///< Of a command; empty: the user's login shell.

@@ -107,7 +107,7 @@ class Keeper {
     sigaddset(&child, SIGCHLD);
     signals_ = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     Result<RunningBox> box =
-        RunningBox::of(static_cast<pid_t>(request_.target), request_.key, request_.instance);
+        RunningBox::of(static_cast<pid_t>(request_.target), request_.title, request_.identity);
     if (!box) return fail(box.error());
     if (!start(*box)) return 1;
     supervise();
@@ -160,12 +160,8 @@ class Keeper {
     close(kSessionSocket);
     setsid();
     if (request_.terminal) ioctl(STDIN_FILENO, TIOCSCTTY, 0);
-    if (const Result<Unit> joined = box.join(); !joined) report(pipe, 0, joined.error().message);
-    if (request_.terminal && geteuid() == 0) {
-      // The terminal is the user's, so that it can be opened by its name.
-      static_cast<void>(!fchown(STDIN_FILENO, box.identity().uid, static_cast<gid_t>(-1)));
-    }
-    if (const Result<Unit> became = box.become_user(); !became) report(pipe, 0, became.error().message);
+    if (const Result<Unit> entered = box.enter(request_.terminal ? STDIN_FILENO : -1); !entered)
+      report(pipe, 0, entered.error().message);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // Changing the user has cleared it.
     if (fchdir(box.working_directory()) != 0)
       report(pipe, EIO, std::string("cannot enter the working directory: ") + std::strerror(errno));
@@ -179,14 +175,14 @@ class Keeper {
         setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
       }
     }
-    execute(box, pipe);
+    execute(pipe);
   }
 
-  [[noreturn]] void execute(const RunningBox& box, int pipe) const {
+  [[noreturn]] void execute(int pipe) const {
     std::vector<std::string> words = request_.arguments;
     std::string program;
     if (words.empty()) {
-      program = login_shell(box.identity().uid);
+      program = login_shell(request_.identity.uid);
       words = {"-" + program.substr(program.rfind('/') + 1)};  // So a shell knows that it is a login shell.
     } else {
       program = words.front();
@@ -295,26 +291,24 @@ class Keeper {
 /// In the box and as the user, then open and read.
 int keep_file(const SessionRequest& request) {
   int folder = -1;
-  Credentials identity = request.identity;
+  const bool of_root = request.identity.uid == 0;
   Result<RunningBox> box = RunningBox();
   if (request.target != 0) {
-    box = RunningBox::of(static_cast<pid_t>(request.target), request.key, request.instance);
+    box = RunningBox::of(static_cast<pid_t>(request.target), request.title, request.identity);
     if (!box) return fail(box.error());
-    identity = box->identity();
     folder = box->working_directory();
-    if (const Result<Unit> joined = box->join(); !joined) return fail(joined.error());
+    if (const Result<Unit> entered = box->enter(-1); !entered) return fail(entered.error());
+    return serve_file(kSessionSocket, folder, request.path, of_root);
   }
-  if (const Result<Unit> became = become_identity(identity); !became) return fail(became.error());
-  if (request.target == 0) {
-    folder = open(request.working_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 && !request.other_directory.empty())
-      folder = open(request.other_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) {
-      return fail("file_not_found", "the attempt's working directory " + request.working_directory +
-                                        " cannot be opened (any more): " + std::strerror(errno));
-    }
+  if (const Result<Unit> became = become_identity(request.identity); !became) return fail(became.error());
+  folder = open(request.working_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0 && !request.other_directory.empty())
+    folder = open(request.other_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) {
+    return fail("file_not_found", "the attempt's working directory " + request.working_directory +
+                                      " cannot be opened (any more): " + std::strerror(errno));
   }
-  return serve_file(kSessionSocket, folder, request.path);
+  return serve_file(kSessionSocket, folder, request.path, of_root);
 }
 
 }  // namespace
