@@ -10,6 +10,7 @@
 #include "base/prng.h"
 #include "journal/file_journal.h"
 #include "journal/memory_disk.h"
+#include "journal/process_disk.h"
 
 namespace gpusched {
 namespace {
@@ -158,6 +159,51 @@ TEST_F(FileCrash, ShortWritesAreFinished) {
     sync();
     ASSERT_FALSE(HasFatalFailure());
   }
+}
+
+/// A process is killed at each of its calls, another one goes on and fills a segment or two, and at each of
+/// its calls in turn the power goes.
+TEST(FileCrashAfterKill, WhatTheSecondProcessTookOverAndAddedIsNotLost) {
+  constexpr uint64_t kCalls = 70;
+  Prng prng(31);
+  int images = 0;
+  for (uint64_t call = 0; call < kCalls; ++call) {
+    MemoryDisk disk(call);
+    Expected expected;
+    {
+      ProcessDisk process(disk);
+      FileJournalOptions options = options_for(disk);
+      options.disk = &process;
+      process.die_at(call, call % 2 == 0);
+      auto journal = FileJournal::open("journal", options);
+      for (uint64_t position = 1; journal.ok() && position <= 12; ++position) {
+        expected.records.push_back("first " + std::to_string(position) + std::string(1'500, 'x'));
+        const JournalRecord record{.position = position, .term = 1, .payload = expected.records.back()};
+        if (!(*journal)->append(record) || !(*journal)->sync() || process.is_dead()) break;
+        expected.must = position;
+      }
+      process.die();
+    }
+    auto journal = FileJournal::open("journal", options_for(disk));
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    ASSERT_GE((*journal)->last_position(), expected.must);
+    expected.records.resize((*journal)->last_position());
+    expected.must = expected.records.size();  // Read, so told.
+    Checker checker(expected);
+    disk.set_after_change([&] { checker.check(disk.crash(prng), prng.next(), false); });
+    for (int i = 0; i < 14 && !::testing::Test::HasFatalFailure(); ++i) {
+      const uint64_t position = expected.records.size() + 1;
+      expected.records.push_back("second " + std::to_string(position) + std::string(1'500, 'y'));
+      const JournalRecord record{.position = position, .term = 2, .payload = expected.records.back()};
+      ASSERT_TRUE((*journal)->append(record).ok());
+      ASSERT_TRUE((*journal)->sync().ok());
+      expected.must = position;
+    }
+    disk.set_after_change({});
+    images += checker.images();
+    ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "killed at call " << call;
+  }
+  EXPECT_GT(images, 1'000);
 }
 
 TEST_F(FileCrash, TruncationIsWholeOrResumed) {
