@@ -65,7 +65,9 @@ Running running_scheduler(const std::string& data_dir) {
 }
 
 Finding check_owner(const std::string& data_dir, const Running& running) {
-  const std::string lock = data_dir + "/journal/LOCK";
+  // Both are locked; the file may have been removed.
+  const std::string folder = data_dir + "/journal";
+  const std::string lock = is_locked(folder) ? folder : folder + "/LOCK";
   if (!is_locked(lock)) return {.check = "owner", .detail = "no scheduler has " + data_dir + " open"};
   const int64_t holder = lock_holder(lock);
   if (running.pid != 0 && (holder == 0 || holder == running.pid)) {

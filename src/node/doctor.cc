@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
 
 #include "model/mig.h"
@@ -44,9 +45,13 @@ Finding check_version(const AgentOptions& options, const SchedulerFacts& facts) 
 Finding check_agents_lock(const std::string& folder) {
   Finding finding{.check = "agent"};
   const std::string path = folder + "/agent.lock";
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool held = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0;
-  if (file >= 0) ::close(file);
+  const auto is_locked = [](const std::string& what) {
+    const int file = ::open(what.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool held = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (file >= 0) ::close(file);
+    return held;
+  };
+  const bool held = is_locked(folder) || is_locked(path);  // The file may have been removed.
   const std::string pid = ops::read_line(path).value_or("");
   if (held) {
     finding.detail = "process " + pid + " runs as the agent of " + folder;
