@@ -27,7 +27,7 @@ class Lives:
     """One data folder, whose scheduler is ended again and again."""
 
     def __init__(self, world, rng, name):
-        self.rng = rng
+        self.world, self.rng = world, rng
         self.scheduler = world.add_scheduler(SETTINGS, name=name)
         self.record = world.folder / f"{name}.record"
         self.told = {}  # Job's id to its name, and how long the record was when the client was told.
@@ -61,10 +61,18 @@ class Lives:
         scheduler.launch()
         scheduler.command = plain
         wait_until("it serves or ends", lambda: not scheduler.alive() or scheduler.served_ports())
+        if not any(name in scheduler.environment for name in ("GPUSCHED_RECORD_KILL", "GPUSCHED_RECORD_FAIL")):
+            self.start_a_second_one()
         for _ in range(self.rng.randrange(1, 40)):
             if not self.submit():
                 break
         scheduler.kill()
+
+    def start_a_second_one(self):
+        """Somebody takes the lock for a left-over, removes it and starts another scheduler."""
+        (self.scheduler.data_dir / "journal" / "LOCK").unlink(missing_ok=True)
+        assert_refused(self.world, self.scheduler.data_dir, "is held by another process")
+        assert self.scheduler.alive()
 
     def submit(self):
         """False: it was not taken."""
@@ -83,10 +91,43 @@ class Lives:
         return True
 
 
-def check_image(world, lives, record, cut, rng, name):
+def assert_refused(world, data_dir, sentence):
+    scheduler = world.add_scheduler(SETTINGS, name=f"refused-{len(world.daemons)}", data_dir=data_dir)
+    scheduler.launch()
+    assert scheduler.ended() == 1
+    assert sentence in scheduler.log_since_start()
+    world.daemons.remove(scheduler)
+
+
+def make_foreign_snapshots(world):
+    """The snapshots of a journal that no other one here is."""
+    scheduler = world.add_scheduler(SETTINGS, name="foreign")
+    scheduler.start()
+    scheduler.api().submit(["true"], name="of somebody else")
+    assert scheduler.stop() == 0
+    world.daemons.remove(scheduler)
+    return scheduler.data_dir / "snapshots"
+
+
+def check_mixture(world, folder, foreign):
+    """Somebody restores one half of the folder from another backup."""
+    own, aside = folder / "snapshots", folder / "aside"
+    if own.exists():
+        own.rename(aside)
+    shutil.copytree(foreign, own)
+    assert_refused(world, folder, "belongs to another journal")
+    shutil.rmtree(own)
+    if aside.exists():
+        aside.rename(own)
+
+
+def check_image(lives, record, cut, rng, name, foreign):
     """Starts the real scheduler on what a loss of power left, and asks it what it knows. How many jobs that were."""
+    world = lives.world
     folder = world.folder / name
     disk_images.draw_image(record, cut, rng, lives.scheduler.data_dir, folder)
+    if rng.random() < 0.2:
+        check_mixture(world, folder, foreign)
     size = record[cut - 1][2] if cut > 0 else 0
     expected = {job_id: job_name for job_id, (job_name, told_at) in lives.told.items() if told_at <= size}
     scheduler = world.add_scheduler(SETTINGS, name=f"{name}-scheduler", data_dir=folder)
@@ -119,6 +160,7 @@ def test_what_was_told_is_there_after_kills_and_a_loss_of_power(new_world):
     rng = random.Random(seed)
     world = new_world()
     world.strict = False
+    foreign = make_foreign_snapshots(world)
     images = checked = 0
     lives = None
     for number in range(ROUNDS):
@@ -131,7 +173,7 @@ def test_what_was_told_is_there_after_kills_and_a_loss_of_power(new_world):
         print(f"life {number}: {len(record) - begins} calls, {len(lives.told)} of {len(lives.sent)} told", flush=True)
         for _ in range(IMAGES_OF_A_LIFE):
             cut = draw_cut(rng, record, begins)
-            checked += check_image(world, lives, record, cut, random.Random(rng.random()), f"image-{images}")
+            checked += check_image(lives, record, cut, random.Random(rng.random()), f"image-{images}", foreign)
             images += 1
         begins = len(record)
     print(f"{ROUNDS} lives, {images} losses of power, {checked} jobs looked for and found")
