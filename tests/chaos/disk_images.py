@@ -8,6 +8,7 @@ each name whose folder was not synced. A sync that failed leaves its sectors cle
 import dataclasses
 import os
 import pathlib
+import re
 
 SECTOR = 512
 ZEROS = bytes(SECTOR)
@@ -101,6 +102,7 @@ class Disk:
         self.folders = set()
         self.durable_folders = set()
         self.changes = []  # Of names, not durable yet: (folder, {path: file or None}, folder that was made).
+        self.found = {}    # Path to file, as a process that began found them.
 
     def change(self, names, made=None):
         for path, file in names.items():
@@ -160,8 +162,23 @@ class Disk:
                 if change[0] == rest:
                     self.settle(change)
             self.changes = [change for change in self.changes if change[0] != rest]
+        elif kind == "begins":
+            self.found = {}
+        elif kind == "have":
+            self.found[words[1]] = self.files.setdefault(words[0], File())
+        elif kind == "found":
+            self.reconcile()
         else:
-            assert kind in ("begins", "killed"), line
+            assert kind == "killed", line
+
+    def reconcile(self):
+        """Names that changed in a call whose record was lost with its process."""
+        for path, file in self.found.items():
+            if self.names.get(path) is not file:
+                self.change({path: file})
+        folders = {os.path.dirname(path) for path in self.found}
+        for path in [path for path in self.names if os.path.dirname(path) in folders and path not in self.found]:
+            self.change({path: None})
 
     def lose_power(self):
         mood = self.rng.choice(["all", "none", "some"])
@@ -173,19 +190,21 @@ class Disk:
 
 
 def read_record(path):
-    """[(line, bytes, offset behind it)]"""
+    """[(line, bytes, offset behind it)], without what a killed process did not finish."""
     data = pathlib.Path(path).read_bytes()
-    found, at = [], 0
-    while at < len(data):
-        end = data.index(b"\n", at)
-        line = data[at:end].decode()
-        at = end + 1
-        written = b""
-        if line.startswith("write "):
-            length = int(line.rpartition(" ")[2])
-            written = data[at:at + length]
-            at += length
-        found.append((line, written, at))
+    lives = [match.start() for match in re.finditer(rb"\n\nbegins\n", data)] + [len(data)]
+    found = []
+    for begin, end in zip(lives, lives[1:]):
+        at = begin + 2
+        while at < end:
+            newline = data.find(b"\n", at, end)
+            if newline == -1:
+                break
+            line = data[at:newline].decode()
+            length = int(line.rpartition(" ")[2]) if line.startswith("write ") else 0
+            at = newline + 1 + length
+            if at <= end:
+                found.append((line, data[newline + 1:at], at))
     return found
 
 

@@ -101,7 +101,21 @@ class Recorder {
       kill_behind_ = at[0] != '\0' && at[std::strlen(at) - 1] == '+';
     }
     if (const char* const at = std::getenv("GPUSCHED_RECORD_FAIL")) fail_at_ = std::strtoull(at, nullptr, 10);
-    write_line("begins\n", {});
+    write_line("\n\nbegins\n", {});
+    for (const char* const below : {"/journal", "/snapshots"}) list(folder_ + below);
+    write_line("found\n", {});
+  }
+
+  void list(const std::string& folder) {
+    DIR* const dir = opendir(folder.c_str());
+    if (dir == nullptr) return;
+    while (const dirent* const entry = readdir(dir)) {
+      const std::string path = folder + "/" + entry->d_name;
+      struct stat status{};
+      if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+      write_line("have " + std::to_string(status.st_ino) + " " + path + "\n", {});
+    }
+    closedir(dir);
   }
 
   void write_line(const std::string& line, std::string_view bytes) {
