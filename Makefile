@@ -35,7 +35,7 @@ test: deps ## build and run every test
 	@tools/run-tests
 
 check: deps ## format, floors and the fast tests (before every commit)
-	@tools/build release all-tests
+	@tools/build release all
 	@tools/format --check
 	@tools/run-tests --fast
 

@@ -148,13 +148,15 @@ class Bench {
   /// Runs made, and jobs whose p50 is known.
   std::pair<std::size_t, std::size_t> forecast() {
     std::promise<std::pair<std::size_t, std::size_t>> answer;
-    host_->forecasts().ask(0, {}, [&](ForecastDesk::Table* table) {
-      CHECK(table != nullptr);
-      const forecast::Forecast& made = table->forecast({});
-      std::size_t known = 0;
-      for (const auto& [job, estimate] : made.jobs) known += estimate.p50 == kNever ? 0 : 1;
-      answer.set_value({made.runs, known});
-    });
+    host_->forecasts().ask(
+        0, {},
+        [&](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+          const forecast::Forecast& made = table.forecast({});
+          std::size_t known = 0;
+          for (const auto& [job, estimate] : made.jobs) known += estimate.p50 == kNever ? 0 : 1;
+          return [&answer, runs = made.runs, known] { answer.set_value({runs, known}); };
+        },
+        [](const Error& error) { check_failed(error.message.c_str(), __FILE__, __LINE__); });
     return answer.get_future().get();
   }
   /// One after the other; each is cancelled again.
