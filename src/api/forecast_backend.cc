@@ -124,6 +124,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
 }  // namespace
 
 void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
+  if (sheds_read(done)) return;
   read([this, job, tenant, done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());

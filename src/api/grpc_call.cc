@@ -95,6 +95,9 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
   context.AddTrailingMetadata("gpusched-code", std::string(row.code));
   if (!error.field.empty()) context.AddTrailingMetadata("gpusched-field", error.field);
+  // What gRPC's own retries go by.
+  if (error.retry_after.ns > 0)
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
   return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
 }
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,8 @@
 #include <vector>
 
 #include "api/errors.h"
+#include "base/limits.h"
+#include "base/queue_limits.h"
 
 /// What the gRPC services share: all calls of all services run on one completion queue with one thread, which
 /// is what gRPC 1.51 is fastest with (docs/adr/0015-one-thread-for-grpc.md). Handlers run on it and must not
@@ -160,13 +163,21 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   void on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
 
   /// Queues a message; `written` is called when the client's connection took it, or with false when it is
-  /// gone.
+  /// gone. For a client that reads too slowly limits::kStreamMessagesMax are kept: the newest of them gives
+  /// way to this one. Who must not lose any waits for `written`.
   void write(Message message, std::function<void(bool)> written = nullptr) {
     {
       const std::lock_guard lock(mutex_);
-      if (!ended_) queue_.push_back({std::move(message), std::exchange(written, nullptr)});
+      if (!ended_) {
+        Entry entry{std::move(message), std::exchange(written, nullptr)};
+        if (queue_.size() < limits::kStreamMessagesMax) {
+          queue_.push_back(std::move(entry));
+        } else {
+          written = std::exchange(queue_.back(), std::move(entry)).written;
+        }
+      }
     }
-    if (written != nullptr) return written(false);
+    if (written != nullptr) written(false);
     pump();
   }
   /// Ends the stream well after what is queued.
@@ -204,7 +215,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       if (!queue_.empty()) {
         writing_ = true;
         current_ = std::move(queue_.front());
-        queue_.erase(queue_.begin());
+        queue_.pop_front();
       } else if (ended_) {
         finishing_ = finish = true;
       } else {
@@ -234,7 +245,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
   /// The call is over for the client: well, or because it was cancelled.
   void on_over(bool) {
-    std::vector<Entry> dropped;
+    std::deque<Entry> dropped;
     {
       const std::lock_guard lock(mutex_);
       over_ = true;
@@ -274,7 +285,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   std::shared_ptr<GrpcWriter> self_;      ///< Until gRPC is done with it.
   bool over_ = false, finished_ = false;  // Of the thread.
   std::mutex mutex_;                      // Guards all below.
-  std::vector<Entry> queue_;
+  std::deque<Entry> queue_;
   Entry current_;
   grpc::Status status_;
   bool writing_ = false, ended_ = false, finishing_ = false;

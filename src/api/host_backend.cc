@@ -8,9 +8,11 @@
 #include "api/doors/place_words.h"
 #include "api/doors/spec_peek.h"
 #include "api/forecast_views.h"
+#include "api/page_scan.h"
 #include "api/state_views.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/queue_limits.h"
 #include "base/webhook_url.h"
 
 namespace gpusched::api {
@@ -223,7 +225,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
     });
     if (registered) containers->store(any_container_node(view.state), std::memory_order_release);
   });
-  host_.observer().read(0, [containers = containers_](const Observer::View& view) {
+  host_.observer().in_order([containers = containers_](const Observer::View& view) {
     containers->store(any_container_node(view.state), std::memory_order_release);
   });
   host_.observer().add_listener(
@@ -244,10 +246,26 @@ void HostBackend::read(Observer::Query query) {
   host_.observer().read(answered_.load(std::memory_order_acquire), std::move(query));
 }
 
+void HostBackend::scan(Observer::Step step) {
+  host_.observer().scan(answered_.load(std::memory_order_acquire), std::move(step));
+}
+
+std::optional<ApiError> HostBackend::too_many_questions(bool long_ones) const {
+  const Observer& observer = host_.observer();
+  const bool full = long_ones ? observer.scans_waiting() >= limits::kScansWaitingMax
+                              : observer.reads_waiting() >= limits::kReadsWaitingMax;
+  if (!full) return std::nullopt;
+  return ApiError{
+      .kind = ErrorKind::kUnavailable,
+      .message = "the scheduler is overloaded: too many questions wait for its state; ask again soon",
+      .retry_after = seconds(1)};
+}
+
 void HostBackend::with_tenant(const std::string& name, std::function<void(TenantId)> use,
                               std::function<void(ApiError)> refuse) {
   if (name.empty()) return use(kDefaultTenant);
   if (const auto id = parse_tenant_id(name)) return use(*id);
+  if (sheds_read(refuse)) return;
   read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
     const Tenant* tenant = find_tenant(view.state, name);
     if (tenant == nullptr) return refuse(no_tenant(name));
@@ -257,6 +275,7 @@ void HostBackend::with_tenant(const std::string& name, std::function<void(Tenant
 
 void HostBackend::with_node(const std::string& name, std::function<void(NodeId)> use,
                             std::function<void(ApiError)> refuse) {
+  if (sheds_read(refuse)) return;
   read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
     const Node* node = view.state.find_node_named(name);
     if (node == nullptr) return refuse(no_node(name));
@@ -353,6 +372,7 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
 
 void HostBackend::with_element(JobId job, const std::string& tenant, std::function<void(JobId)> use,
                                std::function<void(ApiError)> refuse) {
+  if (sheds_read(refuse)) return;
   read([job, tenant, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return refuse(found.error());
@@ -517,6 +537,7 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
         },
         std::move(done));
   }
+  if (sheds_read(done)) return;
   // The name stands in the specification, which is replaced whole, as what it needs is.
   read([this, job, tenant, command, update, done](const Observer::View& view) mutable {
     const auto found = find_job(view.state, job, tenant);
@@ -583,6 +604,7 @@ void HostBackend::resume_node(const std::string& node, const std::string& by, Do
 }
 
 void HostBackend::reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) {
+  if (sheds_read(done)) return;
   read([this, node, reason, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
@@ -615,6 +637,7 @@ void HostBackend::label_node(const std::string& node, std::vector<Label> set, st
 }
 
 void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
+  if (sheds_read(done)) return;
   read([this, node, done = std::move(done)](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
@@ -623,6 +646,7 @@ void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
 }
 
 void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
+  if (sheds_read(done)) return;
   read([this, node, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
@@ -633,6 +657,7 @@ void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
 
 void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                                 const std::string& detail, const std::string& by, Done<NodeView> done) {
+  if (sheds_read(done)) return;
   read([this, node, index, condition, detail, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
@@ -649,6 +674,7 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
 }
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
+  if (sheds_read(done)) return;
   read([counts = counts_, telemetry = host_.telemetry(), job, tenant,
         done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
@@ -737,25 +763,31 @@ std::shared_ptr<void> HostBackend::watch_job(JobId job, const std::string& tenan
 }
 
 void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
-  read([counts = counts_, filter = std::move(filter), done = std::move(done)](const Observer::View& view) {
-    const Tenant* tenant = nullptr;
-    if (!filter.tenant.empty()) {
-      tenant = find_tenant(view.state, filter.tenant);
-      if (tenant == nullptr) return done(no_tenant(filter.tenant));
+  if (sheds_scan(done)) return;
+  const bool of_tenant = !filter.tenant.empty();
+  scan([counts = counts_, of_tenant, filter = std::move(filter), pages = std::shared_ptr<PageScan>(),
+        done = std::move(done)](const Observer::View& view) mutable {
+    if (pages == nullptr) {
+      const Tenant* tenant = of_tenant ? find_tenant(view.state, filter.tenant) : nullptr;
+      if (tenant == nullptr && of_tenant) return done(no_tenant(filter.tenant)), false;
+      pages = std::make_shared<PageScan>(std::move(filter), of_tenant ? tenant->id : TenantId{});
     }
-    JobPage page = page_of(view, filter, tenant);
+    if (pages->step(view)) return true;
+    JobPage page = std::move(*pages).take();
     for (JobView& job : page.jobs) {
       job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
-      if (tenant != nullptr) {
+      if (of_tenant) {
         hide_others(view.state, job.tenant, job.message);
         hide_others(view.state, job.tenant, job.move_detail);
       }
     }
     done(std::move(page));
+    return false;
   });
 }
 
 void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) {
+  if (sheds_read(done)) return;
   read([counts = counts_, ids = std::move(ids), filter = std::move(filter),
         done = std::move(done)](const Observer::View& view) {
     const Tenant* tenant = filter.tenant.empty() ? nullptr : find_tenant(view.state, filter.tenant);
@@ -778,6 +810,7 @@ std::shared_ptr<void> HostBackend::watch_changes(std::function<void(const Change
 }
 
 void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
+  if (sheds_read(done)) return;
   read([tenant, done = std::move(done)](const Observer::View& view) {
     const Tenant* found = find_tenant(view.state, tenant);
     if (found == nullptr) return done(no_tenant(tenant));
@@ -786,7 +819,8 @@ void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
 }
 
 void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
-  read([done = std::move(done)](const Observer::View& view) {
+  if (sheds_scan(done)) return;
+  scan_once([done = std::move(done)](const Observer::View& view) {
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {
       if (!tenant.deleted) out.push_back(view_of(tenant, view.state.last.at));
@@ -796,7 +830,8 @@ void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
 }
 
 void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
-  read([this, done = std::move(done)](const Observer::View& view) {
+  if (sheds_scan(done)) return;
+  scan_once([this, done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
     std::vector<NodeView> out;
     for (const Node& node : view.state.nodes)
@@ -807,7 +842,8 @@ void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
 }
 
 void HostBackend::get_cluster(Done<ClusterView> done) {
-  read([this, done = std::move(done)](const Observer::View& view) {
+  if (sheds_scan(done)) return;
+  scan_once([this, done = std::move(done)](const Observer::View& view) {
     done(cluster_of(view.state, *host_.telemetry()));
   });
 }
@@ -849,7 +885,7 @@ void add_health(const State& state, MetricsView& metrics) {
 }  // namespace
 
 void HostBackend::get_metrics(Done<MetricsView> done) {
-  read([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
+  scan_once([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
     counts->fill(metrics);
     const HostStats stats = host_.stats();

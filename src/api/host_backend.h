@@ -101,6 +101,28 @@ class HostBackend final : public Backend {
   void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
   /// Reads what every write that was answered before has changed.
   void read(Observer::Query query);
+  /// The same for what looks at much.
+  void scan(Observer::Step step);
+  void scan_once(Observer::Query query) {
+    scan([query = std::move(query)](const Observer::View& view) {
+      query(view);
+      return false;
+    });
+  }
+  /// The error for one question more, when too many wait.
+  std::optional<ApiError> too_many_questions(bool long_ones) const;
+  template <typename Refuse>
+  bool sheds_read(const Refuse& refuse) const {
+    std::optional<ApiError> error = too_many_questions(false);
+    if (error) refuse(std::move(*error));
+    return error.has_value();
+  }
+  template <typename Refuse>
+  bool sheds_scan(const Refuse& refuse) const {
+    std::optional<ApiError> error = too_many_questions(true);
+    if (error) refuse(std::move(*error));
+    return error.has_value();
+  }
 
   Host& host_;
   HostBackendOptions options_;

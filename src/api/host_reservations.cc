@@ -61,6 +61,7 @@ const Booking* booking_named(const State& state, const std::string& name) {
 }  // namespace
 
 void HostBackend::make_reservation(ReservationRequest request, Done<ReservationView> done) {
+  if (sheds_read(done)) return;
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
     MakeBooking command{.name = request.name,
                         .tenant = {},
@@ -95,6 +96,7 @@ void HostBackend::make_reservation(ReservationRequest request, Done<ReservationV
 }
 
 void HostBackend::list_reservations(Done<std::vector<ReservationView>> done) {
+  if (sheds_read(done)) return;
   read([done = std::move(done)](const Observer::View& view) {
     std::vector<ReservationView> found;
     for (const auto& [id, booking] : view.state.bookings) found.push_back(view_of(view.state, booking));
@@ -105,6 +107,7 @@ void HostBackend::list_reservations(Done<std::vector<ReservationView>> done) {
 }
 
 void HostBackend::cancel_reservation(const std::string& reservation, Done<Unit> done) {
+  if (sheds_read(done)) return;
   read([this, reservation, done = std::move(done)](const Observer::View& view) {
     const Booking* booking = booking_named(view.state, reservation);
     if (booking == nullptr) return done(not_found(reservation));

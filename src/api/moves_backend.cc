@@ -149,6 +149,7 @@ void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
     };
     host_.forecasts().ask(sequence, {}, question, [done](const Error& error) { done(no_forecast(error)); });
   };
+  if (sheds_read(done)) return;
   read([request, look, done](const Observer::View& view) {
     if (request.job.valid()) {
       const auto found = find_job(view.state, request.job, "");

@@ -152,6 +152,10 @@ v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
 std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
                                                          std::shared_ptr<SessionPeer> peer) {
   auto session = std::make_shared<HostSession>(host_, std::move(peer));
+  if (auto error = too_many_questions(false)) {
+    session->fail(std::move(*error));
+    return session;
+  }
   read([session, request = std::move(request)](const Observer::View& view) mutable {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return session->fail(found.error());
@@ -174,6 +178,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
 }
 
 void HostBackend::read_file(FileRequest request, Done<FilePiece> done) {
+  if (request.transfer == 0 && sheds_read(done)) return;  // What has begun goes on, a piece at a time.
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) mutable {
     const auto found = find_job(view.state, request.job, request.tenant);
     if (!found) return done(found.error());

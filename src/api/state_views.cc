@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "api/doors/jobs_json.h"
@@ -760,85 +759,6 @@ bool matches(const State& state, const Job& job, const JobFilter& filter) {
   }
   return std::all_of(filter.labels.begin(), filter.labels.end(),
                      [spec](const auto& label) { return spec_has_label(spec, label.first, label.second); });
-}
-
-namespace {
-
-constexpr int64_t kLookedIntoMax = 200'000;  // Jobs of one page that the filter looks inside: some 50 ms.
-
-/// One page in the making.
-class PageWalk {
- public:
-  PageWalk(const Observer::View& view, const JobFilter& filter, const Tenant* tenant, int64_t total)
-      : view_(view), filter_(filter), tenant_(tenant), total_(total), skip_(filter.offset) {}
-
-  /// False once the page is complete.
-  bool take(const Job& job) {
-    if (full()) {
-      page_.next = last_;
-      return false;
-    }
-    last_ = job.id;
-    // Jobs are numbered as they come: every older one was submitted before.
-    if (filter_.since.valid() && job.submitted_at < filter_.since) return false;
-    looked_ += 1;
-    if (tenant_ != nullptr && job.tenant != tenant_->id) return true;
-    if (filter_.state && job.state != *filter_.state) return true;
-    if (filter_.looks_inside() && !matches(view_.state, job, filter_)) return true;
-    seen_ += 1;
-    if (skip_ > 0) {
-      skip_ -= 1;
-    } else {
-      page_.jobs.push_back(view_of(view_, job, filter_.details));
-    }
-    // When all were seen that match, nothing follows.
-    return filter_.looks_inside() || filter_.before.valid() || seen_ < total_;
-  }
-  JobPage finish() && {
-    if (!filter_.looks_inside()) page_.total = total_;
-    return std::move(page_);
-  }
-
- private:
-  bool full() const {
-    return static_cast<int64_t>(page_.jobs.size()) >= filter_.limit ||
-           (filter_.looks_inside() && looked_ >= kLookedIntoMax);
-  }
-  const Observer::View& view_;
-  const JobFilter& filter_;
-  const Tenant* tenant_;
-  const int64_t total_;
-  int64_t skip_;
-  int64_t seen_ = 0, looked_ = 0;
-  JobId last_;
-  JobPage page_;
-};
-
-}  // namespace
-
-JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant) {
-  const State& state = view.state;
-  const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
-  const int64_t total = filter.state ? counts[static_cast<std::size_t>(*filter.state)]
-                                     : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
-  PageWalk walk(view, filter, tenant, total);
-  if (filter.limit == 0 || total == 0 || filter.offset >= total) return std::move(walk).finish();
-  if (filter.state == JobState::kScheduled || filter.state == JobState::kRunning ||
-      filter.state == JobState::kPreempted) {
-    // Only what holds something can be in these states, and that is a short list.
-    std::vector<JobId> active;
-    for (const auto& [key, attempt] : state.attempts) active.push_back(attempt.job);
-    std::sort(active.begin(), active.end(), std::greater<>());
-    active.erase(std::unique(active.begin(), active.end()), active.end());
-    for (const JobId id : active) {
-      const Job* job = state.jobs.find(id);
-      if (job == nullptr || (filter.before.valid() && id >= filter.before)) continue;
-      if (!walk.take(*job)) break;
-    }
-  } else {
-    state.jobs.for_each_newest_first(filter.before, [&walk](const Job& job) { return walk.take(job); });
-  }
-  return std::move(walk).finish();
 }
 
 ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {

@@ -38,7 +38,6 @@ void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telem
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
 /// Whether the filter's words fit; its tenant, state and limits are the caller's.
 bool matches(const State& state, const Job& job, const JobFilter& filter);
-JobPage page_of(const Observer::View& view, const JobFilter& filter, const Tenant* tenant);
 
 /// The engine's "no" as the client gets it.
 ApiError to_api_error(const Rejection& rejection, std::size_t batch_size);

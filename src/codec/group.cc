@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "codec/binary.h"
 #include "codec/dump.h"
+#include "codec/encoded_size.h"
 
 namespace gpusched {
 namespace {
@@ -41,6 +42,13 @@ void GroupEncoder::add(const Command& command) {
   const auto size = static_cast<uint32_t>(bytes_.size() - at - 4);
   std::memcpy(bytes_.data() + at, &size, sizeof size);
   ++count_;
+}
+
+std::size_t encoded_bytes(const Command& command) {
+  static_assert(std::variant_size_v<Command> <= 0x80, "a command's number takes one byte");
+  constexpr std::size_t kHeaderBytes = 1 + sizeof(uint32_t);
+  return kHeaderBytes +
+         std::visit([](const auto& concrete) { return SizeVisitor::size_of(concrete); }, command);
 }
 
 Result<CommandGroup> decode_group(std::string_view payload) {

@@ -36,6 +36,13 @@ class GroupEncoder {
   uint32_t count_ = 0;
 };
 
+/// Bytes that every group has besides its commands'.
+inline constexpr std::size_t kGroupHeaderBytes = 8;
+
+/// Bytes that `GroupEncoder::add` appends for the command. Exact, and cheaper than encoding: it answers
+/// whether a command fits a journal record before anything waits for it. The command must be well formed.
+std::size_t encoded_bytes(const Command& command);
+
 /// Untrusted bytes end here: kCorrupt for what no encoder wrote, kVersion for a command of a newer version.
 /// Commands that are not `well_formed` are corrupt too; ids are not looked at, `decide` answers for them.
 Result<CommandGroup> decode_group(std::string_view payload);

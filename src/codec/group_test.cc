@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "base/limits.h"
 #include "base/prng.h"
+#include "base/queue_limits.h"
 #include "codec/binary.h"
+#include "engine/engine.h"
 #include "engine/testing/random_commands.h"
 
 namespace gpusched {
@@ -209,6 +212,47 @@ TEST(Group, EveryCommandComesBackWithAllItsFields) {
     EXPECT_EQ(digest_of(group->commands[i]), digest_of(commands[i])) << name_of(commands[i]);
     EXPECT_EQ(encoded({group->commands[i]}), encoded({commands[i]})) << name_of(commands[i]);
   }
+}
+
+TEST(Group, TheSizeOfACommandIsKnownBeforeItIsEncoded) {
+  for (const Command& command : full_commands())
+    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded({command}).size()) << name_of(command);
+  testing::RandomCommands random(7);
+  State state;
+  for (uint64_t i = 1; i <= 3'000; ++i) {
+    const Command command = random.next(state);
+    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded({command}).size()) << name_of(command);
+    Events events;
+    apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = state.last.at}, events);
+  }
+  // Lengths that need more than one byte, of all of them.
+  SubmitJobs submit{.jobs = {full_request()}};
+  for (const std::size_t size : {127u, 128u, 16'383u, 16'384u, 2'097'151u, 2'097'152u}) {
+    submit.jobs.front().spec = Blob(std::string(size, 's'));
+    EXPECT_EQ(encoded_bytes(submit) + kGroupHeaderBytes, encoded({submit}).size()) << size;
+  }
+}
+
+// What the planner plans at once is always smaller than a record.
+TEST(Group, TheLargestPlanFitsARecord) {
+  const MemberPlacement largest{
+      .node = NodeId{~uint64_t{0}},
+      .part = ~uint32_t{0},
+      .device_mask = ~uint64_t{0},
+      .generations = std::vector<uint32_t>(limits::kDevicesPerNodeMax, ~uint32_t{0}),
+      .mig_start = INT32_MIN};
+  constexpr std::size_t kMembers = limits::kMembersPerSlice - 1 + limits::kMembersMax;
+  const PlanGroup group{.job = JobId{~uint64_t{0}},
+                        .attempt = ~uint32_t{0},
+                        .members = {},
+                        .preemptions = std::vector<Preemption>(
+                            limits::kVictimsMax, {.job = JobId{~uint64_t{0}}, .attempt = ~uint32_t{0}}),
+                        .reclaims = true,
+                        .asked_at = Time{INT64_MAX}};
+  CommitPlan plan{.based_on = ~uint64_t{0},
+                  .groups = std::vector<PlanGroup>(limits::kPlacementsPerSlice, group)};
+  plan.groups.front().members.assign(kMembers, largest);
+  EXPECT_LE(encoded_bytes(plan) + kGroupHeaderBytes, limits::kGroupBytesMax);
 }
 
 TEST(Group, DefaultCommandsComeBack) {

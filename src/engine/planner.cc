@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/plan_slice.h"
 
 namespace gpusched {
 namespace {
@@ -475,7 +476,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   start_promised(state, slice.plan);
   std::vector<std::pair<uint32_t, OrderedJobs::Cursor>> cursors;
   while (!queue_.empty()) {
-    if (slice.plan.groups.size() >= limits::kPlacementsPerSlice || visits_ >= limits::kNodeVisitsPerSlice) {
+    if (is_full(slice.plan) || visits_ >= limits::kNodeVisitsPerSlice) {
       slice.more = true;
       break;
     }

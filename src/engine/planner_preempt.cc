@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/decide.h"
+#include "engine/plan_slice.h"
 #include "engine/planner.h"
 #include "engine/policy/victims.h"
 #include "model/topology.h"
@@ -104,7 +105,7 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
   if (!look_promised_) return;
   look_promised_ = false;
   for (const auto& [id, promise] : state.promises) {
-    if (plan.groups.size() >= limits::kPlacementsPerSlice) {
+    if (is_full(plan)) {
       look_promised_ = true;
       return;
     }

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/plan_slice.h"
 #include "engine/planner.h"
 #include "engine/policy/backfill/overrun.h"
 
@@ -308,7 +309,7 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
 void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const OrderKey head = info(job_class).head;
   for (auto at = waiting_.of(state, job_class).begin(); !at.at_end(); at.next()) {
-    if (plan.groups.size() >= limits::kPlacementsPerSlice || passes_left_ == 0) return;
+    if (is_full(plan) || passes_left_ == 0) return;
     if (!(head < *at)) continue;
     --passes_left_;
     pass_reservations(state, (*at).job, plan);
@@ -321,7 +322,7 @@ void Planner::pass_fresh(const State& state, CommitPlan& plan) {
     ClassInfo& entry = info(job_class);
     const bool kept = entry.state == ClassState::kBlocked && !shape_of(job_class).kept.empty();
     for (const JobId job : std::exchange(entry.fresh, {})) {
-      if (kept && plan.groups.size() < limits::kPlacementsPerSlice) pass_reservations(state, job, plan);
+      if (kept && !is_full(plan)) pass_reservations(state, job, plan);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/limits.h"
+#include "base/queue_limits.h"
 #include "engine/testing/test_engine.h"
 
 namespace gpusched {
@@ -439,6 +440,20 @@ TEST(Slices, OneHoldsABoundedNumberOfPlacementsAndSaysThereIsMore) {
   const Planner::Slice rest = engine.planner().plan(engine.state(), engine.now());
   EXPECT_EQ(rest.plan.groups.size(), 1u);
   EXPECT_FALSE(rest.more);
+}
+
+TEST(Slices, OneHoldsABoundedNumberOfMembers) {
+  constexpr int kMembers = 1'500;
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  for (int i = 0; i < kMembers; ++i) engine.add_node("n" + std::to_string(i), {.cpu_milli = 64'000});
+  for (int i = 0; i < 5; ++i) engine.submit({.cpu_milli = 1'000, .members = kMembers});
+  const Planner::Slice slice = engine.planner().plan(engine.state(), engine.now());
+  EXPECT_EQ(slice.plan.groups.size(), 3u);  // The first two have fewer than limits::kMembersPerSlice.
+  EXPECT_TRUE(slice.more);
+  engine.apply(slice.plan);
+  engine.planner().plan_applied(engine.state());
+  EXPECT_EQ(engine.planner().plan(engine.state(), engine.now()).plan.groups.size(), 2u);
 }
 
 TEST(Slices, WithinOneNoDeviceIsGivenTwiceAndNoQuotaOverdrawn) {

@@ -40,7 +40,7 @@ struct ForecastDesk::Copy {
 
 ForecastDesk::ForecastDesk(Observer& observer, const Clock& clock, const HostTuning& tuning, const Pace& pace)
     : observer_(observer), clock_(clock), tuning_(tuning), pace_(pace) {
-  observer_.read(0, [this](const Observer::View& view) {
+  observer_.in_order([this](const Observer::View& view) {
     const std::lock_guard lock(mutex_);
     learned_.begin(view.state);
     learning_ = true;
@@ -172,13 +172,14 @@ bool ForecastDesk::take_copy(const Asked& asked) {
   }
   const auto copy = std::make_shared<Copy>();
   const Time begin = clock_.monotonic();
-  observer_.read(asked.sequence, [copy, also = asked.also, clock = &clock_](const Observer::View& view) {
+  observer_.scan(asked.sequence, [copy, also = asked.also, clock = &clock_](const Observer::View& view) {
     const Time from = clock->monotonic();
     State state = view.state.clone_unfinished(also);
     const std::lock_guard lock(copy->mutex);
     copy->state = std::move(state);
     copy->took = clock->monotonic() - from;
     copy->done.notify_all();
+    return false;
   });
   std::unique_lock lock(copy->mutex);
   while (!copy->state.has_value()) {

@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/queue_limits.h"
 #include "host/event_log.h"
 #include "host/journal_thread.h"
 #include "host/recovery.h"
@@ -32,6 +33,7 @@ struct Input {
   struct Propose {
     Command command;
     Decision decision;
+    std::size_t bytes = 0;  ///< In the journal.
   };
   struct Durable {
     Result<Unit> result;
@@ -43,6 +45,7 @@ struct Input {
   struct Received {
     SessionId outer;
     v1::AgentMessage message;
+    std::function<void()> handled;
   };
   struct Closed {
     SessionId outer;
@@ -101,7 +104,8 @@ class HostImpl final : public Host {
   }
 
   void propose(Command command, Decision decision) override {
-    push({Input::Propose{std::move(command), std::move(decision)}});
+    const std::size_t bytes = encoded_bytes(command);
+    push({Input::Propose{std::move(command), std::move(decision), bytes}});
   }
   void on_group_done(std::function<void()> hook) override { push({Input::AddHook{std::move(hook)}}); }
   Observer& observer() override { return observer_; }
@@ -112,8 +116,8 @@ class HostImpl final : public Host {
     push({Input::Opened{outer, std::move(session)}});
     return outer;
   }
-  void node_received(SessionId session, v1::AgentMessage message) override {
-    push({Input::Received{session, std::move(message)}});
+  void node_received(SessionId session, v1::AgentMessage message, std::function<void()> handled) override {
+    push({Input::Received{session, std::move(message), std::move(handled)}});
   }
   void node_closed(SessionId session) override { push({Input::Closed{session}}); }
   void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) override {
@@ -150,22 +154,53 @@ class HostImpl final : public Host {
 
   void push(Input input) {
     bool sleeping = false;
+    bool refused = false;
     {
       const std::lock_guard lock(mutex_);
-      if (ended_) return drop(input);
-      inbox_.push_back(std::move(input));
-      sleeping = std::exchange(sleeping_, false);
+      if (!ended_ && has_room_for(input)) {
+        inbox_.push_back(std::move(input));
+        sleeping = std::exchange(sleeping_, false);
+      } else {
+        refused = true;
+      }
     }
+    if (refused) return refuse(input);
     if (sleeping) wake_.notify_one();
   }
-  /// After the end nobody decides any more; who asks is told so.
-  static void drop(Input& input) {
-    const Error error{.code = ErrorCode::kUnavailable,
-                      .message = "the scheduler is shutting down; try again soon"};
+  /// Counts what clients ask. What the host's own parts say always has room: each says a bounded number of
+  /// things at a time.
+  bool has_room_for(const Input& input) {
+    const auto* propose = std::get_if<Input::Propose>(&input.what);
+    const bool asks = propose != nullptr || std::holds_alternative<Input::ReadLog>(input.what) ||
+                      std::holds_alternative<Input::Reboot>(input.what);
+    if (!asks) return true;
+    const std::size_t bytes = propose == nullptr ? 0 : propose->bytes;
+    if (asked_count_ + core_count_ >= limits::kRequestsWaitingMax ||
+        asked_bytes_ + core_bytes_ + bytes > 2 * limits::kProposalBytesMax)
+      return false;
+    asked_count_ += 1;
+    asked_bytes_ += bytes;
+    return true;
+  }
+  void refuse(Input& input) {
+    bool ended = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ended = ended_;
+    }
+    drop(input, ended ? shutting_down() : overloaded());
+  }
+  static Error shutting_down() {
+    return {.code = ErrorCode::kUnavailable, .message = "the scheduler is shutting down; try again soon"};
+  }
+  /// Nobody decides it; who asks is told so.
+  static void drop(Input& input, const Error& error) {
     if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
       if (propose->decision) propose->decision(error);
     } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
       log->done(error);
+    } else if (auto* reboot = std::get_if<Input::Reboot>(&input.what)) {
+      reboot->done(error);
     } else if (auto* with = std::get_if<Input::WithNodes>(&input.what)) {
       with->use(nullptr);
     }
@@ -192,6 +227,10 @@ class HostImpl final : public Host {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Input> inbox_;
+  std::size_t asked_count_ = 0;  ///< Of clients, in the inbox.
+  std::size_t asked_bytes_ = 0;
+  std::size_t core_count_ = 0;  ///< Proposals that were taken from it and are not decided.
+  std::size_t core_bytes_ = 0;
   bool sleeping_ = false;
   bool stopping_ = false;
   bool ended_ = false;
@@ -206,7 +245,7 @@ class HostImpl final : public Host {
 
 void HostImpl::take(Input& input) {
   if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
-    core_.propose(std::move(propose->command), std::move(propose->decision));
+    core_.propose(std::move(propose->command), std::move(propose->decision), propose->bytes);
   } else if (auto* durable = std::get_if<Input::Durable>(&input.what)) {
     core_.on_durable(durable->result);
   } else if (auto* opened = std::get_if<Input::Opened>(&input.what)) {
@@ -214,6 +253,7 @@ void HostImpl::take(Input& input) {
   } else if (auto* received = std::get_if<Input::Received>(&input.what)) {
     const auto it = sessions_.find(received->outer);
     if (it != sessions_.end()) core_.nodes().receive(it->second, received->message);
+    if (received->handled) received->handled();
   } else if (auto* closed = std::get_if<Input::Closed>(&input.what)) {
     const auto it = sessions_.find(closed->outer);
     if (it == sessions_.end()) return;
@@ -240,6 +280,8 @@ void HostImpl::run() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
+      core_count_ = core_.proposals_waiting();
+      core_bytes_ = core_.proposal_bytes_waiting();
       if (inbox_.empty()) {
         if (stopping_ && !core_.in_flight()) {
           core_.close();
@@ -258,6 +300,8 @@ void HostImpl::run() {
         sleeping_ = false;
       }
       taken.swap(inbox_);
+      core_count_ += std::exchange(asked_count_, 0);
+      core_bytes_ += std::exchange(asked_bytes_, 0);
     }
     for (Input& input : taken) take(input);
     taken.clear();
@@ -288,7 +332,7 @@ void HostImpl::stop() {
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
   // What came while the loop ended is refused, not forgotten.
-  for (Input& input : inbox_) drop(input);
+  for (Input& input : inbox_) drop(input, shutting_down());
   inbox_.clear();
   forecasts_.stop();
   observer_.read(0, [this](const Observer::View& view) { snapshotter_.take(view); });

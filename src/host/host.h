@@ -48,7 +48,8 @@ class Host {
   static Result<std::unique_ptr<Host>> open(const HostOptions& options);
   virtual ~Host() = default;
 
-  /// Queues a command; `decision` is called on the host's thread once it is durable and applied.
+  /// Queues a command; `decision` is called on the host's thread once it is durable and applied; at once, on
+  /// the caller's, with kUnavailable when too much waits already.
   virtual void propose(Command command, Decision decision) = 0;
   /// Called on the host's thread after the last decision of each group. Add before serving begins.
   virtual void on_group_done(std::function<void()> hook) = 0;
@@ -56,7 +57,9 @@ class Host {
   virtual ForecastDesk& forecasts() = 0;
 
   virtual SessionId node_opened(std::shared_ptr<NodeSession> session) = 0;
-  virtual void node_received(SessionId session, v1::AgentMessage message) = 0;
+  /// `handled` is called when nothing of the message waits for the host's thread any more: who reads an
+  /// agent's stream does not read on while much of it is unhandled. Dropped after the end.
+  virtual void node_received(SessionId session, v1::AgentMessage message, std::function<void()> handled) = 0;
   virtual void node_closed(SessionId session) = 0;
   virtual void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) = 0;
   /// Has the node's agent run its reboot command. kUnavailable when it is not connected.

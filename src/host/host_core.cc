@@ -11,6 +11,8 @@ namespace {
 
 /// How long to wait before ends and releases are tried again on a disk that is full to the reserve's end.
 constexpr Duration kFullRetry = milliseconds(500);
+/// When to look again whether the observer has caught up.
+constexpr Duration kBehindRetry = milliseconds(5);
 
 policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_times) {
   policy::PolicySet policies = policy::default_policies();
@@ -20,6 +22,31 @@ policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_ti
   policies.victims = nullptr;
   if (tuning.preemption) policies.victims = std::make_unique<policy::LeastLost>(tuning.victims);
   return policies;
+}
+
+/// Which field of the request is at fault, as the doors name it, and what to do.
+struct Blame {
+  std::string field;
+  const char* advice = "ask for less at a time";
+};
+
+Blame blame_of(const Command& command) {
+  constexpr const char* kAdvice = "split the batch, or put large data into a file that the jobs read";
+  if (std::holds_alternative<SubmitJobs>(command)) return {.field = "jobs", .advice = kAdvice};
+  if (std::holds_alternative<RegisterNode>(command))
+    return {.field = "attempts", .advice = "remove ended attempts' folders of the agent"};
+  if (std::holds_alternative<MakeBooking>(command))
+    return {.field = "nodes", .advice = "reserve fewer nodes at a time"};
+  return {};
+}
+
+Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max) {
+  const Blame blame = blame_of(command);
+  return {.code = ErrorCode::kTooLarge,
+          .message = "the request takes " + std::to_string(bytes) +
+                     " bytes in the journal, and one may take at most " + std::to_string(bytes_max) + "; " +
+                     blame.advice,
+          .field = blame.field};
 }
 
 }  // namespace
@@ -41,7 +68,8 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
               .now = [this] { return stamps_.now(); },
               .monotonic = [this] { return clock_.monotonic(); }},
              tuning.node_lease, tuning.heartbeat, tuning.grace, tuning.preempt_grace_max, tuning.heat,
-             tuning.watch) {
+             tuning.watch),
+      group_bytes_max_(writer.payload_max()) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();
@@ -101,8 +129,8 @@ void HostCore::refuse_new_work(Proposal& proposal) {
   proposal.decision(Decided{.applied = applied, .sequence = state_.last.sequence});
 }
 
-void HostCore::propose(Command command, Decision decision) {
-  Proposal proposal{.command = std::move(command), .decision = std::move(decision)};
+void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
+  Proposal proposal{.command = std::move(command), .decision = std::move(decision), .bytes = bytes};
   if (closed_) {
     return fail(proposal, {.code = ErrorCode::kUnavailable,
                            .message = "the scheduler is shutting down; try again soon"});
@@ -111,12 +139,14 @@ void HostCore::propose(Command command, Decision decision) {
     return fail(proposal, {.code = ErrorCode::kInvalidArgument,
                            .message = std::string(name_of(proposal.command)) + " has a value out of range"});
   }
+  const std::size_t bytes_max = group_bytes_max_ - kGroupHeaderBytes;
+  if (proposal.bytes > bytes_max)
+    return fail(proposal, too_large(proposal.command, proposal.bytes, bytes_max));
   const bool new_work = is_new_work(proposal.command);
   if (new_work && storage_full_) return refuse_new_work(proposal);
-  if (new_work && queue_.size() >= tuning_.proposals_max) {
-    return fail(proposal,
-                {.code = ErrorCode::kUnavailable, .message = "the scheduler is overloaded; try again soon"});
-  }
+  const bool full =
+      queue_.size() >= tuning_.proposals_max || queue_.bytes() + proposal.bytes > tuning_.proposal_bytes_max;
+  if (new_work && full) return fail(proposal, overloaded());
   queue_.push_back(std::move(proposal));
 }
 
@@ -126,20 +156,20 @@ void HostCore::turn() {
     storage_full_ = full;
     if (full) {
       // What adds work must not wait in the queue for a disk that may stay full.
-      std::deque<Proposal> kept;
-      for (Proposal& proposal : queue_) {
+      for (Proposal& proposal : queue_.take_all()) {
         if (is_new_work(proposal.command)) {
           refuse_new_work(proposal);
         } else {
-          kept.push_back(std::move(proposal));
+          queue_.push_back(std::move(proposal));
         }
       }
-      queue_ = std::move(kept);
       for (const auto& hook : group_done_) hook();
     }
   }
   if (clock_.monotonic() >= nodes_.next_check()) nodes_.check_leases();
+  if (nodes_.starts_wait()) nodes_.send_starts();
   advance_time();
+  if (!sink_.has_room()) return;  // It is behind: nothing more is decided until it has caught up.
   plan();
   if (in_flight_ || queue_.empty()) return;
   if (retry_at_ != kNever && clock_.monotonic() < retry_at_) return;
@@ -171,8 +201,15 @@ void HostCore::plan() {
     return sink_.publish(std::move(changes));
   }
   plan_in_flight_ = true;
+  trim(slice.plan);
   // At the front: a placement never waits behind submissions.
   queue_.push_front(Proposal{.command = std::move(slice.plan), .decision = {}, .is_plan = true});
+}
+
+void HostCore::trim(CommitPlan& plan) const {
+  const auto fits = [&] { return encoded_bytes(Command(plan)) + kGroupHeaderBytes <= group_bytes_max_; };
+  while (plan.groups.size() > 1 && !fits()) plan.groups.resize((plan.groups.size() + 1) / 2);
+  CHECK(fits());  // The largest gang does.
 }
 
 void HostCore::start_group() {
@@ -181,14 +218,18 @@ void HostCore::start_group() {
   group_at_ = stamps_.now();
   encoder_.begin(group_at_);
   uint32_t sequences = 0;
-  // A command is at most as large as a request, 4 MiB: with it the group stays below what a record may hold.
-  while (!queue_.empty() && group_.size() < limits::kGroupCommandsMax &&
-         encoder_.payload().size() < limits::kGroupBytesMax / 4) {
+  // No longer than needed for the disk to be busy, unless one command alone is.
+  const auto fits = [&](const Proposal& next) {
+    const std::size_t size = encoder_.payload().size();
+    return group_.empty() || (group_.size() < limits::kGroupCommandsMax && size < group_bytes_max_ / 4 &&
+                              size + next.bytes <= group_bytes_max_);
+  };
+  while (!queue_.empty() && fits(queue_.front())) {
     encoder_.add(queue_.front().command);
     sequences += sequence_count(queue_.front().command);
-    group_.push_back(std::move(queue_.front()));
-    queue_.pop_front();
+    group_.push_back(queue_.take_front());
   }
+  CHECK(encoder_.payload().size() <= group_bytes_max_);  // No command larger than a record is queued.
   in_flight_ = true;
   retry_at_ = kNever;
   group_bytes_ = encoder_.payload().size();
@@ -206,23 +247,28 @@ void HostCore::on_durable(const Result<Unit>& result) {
     apply_group();
     return;
   }
+  if (result.error().code == ErrorCode::kTooLarge) {
+    // Nothing was written either, and nothing ever will be.
+    for (Proposal& proposal : std::exchange(group_, {})) fail(proposal, result.error());
+    for (const auto& hook : group_done_) hook();
+    return;
+  }
   if (result.error().code != ErrorCode::kStorageFull) {
     // What became of the bytes is unknown: nobody may be told anything any more.
     fatal_(result.error());
     return;
   }
   // Nothing was written. Ends and releases wait for room, new work is refused.
-  std::deque<Proposal> again;
+  std::deque<Proposal> behind = queue_.take_all();
   for (Proposal& proposal : group_) {
     if (is_new_work(proposal.command)) {
       refuse_new_work(proposal);
     } else {
-      again.push_back(std::move(proposal));
+      queue_.push_back(std::move(proposal));
     }
   }
   group_.clear();
-  std::move(queue_.begin(), queue_.end(), std::back_inserter(again));
-  queue_ = std::move(again);
+  for (Proposal& proposal : behind) queue_.push_back(std::move(proposal));
   retry_at_ = clock_.monotonic() + kFullRetry;
   for (const auto& hook : group_done_) hook();
 }
@@ -292,6 +338,8 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
 }
 
 Time HostCore::next_wakeup() const {
+  if (nodes_.starts_wait()) return clock_.monotonic();
+  if (!sink_.has_room()) return std::min(nodes_.next_check(), clock_.monotonic() + kBehindRetry);
   // A slice that placed nothing may have left others to look at.
   if (!plan_in_flight_ && !starting_ && !storage_full_ && !closed_ && planner_.wants_cycle())
     return clock_.monotonic();

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/queue_limits.h"
 #include "base/time.h"
 #include "codec/group.h"
 #include "engine/engine.h"
@@ -14,6 +14,7 @@
 #include "host/interfaces.h"
 #include "host/learned_run_times.h"
 #include "host/node_hub.h"
+#include "host/proposal_queue.h"
 #include "host/stamp_clock.h"
 #include "host/start_rate.h"
 
@@ -30,9 +31,10 @@ struct MoveTuning {
 
 struct HostTuning {
   Duration node_lease = seconds(15);
-  Duration heartbeat = seconds(5);          ///< What agents are told; at most a third of the lease.
-  Duration grace = seconds(10);             ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
-  std::size_t proposals_max = 200'000;      ///< Waiting for their group.
+  Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
+  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
+  std::size_t proposals_max = 200'000;  ///< New work that waits for its group,
+  std::size_t proposal_bytes_max = limits::kProposalBytesMax;  ///< and what it takes in the journal.
   Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
   policy::LeastLost::Params victims;        ///< Which ones then.
@@ -61,9 +63,17 @@ class HostCore {
   HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
            ChangeSink& sink, std::function<void(const Error&)> fatal);
 
-  /// Queues a command. `decision` may be empty. New work is refused at once while the disk is full.
-  void propose(Command command, Decision decision);
-  /// The writer's answer to the group in flight. kStorageFull: nothing was written. Any other error is fatal.
+  /// Queues a command. `decision` may be empty. Refused at once: new work while the disk is full
+  /// (kStorageFull) or too much waits already (kUnavailable), and whatever no journal record could hold
+  /// (kTooLarge).
+  void propose(Command command, Decision decision) {
+    const std::size_t bytes = encoded_bytes(command);
+    propose(std::move(command), std::move(decision), bytes);
+  }
+  /// `bytes` is what `encoded_bytes` says of the command.
+  void propose(Command command, Decision decision, std::size_t bytes);
+  /// The writer's answer to the group in flight. kStorageFull and kTooLarge: nothing was written. Any other
+  /// error is fatal.
   void on_durable(const Result<Unit>& result);
   /// Lets due timers fire and starts what can be started. Call after a batch of inputs and at `next_wakeup`.
   void turn();
@@ -74,6 +84,9 @@ class HostCore {
   bool in_flight() const { return in_flight_; }
   /// Whether new work is accepted.
   bool accepts_new_work() const { return !storage_full_; }
+  /// Proposals that are not decided, and what they take in the journal.
+  std::size_t proposals_waiting() const { return queue_.size() + group_.size(); }
+  std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
   /// Stops taking proposals: everything new is refused. For a clean end.
   void close();
 
@@ -85,12 +98,6 @@ class HostCore {
   void on_group_done(std::function<void()> hook) { group_done_.push_back(std::move(hook)); }
 
  private:
-  struct Proposal {
-    Command command;
-    Decision decision;
-    bool is_plan = false;
-  };
-
   bool start_matters() const;
   void start_group();
   void fail(Proposal& proposal, const Error& error);
@@ -101,6 +108,8 @@ class HostCore {
   void observe(std::size_t begin);
   void plan();
   void advance_time();
+  /// Leaves out the last groups of a plan that no record could hold; the planner plans them again.
+  void trim(CommitPlan& plan) const;
   Error storage_full_error() const;
 
   State state_;
@@ -118,7 +127,8 @@ class HostCore {
   HostStats stats_;
   GroupEncoder encoder_;
 
-  std::deque<Proposal> queue_;
+  const std::size_t group_bytes_max_;  ///< Of a journal record's payload.
+  ProposalQueue queue_;
   std::vector<Proposal> group_;  ///< In flight.
   Time group_at_;
   uint64_t group_bytes_ = 0;

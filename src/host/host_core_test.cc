@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+
+#include "base/limits.h"
+#include "base/prng.h"
+#include "base/queue_limits.h"
 
 namespace gpusched {
 namespace {
@@ -16,25 +21,47 @@ class FakeClock final : public Clock {
 
 class FakeWriter final : public GroupWriter {
  public:
-  void start(DurableGroup) override { started += 1; }
+  explicit FakeWriter(std::size_t record_bytes) : record(record_bytes) {}
+  void start(DurableGroup group) override {
+    started += 1;
+    largest = std::max(largest, group.payload.size());
+  }
   JournalSpace space() const override { return room; }
+  std::size_t payload_max() const override { return record; }
   int started = 0;
+  std::size_t largest = 0;  ///< Payload so far.
+  const std::size_t record;
   JournalSpace room = JournalSpace::kOpen;
 };
 
 class NoSink final : public ChangeSink {
  public:
-  void publish(Changes) override {}
+  void publish(Changes) override { published += 1; }
+  bool has_room() const override { return room; }
+  int published = 0;
+  bool room = true;
 };
 
 /// A core whose groups become durable when the test says so.
 class Core {
  public:
-  Core() : core(State(), 0, HostTuning{}, clock, writer, sink, [](const Error&) {}) {}
+  explicit Core(HostTuning tuning = {}, std::size_t record = limits::kGroupBytesMax)
+      : writer(record),
+        core(State(), 0, tuning, clock, writer, sink, [this](const Error& error) { fatal = error; }) {}
 
   void commit() {
     core.turn();
     if (core.in_flight()) core.on_durable(Unit{});
+  }
+  /// A batch that takes about so many bytes in the journal.
+  static SubmitJobs batch_of(std::size_t bytes) {
+    constexpr std::size_t kSpec = limits::kSpecBytesMax;
+    SubmitJobs command{.tenant = kDefaultTenant, .jobs = {}};
+    for (std::size_t left = bytes; left > 0; left -= std::min(left, kSpec)) {
+      command.jobs.push_back(JobRequest{.parts = {Part{.cpu_milli = 1'000}},
+                                        .spec = Blob(std::string(std::min(left, kSpec), 's'))});
+    }
+    return command;
   }
   std::optional<Result<Decided>> submit(const std::string& key, int32_t priority = 1) {
     SubmitJobs command{.tenant = kDefaultTenant, .request_key = key, .jobs = {}};
@@ -45,6 +72,7 @@ class Core {
     return answer;
   }
 
+  std::optional<Error> fatal;
   FakeClock clock;
   FakeWriter writer;
   NoSink sink;
@@ -69,6 +97,116 @@ TEST(HostCore, ARememberedAnswerIsGivenWhileTheDiskIsFull) {
   ASSERT_TRUE(other && !other->ok());
   EXPECT_EQ(other->error().code, ErrorCode::kStorageFull);
   EXPECT_EQ(core.writer.started, groups);
+}
+
+TEST(HostCore, WhatNoRecordHoldsIsRefusedAndTheSchedulerGoesOn) {
+  Core core;
+  const auto ask = [&](const Command& command) {
+    std::optional<Result<Decided>> answer;
+    core.core.propose(command, [&answer](Result<Decided> result) { answer = std::move(result); });
+    core.commit();
+    return answer;
+  };
+  const auto refused = ask(Core::batch_of(limits::kGroupBytesMax));
+  ASSERT_TRUE(refused && !refused->ok());
+  EXPECT_EQ(refused->error().code, ErrorCode::kTooLarge);
+  EXPECT_EQ(refused->error().field, "jobs");
+  EXPECT_NE(refused->error().message.find(std::to_string(limits::kGroupBytesMax - kGroupHeaderBytes)),
+            std::string::npos);
+  const auto largest = ask(Core::batch_of(limits::kGroupBytesMax - 1'024));
+  ASSERT_TRUE(largest && largest->ok());
+  EXPECT_FALSE((*largest)->applied.rejection);
+  EXPECT_FALSE(core.fatal);
+}
+
+TEST(HostCore, AGroupNeverExceedsARecordWhateverWaits) {
+  constexpr std::size_t kRecord = 10'000;
+  Core core(HostTuning{}, kRecord);
+  Prng prng(5);
+  int answers = 0;
+  int accepted = 0;
+  constexpr int kAsked = 500;
+  for (int i = 0; i < kAsked; ++i) {
+    const std::size_t bytes =
+        prng.chance(300) ? prng.between(kRecord - 200, kRecord + 200) : prng.between(1, 3'000);
+    core.core.propose(Core::batch_of(bytes), [&](const Result<Decided>& result) {
+      answers += 1;
+      if (result.ok()) {
+        accepted += 1;
+      } else {
+        EXPECT_EQ(result.error().code, ErrorCode::kTooLarge);
+      }
+    });
+    if (prng.chance(100)) core.commit();
+  }
+  while (!core.core.idle()) core.commit();
+  EXPECT_EQ(answers, kAsked);
+  EXPECT_GT(accepted, kAsked / 2);
+  EXPECT_LT(accepted, kAsked);
+  EXPECT_LE(core.writer.largest, kRecord);
+  EXPECT_FALSE(core.fatal);
+}
+
+TEST(HostCore, AGroupThatTheJournalCallsTooLargeWasNotWrittenAndEndsNothing) {
+  Core core;
+  std::optional<Result<Decided>> answer;
+  core.core.propose(Core::batch_of(10), [&answer](Result<Decided> result) { answer = std::move(result); });
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  core.core.on_durable(Error{.code = ErrorCode::kTooLarge, .message = "larger than a record"});
+  ASSERT_TRUE(answer && !answer->ok());
+  EXPECT_EQ(answer->error().code, ErrorCode::kTooLarge);
+  EXPECT_FALSE(core.fatal);
+  const auto next = core.submit("key");
+  ASSERT_TRUE(next && next->ok());
+}
+
+TEST(HostCore, WhileTheObserverIsBehindNothingMoreIsDecided) {
+  Core core;
+  core.sink.room = false;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(core.submit("key-" + std::to_string(i)));
+    EXPECT_GT(core.core.next_wakeup(), core.clock.now);  // It does not spin meanwhile.
+  }
+  EXPECT_EQ(core.writer.started, 0);
+  core.sink.room = true;
+  const auto answer = core.submit("last");
+  ASSERT_TRUE(answer && answer->ok());
+  EXPECT_EQ(core.core.state().waiting_count(), 101);
+}
+
+TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
+  for (const bool large : {false, true}) {
+    HostTuning tuning;
+    tuning.proposals_max = 1'000;
+    tuning.proposal_bytes_max = std::size_t{8} << 20;
+    Core core(tuning);
+    core.core.propose(Core::batch_of(1), {});
+    core.core.turn();
+    ASSERT_TRUE(core.core.in_flight());  // The disk is slow.
+    std::size_t shed = 0;
+    std::size_t waiting_bytes = 0;
+    const std::size_t bytes = large ? 100'000 : 10;
+    for (int i = 0; i < 10'000; ++i) {
+      bool refused = false;
+      core.core.propose(Core::batch_of(bytes), [&](const Result<Decided>& result) {
+        refused = !result.ok() && result.error().code == ErrorCode::kUnavailable;
+      });
+      refused ? shed += 1 : waiting_bytes += bytes;
+    }
+    EXPECT_GE(shed, 9'000u);
+    EXPECT_LE(waiting_bytes, tuning.proposal_bytes_max);
+    // What is no new work is not shed.
+    bool answered = false;
+    core.core.propose(CancelJob{.job = JobId{1}}, [&](const Result<Decided>& result) {
+      answered = true;
+      EXPECT_TRUE(result.ok());
+    });
+    EXPECT_FALSE(answered);
+    core.core.on_durable(Unit{});
+    while (!core.core.idle()) core.commit();
+    EXPECT_TRUE(answered);
+  }
 }
 
 }  // namespace

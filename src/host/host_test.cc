@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <string>
+#include <thread>
 
+#include "base/limits.h"
+#include "base/queue_limits.h"
 #include "codec/snapshot.h"
 
 namespace gpusched {
@@ -75,6 +79,45 @@ TEST_F(HostTest, TheObserverHasSeenWhatItWasAskedToWaitFor) {
     ASSERT_TRUE(read(decided->sequence,
                      [&](const Observer::View& view) { return view.state.jobs.find(job) != nullptr; }));
   }
+}
+
+TEST_F(HostTest, WhileTheLoopIsBusyABoundedNumberOfRequestsWaitsAndTheRestIsRefusedAtOnce) {
+  open();
+  std::promise<void> reached, go;
+  host_->with_nodes([&](NodeHub*) {
+    reached.set_value();
+    go.get_future().wait();
+  });
+  reached.get_future().wait();
+  std::atomic<std::size_t> decided{0};
+  std::promise<void> all;
+  std::size_t refused = 0;
+  constexpr std::size_t kAsked = limits::kRequestsWaitingMax + limits::kRequestsWaitingMax / 4;
+  for (std::size_t i = 0; i < kAsked; ++i) {
+    const auto caller = std::this_thread::get_id();
+    host_->propose(CancelJob{.job = JobId{1'000}}, [&, caller](const Result<Decided>& result) {
+      if (result.ok()) {
+        if (++decided == limits::kRequestsWaitingMax) all.set_value();
+        return;
+      }
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+      ++refused;
+    });
+  }
+  EXPECT_EQ(refused, kAsked - limits::kRequestsWaitingMax);
+  std::size_t refused_reads = 0;
+  host_->read_log(NodeId{1}, {},
+                  [&](const Result<v1::LogChunk>& chunk) { refused_reads += chunk.ok() ? 0 : 1; });
+  EXPECT_EQ(refused_reads, 1u);
+  // What is the host's own always has room.
+  std::promise<void> touched;
+  host_->touch([&] { touched.set_value(); });
+  go.set_value();
+  touched.get_future().wait();
+  all.get_future().wait();
+  const Result<Decided> last = decide(one_job());  // There is room again.
+  ASSERT_TRUE(last.ok()) << last.error().message;
 }
 
 TEST_F(HostTest, ASecondSchedulerOnTheFolderIsRefusedAndToldWhoHoldsIt) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,8 @@ class GroupWriter {
   /// Begins; not before the one before was answered. The answer reaches HostCore::on_durable.
   virtual void start(DurableGroup group) = 0;
   virtual JournalSpace space() const = 0;
+  /// Bytes of the largest payload that one group may have.
+  virtual std::size_t payload_max() const = 0;
 };
 
 /// What a group changed, for the observer.
@@ -48,13 +51,22 @@ class ChangeSink {
  public:
   virtual ~ChangeSink() = default;
   virtual void publish(Changes changes) = 0;
+  /// Whether it keeps up. While it does not, no further group is begun: what is not taken waits with whoever
+  /// proposes, in bounds.
+  virtual bool has_room() const = 0;
 };
+
+/// A packed SchedulerMessage that many agents are sent behind a part of their own: made once, and kept once
+/// however many it waits for.
+using SharedPart = std::shared_ptr<const std::string>;
 
 /// The way back to one connected agent. Thread-safe; never blocks; sending to a broken one does nothing.
 class NodeSession {
  public:
   virtual ~NodeSession() = default;
   virtual void send(const v1::SchedulerMessage& message) = 0;
+  /// Sends both as one message: what `shared` says is merged into `own`.
+  virtual void send(const v1::SchedulerMessage& own, const SharedPart& shared) = 0;
   /// Ends the stream after what was sent.
   virtual void close() = 0;
 };

@@ -21,6 +21,7 @@ class JournalThread final : public GroupWriter {
 
   void start(DurableGroup group) override;
   JournalSpace space() const override { return journal_.space(); }
+  std::size_t payload_max() const override { return journal_.payload_max(); }
   /// Lets the journal forget records before `position`, between two groups.
   void compact_before(uint64_t position);
   /// Ends the thread after the group in flight; with `seal`, marks a clean end.

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
+#include "base/queue_limits.h"
 #include "model/topology.h"
 
 namespace gpusched {
@@ -24,11 +25,6 @@ std::string image_digest_of(const v1::Started& started) {
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
-/// Where gangs meet: below the ports that systems give out by themselves.
-constexpr uint64_t kPortFirst = 20'000;
-constexpr uint64_t kPortCount = 10'000;
-constexpr uint64_t kPortTurns = 7;  ///< An attempt's port is as far from those of the next jobs.
-
 AttemptKey from_wire(const v1::AttemptKey& key) {
   return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
 }
@@ -50,22 +46,6 @@ Outcome from_wire(const v1::Outcome& wire) {
   const int cause = wire.cause();
   if (cause > 0 && cause <= static_cast<int>(kEndCauseLast)) outcome.cause = static_cast<EndCause>(cause);
   return outcome;
-}
-
-/// What an element runs: its array's specification, with its index in the environment.
-std::string element_spec(const State& state, const Job& job) {
-  const JobArray* array = state.find_array(job.array);
-  CHECK(array != nullptr);
-  v1::JobSpec spec;
-  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size())))
-    return std::string(job.spec.view());
-  const std::string index = std::to_string(array->index_at(array->position_of(job.id)));
-  auto& environment = *spec.mutable_environment();
-  environment["GPU_SCHEDULER_ARRAY_ID"] = "job-" + std::to_string(array->id.value);
-  environment["GPU_SCHEDULER_ARRAY_INDEX"] = index;
-  environment["GPU_SCHEDULER_ARRAY_COUNT"] = std::to_string(array->count);
-  if (!spec.name().empty()) spec.set_name(spec.name() + "-" + index);
-  return spec.SerializeAsString();
 }
 
 DeviceCondition from_wire(v1::DeviceCondition wire) {
@@ -112,7 +92,7 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
       .name = message.node_name(),
       .instance = message.instance(),
       .boot_id = message.boot_id(),
-      .version = message.version(),
+      .version = message.version().substr(0, limits::kLabelBytesMax),
       .cpu_milli = std::clamp<int64_t>(message.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1000),
       .memory_mb = std::clamp<int64_t>(message.memory_mb(), 0, limits::kMegabytesMax),
       .devices = {},
@@ -173,23 +153,19 @@ void ask_to_save(const Job& job, Duration grace_max, v1::StopAttempt& stop) {
   if (asked.ns > 0) stop.set_grace_ms(asked.ms());
 }
 
-/// After how long without contact a shim has to end its attempt. Never before the node can have lost its
-/// lease; and long limits a little earlier, since the journal's clock may run a twentieth fast and the
-/// engine's slack covers no more than half a minute of that.
-Duration silence_limit(Duration asked, Duration lease) {
-  if (asked.ns == 0) return asked;
-  constexpr Duration kCovered{limits::kContactSlack.ns / 2};
-  const Duration drift{asked.ns / 21};
-  if (drift > kCovered) asked = asked - drift + kCovered;
-  return std::max(asked, lease);
-}
-
 /// What is wrong with a registration, or nothing.
 std::string problem_of(const v1::Register& message) {
   if (message.node_name().empty() || message.node_name().size() > limits::kNameBytesMax) {
     return "the node's name must have 1 to 253 bytes";
   }
   if (message.instance().empty() || message.boot_id().empty()) return "instance and boot_id must be given";
+  if (message.instance().size() > limits::kNameBytesMax || message.boot_id().size() > limits::kNameBytesMax)
+    return "instance and boot_id must have at most 253 bytes";
+  if (message.attempts_size() > static_cast<int>(limits::kAttemptsPerRegistration)) {
+    return "the agent knows " + std::to_string(message.attempts_size()) + " attempts, and at most " +
+           std::to_string(limits::kAttemptsPerRegistration) +
+           " can be registered; remove those that have ended from its data folder";
+  }
   // It becomes a word in files and variables of jobs.
   const bool plain = std::all_of(message.address().begin(), message.address().end(),
                                  [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });
@@ -197,6 +173,12 @@ std::string problem_of(const v1::Register& message) {
     return "the node's address must have at most 253 visible characters";
   if (message.devices_size() > static_cast<int>(limits::kDevicesPerNodeMax))
     return "a node has at most 64 devices";
+  const bool short_names =
+      std::all_of(message.devices().begin(), message.devices().end(), [](const v1::Device& device) {
+        return device.uuid().size() <= limits::kLabelBytesMax &&
+               device.model().size() <= limits::kLabelBytesMax;
+      });
+  if (!short_names) return "a device's uuid and model must have at most 253 bytes";
   std::vector<std::string> uuids;
   for (const v1::Device& device : message.devices()) uuids.push_back(device.uuid());
   std::sort(uuids.begin(), uuids.end());
@@ -326,6 +308,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   Session& session = sessions_[id];
   session.node = node;
   session.boot_id = message.boot_id();
+  session.takes_members = message.takes_members();
   session.registering = false;
   session.slots = slots_of_offer(hooks_.state(), message);
   session.heat.clear();
@@ -347,6 +330,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
   const State& state = hooks_.state();
   const Node* node = state.find_node(session.node);
   CHECK(node != nullptr);
+  std::map<AttemptKey, std::vector<uint32_t>> to_start;
   for (const AttemptKey& key : node->attempts) {
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
@@ -354,12 +338,17 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     if (attempt->stop != StopReason::kNone) {
       order_stop(session, key, attempt->placed_at, attempt->stop);
     } else if (!has_begun(attempt->members[key.member].state)) {
-      order_start(session, *attempt, key.member);
-      if (attempt->may_go()) order_go(session, *attempt, key.member);
+      to_start[attempt->key()].push_back(key.member);
     } else {
       const Job* job = state.jobs.find(key.job);
       if (job != nullptr && job->runtime_changed) order_change(key.job);
     }
+  }
+  for (const auto& [key, members] : to_start) {
+    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
+    order_start(session, *attempt, members);
+    if (!attempt->may_go()) continue;
+    for (const uint32_t member : members) order_go(session, *attempt, member);
   }
   for (const v1::AttemptOnNode& known : message.attempts()) {
     const AttemptKey key{
@@ -418,33 +407,39 @@ void NodeHub::on_heartbeat(SessionId id, const v1::Heartbeat& message) {
     telemetry.preparing.emplace(key, progress.message().substr(0, kProgressBytesMax));
   }
   telemetry_->set(session.node, std::move(telemetry));
-  note_heat(session, message);
+  note_heat(id, message);
   watch(id, message);
+  note_saved(id, message);
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
-  for (const v1::AttemptSaved& saved : message.saved()) {
-    const JobId job{saved.key().job()};
-    if (hooks_.state().find_attempt(job, saved.key().attempt()) == nullptr) continue;
-    const int64_t bound = limits::kRuntimeMax.ms();
-    hooks_.propose(CheckpointSaved{.job = job,
-                                   .attempt = saved.key().attempt(),
-                                   .node = session.node,
-                                   .age = milliseconds(std::clamp(saved.age_ms(), -bound, bound)),
-                                   .placed_at = Time{saved.placed_at_ns()}},
-                   {});
-  }
   if (node->state == NodeState::kUnreachable || node->state == NodeState::kLost) {
-    hooks_.propose(NodeLeaseBack{.node = session.node},
-                   [this, id, number = session.node, sequence = message.sequence()](const Result<Decided>&) {
-                     answer_heartbeat(id, number, sequence);
-                   });
+    propose_once(id, {Ask::kBack, session.node.value, 0, 0}, NodeLeaseBack{.node = session.node},
+                 [this, id, number = session.node, sequence = message.sequence()](const Result<Decided>&) {
+                   answer_heartbeat(id, number, sequence);
+                 });
   } else if (node->state == NodeState::kDead) {
     // Declared dead while it was silent: what it runs must be settled by a registration.
     refuse(session, "stale", "the node was confirmed dead; register again");
   }
 }
 
-void NodeHub::note_heat(Session& session, const v1::Heartbeat& message) {
+void NodeHub::note_saved(SessionId id, const v1::Heartbeat& message) {
+  const NodeId node = sessions_[id].node;
+  for (const v1::AttemptSaved& saved : message.saved()) {
+    const JobId job{saved.key().job()};
+    if (hooks_.state().find_attempt(job, saved.key().attempt()) == nullptr) continue;
+    const int64_t bound = limits::kRuntimeMax.ms();
+    propose_once(id, {Ask::kSaved, node.value, job.value, saved.key().attempt()},
+                 CheckpointSaved{.job = job,
+                                 .attempt = saved.key().attempt(),
+                                 .node = node,
+                                 .age = milliseconds(std::clamp(saved.age_ms(), -bound, bound)),
+                                 .placed_at = Time{saved.placed_at_ns()}});
+  }
+}
+
+void NodeHub::note_heat(SessionId id, const v1::Heartbeat& message) {
+  Session& session = sessions_[id];
   const Node* node = hooks_.state().find_node(session.node);
   CHECK(node != nullptr);
   for (const v1::DeviceTelemetry& device : message.devices()) {
@@ -454,10 +449,10 @@ void NodeHub::note_heat(Session& session, const v1::Heartbeat& message) {
     std::optional<HeatChange> change =
         meter.look(heat_, device.temperature_celsius(), node->devices[*slot].hot);
     if (!change) continue;
-    hooks_.propose(
+    propose_once(
+        id, {Ask::kHeat, session.node.value, *slot, change->hot ? 1 : 0},
         NoteDeviceHeat{
-            .node = session.node, .device = *slot, .hot = change->hot, .detail = std::move(change->detail)},
-        {});
+            .node = session.node, .device = *slot, .hot = change->hot, .detail = std::move(change->detail)});
   }
 }
 
@@ -637,13 +632,25 @@ void NodeHub::on_report(SessionId id, const v1::Report& report) {
   if (const auto* released = std::get_if<DeviceReleased>(&*command)) release = *released;
   std::optional<uint32_t> fault;
   if (const auto* noted = std::get_if<NoteDeviceFault>(&*command)) fault = noted->device;
-  hooks_.propose(std::move(*command),
-                 [this, id, number = report.id(), release, fault](const Result<Decided>& result) {
-                   if (Session* speaker = find(id); fault && speaker != nullptr && result.ok())
-                     order_clear(*speaker, *fault);
-                   // A rejection is an answer too: the report is settled. Without a durable answer it is
-                   // repeated, and so is a release that came before its attempt's end.
-                   if (result.ok() && !(release && is_held(*release))) acknowledge(id, number);
+  propose_once(id, {Ask::kReport, id, report.id(), 0}, std::move(*command),
+               [this, id, number = report.id(), release, fault](const Result<Decided>& result) {
+                 if (Session* speaker = find(id); fault && speaker != nullptr && result.ok())
+                   order_clear(*speaker, *fault);
+                 // A rejection is an answer too: the report is settled. Without a durable answer it is
+                 // repeated, and so is a release that came before its attempt's end.
+                 if (result.ok() && !(release && is_held(*release))) acknowledge(id, number);
+               });
+}
+
+void NodeHub::propose_once(SessionId id, const AskKey& key, Command command, Decision decision) {
+  Session& session = sessions_[id];
+  if (session.asked >= limits::kAgentAsksMax || !asked_.insert(key).second) return;
+  session.asked += 1;
+  hooks_.propose(std::move(command),
+                 [this, id, key, decision = std::move(decision)](const Result<Decided>& decided) {
+                   asked_.erase(key);
+                   if (Session* asking = find(id); asking != nullptr) asking->asked -= 1;
+                   if (decision) decision(decided);
                  });
 }
 
@@ -677,12 +684,12 @@ void NodeHub::on_draining(Session& session, const v1::Draining& draining, Sessio
   if (!drains || device.generation != draining.generation()) return;
   const Time since = share != nullptr ? share->draining_since : device.draining_since;
   if (hooks_.now() - since < state.config.drain_limit) return;
-  hooks_.propose(DeviceStillBusy{.node = session.node,
-                                 .device = *slot,
-                                 .generation = draining.generation(),
-                                 .evidence = evidence,
-                                 .share_of = share_of},
-                 {});
+  propose_once(id, {Ask::kBusy, session.node.value, *slot, share_of.job.value},
+               DeviceStillBusy{.node = session.node,
+                               .device = *slot,
+                               .generation = draining.generation(),
+                               .evidence = evidence,
+                               .share_of = share_of});
 }
 
 void NodeHub::acknowledge(SessionId id, uint64_t report) {
@@ -692,7 +699,46 @@ void NodeHub::acknowledge(SessionId id, uint64_t report) {
   session->acks.push_back(report);
 }
 
+void NodeHub::send_starts() {
+  const auto tell = [this](const AttemptKey& key, Time placed_at, NodeId node,
+                           const std::vector<uint32_t>& members) {
+    const Attempt* attempt = hooks_.state().find_attempt(key.job, key.attempt);
+    if (attempt == nullptr || attempt->placed_at != placed_at || attempt->stop != StopReason::kNone)
+      return false;  // It is over before it began.
+    Session* session = session_of(node);
+    if (session != nullptr) order_start(*session, *attempt, members);
+    return true;
+  };
+  pending_starts_.tell(limits::kStartsPerTurn, tell);
+}
+
+void NodeHub::order_start(Session& session, const Attempt& attempt, const std::vector<uint32_t>& members) {
+  const State& state = hooks_.state();
+  const auto index_of = [&](uint32_t slot) { return agent_index(session, slot); };
+  const auto common = [&] { return common_start(state, attempt, grace_, lease_); };
+  v1::SchedulerMessage whole;
+  for (const uint32_t member : members) {
+    std::optional<v1::StartAttempt> own = member_start(state, attempt, member, index_of);
+    if (!own) continue;
+    if (!attempt.is_gang()) {
+      *whole.mutable_start() = common();
+      whole.mutable_start()->MergeFrom(*own);
+      return session.peer->send(whole);
+    }
+    if (session.takes_members) {
+      *whole.mutable_start_members()->add_members() = std::move(*own);
+      continue;
+    }
+    v1::SchedulerMessage one;
+    *one.mutable_start() = std::move(*own);
+    session.peer->send(one, shared_starts_.part_of(attempt.key(), attempt.placed_at, false, common));
+  }
+  if (whole.has_start_members())
+    session.peer->send(whole, shared_starts_.part_of(attempt.key(), attempt.placed_at, true, common));
+}
+
 void NodeHub::flush() {
+  send_starts();
   for (const SessionId id : to_acknowledge_) {
     Session* session = find(id);
     if (session == nullptr) continue;
@@ -709,6 +755,9 @@ void NodeHub::on_event(const Event& event) {
   if (const auto* ended = std::get_if<MemberEnded>(&event); ended != nullptr && ended->last)
     watch_policies_.erase(ended->job);
   if (const auto* ready = std::get_if<NodeRegistered>(&event)) {
+    const Node* node = state.find_node(ready->node);
+    CHECK(node != nullptr);
+    shared_starts_.node_registered(node->id, node->reached_at());
     // From here on it has a lease to lose, also when its stream broke before it was answered.
     const Time now = hooks_.monotonic();
     heard_at_[ready->node] = now;
@@ -719,11 +768,7 @@ void NodeHub::on_event(const Event& event) {
     const Attempt* attempt = state.find_attempt(placed->job, placed->attempt);
     // Cancelled or lost within the same group: there is nothing left to start.
     if (attempt == nullptr || attempt->stop != StopReason::kNone) return;
-    for (uint32_t member = 0; member < attempt->members.size(); ++member) {
-      Session* session = session_of(attempt->members[member].node);
-      if (session != nullptr) order_start(*session, *attempt, member);
-    }
-    return;
+    return pending_starts_.add(*attempt);
   }
   if (const auto* prepared = std::get_if<MemberPrepared>(&event)) {
     const Attempt* attempt = state.find_attempt(prepared->job, prepared->attempt);
@@ -739,6 +784,7 @@ void NodeHub::on_event(const Event& event) {
     return stop_everywhere(abandoned->job, abandoned->attempt);  // Members on nodes that still report.
   }
   if (const auto* updated = std::get_if<JobUpdated>(&event)) {
+    shared_starts_.forget(updated->change->job);
     if ((updated->change->given & kJobMaxRuntime) != 0) order_change(updated->change->job);
     return;
   }
@@ -753,10 +799,13 @@ void NodeHub::on_event(const Event& event) {
 void NodeHub::stop_everywhere(JobId job, uint32_t number) {
   const Attempt* attempt = hooks_.state().find_attempt(job, number);
   if (attempt == nullptr) return;
+  v1::SchedulerMessage message = stop_order(attempt->key(), attempt->placed_at, attempt->stop);
   for (uint32_t member = 0; member < attempt->members.size(); ++member) {
     if (attempt->members[member].state == MemberState::kEnded) continue;
     Session* session = session_of(attempt->members[member].node);
-    if (session != nullptr) order_stop(*session, attempt->key(member), attempt->placed_at, attempt->stop);
+    if (session == nullptr) continue;
+    message.mutable_stop()->mutable_key()->set_member(member);
+    session->peer->send(message);
   }
 }
 
@@ -764,60 +813,6 @@ void NodeHub::order_go(Session& session, const Attempt& attempt, uint32_t member
   v1::SchedulerMessage message;
   *message.mutable_go()->mutable_key() = to_wire(attempt.key(member));
   message.mutable_go()->set_placed_at_ns(attempt.placed_at.ns);
-  session.peer->send(message);
-}
-
-/// What the members of a gang are told of each other.
-void NodeHub::add_gang(const Attempt& attempt, v1::StartAttempt& start) const {
-  if (!attempt.is_gang()) return;
-  v1::Gang& gang = *start.mutable_gang();
-  for (const Member& member : attempt.members) {
-    const Node* node = hooks_.state().find_node(member.node);
-    CHECK(node != nullptr);
-    v1::Gang::Member& told = *gang.add_members();
-    told.set_node(node->name);
-    told.set_address(node->reached_at());
-    told.set_gpus(std::popcount(member.device_mask));
-    told.set_part(member.part);
-  }
-  // Another one for each attempt: where one was taken the next is tried.
-  const uint64_t turn = attempt.job.value * kPortTurns + attempt.number;
-  gang.set_master_port(static_cast<uint32_t>(kPortFirst + turn % kPortCount));
-}
-
-void NodeHub::order_start(Session& session, const Attempt& attempt, uint32_t member) {
-  const State& state = hooks_.state();
-  const Job* job = state.jobs.find(attempt.job);
-  CHECK(job != nullptr);
-  const Node* node = state.find_node(session.node);
-  CHECK(node != nullptr);
-  v1::SchedulerMessage message;
-  v1::StartAttempt& start = *message.mutable_start();
-  *start.mutable_key() = to_wire(attempt.key(member));
-  start.set_spec(job->is_element() ? element_spec(state, *job) : std::string(job->spec.view()));
-  for (uint64_t rest = attempt.members[member].device_mask; rest != 0; rest &= rest - 1) {
-    const auto slot = static_cast<uint32_t>(std::countr_zero(rest));
-    const std::optional<uint32_t> index = agent_index(session, slot);
-    if (!index) return;  // The agent no longer has the device; its registration settles the attempt.
-    v1::GrantedDevice& device = *start.add_devices();
-    device.set_index(*index);
-    device.set_generation(node->devices[slot].generation);
-    device.set_uuid(node->devices[slot].uuid);
-    device.set_share_milli(attempt.members[member].gpu_milli);
-    device.set_share_memory_mb(attempt.members[member].gpu_share_mb);
-    device.set_mig_profile(attempt.members[member].mig_profile);
-    device.set_mig_start(attempt.members[member].mig_start);
-  }
-  start.set_max_runtime_ms(job->max_runtime.ms());
-  start.set_grace_ms(grace_.ms());
-  start.set_placed_at_ns(attempt.placed_at.ns);
-  start.set_kill_after_lost_contact_ms(silence_limit(job->retry.kill_after_lost_contact, lease_).ms());
-  start.set_job_name("job-" + std::to_string(attempt.job.value));
-  start.set_cpu_milli(attempt.members[member].cpu_milli);
-  start.set_memory_mb(attempt.members[member].memory_mb);
-  start.set_image_digest(std::string(job->image_digest.view()));
-  if (const Tenant* const tenant = state.find_tenant(job->tenant)) start.set_tenant(tenant->name);
-  add_gang(attempt, start);
   session.peer->send(message);
 }
 
@@ -856,6 +851,10 @@ bool NodeHub::validate(NodeId node) {
 }
 
 void NodeHub::order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason) {
+  session.peer->send(stop_order(key, placed_at, reason));
+}
+
+v1::SchedulerMessage NodeHub::stop_order(const AttemptKey& key, Time placed_at, StopReason reason) const {
   v1::SchedulerMessage message;
   *message.mutable_stop()->mutable_key() = to_wire(key);
   message.mutable_stop()->set_grace_ms(grace_.ms());
@@ -863,7 +862,7 @@ void NodeHub::order_stop(Session& session, const AttemptKey& key, Time placed_at
   const Job* job = hooks_.state().jobs.find(key.job);
   if (reason == StopReason::kPreempt && job != nullptr)
     ask_to_save(*job, preempt_grace_max_, *message.mutable_stop());
-  session.peer->send(message);
+  return message;
 }
 
 void NodeHub::check_leases() {
@@ -872,7 +871,7 @@ void NodeHub::check_leases() {
   for (const Node& node : hooks_.state().nodes) {
     if (node.state != NodeState::kReady) continue;
     const auto [heard, fresh] = heard_at_.try_emplace(node.id, now);
-    if (fresh || now - heard->second < lease_) continue;
+    if (fresh || now - heard->second < lease_ || losing_.contains(node.id)) continue;
     losing_.insert(node.id);
     hooks_.propose(NodeLeaseLost{.node = node.id},
                    [this, number = node.id](const Result<Decided>&) { losing_.erase(number); });
@@ -921,6 +920,12 @@ void NodeHub::read_log(NodeId node, v1::ReadLog request, std::function<void(Resu
                .message = "the node that holds the output is not connected; try again when it is back"});
     return;
   }
+  if (session->log_reads >= limits::kLogReadsPerNodeMax) {
+    done(Error{.code = ErrorCode::kUnavailable,
+               .message = "the node has not answered many requests for output yet; try again soon"});
+    return;
+  }
+  session->log_reads += 1;
   const uint64_t number = next_log_request_++;
   logs_[number] = PendingLog{.node = node, .done = std::move(done)};
   request.set_request(number);
@@ -933,6 +938,8 @@ void NodeHub::on_log_chunk(const v1::LogChunk& chunk) {
   const auto it = logs_.find(chunk.request());
   if (it == logs_.end()) return;
   const std::function<void(Result<v1::LogChunk>)> done = std::move(it->second.done);
+  if (Session* asked = session_of(it->second.node); asked != nullptr && asked->log_reads > 0)
+    asked->log_reads -= 1;
   logs_.erase(it);
   done(chunk);
 }

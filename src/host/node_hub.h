@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/time.h"
@@ -14,6 +15,7 @@
 #include "host/heat.h"
 #include "host/interfaces.h"
 #include "host/session_router.h"
+#include "host/start_orders.h"
 #include "host/watchdog.h"
 
 namespace gpusched {
@@ -77,6 +79,10 @@ class NodeHub {
   /// should be empty by now.
   void check_leases();
   Time next_check() const { return next_check_; }
+  /// Tells a bounded number of agents of starts that they do not know of. While `starts_wait` it is to be
+  /// called again, in a later turn.
+  void send_starts();
+  bool starts_wait() const { return !pending_starts_.empty(); }
   /// Every ready node gets a fresh lease: the scheduler itself was away.
   void begin();
 
@@ -100,7 +106,10 @@ class NodeHub {
     bool registering = false;
     std::vector<uint32_t> slots;  ///< The state's slot of each of the agent's devices.
     std::vector<HeatMeter> heat;  ///< As `slots`.
+    bool takes_members = false;   ///< Takes StartMembers.
     std::vector<uint64_t> acks;
+    std::size_t asked = 0;                    ///< Of `asked_`.
+    std::size_t log_reads = 0;                ///< Of `logs_`.
     std::string boot_id;                      ///< That it registered with.
     uint64_t validation = 0;                  ///< The newest validation report.
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
@@ -116,7 +125,8 @@ class NodeHub {
   void reconcile(Session& session, const v1::Register& message);
   void on_heartbeat(SessionId id, const v1::Heartbeat& message);
   /// Names devices that became too hot for new work, or have cooled.
-  void note_heat(Session& session, const v1::Heartbeat& message);
+  void note_heat(SessionId id, const v1::Heartbeat& message);
+  void note_saved(SessionId id, const v1::Heartbeat& message);
   /// Compares what running attempts do with what they may.
   void watch(SessionId id, const v1::Heartbeat& message);
   void watch_attempt(const Attempt& attempt);
@@ -129,12 +139,19 @@ class NodeHub {
   void on_draining(Session& session, const v1::Draining& draining, SessionId id, uint64_t report);
   void on_log_chunk(const v1::LogChunk& chunk);
   void acknowledge(SessionId id, uint64_t report);
+  /// What agents repeat until it is decided: kind, whose, which.
+  enum class Ask : uint8_t { kReport, kSaved, kHeat, kBusy, kBack };
+  using AskKey = std::tuple<Ask, uint64_t, uint64_t, uint64_t>;
+  /// Proposes for the session, unless the same is proposed already or too much of the session's is undecided:
+  /// then the agent will say it again.
+  void propose_once(SessionId id, const AskKey& key, Command command, Decision decision = {});
   /// An attempt has the device in this very generation.
   bool is_held(const DeviceReleased& release) const;
-  void order_start(Session& session, const Attempt& attempt, uint32_t member);
+  /// Tells the agent of these members, which are all its own, what they are to start.
+  void order_start(Session& session, const Attempt& attempt, const std::vector<uint32_t>& members);
   void order_go(Session& session, const Attempt& attempt, uint32_t member);
-  void add_gang(const Attempt& attempt, v1::StartAttempt& start) const;
   void stop_everywhere(JobId job, uint32_t attempt);
+  v1::SchedulerMessage stop_order(const AttemptKey& key, Time placed_at, StopReason reason) const;
   void order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason);
   void order_change(JobId job);
   void check_releases(Session& session);
@@ -156,6 +173,7 @@ class NodeHub {
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.
+  std::set<AskKey> asked_;           ///< Proposed and not decided.
   std::set<NodeId> losing_;          ///< Whose lease is taken away by a proposal that is not decided.
   std::vector<SessionId> to_acknowledge_;
   SessionId next_session_ = 1;
@@ -167,6 +185,8 @@ class NodeHub {
   std::map<uint64_t, PendingLog> logs_;
   SessionRouter session_router_;
   Time next_check_ = kNever;
+  PendingStarts pending_starts_;
+  SharedStarts shared_starts_;
   AttemptKey last_gone_;  ///< The gang that was last told to go.
   std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
 };

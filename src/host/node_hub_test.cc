@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <set>
 #include <utility>
+
+#include "base/limits.h"
+#include "base/queue_limits.h"
 
 namespace gpusched {
 namespace {
@@ -12,6 +16,9 @@ namespace {
 class Peer final : public NodeSession {
  public:
   void send(const v1::SchedulerMessage& message) override { sent.push_back(message); }
+  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override {
+    ASSERT_TRUE(sent.emplace_back().ParseFromString(own.SerializeAsString() + *shared));
+  }
   void close() override { closed = true; }
   std::vector<v1::SchedulerMessage> sent;
   bool closed = false;
@@ -307,6 +314,273 @@ TEST(NodeHub, WhatAJobSavedIsProposed) {
   EXPECT_EQ(hub.proposals.size(), 1u);
   hub.decide();
   EXPECT_EQ(hub.state.jobs.find(job)->saved_at, hub.now - seconds(4));
+}
+
+v1::AgentMessage end_of(uint64_t report, uint64_t job) {
+  v1::AgentMessage message;
+  message.mutable_report()->set_id(report);
+  message.mutable_report()->mutable_ended()->mutable_key()->set_job(job);
+  return message;
+}
+
+TEST(NodeHub, ARegistrationThatNoRecordHoldsIsRefusedWithTheLimit) {
+  const auto refusal = [](const std::function<void(v1::Register&)>& change) {
+    Hub hub;
+    const auto peer = std::make_shared<Peer>();
+    v1::AgentMessage message = Hub::registration();
+    change(*message.mutable_register_());
+    hub.hub.receive(hub.hub.open(peer), message);
+    hub.decide();
+    if (peer->sent.empty() || !peer->sent.back().has_refused()) return std::string();
+    EXPECT_TRUE(peer->closed);
+    EXPECT_TRUE(hub.state.nodes.empty());
+    return peer->sent.back().refused().message();
+  };
+  const std::string longest(limits::kLabelBytesMax, 'x');
+  const auto fill = [](v1::Register& out, const std::string& text, uint32_t attempts) {
+    out.set_version(text + text);
+    out.set_instance(text);
+    out.set_boot_id(text);
+    for (uint32_t i = 0; i < limits::kDevicesPerNodeMax; ++i) {
+      v1::Device& device = *out.add_devices();
+      device.set_uuid(std::to_string(i + 100) + text.substr(3));
+      device.set_model(text);
+      device.set_detail(text + text);
+      device.set_pci_bus_id(text + text);
+    }
+    for (uint32_t i = 0; i < attempts; ++i) out.add_attempts()->mutable_key()->set_job(i + 1);
+    for (uint32_t i = 0; i < 200; ++i) {
+      out.add_features(std::to_string(i) + text + text);
+      (*out.mutable_labels())[std::to_string(i) + text] = text + text;
+    }
+  };
+  EXPECT_EQ(refusal([&](v1::Register& out) { fill(out, longest, limits::kAttemptsPerRegistration); }), "");
+  EXPECT_NE(refusal([&](v1::Register& out) {
+              fill(out, longest, limits::kAttemptsPerRegistration + 1);
+            }).find(std::to_string(limits::kAttemptsPerRegistration)),
+            std::string::npos);
+  EXPECT_NE(refusal([&](v1::Register& out) { out.set_instance(longest + "x"); }).find("253"),
+            std::string::npos);
+  EXPECT_NE(refusal([&](v1::Register& out) { out.set_boot_id(longest + "x"); }).find("253"),
+            std::string::npos);
+  EXPECT_NE(refusal([&](v1::Register& out) { out.add_devices()->set_uuid(longest + "x"); }).find("253"),
+            std::string::npos);
+}
+
+TEST(NodeHub, WhatAnAgentRepeatsIsProposedOnceUntilItIsDecided) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.decide();
+  for (int i = 0; i < 5; ++i) hub.hub.receive(id, end_of(1, 7));
+  EXPECT_EQ(hub.proposals.size(), 1u);
+  hub.decide();
+  hub.hub.receive(id, end_of(1, 7));  // The acknowledgement was lost.
+  EXPECT_EQ(hub.proposals.size(), 1u);
+}
+
+TEST(NodeHub, UndecidedProposalsOfOneAgentAreBounded) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  hub.hub.receive(id, Hub::registration());
+  hub.decide();
+  constexpr uint64_t kReports = 10 * limits::kAgentAsksMax;
+  for (uint64_t i = 1; i <= kReports; ++i) hub.hub.receive(id, end_of(i, i));
+  EXPECT_EQ(hub.proposals.size(), limits::kAgentAsksMax);
+  // Nothing is lost: what was not taken is not acknowledged, and said again.
+  std::set<uint64_t> acknowledged;
+  for (int round = 0; round < 10; ++round) {
+    hub.decide();
+    acknowledged.clear();
+    for (const v1::SchedulerMessage& message : peer->sent)
+      acknowledged.insert(message.ack().report_ids().begin(), message.ack().report_ids().end());
+    for (uint64_t i = 1; i <= kReports; ++i) {
+      if (!acknowledged.contains(i)) hub.hub.receive(id, end_of(i, i));
+    }
+  }
+  EXPECT_EQ(acknowledged.size(), kReports);
+  EXPECT_EQ(hub.proposals.size(), 0u);
+}
+
+TEST(NodeHub, HeartbeatsThatNothingDecidesProposeNothingTwice) {
+  Hub hub;
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  v1::AgentMessage registration = Hub::registration();
+  registration.mutable_register_()->add_devices()->set_uuid("GPU-0");
+  hub.hub.receive(id, registration);
+  hub.decide();
+  hub.pass(seconds(20));
+  ASSERT_EQ(hub.node().state, NodeState::kUnreachable);
+  v1::AgentMessage beat;
+  v1::DeviceTelemetry& device = *beat.mutable_heartbeat()->add_devices();
+  for (int i = 0; i < 1'000; ++i) {
+    device.set_temperature_celsius(150);
+    hub.hub.receive(id, beat);
+  }
+  EXPECT_LE(hub.proposals.size(), 2u);  // Its lease is back; its device is hot.
+}
+
+/// A gang on nodes of eight devices each, all connected; what is sent is counted.
+class CountingPeer final : public NodeSession {
+ public:
+  explicit CountingPeer(std::set<const std::string*>& shared) : shared_(shared) {}
+  void send(const v1::SchedulerMessage& message) override { count(message, nullptr); }
+  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override { count(own, shared); }
+  void close() override {}
+
+  std::size_t messages = 0;
+  std::size_t own_bytes = 0;
+  std::size_t members = 0;  ///< That it is told to start.
+
+  /// The last order, of one of its members, as the agent understands it.
+  v1::StartAttempt start_of(int number) const {
+    v1::SchedulerMessage whole;
+    EXPECT_TRUE(whole.ParseFromString(last_own_ + (last_shared_ == nullptr ? "" : *last_shared_)));
+    if (whole.has_start()) return whole.start();
+    v1::StartAttempt start = whole.start_members().common();
+    start.MergeFrom(whole.start_members().members(number));
+    return start;
+  }
+
+ private:
+  void count(const v1::SchedulerMessage& own, const SharedPart& shared) {
+    if (!own.has_start() && !own.has_start_members()) return;
+    messages += 1;
+    own_bytes += own.ByteSizeLong();
+    members += own.has_start() ? 1 : static_cast<std::size_t>(own.start_members().members_size());
+    if (shared != nullptr) shared_.insert(shared.get());
+    last_own_ = own.SerializeAsString();
+    last_shared_ = shared;
+  }
+  std::string last_own_;
+  SharedPart last_shared_;
+  std::set<const std::string*>& shared_;
+};
+
+class LargeGang {
+ public:
+  LargeGang(uint32_t member_count, bool takes_members) : members_(member_count) {
+    hub.proposals.emplace_back(Configure{.config = {.feature_level = kFeatureLevel}}, Decision{});
+    for (uint32_t node = 0; node < member_count / kPerNode; ++node) connect(node, takes_members);
+    hub.decide();
+    hub.proposals.emplace_back(
+        SubmitJobs{.tenant = kDefaultTenant,
+                   .jobs = {JobRequest{.parts = {Part{.member_count = static_cast<int32_t>(member_count),
+                                                      .cpu_milli = 1'000}},
+                                       .spec = Blob(std::string(100'000, 's'))}}},
+        Decision{});
+    hub.decide();
+    job = JobId{hub.state.last.sequence};
+  }
+  void place() {
+    PlanGroup group{.job = job, .attempt = 1};
+    for (uint32_t member = 0; member < members_; ++member)
+      group.members.push_back({.node = hub.state.nodes[member / kPerNode].id});
+    hub.proposals.emplace_back(CommitPlan{.groups = {group}}, Decision{});
+    hub.decide();
+  }
+  std::size_t sum(std::size_t CountingPeer::* what) const {
+    std::size_t all = 0;
+    for (const auto& peer : peers) all += (*peer).*what;
+    return all;
+  }
+
+  static constexpr uint32_t kPerNode = 8;
+  Hub hub;
+  std::vector<std::shared_ptr<CountingPeer>> peers;
+  std::set<const std::string*> shared;
+  JobId job;
+
+ private:
+  void connect(uint32_t node, bool takes_members) {
+    peers.push_back(std::make_shared<CountingPeer>(shared));
+    v1::AgentMessage message = Hub::registration();
+    message.mutable_register_()->set_node_name("node-" + std::to_string(node));
+    message.mutable_register_()->set_instance("folder-" + std::to_string(node));
+    message.mutable_register_()->set_cpu_milli(64'000);
+    message.mutable_register_()->set_takes_members(takes_members);
+    hub.hub.receive(hub.hub.open(peers.back()), message);
+  }
+  uint32_t members_;
+};
+
+TEST(NodeHub, WhatAGangsMembersHaveInCommonIsMadeOnceAndSentByNode) {
+  constexpr uint32_t kMembers = 10'000;
+  LargeGang gang(kMembers, true);
+  gang.place();
+  std::size_t turns = 1;
+  for (std::size_t before = 0; gang.hub.hub.starts_wait(); ++turns) {
+    EXPECT_LE(gang.sum(&CountingPeer::messages) - before, limits::kStartsPerTurn);
+    before = gang.sum(&CountingPeer::messages);
+    gang.hub.hub.send_starts();
+  }
+  EXPECT_EQ(turns, (kMembers / LargeGang::kPerNode + limits::kStartsPerTurn - 1) / limits::kStartsPerTurn);
+  EXPECT_EQ(gang.sum(&CountingPeer::members), kMembers);
+  EXPECT_EQ(gang.sum(&CountingPeer::messages), kMembers / LargeGang::kPerNode);
+  EXPECT_EQ(gang.shared.size(), 1u);
+  // Without what is shared, so much for a member, however many there are.
+  EXPECT_LE(gang.sum(&CountingPeer::own_bytes), kMembers * 64);
+  const v1::StartAttempt start = gang.peers[7]->start_of(3);
+  EXPECT_EQ(start.key().member(), 7 * LargeGang::kPerNode + 3);
+  EXPECT_EQ(start.spec().size(), 100'000u);
+  EXPECT_EQ(start.gang().members_size(), static_cast<int>(kMembers));
+  EXPECT_EQ(start.gang().members(9'999).node(), "node-1249");
+  EXPECT_EQ(start.cpu_milli(), 1'000);
+}
+
+TEST(NodeHub, OlderAgentsGetTheSameMemberByMember) {
+  constexpr uint32_t kMembers = 400;
+  LargeGang gang(kMembers, false);
+  gang.place();
+  while (gang.hub.hub.starts_wait()) gang.hub.hub.send_starts();
+  EXPECT_EQ(gang.sum(&CountingPeer::messages), kMembers);
+  EXPECT_EQ(gang.shared.size(), 1u);
+  EXPECT_LE(gang.sum(&CountingPeer::own_bytes), kMembers * 64);
+  const v1::StartAttempt start = gang.peers[1]->start_of(0);
+  EXPECT_EQ(start.key().member(), 15u);
+  EXPECT_EQ(start.spec().size(), 100'000u);
+  EXPECT_EQ(start.gang().members_size(), static_cast<int>(kMembers));
+}
+
+TEST(NodeHub, AGangThatIsStoppedWhileItsAgentsAreToldIsNotStartedAtTheOthers) {
+  LargeGang gang(8 * 2 * static_cast<uint32_t>(limits::kStartsPerTurn), true);
+  gang.place();
+  ASSERT_TRUE(gang.hub.hub.starts_wait());
+  const std::size_t told = gang.sum(&CountingPeer::messages);
+  gang.hub.proposals.emplace_back(CancelJob{.job = gang.job}, Decision{});
+  gang.hub.decide();
+  while (gang.hub.hub.starts_wait()) gang.hub.hub.send_starts();
+  EXPECT_EQ(gang.sum(&CountingPeer::messages), told);
+}
+
+TEST(NodeHub, AgentsThatReconnectShareTheOrdersOfTheirGang) {
+  LargeGang gang(64, true);
+  gang.place();
+  const std::set<const std::string*> before = gang.shared;
+  ASSERT_EQ(before.size(), 1u);
+  for (uint32_t node = 0; node < 8; ++node) {
+    v1::AgentMessage message = Hub::registration();
+    message.mutable_register_()->set_node_name("node-" + std::to_string(node));
+    message.mutable_register_()->set_instance("folder-" + std::to_string(node));
+    message.mutable_register_()->set_cpu_milli(64'000);
+    message.mutable_register_()->set_takes_members(true);
+    gang.hub.hub.receive(gang.hub.hub.open(gang.peers[node]), message);
+    gang.hub.decide();
+  }
+  EXPECT_EQ(gang.shared, before);
+  EXPECT_EQ(gang.sum(&CountingPeer::members), 2u * 64);
+  // Where one of them is reached elsewhere now, the others hear of it.
+  v1::AgentMessage message = Hub::registration();
+  message.mutable_register_()->set_node_name("node-0");
+  message.mutable_register_()->set_instance("folder-0");
+  message.mutable_register_()->set_address("10.0.0.9");
+  message.mutable_register_()->set_cpu_milli(64'000);
+  gang.hub.hub.receive(gang.hub.hub.open(gang.peers[0]), message);
+  gang.hub.decide();
+  EXPECT_EQ(gang.peers[0]->start_of(0).gang().members(0).address(), "10.0.0.9");
 }
 
 TEST(NodeHub, AGpuThatStaysHotIsNotedOnceAndAgainWhenItHasCooled) {

@@ -44,35 +44,84 @@ void Observer::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Observer::post(Task task) {
-  if (!threaded_) return task();
-  bool was_empty = false;
+void Observer::post(Update update) {
+  if (!threaded_) return update();
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
-    was_empty = tasks_.empty();
-    tasks_.push_back(std::move(task));
+    updates_.push_back(std::move(update));
   }
-  if (was_empty) wake_.notify_one();
+  wake_.notify_one();
+}
+
+void Observer::ask(Question question) {
+  if (!threaded_) return answer(std::move(question));
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    (question.is_scan ? scans_waiting_ : reads_waiting_) += 1;
+    (question.is_scan ? scans_ : reads_).push_back(std::move(question));
+  }
+  wake_.notify_one();
+}
+
+void Observer::take_turn(std::deque<Update>& updates, std::vector<Question>& questions) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return stopping_ || !updates_.empty() || !reads_.empty() || !scans_.empty(); });
+  updates.swap(updates_);
+  for (std::size_t i = 0; i < limits::kReadsPerTurn && !reads_.empty(); ++i) {
+    questions.push_back(std::move(reads_.front()));
+    reads_.pop_front();
+  }
+  if (scans_.empty()) return;
+  questions.push_back(std::move(scans_.front()));
+  scans_.pop_front();
 }
 
 void Observer::run() {
-  std::deque<Task> taken;
+  std::deque<Update> updates;
+  std::vector<Question> questions;
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      taken.swap(tasks_);
-    }
-    for (Task& task : taken) task();
-    taken.clear();
+    take_turn(updates, questions);
+    if (updates.empty() && questions.empty()) return;  // Stopping, and nothing is left.
+    for (Update& update : updates) update();
+    updates.clear();
+    for (Question& question : questions) answer(std::move(question));
+    questions.clear();
   }
 }
 
+void Observer::answer(Question question) {
+  if (question.sequence > state_.last.sequence) {
+    const uint64_t sequence = question.sequence;
+    waiting_for_sequence_.emplace(sequence, std::move(question));
+    return;
+  }
+  if (question.step(view())) return put_back(std::move(question));
+  if (threaded_) (question.is_scan ? scans_waiting_ : reads_waiting_) -= 1;
+}
+
+/// Behind the others of its kind. Counted already.
+void Observer::put_back(Question question) {
+  if (!threaded_) return answer(std::move(question));
+  const std::lock_guard lock(mutex_);
+  (question.is_scan ? scans_ : reads_).push_back(std::move(question));
+}
+
+bool Observer::has_room() const {
+  return changes_waiting_.load(std::memory_order_relaxed) < limits::kChangesWaitingMax &&
+         change_bytes_waiting_.load(std::memory_order_relaxed) < limits::kChangeBytesWaitingMax;
+}
+
 void Observer::publish(Changes changes) {
+  changes_waiting_ += 1;
+  change_bytes_waiting_ += changes.payload_bytes;
   auto shared = std::make_shared<Changes>(std::move(changes));
-  post([this, shared] { take(*shared); });
+  post([this, shared] {
+    take(*shared);
+    changes_waiting_ -= 1;
+    change_bytes_waiting_ -= shared->payload_bytes;
+  });
 }
 
 void Observer::take(Changes& changes) {
@@ -83,12 +132,11 @@ void Observer::take(Changes& changes) {
     if (job_class >= reasons_.size()) reasons_.resize(job_class + 1);
     reasons_[job_class] = std::move(reason);
   }
-  const View view{.state = state_, .reasons = reasons_, .position = position_};
-  for (const Listener& listener : listeners_) listener(view, changes);
+  for (const Listener& listener : listeners_) listener(view(), changes);
   while (!waiting_for_sequence_.empty() && waiting_for_sequence_.begin()->first <= state_.last.sequence) {
-    const Query query = std::move(waiting_for_sequence_.begin()->second);
+    Question question = std::move(waiting_for_sequence_.begin()->second);
     waiting_for_sequence_.erase(waiting_for_sequence_.begin());
-    query(view);
+    put_back(std::move(question));
   }
   if (!watchers_.empty()) wake_watchers(changes);
 }
@@ -99,25 +147,32 @@ void Observer::wake_watchers(const Changes& changes) {
     const JobId job = job_of(event);
     if (job.valid() && watchers_.contains(job)) changed.insert(job);
   }
-  const View view{.state = state_, .reasons = reasons_, .position = position_};
   for (const JobId job : changed) {
     std::vector<Waiter> waiters;
     for (auto [it, end] = watchers_.equal_range(job); it != end; it = watchers_.erase(it)) {
       watched_.erase(it->second.token);
       waiters.push_back(std::move(it->second));
     }
-    for (const Waiter& waiter : waiters) waiter.query(view);
+    for (const Waiter& waiter : waiters) waiter.query(view());
   }
 }
 
 void Observer::read(uint64_t sequence, Query query) {
-  post([this, sequence, query = std::move(query)]() mutable {
-    if (sequence > state_.last.sequence) {
-      waiting_for_sequence_.emplace(sequence, std::move(query));
-      return;
-    }
-    query(View{.state = state_, .reasons = reasons_, .position = position_});
-  });
+  ask({.sequence = sequence,
+       .step =
+           [query = std::move(query)](const View& view) {
+             query(view);
+             return false;
+           },
+       .is_scan = false});
+}
+
+void Observer::scan(uint64_t sequence, Step step) {
+  ask({.sequence = sequence, .step = std::move(step), .is_scan = true});
+}
+
+void Observer::in_order(Query query) {
+  post([this, query = std::move(query)] { query(view()); });
 }
 
 uint64_t Observer::on_change(JobId job, Query query) {

@@ -15,6 +15,9 @@ v1::SessionOutput refusal(const std::string& code, const std::string& sentence) 
   return output;
 }
 
+/// Credit, and what older agents may send beyond it.
+constexpr int64_t kUnreadMax = 4 * limits::kSessionCreditBytes;
+
 constexpr const char* kNodeGone =
     "the connection to the job's node broke, and the session with it; the job itself goes on";
 
@@ -53,10 +56,12 @@ void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionCl
   session.client = client;
   session.detached_at = {};
   client->on_number(number);
-  if (session.unread > 0 && !session.ended) {
+  int64_t held = 0;
+  for (const v1::SessionOutput& output : session.held) held += static_cast<int64_t>(output.data().size());
+  if (session.unread > held && !session.ended) {
     // What the client before did not read is gone with it.
     v1::SessionInput input;
-    input.set_credit(std::exchange(session.unread, 0));
+    input.set_credit(std::exchange(session.unread, held) - held);
     send_input(session, number, std::move(input));
   }
   for (v1::SessionOutput& output : std::exchange(session.held, {})) give(session, std::move(output));
@@ -64,8 +69,21 @@ void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionCl
 }
 
 void SessionRouter::give(Session& session, v1::SessionOutput output) {
-  session.unread += static_cast<int64_t>(output.data().size());
   session.client->on_output(std::move(output));
+}
+
+/// The agent sends more than it was given credit for: what it does not bound is not kept.
+void SessionRouter::overrun(uint64_t number, const Session& session) {
+  v1::SessionInput input;
+  input.set_close(true);
+  send_input(session, number, std::move(input));
+  const std::shared_ptr<SessionClient> client = session.client;
+  sessions_.erase(number);
+  if (client != nullptr) {
+    client->on_output(refusal("session_failed",
+                              "the node's agent sent more output than was asked for; the session "
+                              "is ended, the job goes on"));
+  }
 }
 
 /// A command that writes byte by byte shall not cost a message each.
@@ -129,6 +147,8 @@ void SessionRouter::on_output(NodeId node, v1::SessionOutput output) {
   // Numbers are guessable: only the session's own node speaks for it.
   if (found == sessions_.end() || found->second.node != node) return;
   Session& session = found->second;
+  session.unread += static_cast<int64_t>(output.data().size());
+  if (session.unread > kUnreadMax) return overrun(found->first, session);
   if (session.client == nullptr) return hold(session, std::move(output));
   const bool ended = output.ended();
   give(session, std::move(output));

@@ -65,9 +65,10 @@ class SessionRouter {
     Time detached_at;
     std::deque<v1::SessionOutput> held;  ///< While detached; as much as credit had been given.
     bool ended = false;                  ///< Its last word is in `held`.
-    int64_t unread = 0;                  ///< Bytes given to the client for which no credit came back.
+    int64_t unread = 0;                  ///< Bytes that came and for which no credit went back.
   };
   void give(Session& session, v1::SessionOutput output);
+  void overrun(uint64_t number, const Session& session);
   static void hold(Session& session, v1::SessionOutput output);
   void send_input(const Session& session, uint64_t number, v1::SessionInput input);
 

@@ -75,6 +75,23 @@ TEST_F(SessionRouterTest, WordsGoBothWaysUntilTheEnd) {
   EXPECT_EQ(router.session_count(), 0u);
 }
 
+TEST_F(SessionRouterTest, AnAgentThatSendsFarBeyondItsCreditLosesTheSessionAndIsNotKept) {
+  for (const bool attended : {true, false}) {
+    const auto peer = open(n1);
+    if (!attended) router.detach(peer->number, peer.get());
+    const std::string piece(limits::kSessionPieceBytes, 'x');
+    int64_t taken = 0;
+    for (int i = 0; i < 1'000 && router.session_count() == 1; ++i, taken += std::ssize(piece))
+      write(n1, peer->number, piece);
+    EXPECT_EQ(router.session_count(), 0u);
+    EXPECT_LE(taken, 5 * limits::kSessionCreditBytes);
+    EXPECT_TRUE(sent.back().session_input().close());
+    if (attended) {
+      EXPECT_EQ(peer->outputs.back().code(), "session_failed");
+    }
+  }
+}
+
 TEST_F(SessionRouterTest, ANodeSpeaksForItsOwnSessionsOnly) {
   const auto peer = open(n1);
   write(n2, peer->number, "forged");

@@ -48,8 +48,7 @@ Result<Unit> FileJournal::append(const JournalRecord& record) {
   CHECK(record.position == last_position_ + 1);
   CHECK(record.term >= last_term_);
   const uint64_t bytes = record_bytes(record.payload.size());
-  const bool fits_any = kSegmentHeaderBytes + bytes + kSealBytes <= options_.segment_bytes;
-  if (record.payload.size() > limits::kGroupBytesMax || !fits_any) {
+  if (record.payload.size() > payload_max()) {
     return Error{.code = ErrorCode::kTooLarge,
                  .message = "a group of " + std::to_string(record.payload.size()) +
                             " bytes is larger than a journal record may be"};
@@ -63,6 +62,12 @@ Result<Unit> FileJournal::append(const JournalRecord& record) {
   last_position_ = record.position;
   last_term_ = record.term;
   return Unit{};
+}
+
+std::size_t FileJournal::payload_max() const {
+  const uint64_t around = kSegmentHeaderBytes + kRecordHeaderBytes + kRecordAlignment + kSealBytes;
+  const uint64_t room = options_.segment_bytes > around ? options_.segment_bytes - around : 0;
+  return std::min<uint64_t>(room, limits::kGroupBytesMax);
 }
 
 Result<Unit> FileJournal::sync() {

@@ -76,6 +76,7 @@ class FileJournal final : public Journal {
   uint64_t first_position() const override { return segments_.front().header.first_position; }
   uint64_t last_position() const override { return last_position_; }
   JournalSpace space() const override { return spares_->space(); }
+  std::size_t payload_max() const override;
 
   /// The random number that tells this journal from every other one.
   uint64_t store_id() const { return store_id_; }

@@ -26,7 +26,7 @@ enum class JournalSpace {
 };
 
 /// Ordered bytes, durable by group. One writer. Not thread-safe: the owner's thread calls everything but
-/// `space`, which any thread may.
+/// `space` and `payload_max`, which any thread may.
 ///
 /// A failed `sync` leaves the durable state unknown: the caller must end the process, never retry.
 class Journal {
@@ -38,7 +38,7 @@ class Journal {
   /// Adds a record behind the last. It is durable, whole or not at all, once `sync` returned.
   /// `record.position` must be `last_position() + 1` and `record.term` not below the last one.
   /// kStorageFull: no room, and nothing was written. kTooLarge: the payload is over
-  /// `limits::kGroupBytesMax`. kIo: the journal has failed before and takes nothing more.
+  /// `payload_max()`, and nothing was written. kIo: the journal has failed before and takes nothing more.
   virtual Result<Unit> append(const JournalRecord& record) = 0;
   /// Makes everything appended durable. kOutcomeUnknown: the records since the last sync may or may not be.
   virtual Result<Unit> sync() = 0;
@@ -58,6 +58,9 @@ class Journal {
   virtual uint64_t first_position() const = 0;  ///< Of the oldest record kept; last + 1 when none is.
   virtual uint64_t last_position() const = 0;   ///< 0 before the first record.
   virtual JournalSpace space() const = 0;
+  /// Bytes of the largest payload that a record may have; at most `limits::kGroupBytesMax`, and always the
+  /// same. Any thread may ask.
+  virtual std::size_t payload_max() const = 0;
 };
 
 }  // namespace gpusched

@@ -25,7 +25,7 @@ Result<Unit> MemoryJournal::append(const JournalRecord& record) {
   if (Result<Unit> ok = usable(); !ok) return ok;
   CHECK(record.position == last_position() + 1);
   CHECK(record.term >= term_of_last(image_));
-  if (record.payload.size() > limits::kGroupBytesMax) {
+  if (record.payload.size() > payload_max()) {
     return Error{.code = ErrorCode::kTooLarge, .message = "the group is larger than a journal record may be"};
   }
   if (space() == JournalSpace::kReserveOnly) {

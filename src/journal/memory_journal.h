@@ -5,6 +5,7 @@
 #include <deque>
 #include <string>
 
+#include "base/limits.h"
 #include "base/prng.h"
 #include "journal/journal.h"
 
@@ -43,6 +44,7 @@ class MemoryJournal final : public Journal {
   uint64_t first_position() const override { return image_.first_position; }
   uint64_t last_position() const override { return image_.first_position + image_.records.size() - 1; }
   JournalSpace space() const override { return space_.load(std::memory_order_relaxed); }
+  std::size_t payload_max() const override { return limits::kGroupBytesMax; }
 
   /// What is durable now: no unsynced record is in it.
   Image durable() const;

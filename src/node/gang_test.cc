@@ -48,6 +48,36 @@ void prepared(Node& node, const AttemptKey& key) {
   node.core->settle();
 }
 
+TEST(GangMember, OfManyIsStartedByOneMessageForItsNode) {
+  Node node;
+  node.connect();
+  v1::SchedulerMessage message;
+  v1::StartAttempt& common = *message.mutable_start_members()->mutable_common();
+  common = gang_order(kFirst);
+  common.clear_key();
+  for (const AttemptKey& key : {kFirst, AttemptKey{JobId{7}, 1, 1}})
+    *message.mutable_start_members()->add_members()->mutable_key() = to_wire(key);
+  node.receive(message);
+  ASSERT_EQ(node.spawner.started.size(), 2u);
+  EXPECT_EQ(node.spawner.started[1].key.member, 1u);
+  EXPECT_TRUE(node.spawner.started[1].gated);
+  EXPECT_EQ(node.spawner.started[1].hosts, node.spawner.started[0].hosts);
+}
+
+TEST(GangMember, OfTenThousandNodesHasAnEnvironmentThatTheKernelTakes) {
+  v1::StartAttempt order = gang_order(kFirst);
+  order.mutable_gang()->clear_members();
+  for (int i = 0; i < 10'000; ++i) {
+    v1::Gang::Member& member = *order.mutable_gang()->add_members();
+    member.set_node("node-with-a-name-" + std::to_string(i));
+    member.set_address("10.0.0.1");
+  }
+  const Result<SpawnRequest> request = plan_launch(order, {}, {}, nullptr);
+  ASSERT_TRUE(request.ok());
+  for (const std::string& variable : request->environment) EXPECT_LT(variable.size(), 128u * 1024);
+  EXPECT_EQ(std::count(request->hosts.begin(), request->hosts.end(), '\n'), 10'000);
+}
+
 TEST(GangMember, IsStartedGatedAndSaysWhenItIsPrepared) {
   Node node;
   node.connect();

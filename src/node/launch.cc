@@ -14,6 +14,7 @@
 namespace gpusched {
 namespace {
 
+constexpr std::size_t kNamesBytesMax = 100'000;  // A variable has less than 128 KiB.
 constexpr int64_t kMillisecondsMax = limits::kRuntimeMax.ns / 1'000'000;
 
 Error refuse(std::string message) {
@@ -103,15 +104,12 @@ struct GangNode {
 /// In the order of their first members.
 std::vector<GangNode> nodes_of(const v1::Gang& gang) {
   std::vector<GangNode> nodes;
+  std::map<std::string_view, std::size_t> places;
   for (const v1::Gang::Member& member : gang.members()) {
-    auto found = std::find_if(nodes.begin(), nodes.end(),
-                              [&](const GangNode& node) { return node.name == member.node(); });
-    if (found == nodes.end()) {
-      nodes.push_back({.name = member.node(), .address = member.address()});
-      found = nodes.end() - 1;
-    }
-    found->gpus += member.gpus();
-    found->members += 1;
+    const auto [place, fresh] = places.try_emplace(member.node(), nodes.size());
+    if (fresh) nodes.push_back({.name = member.node(), .address = member.address()});
+    nodes[place->second].gpus += member.gpus();
+    nodes[place->second].members += 1;
   }
   return nodes;
 }
@@ -147,7 +145,12 @@ void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gan
   variables.try_emplace("MASTER_ADDR", gang.members(0).address());
   variables.try_emplace("MASTER_PORT", std::to_string(gang.master_port()));
   variables["GPU_SCHEDULER_NODE_COUNT"] = std::to_string(nodes.size());
-  variables["GPU_SCHEDULER_NODES"] = names;
+  // The kernel starts nothing with a longer variable; the file of hosts has all of them.
+  if (names.size() <= kNamesBytesMax) {
+    variables["GPU_SCHEDULER_NODES"] = names;
+  } else {
+    variables.erase("GPU_SCHEDULER_NODES");
+  }
   variables["GPU_SCHEDULER_PART"] = std::to_string(gang.members(rank).part());
 }
 

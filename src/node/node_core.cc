@@ -168,6 +168,7 @@ void NodeCore::send_register() {
   }
   for (const std::string& feature : options_.features) out.add_features(feature);
   out.set_validates(ports_.hooks != nullptr);
+  out.set_takes_members(true);
   if (ports_.boxes != nullptr) {
     for (const std::string& feature : ports_.boxes->features()) out.add_features(feature);
   }
@@ -181,6 +182,13 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       return on_registered(message.registered());
     case v1::SchedulerMessage::kStart:
       return on_start(message.start());
+    case v1::SchedulerMessage::kStartMembers:
+      for (const v1::StartAttempt& own : message.start_members().members()) {
+        v1::StartAttempt whole = message.start_members().common();
+        whole.MergeFrom(own);
+        on_start(whole);
+      }
+      return;
     case v1::SchedulerMessage::kGo:
       return on_go(message.go());
     case v1::SchedulerMessage::kStop:

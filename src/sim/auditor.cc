@@ -134,6 +134,12 @@ const Auditor::BookNode* Auditor::node_named(const std::string& name) const {
 void Auditor::on_sent(uint64_t link, const std::string& node, uint64_t position,
                       const v1::SchedulerMessage& message) {
   if (message.has_start()) return check_order(node, position, message.start());
+  for (const v1::StartAttempt& own : message.start_members().members()) {
+    v1::StartAttempt whole = message.start_members().common();
+    whole.MergeFrom(own);
+    check_order(node, position, whole);
+  }
+  if (message.has_start_members()) return;
   if (!message.has_ack()) return;
   const Link& known = links_[link];
   for (const uint64_t id : message.ack().report_ids()) {

@@ -207,8 +207,21 @@ void Clients::submit_something() {
     flow.front().array = {{.first = 0, .last = prng.between(0, prng.chance(100) ? 600 : 12), .step = 1}};
     if (prng.chance(600)) flow.front().array_at_once = prng.between(1, 4);
   }
+  if (submission->number % 8 == 5) make_bulky(submission->command, submission->number);
   ++open_;
   send(submission);
+}
+
+/// Up to a little more than a journal record holds. Drawn from the submission's number, so that no other draw
+/// moves.
+void Clients::make_bulky(SubmitJobs& command, uint64_t number) {
+  Prng prng(number);
+  for (JobRequest& job : command.jobs) {
+    v1::JobSpec spec;
+    CHECK(spec.ParseFromString(std::string(job.spec.view())));
+    (*spec.mutable_environment())["BULK"] = std::string(prng.below(70'000), 'b');
+    job.spec = Blob(spec.SerializeAsString());
+  }
 }
 
 void Clients::send(const std::shared_ptr<Submission>& submission) {

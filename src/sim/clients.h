@@ -51,6 +51,7 @@ class Clients {
   void call(Command command, std::function<void()> reached, Answer decided,
             std::function<void(bool lost)> done);
   void submit_something();
+  static void make_bulky(SubmitJobs& command, uint64_t number);
   void send(const std::shared_ptr<Submission>& submission);
   void again(const std::shared_ptr<Submission>& submission);
   void after_acceptance(const std::shared_ptr<Submission>& submission);

@@ -10,7 +10,16 @@ namespace {
 class Session final : public NodeSession {
  public:
   Session(Network& network, uint64_t link) : network_(network), link_(link) {}
-  void send(const v1::SchedulerMessage& message) override { network_.from_host(link_, message); }
+  void send(const v1::SchedulerMessage& message) override {
+    // What grows with the gang is made once for all its agents, and for none of them alone.
+    if (message.start().has_gang()) network_.fail("a gang's list is packed for one member alone");
+    network_.from_host(link_, message);
+  }
+  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override {
+    v1::SchedulerMessage whole;
+    CHECK(whole.ParseFromString(own.SerializeAsString() + *shared));  // As it comes over the wire.
+    network_.from_host(link_, whole);
+  }
   void close() override { network_.close_from_host(link_); }
 
  private:

@@ -49,6 +49,7 @@ class Network {
   void from_agent(std::size_t agent, const v1::AgentMessage& message);
   void from_host(uint64_t link, const v1::SchedulerMessage& message);
   void close_from_host(uint64_t link);
+  void fail(const std::string& sentence) { context_.auditor.fail(sentence); }
 
   /// Breaks the agent's stream, if there is one.
   void cut(std::size_t agent);

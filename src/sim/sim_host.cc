@@ -42,6 +42,7 @@ struct SimHost::Life final : public GroupWriter {
   explicit Life(SimHost& owner) : host(owner) {}
   void start(DurableGroup group) override { host.write(std::move(group)); }
   JournalSpace space() const override { return journal->space(); }
+  std::size_t payload_max() const override { return journal->payload_max(); }
 
   SimHost& host;
   uint64_t number = 0;
@@ -265,7 +266,12 @@ void SimHost::run() {
     return run_soon(life.paused_until - context_.schedule.now());
   for (const auto& given : std::exchange(life.inbox, {})) {
     given(life);
-    if (life.fatal) return die(power_goes_);
+    if (life.fatal) {
+      // Only a disk that failed may end a scheduler.
+      if (life.fatal->code != ErrorCode::kOutcomeUnknown && life.fatal->code != ErrorCode::kIo)
+        context_.auditor.fail("the scheduler ended itself: " + life.fatal->message);
+      return die(power_goes_);
+    }
     if (died_in_call()) return;
   }
   life.core->turn();

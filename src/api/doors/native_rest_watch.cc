@@ -214,18 +214,18 @@ class ManyJobs final : public Events {
 
   void send_jobs(std::vector<JobId> jobs) {
     backend_.get_jobs(std::move(jobs), filter_, [self = me()](const Answer<JobPage>& page) {
+      if (!page) return self->tell_overflow();
       std::string events;
-      if (page.ok()) {
-        for (const JobView& job : page->jobs) append_event(events, "job", native_job_json(job, self->mask_));
-      }
+      for (const JobView& job : page->jobs) append_event(events, "job", native_job_json(job, self->mask_));
       self->send_or_go_on(std::move(events));
     });
   }
   void send_nodes(std::set<NodeId> wanted) {
     backend_.list_nodes(
         [self = me(), wanted = std::move(wanted)](const Answer<std::vector<NodeView>>& nodes) {
+          if (!nodes) return self->tell_overflow();
           std::string events;
-          for (const NodeView& node : nodes.ok() ? *nodes : std::vector<NodeView>{}) {
+          for (const NodeView& node : *nodes) {
             if (!wanted.contains(node.id)) continue;
             v1::Node message;
             write_node(node, message);
@@ -233,6 +233,14 @@ class ManyJobs final : public Events {
           }
           self->send_or_go_on(std::move(events));
         });
+  }
+  /// What changed could not be looked at: the client is to ask for all of it anew.
+  void tell_overflow() {
+    {
+      const std::lock_guard lock(mutex_);
+      overflow_ = true;
+    }
+    next();
   }
   void send_or_go_on(std::string events) {
     if (events.empty()) return next();

@@ -1,5 +1,6 @@
 #include "api/doors/node_grpc.h"
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -7,6 +8,8 @@
 
 #include "api/grpc_call.h"
 #include "api/token.h"
+#include "base/limits.h"
+#include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "log/log.h"
 
@@ -15,9 +18,6 @@ namespace {
 
 constexpr std::size_t kNonceBytesMin = 16;
 constexpr std::size_t kNonceBytes = 32;
-constexpr std::size_t kQueuedMax =
-    100'000;  ///< Orders that a slow agent leaves waiting; then its stream ends.
-
 class Stream;
 
 /// The way to one agent as the host sees it. It outlives the stream.
@@ -25,8 +25,11 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
  public:
   Session(GrpcThread& thread, Stream* stream) : thread_(thread), stream_(stream) {}
 
-  void send(const v1::SchedulerMessage& message) override;
+  void send(const v1::SchedulerMessage& message) override { send(message, nullptr); }
+  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override;
   void close() override;
+  /// The host has dealt with a message of the agent's.
+  void handled(std::size_t bytes);
   /// The stream is over: what is sent now goes nowhere.
   void detach() {
     const std::lock_guard lock(mutex_);
@@ -36,11 +39,30 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
  private:
   friend class Stream;
   void pump();
+  /// Counts a message that goes to the host. False: nothing more is to be read until it has dealt with some.
+  bool hand_over(std::size_t bytes);
+  bool too_much_unhandled() const {
+    return unhandled_ >= limits::kAgentMessagesMax || unhandled_bytes_ >= limits::kAgentMessageBytesMax;
+  }
+  void read_on();
+  void drop_orders() {
+    queue_.clear();
+    queue_bytes_ = 0;
+  }
 
   GrpcThread& thread_;
   std::mutex mutex_;
   Stream* stream_;
-  std::deque<v1::SchedulerMessage> queue_;
+  /// What waits is packed: small, and of known size.
+  struct Order {
+    std::string own;
+    SharedPart shared;
+  };
+  std::deque<Order> queue_;
+  std::size_t queue_bytes_ = 0;  ///< Without what is shared.
+  std::size_t unhandled_ = 0;    ///< The agent's messages with the host.
+  std::size_t unhandled_bytes_ = 0;
+  bool reading_paused_ = false;
   bool closing_ = false;
   bool pump_queued_ = false;
   bool writing_ = false;
@@ -68,7 +90,15 @@ class Streams {
   std::set<std::shared_ptr<Session>> open_;
 };
 
-using StreamBase = GrpcBidi<v1::AgentMessage, v1::SchedulerMessage>;
+/// Bytes both ways: what many agents are sent is packed once and never copied.
+using StreamBase = GrpcBidi<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+/// A slice of bytes that live as long as it does.
+grpc::Slice slice_of(SharedPart bytes) {
+  const std::string& text = *bytes;
+  return {const_cast<char*>(text.data()), text.size(),
+          [](void* held) { delete static_cast<SharedPart*>(held); }, new SharedPart(std::move(bytes))};
+}
 
 class Stream final : public StreamBase {
  public:
@@ -80,29 +110,33 @@ class Stream final : public StreamBase {
         peer_(context().peer()),
         session_(std::make_shared<Session>(thread(), this)) {
     streams_.add(session_);
-    StartRead(&incoming_);
+    read_on();
   }
 
   void OnReadDone(bool ok) override {
+    incoming_bytes_ = received_.Length();
+    ok = ok && grpc::SerializationTraits<v1::AgentMessage>::Deserialize(&received_, &incoming_).ok();
     if (!ok) {
-      session_->close();  // The agent is gone, or has said all it had to say.
+      session_->close();  // The agent is gone, has said all it had to say, or speaks another language.
       return;
     }
+    bool more = true;
     if (id_) {
-      host_.node_received(*id_, std::move(incoming_));
+      more = hand_over();
     } else if (!greet()) {
       session_->close();
       return;
     }
     incoming_.Clear();
-    StartRead(&incoming_);
+    if (more) read_on();
   }
+  void read_on() { StartRead(&received_); }
   void OnWriteDone(bool ok) override {
     {
       const std::lock_guard lock(session_->mutex_);
       session_->writing_ = false;
       if (!ok) {
-        session_->queue_.clear();
+        session_->drop_orders();
         session_->closing_ = true;
       }
     }
@@ -111,7 +145,7 @@ class Stream final : public StreamBase {
   void OnCancel() override {
     {
       const std::lock_guard lock(session_->mutex_);
-      session_->queue_.clear();
+      session_->drop_orders();
     }
     session_->close();
   }
@@ -122,7 +156,7 @@ class Stream final : public StreamBase {
     delete this;
   }
 
-  v1::SchedulerMessage outgoing;  ///< What is being written.
+  grpc::ByteBuffer outgoing;  ///< What is being written.
 
  private:
   /// The first two messages, until it is known who speaks. False ends the stream.
@@ -142,8 +176,14 @@ class Stream final : public StreamBase {
           "DATA_DIR/token");
     }
     id_ = host_.node_opened(session_);
-    host_.node_received(*id_, std::move(incoming_));
+    hand_over();
     return true;
+  }
+  bool hand_over() {
+    const std::size_t bytes = incoming_bytes_;
+    const bool more = session_->hand_over(bytes);
+    host_.node_received(*id_, std::move(incoming_), [session = session_, bytes] { session->handled(bytes); });
+    return more;
   }
   bool challenge() {
     if (!incoming_.has_hello() || incoming_.hello().nonce().size() < kNonceBytesMin) {
@@ -177,24 +217,57 @@ class Stream final : public StreamBase {
   const NodeServiceOptions& options_;
   const std::string peer_;
   std::shared_ptr<Session> session_;
-  v1::AgentMessage incoming_;
+  grpc::ByteBuffer received_;
+  v1::AgentMessage incoming_;  ///< The same, read.
+  std::size_t incoming_bytes_ = 0;
   std::string name_, nonce_;
   std::optional<SessionId> id_;  ///< Once it may speak.
 };
 
-void Session::send(const v1::SchedulerMessage& message) {
+void Session::send(const v1::SchedulerMessage& own, const SharedPart& shared) {
+  Order order{.own = own.SerializeAsString(), .shared = shared};
   {
     const std::lock_guard lock(mutex_);
     if (stream_ == nullptr || closing_) return;
-    if (queue_.size() >= kQueuedMax) {
-      queue_.clear();
+    const std::size_t bytes = order.own.size();
+    if (queue_.size() >= limits::kOrdersMax || queue_bytes_ + bytes > limits::kOrderBytesMax) {
+      drop_orders();  // It reads too slowly; when it is back it is told all again.
       closing_ = true;
     } else {
-      queue_.push_back(message);
+      queue_.push_back(std::move(order));
+      queue_bytes_ += bytes;
     }
     if (std::exchange(pump_queued_, true)) return;
   }
   thread_.run([self = shared_from_this()] { self->pump(); });
+}
+
+bool Session::hand_over(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  unhandled_ += 1;
+  unhandled_bytes_ += bytes;
+  reading_paused_ = too_much_unhandled();
+  return !reading_paused_;
+}
+
+void Session::handled(std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    unhandled_ -= 1;
+    unhandled_bytes_ -= bytes;
+    if (!reading_paused_ || too_much_unhandled() || stream_ == nullptr) return;
+    reading_paused_ = false;
+  }
+  thread_.run([self = shared_from_this()] { self->read_on(); });
+}
+
+void Session::read_on() {
+  Stream* stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!finished_) stream = stream_;
+  }
+  if (stream != nullptr) stream->read_on();
 }
 
 void Session::close() {
@@ -221,8 +294,13 @@ void Session::pump() {
       finished_ = finish = true;
     } else {
       writing_ = true;
-      stream_->outgoing = std::move(queue_.front());
+      Order order = std::move(queue_.front());
       queue_.pop_front();
+      queue_bytes_ -= order.own.size();
+      const std::array<grpc::Slice, 2> slices = {
+          slice_of(std::make_shared<const std::string>(std::move(order.own))),
+          order.shared == nullptr ? grpc::Slice() : slice_of(std::move(order.shared))};
+      stream_->outgoing = grpc::ByteBuffer(slices.data(), slices.size());
       more = !queue_.empty();
     }
     stream = stream_;
@@ -239,14 +317,16 @@ void Session::pump() {
 
 }  // namespace
 
-class NodeService::Impl final : public v1::NodeProtocol::AsyncService {
+class NodeService::Impl final : public v1::NodeProtocol::WithRawMethod_Connect<v1::NodeProtocol::Service> {
  public:
   Impl(Host& host, GrpcThread& thread, NodeServiceOptions options)
       : host_(host), options_(std::move(options)) {
-    serve_bidi(thread, *this, &v1::NodeProtocol::AsyncService::RequestConnect, &Impl::Connect);
+    serve_bidi(thread, *this,
+               &v1::NodeProtocol::WithRawMethod_Connect<v1::NodeProtocol::Service>::RequestConnect,
+               &Impl::Accept);
   }
 
-  void Connect(std::unique_ptr<StreamBase::Call> call) {
+  void Accept(std::unique_ptr<StreamBase::Call> call) {
     // It deletes itself.
     new Stream(host_, std::move(call), streams_, options_);
   }

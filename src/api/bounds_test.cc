@@ -1,0 +1,203 @@
+// How much waits at the doors while something behind them is slow: ten times as much is asked as is kept.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "api/grpc_server.h"
+#include "api/host_backend.h"
+#include "base/queue_limits.h"
+#include "gpusched/v1/node.grpc.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+/// A host that deals with agents' messages when the test lets it, and counts them.
+class CountingHost final : public Host {
+ public:
+  explicit CountingHost(Host& host) : host_(host) {}
+
+  void node_received(SessionId session, v1::AgentMessage message, std::function<void()> handled) override {
+    const std::lock_guard lock(mutex_);
+    ++received_;
+    bytes_ += message.ByteSizeLong();
+    most_ = std::max(most_, ++waiting_);
+    most_bytes_ = std::max(most_bytes_, bytes_);
+    held_.push_back({session, std::move(message), std::move(handled)});
+    changed_.notify_all();
+  }
+  /// Deals with the oldest message, once there is one.
+  void handle_one() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !held_.empty(); });
+    Held one = std::move(held_.front());
+    held_.pop_front();
+    --waiting_;
+    bytes_ -= one.message.ByteSizeLong();
+    lock.unlock();
+    host_.node_received(one.session, std::move(one.message), std::move(one.handled));
+  }
+  void wait_until_waiting(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= count; });
+  }
+  std::size_t most() const { return most_; }
+  std::size_t most_bytes() const { return most_bytes_; }
+
+  void propose(Command command, Decision decision) override {
+    host_.propose(std::move(command), std::move(decision));
+  }
+  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
+  Observer& observer() override { return host_.observer(); }
+  ForecastDesk& forecasts() override { return host_.forecasts(); }
+  SessionId node_opened(std::shared_ptr<NodeSession> session) override {
+    return host_.node_opened(std::move(session));
+  }
+  void node_closed(SessionId session) override { host_.node_closed(session); }
+  void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) override {
+    host_.read_log(node, std::move(request), std::move(done));
+  }
+  void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) override {
+    host_.reboot_node(node, std::move(reason), std::move(done));
+  }
+  void with_nodes(std::function<void(NodeHub*)> use) override { host_.with_nodes(std::move(use)); }
+  std::shared_ptr<TelemetryTable> telemetry() const override { return host_.telemetry(); }
+  void touch(std::function<void()> alive) override { host_.touch(std::move(alive)); }
+  bool accepts_new_work() const override { return host_.accepts_new_work(); }
+  std::string health_reason() const override { return host_.health_reason(); }
+  HostStats stats() const override { return host_.stats(); }
+  const RecoveryReport& recovery() const override { return host_.recovery(); }
+  void stop() override { host_.stop(); }
+
+ private:
+  struct Held {
+    SessionId session = 0;
+    v1::AgentMessage message;
+    std::function<void()> handled;
+  };
+  Host& host_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Held> held_;
+  std::size_t received_ = 0, waiting_ = 0, most_ = 0, bytes_ = 0, most_bytes_ = 0;
+};
+
+class Bounds : public ::testing::Test {
+ protected:
+  Bounds() {
+    char pattern[] = "/tmp/gpusched-bounds-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    HostOptions options{.data_dir = folder_ + "/data"};
+    auto host = Host::open(options);
+    EXPECT_TRUE(host.ok());
+    host_ = std::move(*host);
+  }
+  ~Bounds() override {
+    host_->stop();
+    std::filesystem::remove_all(folder_);
+  }
+  std::string folder_;
+  std::unique_ptr<Host> host_;
+};
+
+TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
+  HostBackend backend(*host_, {});
+  std::promise<void> reached, go;
+  host_->observer().read(0, [&](const Observer::View&) {
+    reached.set_value();
+    go.get_future().wait();
+  });
+  reached.get_future().wait();
+  std::atomic<std::size_t> answered{0};
+  std::atomic<std::size_t> refused{0};
+  const auto count = [&](const auto& answer) {
+    const bool shed = !answer.ok() && answer.error().kind == ErrorKind::kUnavailable;
+    EXPECT_TRUE(!shed || answer.error().retry_after.ns > 0);
+    ++(shed ? refused : answered);
+  };
+  constexpr std::size_t kReads = 10 * limits::kReadsWaitingMax;
+  for (std::size_t i = 0; i < kReads; ++i)
+    backend.get_job(JobId{1'000}, "", [&](const Answer<JobView>& answer) { count(answer); });
+  EXPECT_GE(refused, kReads - limits::kReadsWaitingMax);
+  EXPECT_LE(host_->observer().reads_waiting(), limits::kReadsWaitingMax);
+  const std::size_t before = refused;
+  constexpr std::size_t kScans = 10 * limits::kScansWaitingMax;
+  for (std::size_t i = 0; i < kScans; ++i)
+    backend.list_jobs({}, [&](const Answer<JobPage>& answer) { count(answer); });
+  EXPECT_GE(refused - before, kScans - limits::kScansWaitingMax);
+  EXPECT_LE(host_->observer().scans_waiting(), limits::kScansWaitingMax);
+  go.set_value();
+  std::promise<void> done;
+  host_->observer().scan(0, [&](const Observer::View&) {
+    if (answered + refused < kReads + kScans) return true;
+    done.set_value();
+    return false;
+  });
+  done.get_future().wait();
+  // There is room again.
+  std::promise<bool> last;
+  backend.get_tenant("default", [&](const Answer<TenantView>& answer) { last.set_value(answer.ok()); });
+  EXPECT_TRUE(last.get_future().get());
+}
+
+v1::AgentMessage hello() {
+  v1::AgentMessage message;
+  message.mutable_hello()->set_nonce(std::string(32, 'n'));
+  return message;
+}
+
+v1::AgentMessage registration() {
+  v1::AgentMessage message;
+  message.mutable_register_()->set_node_name("n1");
+  message.mutable_register_()->set_instance("folder");
+  message.mutable_register_()->set_boot_id("boot");
+  return message;
+}
+
+TEST_F(Bounds, AnAgentIsNotReadFasterThanTheHostDealsWithWhatItSays) {
+  HostBackend backend(*host_, {});
+  CountingHost counting(*host_);
+  GrpcServer server({}, backend, counting);
+  ASSERT_TRUE(server.start().ok());
+  const auto channel =
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials());
+  for (const std::size_t bytes : {std::size_t{10}, std::size_t{200'000}}) {
+    const auto stub = v1::NodeProtocol::NewStub(channel);
+    grpc::ClientContext context;
+    const auto stream = stub->Connect(&context);
+    v1::SchedulerMessage answer;
+    ASSERT_TRUE(stream->Write(hello()));
+    ASSERT_TRUE(stream->Read(&answer));
+    ASSERT_TRUE(stream->Write(registration()));
+    counting.handle_one();
+    ASSERT_TRUE(stream->Read(&answer));
+    ASSERT_TRUE(answer.has_registered());
+    constexpr int kMessages = 10 * static_cast<int>(limits::kAgentMessagesMax);
+    std::thread agent([&] {
+      v1::AgentMessage message;
+      message.mutable_log_chunk()->set_data(std::string(bytes, 'x'));
+      for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(stream->Write(message));
+    });
+    // As much as may wait is waiting before the first is dealt with.
+    counting.wait_until_waiting(
+        std::min(limits::kAgentMessagesMax, limits::kAgentMessageBytesMax / (bytes + 100) + 1));
+    for (int i = 0; i < kMessages; ++i) counting.handle_one();
+    agent.join();
+    EXPECT_LE(counting.most(), limits::kAgentMessagesMax);
+    EXPECT_LE(counting.most_bytes(), limits::kAgentMessageBytesMax + bytes + 1'000);
+    stream->WritesDone();
+    while (stream->Read(&answer)) {
+    }
+    stream->Finish();
+  }
+  server.shutdown();
+}
+
+}  // namespace
+}  // namespace gpusched::api
