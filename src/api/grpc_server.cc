@@ -1,9 +1,14 @@
 #include "api/grpc_server.h"
 
 #include <absl/synchronization/mutex.h>
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/service_type.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 
 #include "api/doors/jobs_grpc.h"
@@ -22,6 +27,32 @@ constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
 std::string endpoint_of(const std::string& address, uint16_t port) {
   const bool bare_six = address.find(':') != std::string::npos && !address.starts_with('[');
   return (bare_six ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+/// Whether somebody else listens there. gRPC itself does not tell.
+bool is_taken(const std::string& address, uint16_t port) {
+  sockaddr_storage where{};
+  socklen_t size = sizeof(sockaddr_in);
+  auto* const four = reinterpret_cast<sockaddr_in*>(&where);
+  auto* const six = reinterpret_cast<sockaddr_in6*>(&where);
+  const std::string numeric = address == "localhost" ? "127.0.0.1" : address;
+  if (inet_pton(AF_INET, numeric.c_str(), &four->sin_addr) == 1) {
+    four->sin_family = AF_INET;
+    four->sin_port = htons(port);
+  } else if (inet_pton(AF_INET6, numeric.c_str(), &six->sin6_addr) == 1) {
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(port);
+    size = sizeof(sockaddr_in6);
+  } else {
+    return false;
+  }
+  const int socket = ::socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  const int yes = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const bool taken = ::bind(socket, reinterpret_cast<sockaddr*>(&where), size) != 0 && errno == EADDRINUSE;
+  ::close(socket);
+  return taken;
 }
 
 }  // namespace
@@ -78,7 +109,11 @@ Result<Unit> GrpcServer::start() {
   builder.RegisterService(impl->jobs.get());
   builder.RegisterService(impl->nodes.service());
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || impl->port == 0) return Error{ErrorCode::kIo, "cannot listen on " + where};
+  if (impl->server == nullptr || impl->port == 0) {
+    const bool taken = is_taken(impl->options.address, impl->options.port);
+    return Error{taken ? ErrorCode::kLocked : ErrorCode::kIo,
+                 "cannot listen on " + where + (taken ? ": Address already in use" : ""), "api.grpc_port"};
+  }
   impl->thread.start();
   return Unit{};
 }

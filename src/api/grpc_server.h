@@ -26,7 +26,8 @@ class GrpcServer {
   GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
   ~GrpcServer();
 
-  /// Begins to serve. Once. kIo when the address cannot be listened on.
+  /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo
+  /// otherwise; the error's field is api.grpc_port.
   Result<Unit> start();
 
   uint16_t port() const;

@@ -31,7 +31,11 @@ Result<Unit> Core::listen(HttpListener listener, std::vector<uint16_t>& ports) {
     acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(4'096, error);
-  if (error) return Error{ErrorCode::kIo, "cannot listen on " + where + ": " + error.message()};
+  if (error) {
+    const bool taken = error == asio::error::address_in_use;
+    return Error{taken ? ErrorCode::kLocked : ErrorCode::kIo,
+                 "cannot listen on " + where + ": " + error.message(), listening->listener.setting};
+  }
   ports.push_back(acceptor.local_endpoint(error).port());
   listening_.push_back(std::move(listening));
   return Unit{};

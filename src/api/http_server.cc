@@ -129,14 +129,17 @@ HttpServer::HttpServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(
     HttpServerOptions options, std::vector<HttpListener> listeners,
-    const std::function<void(HttpServer&)>& before_serving) {
+    const std::function<Result<Unit>(HttpServer&)>& before_serving) {
   CHECK(!listeners.empty());
   std::unique_ptr<HttpServer> server(new HttpServer(std::make_shared<Core>(options)));
   for (HttpListener& listener : listeners) {
     const Result<Unit> listening = server->core_->listen(std::move(listener), server->ports_);
     if (!listening) return listening.error();
   }
-  if (before_serving != nullptr) before_serving(*server);
+  if (before_serving != nullptr) {
+    const Result<Unit> ready = before_serving(*server);
+    if (!ready) return ready.error();
+  }
   server->core_->run();
   return server;
 }

@@ -129,6 +129,7 @@ struct HttpListener {
   uint16_t port = 0;                  ///< 0: any free one.
   HttpHandler handler;
   HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
+  std::string setting = {};            ///< Of its port, for errors.
 };
 
 struct HttpServerOptions {
@@ -158,11 +159,13 @@ class HttpServer {
     uint64_t connections_open = 0;
   };
 
-  /// Listens and serves until `shutdown`. kIo when an address cannot be listened on; the message says which.
-  /// `before_serving` gets the server before the first request comes.
+  /// Listens and serves until `shutdown`. When an address cannot be listened on: kLocked if somebody else
+  /// does, kIo otherwise; the message says which address, the error's field the listener's setting.
+  /// `before_serving` gets the server when all addresses are bound and before the first request comes; its
+  /// error ends the start, and no request ever comes.
   static Result<std::unique_ptr<HttpServer>> start(
       HttpServerOptions options, std::vector<HttpListener> listeners,
-      const std::function<void(HttpServer&)>& before_serving = nullptr);
+      const std::function<Result<Unit>(HttpServer&)>& before_serving = nullptr);
   ~HttpServer();
 
   /// The bound ports, in the order of the listeners.

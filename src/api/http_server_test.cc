@@ -389,7 +389,7 @@ TEST(HttpServer, AnAddressInUseIsAnError) {
   const auto server = serve(echo);
   const auto second = HttpServer::start({}, {{.port = server->ports()[0], .handler = echo}});
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.error().code, ErrorCode::kIo);
+  EXPECT_EQ(second.error().code, ErrorCode::kLocked);
 }
 
 }  // namespace

@@ -78,15 +78,20 @@ struct Server::Impl {
     });
   }
 
+  ~Impl() { waiting->set(nullptr, nullptr); }
+
   Result<Unit> start(Host& host) {
     std::vector<HttpListener> listeners;
     listeners.push_back({.address = options.address,
                          .port = options.http_port,
                          .handler = through(gate),
-                         .streams_body = NativeRest::streams_body});
+                         .streams_body = NativeRest::streams_body,
+                         .setting = "api.http_port"});
     if (options.metrics_enabled) {
-      listeners.push_back(
-          {.address = options.address, .port = options.metrics_port, .handler = through(metrics_gate)});
+      listeners.push_back({.address = options.address,
+                           .port = options.metrics_port,
+                           .handler = through(metrics_gate),
+                           .setting = "metrics.port"});
     }
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,
@@ -94,17 +99,23 @@ struct Server::Impl {
                                                           .token_required = token_required,
                                                           .version = options.version},
                                         backend, host);
-    waiting->set(nullptr, grpc.get());
-    backend.on_group_done([to = waiting] { to->flush(); });
+    // Weak: the host calls it for as long as the host lives.
+    backend.on_group_done([to = std::weak_ptr(waiting)] {
+      if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
+    });
+    // The first request comes when every port is bound: a start that fails has nobody to answer.
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       rest.attach(server);
       native.attach(server);
       session_rest.attach(server);
       waiting->set(&server, grpc.get());
+      const Result<Unit> listening = grpc->start();
+      if (!listening) waiting->set(nullptr, nullptr);
+      return listening;
     });
     if (!http_started) return http_started.error();
     http = std::move(*http_started);
-    return grpc->start();
+    return Unit{};
   }
 
   static HttpHandler through(RestGate& gate) {

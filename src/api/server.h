@@ -35,7 +35,9 @@ struct ServerOptions {
 /// All doors of a scheduler. The end goes in this order: `shutdown`, Host::stop, then the destructors.
 class Server {
  public:
-  /// Begins to serve. kInvalidArgument: an address that needs a token without one; kIo: a port that is taken.
+  /// Begins to serve. kInvalidArgument: an address that needs a token without one; kLocked: a port that
+  /// somebody else has, and its setting as the error's field. After an error nothing of it is left with the
+  /// host.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host);
   ~Server();
 

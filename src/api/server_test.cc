@@ -5,6 +5,7 @@
 
 #include "api/testing/doors_test.h"
 #include "api/token.h"
+#include "base/limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
 #include "scheduler/scheduler.grpc.pb.h"
@@ -56,6 +57,22 @@ TEST_F(RestDoor, ARepeatedKeyGetsTheSameJobAndAnotherBodyAConflict) {
   EXPECT_EQ(field(other.body, "code"), "request_key_conflict");
 }
 
+TEST_F(RestDoor, AServerWhosePortIsTakenNamesTheSettingAndLeavesNothingWithTheHost) {
+  for (int round = 0; round < 50; ++round) {
+    for (const std::string setting : {"api.http_port", "api.grpc_port", "metrics.port"}) {
+      ServerOptions options{.http_port = 0, .grpc_port = 0, .metrics_port = 0};
+      if (setting == "api.http_port") options.http_port = server_->http_port();
+      if (setting == "api.grpc_port") options.grpc_port = server_->grpc_port();
+      if (setting == "metrics.port") options.metrics_port = server_->metrics_port();
+      const auto second = Server::start(options, *host_);
+      ASSERT_FALSE(second.ok());
+      EXPECT_EQ(second.error().code, ErrorCode::kLocked);
+      EXPECT_EQ(second.error().field, setting);
+      submit();  // Its group's end reaches whoever is still registered.
+    }
+  }
+}
+
 TEST_F(RestDoor, AWaitEndsWithTheJob) {
   const std::string job = submit();
   std::thread canceller([&] { EXPECT_EQ(http("DELETE", "/api/v1/jobs/" + job).status, 200); });
@@ -93,6 +110,44 @@ TEST_F(RestDoor, ATenantIsFoundByNameAndById) {
   EXPECT_NE(update.body.find("\"max_gpus\":2"), std::string::npos) << update.body;
   EXPECT_EQ(http("DELETE", "/api/v1/tenants/" + id).status, 409);
   EXPECT_EQ(http("POST", "/api/v1/tenants", R"({"name":"b"})").status, 409);
+}
+
+/// As many labels as may be, of such a length.
+v1::SubmitJobsRequest jobs_with_labels(int count, std::size_t value_bytes) {
+  v1::SubmitJobsRequest request;
+  for (int i = 0; i < count; ++i) {
+    v1::JobRequest& job = *request.add_jobs();
+    job.mutable_spec()->set_script("true");
+    for (int label = 0; label < static_cast<int>(limits::kLabelTermsMax); ++label) {
+      job.mutable_resources()->add_node_labels(std::to_string(1'000'000 + 1'000 * i + label) +
+                                               std::string(120, 'k') + "=" + std::string(value_bytes, 'v'));
+    }
+  }
+  return request;
+}
+
+TEST_F(GrpcDoor, ABatchThatNoJournalRecordHoldsIsTooLargeAndEndsNothing) {
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  // The largest message that gRPC takes; a command has a little more around each label.
+  std::size_t value_bytes = 1;
+  constexpr std::size_t kMessageBytesMax = 8u << 20;
+  while (value_bytes < 200 && jobs_with_labels(100, value_bytes + 1).ByteSizeLong() * 10 < kMessageBytesMax)
+    ++value_bytes;
+  const v1::SubmitJobsRequest request = jobs_with_labels(1'000, value_bytes);
+  for (int i = 0; i < 2; ++i) {
+    grpc::ClientContext context;
+    v1::SubmitJobsResponse response;
+    const grpc::Status status = stub->SubmitJobs(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_EQ(code_of(context), "too_large");
+    EXPECT_NE(status.error_message().find(std::to_string(limits::kGroupBytesMax - 8)), std::string::npos)
+        << status.error_message();
+  }
+  submit();
+  grpc::ClientContext context;
+  v1::SubmitJobsResponse response;
+  EXPECT_TRUE(stub->SubmitJobs(&context, jobs_with_labels(300, 100), &response).ok());
+  EXPECT_EQ(response.job_ids_size(), 300);
 }
 
 TEST_F(RestDoor, AFullQueueIs429WithATime) {

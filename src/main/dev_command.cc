@@ -1,6 +1,7 @@
 #include "main/dev_command.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "log/log.h"
 #include "main/serve.h"
 #include "main/supervise.h"
+#include "ops/port_holder.h"
 
 extern char** environ;
 
@@ -85,6 +87,19 @@ pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& pr
   return -1;
 }
 
+/// Jobs go on whichever way the agent ends.
+void end_agent(pid_t agent) {
+  constexpr int kPatienceMs = 30'000;
+  constexpr int kStepMs = 20;
+  kill(agent, SIGTERM);
+  for (int waited = 0; waited < kPatienceMs; waited += kStepMs) {
+    if (waitpid(agent, nullptr, WNOHANG) != 0) return;
+    poll(nullptr, 0, kStepMs);
+  }
+  kill(agent, SIGKILL);
+  waitpid(agent, nullptr, 0);
+}
+
 void print_banner(const DevOptions& options, const BoundPorts& ports) {
   const std::string url = "http://127.0.0.1:" + std::to_string(ports.http);
   const std::string prefix = ports.http == 8080 ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
@@ -102,8 +117,32 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
   std::fflush(stdout);
 }
 
-int serve(const DevOptions& options, const Config& config) {
-  Result<std::unique_ptr<Service>> service = Service::start(config, options.data_dir + "/scheduler");
+/// The setting of a port that nobody chose, when that port is why the service does not start.
+int64_t* default_port(const Error& error, LoadedConfig& config) {
+  if (error.code != ErrorCode::kLocked || config.origins.contains(error.field)) return nullptr;
+  if (error.field == "api.http_port") return &config.values.api.http_port;
+  if (error.field == "api.grpc_port") return &config.values.api.grpc_port;
+  if (error.field == "metrics.port") return &config.values.metrics.port;
+  return nullptr;
+}
+
+/// Where a default port is taken, any free one is as good.
+Result<std::unique_ptr<Service>> start_service(const DevOptions& options, LoadedConfig config) {
+  constexpr int kPorts = 3;
+  const EndsOnSignal meanwhile;
+  for (int tries = 0;; ++tries) {
+    Result<std::unique_ptr<Service>> service = Service::start(config.values, options.data_dir + "/scheduler");
+    int64_t* const port = service.ok() || tries == kPorts ? nullptr : default_port(service.error(), config);
+    if (port == nullptr) return service;
+    const std::string holder = port_holder(static_cast<uint16_t>(*port));
+    std::printf("port %ld (%s) is taken by %s; a free one is used instead\n", static_cast<long>(*port),
+                service.error().field.c_str(), holder.empty() ? "another process" : holder.c_str());
+    *port = 0;
+  }
+}
+
+int serve(const DevOptions& options, const LoadedConfig& config) {
+  Result<std::unique_ptr<Service>> service = start_service(options, config);
   if (!service.ok()) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", service.error().message.c_str());
     return 1;
@@ -111,14 +150,16 @@ int serve(const DevOptions& options, const Config& config) {
   std::string problem;
   const pid_t agent = start_agent(options, (*service)->ports().grpc, problem);
   if (agent < 0) {
+    const EndsOnSignal meanwhile;
     std::fprintf(stderr, "gpu-scheduler: %s\n", problem.c_str());
+    service->reset();
     return 1;
   }
   print_banner(options, (*service)->ports());
   wait_for_signal();  // A closed terminal ends it too.
+  const EndsOnSignal second_ends_at_once;
   const int64_t active = (*service)->active_jobs();
-  kill(agent, SIGTERM);
-  waitpid(agent, nullptr, 0);
+  end_agent(agent);
   (*service)->stop();
   if (active > 0) {
     std::printf("%ld jobs go on running; start `gpu-scheduler dev` again to see them end\n",
@@ -167,7 +208,7 @@ int run_dev_command(int argc, char** argv) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", logging.error().message.c_str());
     return 1;
   }
-  return serve(options, config->values);
+  return serve(options, *config);
 }
 
 }  // namespace gpusched

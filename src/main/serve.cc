@@ -6,10 +6,12 @@
 #include "api/server.h"
 #include "api/token.h"
 #include "base/check.h"
+#include "config/keys.h"
 #include "host/host.h"
 #include "log/log.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
+#include "ops/port_holder.h"
 
 namespace gpusched {
 namespace {
@@ -149,6 +151,23 @@ class ServiceImpl final : public Service {
   bool stopped_ = false;
 };
 
+/// Names who has the port and the setting that chooses another one.
+Error port_taken(Error error, const Config& config) {
+  if (error.code != ErrorCode::kLocked || error.field.empty()) return error;
+  const std::size_t dot = error.field.find('.');
+  CHECK(dot != std::string::npos);
+  const ConfigKey* key = find_config_key(error.field.substr(0, dot), error.field.substr(dot + 1));
+  CHECK(key != nullptr);
+  const int64_t port = error.field == "api.http_port"   ? config.api.http_port
+                       : error.field == "api.grpc_port" ? config.api.grpc_port
+                                                        : config.metrics.port;
+  const std::string holder = port_holder(static_cast<uint16_t>(port));
+  error.message += "; " + (holder.empty() ? "another process" : holder) +
+                   " listens on that port: stop it, or set " + error.field + " (" + key->environment() +
+                   ") to another one, or to 0 for any that is free";
+  return error;
+}
+
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
@@ -182,7 +201,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.token = std::move(*token);
   options.version = GPUSCHED_VERSION;
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
-  if (!server.ok()) return server.error();
+  if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
   ports_ = {.http = server_->http_port(), .grpc = server_->grpc_port(), .metrics = server_->metrics_port()};
   // Without it the service is as good: a full disk must not keep it from serving.
@@ -217,7 +236,7 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
 
 void ServiceImpl::touch(std::function<void()> alive) {
   host_->touch([this, alive = std::move(alive)] {
-    host_->observer().read(0, [alive](const Observer::View&) { alive(); });
+    host_->observer().in_order([alive](const Observer::View&) { alive(); });
   });
 }
 

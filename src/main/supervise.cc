@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -71,6 +73,26 @@ int wait_for_signal(Duration patience) {
     if (taken > 0) return taken;
     if (errno == EAGAIN) return 0;
   }
+}
+
+EndsOnSignal::EndsOnSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGRTMIN}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);  // The thread has it from us, before the first can come.
+  thread_ = std::thread([set] {
+    int taken = -1;
+    while (taken < 0) taken = sigwaitinfo(&set, nullptr);
+    if (taken == SIGRTMIN) return;  // Over without one.
+    std::fprintf(stderr, "gpu-scheduler: ended by signal %d\n", taken);
+    std::_Exit(128 + taken);
+  });
+}
+
+EndsOnSignal::~EndsOnSignal() {
+  // Pending until the thread waits for it, or taken at once.
+  pthread_kill(thread_.native_handle(), SIGRTMIN);
+  thread_.join();
 }
 
 int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <thread>
 
 #include "base/time.h"
 #include "config/config.h"
@@ -14,6 +15,20 @@ namespace gpusched {
 void block_signals();
 /// SIGINT, SIGTERM or SIGHUP when one comes; 0 after `patience` without any. Zero: as long as it takes.
 int wait_for_signal(Duration patience = {});
+
+/// While one lives, SIGINT and SIGTERM end the process at once: a start or an end that hangs is no reason to
+/// need SIGKILL, and nothing acknowledged is lost by it. The signals must be blocked, and nobody else may
+/// wait for them meanwhile.
+class EndsOnSignal {
+ public:
+  EndsOnSignal();
+  ~EndsOnSignal();
+  EndsOnSignal(const EndsOnSignal&) = delete;
+  EndsOnSignal& operator=(const EndsOnSignal&) = delete;
+
+ private:
+  std::thread thread_;
+};
 
 /// Serves until SIGINT or SIGTERM, whose number it returns. Meanwhile tells the service manager that the
 /// service lives, as long as its loops go round, and calls `reload` on SIGHUP: its result is one line for
