@@ -212,11 +212,14 @@ class SessionScreen {
     end_ = json;
   }
 
-  static void write_some(int fd, std::string& data) {
+  void write_some(int fd, std::string& data) {
     const ssize_t sent = ::write(fd, data.data(), std::min(data.size(), kWriteBytes));
     if (sent < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    // Nobody reads any more; the command's own writes go on into nothing, as its end is still of interest.
-    if (sent < 0) return data.clear();
+    if (sent < 0) {
+      // The command's own writes go on into nothing, as its end is still of interest.
+      output_lost_ = errno;
+      return data.clear();
+    }
     data.erase(0, static_cast<std::size_t>(sent));
   }
 
@@ -243,6 +246,10 @@ class SessionScreen {
     }
     if (!end_["message"].text().empty()) session_.io().err("gpu-cli: " + end_["message"].text() + "\n");
     const auto signal = static_cast<int>(end_["signal"].integer());
+    if (output_lost_ != 0) {
+      session_.io().err("gpu-cli: " + lost_output(output_lost_) + "\n");
+      if (signal == 0 && end_["exit_code"].integer() == 0) return kExitOutputLost;
+    }
     return signal != 0 ? kSignalBase + signal : static_cast<int>(end_["exit_code"].integer());
   }
 
@@ -257,6 +264,7 @@ class SessionScreen {
   int64_t number_ = 0;
   bool input_open_ = true, ended_ = false, detached_ = false, done_ = false;
   int last_signal_ = 0, killed_by_ = 0;
+  int output_lost_ = 0;  ///< The errno of a write that failed.
   Json end_;
 };
 

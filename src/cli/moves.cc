@@ -104,13 +104,13 @@ int show_moves(Session& session, const MovesOptions& options) {
   std::string summary = moves["message"].text();
   if (!summary.empty()) summary += "; ";
   summary += gpus_text(moves["gpus_free"].integer()) + " free, " + decimal(moves["unusable_gpus"].number()) +
-             " of no use to the jobs that come\n";
-  io.out(printable(summary));
+             " of no use to the jobs that come";
+  io.out(printable(summary) + "\n");
   const bool first_is_said = moves["proposals"].items().empty();
   std::size_t index = 0;
   for (const Json& one : moves["unmoved"].items()) {
     if (index++ == 0 && first_is_said) continue;
-    io.out(printable("nothing for " + one["job_id"].text() + ": " + one["message"].text() + "\n"));
+    io.out(printable("nothing for " + one["job_id"].text() + ": " + one["message"].text()) + "\n");
   }
   if (moves["stopped_early"].boolean())
     io.out("the search was broken off before its end: there may be more, or cheaper ones\n");
@@ -138,8 +138,8 @@ int apply_moves(Session& session, const MovesOptions& options) {
         move["job_id"].text() + " goes on at " + place_text(move["to_node"].text(), move["to_gpus"]) + "; ";
   }
   text += proposal["job_id"].text() + " starts on " +
-          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when they are gone\n";
-  session.io().out(printable(text));
+          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when they are gone";
+  session.io().out(printable(text) + "\n");
   return kExitOk;
 }
 

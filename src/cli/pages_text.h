@@ -27,6 +27,8 @@ inline constexpr std::array kExitCodeTexts = {
               "No usable answer: the connection broke, or something else answers there. It may or may not "
               "have been done."},
     NamedText{"6", "Waited in vain: the time that `--timeout` gives ran out first."},
+    NamedText{"7",
+              "The output could not be written, as to a full disk. What was asked for may have been done."},
     NamedText{"124", "With `submit --wait` and `wait`: the job reached its time limit."},
     NamedText{"128 + N",
               "With `submit --wait` and `wait`: signal N ended the job. 130: Ctrl-C ended gpu-cli."},

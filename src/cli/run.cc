@@ -23,13 +23,15 @@ constexpr int kWidthMin = 20;
 constexpr int kWidthMax = 1'000;
 constexpr size_t kStdinBytesMax = 4 << 20;
 
-void write_all(int fd, std::string_view text) {
+/// Zero, or the errno of a write that failed.
+int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // Nobody reads any more; SIGPIPE usually ends us first.
+    if (written < 0) return errno;
     text.remove_prefix(static_cast<size_t>(written));
   }
+  return 0;
 }
 
 Result<std::string> read_all_of_stdin() {
@@ -112,10 +114,20 @@ int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
   return usage_error(io, "say what to do; gpu-cli --help lists it");
 }
 
+std::string lost_output(int error) {
+  return std::string("cannot write the output: ") + std::strerror(error) +
+         "; what was asked for may have been done all the same";
+}
+
 CliIo process_io() {
   CliIo io;
-  io.out = [](std::string_view text) { write_all(STDOUT_FILENO, text); };
-  io.err = [](std::string_view text) { write_all(STDERR_FILENO, text); };
+  io.out = [](std::string_view text) {
+    const int error = write_all(STDOUT_FILENO, text);
+    if (error == 0) return;
+    write_all(STDERR_FILENO, "gpu-cli: " + lost_output(error) + "\n");
+    ::_exit(kExitOutputLost);
+  };
+  io.err = [](std::string_view text) { write_all(STDERR_FILENO, text); };  // There is nobody left to tell.
   io.read_stdin = read_all_of_stdin;
   io.environment = [](const char* name) {
     const char* const value = std::getenv(name);

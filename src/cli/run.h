@@ -20,13 +20,16 @@ enum ExitCode : int {
   kExitRefused = 4,       ///< The scheduler said no: not found, quota, conflict, not now.
   kExitUnexpected = 5,    ///< No usable answer: it may or may not have been done.
   kExitWaitedInVain = 6,  ///< The time to wait that was given ran out first.
+  kExitOutputLost = 7,    ///< Its output could not be written; what it asked for may have been done.
   kExitTimeLimit = 124,   ///< The job reached its maximum runtime.
 };
 
 /// What the command line needs from the process around it, so that tests can stand in for it. The functions
 /// may be called from two threads, never at once.
 struct CliIo {
-  std::function<void(std::string_view)> out;  ///< Standard output, written through at once.
+  /// Standard output, written through at once. When it cannot be written the process ends, with a sentence on
+  /// standard error and kExitOutputLost: nobody shall take half an answer for a whole one.
+  std::function<void(std::string_view)> out;
   std::function<void(std::string_view)> err;
   std::function<Result<std::string>()> read_stdin;
   std::function<std::string(const char* name)> environment;   ///< Empty: not set.
@@ -43,6 +46,9 @@ struct CliIo {
 
 /// Runs one command. `arguments` are those behind the program's name.
 int run_cli(int argument_count, const char* const* arguments, const CliIo& io);
+
+/// The sentence for output that could not be written, and why: an errno.
+std::string lost_output(int error);
 
 /// The process's own streams, environment, clock and terminal.
 CliIo process_io();

@@ -66,6 +66,36 @@ TEST(ConfigDefaults, AreTheDocumentedPortsAndLimits) {
   EXPECT_TRUE(loaded->origins.empty());
 }
 
+TEST(ConfigText, ATabInTheIndentationIsNamedWithItsLine) {
+  const std::string sentence =
+      ": the line is indented with a tab, and YAML takes spaces only; replace the tab by spaces";
+  EXPECT_EQ(refusal("api:\n\thttp_port: 1\n"), "2" + sentence);
+  EXPECT_EQ(refusal("api:\n  http_port: 1\n\tgrpc_port: 2\n"), "3" + sentence);
+  EXPECT_EQ(refusal("api:\n  http_port: 1\n  \tgrpc_port: 2\nlog:\n"), "3" + sentence);
+  EXPECT_EQ(refusal("\tapi:\n  http_port: 1\n"), "1" + sentence);
+  // A tab elsewhere is no trouble, and none that is not at fault is blamed.
+  EXPECT_EQ(refusal("api: # a comment\t\n  http_port:\t1\n\n"), "accepted");
+  EXPECT_EQ(refusal("\t# only this\napi: {http_port: 1}}\n").find(sentence), std::string::npos);
+}
+
+TEST(ConfigWhole, AHeartbeatThatWouldCostTheLeaseIsRefused) {
+  const std::string refused = refusal("agent: {heartbeat_interval_ms: 5001}\n");
+  EXPECT_NE(refused.find(
+                "agent.heartbeat_interval_ms is 5001, more than a third of scheduler.node_lease_ms (15000)"),
+            std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("set it to at most 5000, or the lease to at least 15003"), std::string::npos)
+      << refused;
+  EXPECT_EQ(refusal("agent: {heartbeat_interval_ms: 5000}\n"), "accepted");
+  EXPECT_EQ(refusal("agent: {heartbeat_interval_ms: 20000}\nscheduler: {node_lease_ms: 60000}\n"),
+            "accepted");
+  // What nobody wrote follows the lease.
+  EXPECT_EQ(refusal("scheduler: {node_lease_ms: 3000}\n"), "accepted");
+  EXPECT_NE(
+      refusal("scheduler: {node_lease_ms: 3000}\n", {{"GPU_SCHEDULER_AGENT_HEARTBEAT_INTERVAL_MS", "2000"}}),
+      "accepted");
+}
+
 TEST(ConfigKeys, AreUniqueAndEachDefaultIsAllowed) {
   std::set<std::string> names;
   std::set<std::string> variables;

@@ -495,10 +495,11 @@ constexpr ConfigKey kKeys[] = {
     {.section = "agent",
      .name = "heartbeat_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.heartbeat_interval_ms; },
-     .meaning =
-         "Milliseconds between two heartbeats of an agent; at most a third of `scheduler.node_lease_ms`.",
+     .meaning = "Milliseconds between two heartbeats of an agent; more than a third of "
+                "`scheduler.node_lease_ms` is refused. "
+                "Left out, it is at most that third.",
      .min = 100,
-     .max = 600'000},
+     .max = 300'000},
     {.section = "agent",
      .name = "metrics_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.metrics_interval_ms; },

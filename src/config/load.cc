@@ -14,6 +14,7 @@
 #include "base/webhook_url.h"
 #include "config/config.h"
 #include "config/keys.h"
+#include "config/yaml_problem.h"
 
 namespace gpusched {
 namespace {
@@ -225,7 +226,7 @@ void Loader::load_file(const std::string& path, const std::string& text) {
   try {
     root = YAML::Load(text);
   } catch (const YAML::Exception& failure) {
-    problem("", position(path, failure.mark) + ": not valid YAML: " + failure.msg);
+    problem("", yaml_problem(path, text, failure.mark.line, failure.msg));
     return;
   }
   if (root.IsNull()) return;
@@ -308,6 +309,16 @@ void Loader::check_whole() {
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");
+  }
+  // Without a word of anybody's it follows the lease; what is written down holds, or is refused.
+  const int64_t beat = config.agent.heartbeat_interval_ms;
+  const int64_t lease = config.scheduler.node_lease_ms;
+  if (out_.origins.contains("agent.heartbeat_interval_ms") && beat > lease / 3) {
+    problem("agent.heartbeat_interval_ms",
+            "agent.heartbeat_interval_ms is " + std::to_string(beat) +
+                ", more than a third of scheduler.node_lease_ms (" + std::to_string(lease) +
+                "): one lost heartbeat would cost a node its lease; set it to at most " +
+                std::to_string(lease / 3) + ", or the lease to at least " + std::to_string(3 * beat));
   }
   if (config.scheduler.pool_online_percent + config.scheduler.pool_batch_percent > 100) {
     problem(

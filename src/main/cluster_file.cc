@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "config/keys.h"
+#include "config/yaml_problem.h"
 #include "log/line.h"
 
 namespace gpusched {
@@ -83,6 +84,7 @@ class Reader {
   void read(const YAML::Node& root);
   const std::string& problems() const { return problems_; }
   ClusterFile take() { return std::move(out_); }
+  void problem(const std::string& sentence) { problems_ += (problems_.empty() ? "" : "\n") + sentence; }
   void problem(const YAML::Mark& mark, const std::string& sentence) {
     problems_ += (problems_.empty() ? "" : "\n") + at(mark) + ": " + sentence;
   }
@@ -308,7 +310,7 @@ Result<ClusterFile> parse_cluster_file(const std::string& path, const std::strin
   try {
     reader.read(YAML::Load(text));
   } catch (const YAML::Exception& failure) {
-    reader.problem(failure.mark, "not valid YAML: " + failure.msg);
+    reader.problem(yaml_problem(path, text, failure.mark.line, failure.msg));
   }
   if (!reader.problems().empty())
     return Error{.code = ErrorCode::kInvalidArgument, .message = reader.problems()};

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "config/keys.h"
+#include "config/yaml_problem.h"
 
 namespace gpusched {
 namespace {
@@ -113,7 +114,7 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
   try {
     root = YAML::Load(*text);
   } catch (const YAML::Exception& failure) {
-    return invalid(at(failure.mark) + ": not valid YAML: " + failure.msg);
+    return invalid(yaml_problem(path, *text, failure.mark.line, failure.msg));
   }
   std::vector<AgentSetting> settings;
   if (root.IsNull()) return settings;

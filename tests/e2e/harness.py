@@ -466,6 +466,8 @@ class World:
                               input=text_in, env=self.cli_environment(), check=False, cwd=cwd or self.folder)
         if expected is not None:
             assert done.returncode == expected, (words, done.returncode, done.stdout, done.stderr)
+        # Ours is text without control characters: nothing of it needs to be replaced.
+        assert "\ufffd" not in done.stdout + done.stderr, (words, done.stdout, done.stderr)
         return done
 
     def cli_start(self, *words):

@@ -232,3 +232,24 @@ def test_the_node_names_the_files_of_jobs(cluster, tmp_path):
     refused = cluster.cli("submit", "-o", "%q.out", "--", "true", cwd=tmp_path)
     assert refused.returncode != 0
     assert 'stdout_path has "%q", which stands for nothing' in refused.stderr
+
+
+def into_a_full_disk(world, *words):
+    """gpu-cli whose standard output takes nothing."""
+    with open("/dev/full", "w", encoding="ascii") as full:
+        return subprocess.run([program("gpu-cli"), *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                              env=world.cli_environment(), cwd=world.folder, timeout=60, stdin=subprocess.DEVNULL)
+
+
+def test_output_that_cannot_be_written_is_an_exit_code_and_a_sentence(cluster):
+    job = shown(cluster, "submit", "--", "sh", "-c", "echo here; sleep 1000").split()[0]
+    wait_until("it runs", lambda: record(cluster, job)["state"] == "running")
+    for words in (["list"], ["list", "--json"], ["get", job], ["get", job, "-o", "yaml"], ["explain", job], ["status"],
+                  ["node", "list"], ["node", "show", "n1"], ["tenant", "list"], ["moves"], ["logs", job], ["attach", job],
+                  ["quality"], ["plan", "--", "true"], ["submit", "--", "true"], ["hold", "job-9999999"], ["top", "--once"],
+                  ["cancel", job], ["--help"], ["--version"], ["list", "--help"], ["completion", "bash"]):
+        done = into_a_full_disk(cluster, *words)
+        if done.returncode in (2, 4) and done.stderr:
+            continue  # There was nothing to say but the refusal.
+        assert done.returncode == 7, (words, done)
+        assert "gpu-cli: cannot write the output: No space left on device" in done.stderr, (words, done)
