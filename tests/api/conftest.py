@@ -55,8 +55,11 @@ class Scheduler:
                     return json.load(file)
             except (FileNotFoundError, json.JSONDecodeError):
                 time.sleep(0.02)
+        raise AssertionError("the scheduler does not serve: " + self.log_text())
+
+    def log_text(self):
         with open(os.path.join(self.folder, "stderr"), encoding="utf-8", errors="replace") as file:
-            raise AssertionError("the scheduler does not serve: " + file.read())
+            return file.read()
 
     def stop(self):
         if self.process.poll() is None:

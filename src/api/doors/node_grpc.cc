@@ -120,13 +120,11 @@ class Stream final : public StreamBase {
       session_->close();  // The agent is gone, has said all it had to say, or speaks another language.
       return;
     }
-    bool more = true;
-    if (id_) {
-      more = hand_over();
-    } else if (!greet()) {
+    if (!id_ && !greet()) {
       session_->close();
       return;
     }
+    const bool more = !id_ || hand_over();  // What is said before it may speak is not the host's.
     incoming_.Clear();
     if (more) read_on();
   }
@@ -176,9 +174,9 @@ class Stream final : public StreamBase {
           "DATA_DIR/token");
     }
     id_ = host_.node_opened(session_);
-    hand_over();
     return true;
   }
+  /// False: nothing more is to be read until the host has dealt with some of it.
   bool hand_over() {
     const std::size_t bytes = incoming_bytes_;
     const bool more = session_->hand_over(bytes);
