@@ -35,9 +35,11 @@ class Held {
   std::promise<void> reached_, go_;
 };
 
+/// Until no other scan waits: they take turns, so that the last one asked may end before others do.
 void wait_for_all(Observer& observer) {
   std::promise<void> done;
   observer.scan(0, [&](const Observer::View&) {
+    if (observer.scans_waiting() > 1) return true;
     done.set_value();
     return false;
   });
