@@ -94,6 +94,36 @@ std::string user_text(const shim::Credentials& user) {
   return text;
 }
 
+/// Whether a runtime looks for the image in a registry, or among those from one that it has: by the grammar
+/// of names, and by no transport of its own.
+bool is_of_registry(std::string_view image, bool apptainer) {
+  for (const std::string_view scheme : {"docker://", "oras://", "library://"}) {
+    if (!image.starts_with(scheme)) continue;
+    if (scheme != "docker://" && !apptainer) return false;
+    image.remove_prefix(scheme.size());
+    break;
+  }
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-/:@+").find(c) != std::string_view::npos;
+  };
+  const bool plain = !image.empty() && std::all_of(image.begin(), image.end(), is_plain) &&
+                     image.front() != '/' && image.find("//") == std::string_view::npos &&
+                     image.find("..") == std::string_view::npos;
+  const std::size_t colon = image.find(':');
+  const std::size_t slash = image.find('/');
+  if (!plain || colon == std::string_view::npos || slash < colon) return plain;
+  // "localhost:5000/name" has a port there, "name:tag" a tag; "dir:/path" and "oci:name" are transports.
+  constexpr std::array<std::string_view, 13> kTransports = {
+      "atomic", "containers-storage", "dir",    "docker", "docker-archive", "docker-daemon", "http", "https",
+      "oci",    "oci-archive",        "ostree", "sif",    "tarball"};
+  if (std::find(kTransports.begin(), kTransports.end(), image.substr(0, colon)) != kTransports.end())
+    return false;
+  if (slash == std::string_view::npos) return true;
+  const std::string_view port = image.substr(colon + 1, slash - colon - 1);
+  return !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 /// Names that runtimes' options would cut into pieces.
 bool cuts_options(std::string_view path) { return path.find_first_of(":,\"\n") != std::string_view::npos; }
 
@@ -141,6 +171,12 @@ class ContainerPlanner {
     const std::string& image = spec_.image();
     if (image.starts_with('-') || image.find_first_of(" \t\r\n\"'\\") != std::string::npos)
       return refuse("'" + image + "' is no name of an image");
+    if (!image.starts_with('/') && !is_of_registry(image, is_apptainer())) {
+      return refuse(
+          "'" + image +
+          "' is no name of an image in a registry, and a runtime takes other sources, such as files, as "
+          "whoever runs the agent; write HOST/NAME:TAG");
+    }
     if (!spec_.image_digest().empty() && !spec_.image_digest().starts_with("sha256:"))
       return refuse("the image's digest '" + spec_.image_digest() + "' does not begin with sha256:");
     plan_.image = image;
@@ -212,6 +248,8 @@ class ContainerPlanner {
     }
     if (node_.support.rootless && runtime_ == ContainerRuntime::kPodman) add({"--userns", "keep-id"});
     if (request_.box.no_new_privileges || user) add({"--security-opt", "no-new-privileges"});
+    // Root's in a container are root's on the machine.
+    if (!node_.support.rootless) add({"--cap-drop", "all"});
   }
 
   void add_limits() {

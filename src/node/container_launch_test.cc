@@ -167,6 +167,29 @@ TEST_F(ContainerLaunch, TheBoxBecomesOptionsAndItsGroupsTheParent) {
   EXPECT_EQ(request.box.cgroups[0].path, "/sys/fs/cgroup/memory/jobs/12-1-0");
 }
 
+TEST_F(ContainerLaunch, ImagesAreNamesInRegistries) {
+  for (const char* image : {"debian", "debian:12", "team/train:3", "docker://team/train",
+                            "reg.example/a/b@sha256:12", "localhost:5000/a:b", "[::1]:5000/a"}) {
+    spec_.set_image(image);
+    EXPECT_EQ(plan().refusal.empty(), *image != '[') << image;
+  }
+  // Read by whoever runs the runtime, which may be root: files, folders, other stores, web servers.
+  for (const char* image :
+       {"dir:/root/secret", "docker-archive:/root/image.tar", "oci:folder", "oci:/folder:tag",
+        "oci-archive:/x.tar", "containers-storage:x", "docker-daemon:x:1", "ostree:x@/y", "sif:/x",
+        "tarball:/x", "http://evil.example/x", "https://evil.example/x", "dir:relative", "oras://x/y",
+        "library://x", "docker:x", "a/../../b", "$(id)"}) {
+    spec_.set_image(image);
+    EXPECT_NE(plan().refusal, "") << image;
+  }
+}
+
+TEST_F(ContainerLaunch, RootsContainersHaveNoCapabilities) {
+  EXPECT_TRUE(has(plan().options, "--cap-drop", "all"));
+  node_.support.rootless = true;  // There they are those of a user namespace.
+  EXPECT_FALSE(has(plan().options, "--cap-drop", "all"));
+}
+
 TEST_F(ContainerLaunch, MountsComeFromTheAllowList) {
   mount(folder_ + "/data", false, "/results");
   mount(folder_ + "/readable", true, "/in");
