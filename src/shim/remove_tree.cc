@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,10 +40,25 @@ bool remove_files(int folder, std::vector<std::string>& folders) {
   return all;
 }
 
+/// A folder right in `parent`, on the same mount; -1 with errno. Before Linux 5.6 only another file system is
+/// told from it.
+int open_folder(int parent, const char* name) {
+  constexpr int kHow = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  open_how how{};
+  how.flags = kHow;
+  how.resolve = RESOLVE_NO_XDEV | RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  int folder = -1;
+  do {
+    folder = static_cast<int>(syscall(SYS_openat2, parent, name, &how, sizeof how));
+  } while (folder < 0 && errno == EAGAIN);  // Something was moved meanwhile.
+  if (folder >= 0 || (errno != ENOSYS && errno != EPERM)) return folder;
+  return openat(parent, name, kHow);
+}
+
 bool remove_folder(int parent, const char* name, dev_t device, std::size_t depth) {
   if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
   if (depth >= kDepthMax) return false;
-  const int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const int folder = open_folder(parent, name);
   if (folder < 0) return errno == ENOENT;
   struct stat facts{};
   bool good = fstat(folder, &facts) == 0 && (device == 0 || facts.st_dev == device);
