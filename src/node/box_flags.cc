@@ -93,9 +93,13 @@ void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words) {
       "NAME=NUMBER: a resource limit by setrlimit's name (nofile, fsize, ...); the most that a job gets");
   app.add_option("--shm-mb", box.shm_mb, "Size of a job's private /dev/shm (default: half of the memory)")
       ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_flag("!--shared-shm", box.private_shm, "Jobs share the machine's /dev/shm");
+  app.add_flag("!--shared-shm", box.private_shm,
+               "Jobs share the machine's /dev/shm, and System V's and POSIX's queues, semaphores and memory");
   app.add_flag("--private-tmp", box.private_tmp, "Each job has a /tmp and /var/tmp of its own");
-  app.add_flag("--no-new-privileges", box.no_new_privileges, "Jobs gain nothing by set-user-id programs");
+  app.add_flag(
+      "--allow-set-user-id", box.allow_set_user_id,
+      "Jobs may become other users by programs that let them, such as sudo (default: these have no effect)");
+  app.add_flag("--no-new-privileges{false}", box.allow_set_user_id, "The default, by its older name");
   app.add_option("--oom-score", box.oom_score,
                  "How readily the kernel ends jobs for want of memory (default: 300)")
       ->check(CLI::Range(-kOomScoreMax, kOomScoreMax));

@@ -179,9 +179,11 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
   box.limits = std::move(*limits);
   if (spec.has_umask()) box.umask = spec.umask() & 0777;
   box.oom_score = options_.oom_score;
-  box.no_new_privileges = options_.no_new_privileges;
+  box.no_new_privileges = !options_.allow_set_user_id;
+  if (policy_.is_root) box.login_uid = user->credentials.uid;
   box.own_folders = true;
   box.private_shm = options_.private_shm && can_mount_;
+  box.private_ipc = box.private_shm;
   box.private_tmp = options_.private_tmp && can_mount_;
   box.shm_bytes_max = options_.shm_mb << 20;
   box.stdin_path = spec.stdin_path();

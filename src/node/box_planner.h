@@ -27,10 +27,10 @@ struct BoxOptions {
   std::vector<std::string> kept_groups = {"video", "render"};  ///< GPUs' device nodes are theirs.
   int64_t processes_max = 32'768;                              ///< And threads, of one attempt; 0: no limit.
   int64_t shm_mb = 0;       ///< Of a private /dev/shm; 0: half of the memory.
-  bool private_shm = true;  ///< Where the agent may mount.
+  bool private_shm = true;  ///< Where the agent may mount; and so System V's memory and the like.
   bool private_tmp = false;
-  bool no_new_privileges = false;
-  int32_t oom_score = 300;  ///< Jobs go before the machine's own services.
+  bool allow_set_user_id = false;  ///< Else jobs gain nothing by such programs.
+  int32_t oom_score = 300;         ///< Jobs go before the machine's own services.
   bool cpu_is_most = false;
   bool bind_cores = true;
   bool device_fence = true;

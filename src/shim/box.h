@@ -112,11 +112,14 @@ struct Box {
   std::optional<uint32_t> umask = {};
   std::optional<int32_t> oom_score = {};  ///< Added to what the kernel chooses victims by: -1000..1000.
   bool no_new_privileges = false;
+  std::optional<uint32_t> login_uid = {};  ///< What the kernel's audit is told of whose processes these are.
 
   /// `work/` and `tmp/` in the attempt's folder, the user's own; `tmp/` goes at the end.
   bool own_folders = false;
-  bool open_tmp = false;      ///< Only a tmp folder, which whoever sees it may write to: of a container.
-  bool private_shm = false;   ///< A /dev/shm of its own, in a mount namespace.
+  bool open_tmp = false;     ///< Only a tmp folder, which whoever sees it may write to: of a container.
+  bool private_shm = false;  ///< A /dev/shm of its own, in a mount namespace.
+  bool private_ipc =
+      false;  ///< System V's and POSIX's queues, semaphores and memory of its own, gone with it.
   bool private_tmp = false;   ///< /tmp and /var/tmp are the attempt's own folder, in a mount namespace.
   int64_t shm_bytes_max = 0;  ///< Of a private /dev/shm; 0: the kernel's default, half of the memory.
 
@@ -145,9 +148,11 @@ struct Box {
     visit(self.umask);
     visit(self.oom_score);
     visit(self.no_new_privileges);
+    visit(self.login_uid);
     visit(self.own_folders);
     visit(self.open_tmp);
     visit(self.private_shm);
+    visit(self.private_ipc);
     visit(self.private_tmp);
     visit(self.shm_bytes_max);
     visit(self.stdin_path);

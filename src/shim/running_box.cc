@@ -259,11 +259,13 @@ void RunningBox::read_environment() {
 Result<Unit> RunningBox::enter(int terminal) const {
   if (const Result<Unit> joined = join_groups(); !joined) return joined;
   take_settings();
+  if (is_root_) set_login_uid(identity_.uid);
   // Its user's, so that it can be opened by its name.
   if (terminal >= 0 && is_root_) static_cast<void>(!fchown(terminal, identity_.uid, static_cast<gid_t>(-1)));
   // From here on no path is opened until we are the user.
   if (const Result<Unit> joined = join_spaces(); !joined) return joined;
   if (const Result<Unit> became = become_identity(identity_); !became) return became;
+  take_own_keys();
   if (const Result<Unit> joined = join_users_spaces(); !joined) return joined;
   // To see another user's limits takes a right that even root may lack: asked again as that user.
   copy_limits(pid_);

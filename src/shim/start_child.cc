@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/keyctl.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -72,10 +73,11 @@ void set_limits(ChildPlan& plan) {
 
 void make_private(ChildPlan& plan) {
   const Box& box = *plan.box;
-  if (!box.private_shm && !box.private_tmp) return;
   const auto attempt = [&plan](int result) {
     if (result != 0) give_up(plan, StartStep::kPrivateFolders, errno);
   };
+  if (box.private_ipc) attempt(unshare(CLONE_NEWIPC));
+  if (!box.private_shm && !box.private_tmp) return;
   attempt(unshare(CLONE_NEWNS));
   // What the machine mounts later is still seen here; what is mounted here is not seen there.
   attempt(mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr));
@@ -143,11 +145,13 @@ int run_child(void* argument) {
   // By its descriptor, since the user may have no way there by name; and first, since only the working
   // directory goes along into a new mount namespace.
   if (fchdir(plan.folder) != 0) give_up(plan, StartStep::kDirectory, errno);
+  if (plan.box->login_uid) set_login_uid(*plan.box->login_uid);
   make_private(plan);
   if (plan.box->own_folders && chdir(kWorkFolder) != 0) give_up(plan, StartStep::kDirectory, errno);
   if (plan.box->user) {
     if (const int error = become(*plan.box->user); error != 0) give_up(plan, StartStep::kUser, error);
   }
+  take_own_keys();
   if (plan.box->no_new_privileges) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);          // Behind the change of user, which takes it back.
   if (getppid() != plan.parent) _exit(127);  // The shim died before the line above could help.
@@ -207,6 +211,17 @@ pid_t clone_into_cgroup(ChildPlan&) {
 #endif
 
 }  // namespace
+
+void take_own_keys() { syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr); }
+
+void set_login_uid(uint32_t login_uid) {
+  std::array<char, 16> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), login_uid).ptr;
+  const int file = open("/proc/self/loginuid", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  static_cast<void>(!write(file, text.data(), static_cast<std::size_t>(end - text.data())));
+  close(file);
+}
 
 int become(const Credentials& user) {
   // To the system these mean: stay who you are.

@@ -46,6 +46,11 @@ struct ChildPlan {
   int error = 0;
 };
 
+/// For the calling process and its children: keys of its own, of no other job; and, where `login_uid` is
+/// given and the kernel lets us, what its audit is told. Nothing that fails here keeps a job from running.
+void take_own_keys();
+void set_login_uid(uint32_t login_uid);
+
 /// The new process, which runs its command, or has failed and waits to be reaped. -1 with errno: none.
 /// One at a time in a process.
 pid_t start_child(ChildPlan& plan);

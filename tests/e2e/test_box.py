@@ -12,7 +12,7 @@ Each rule of docs/reference/box.md has a test that fails when the rule is taken 
     working directory                   working_directory, may_not_enter
     files                               output_files
     umask, limits, core, memlock        umask_and_limits, limit_above, that_does_not_exist, by_itself
-    --oom-score, --no-new-privileges    end_jobs_first, no_new_privileges
+    --oom-score, --allow-set-user-id    end_jobs_first, set_user_id
     environment                         variables_of_the_node, agents_environment, other_devices;
                                         --export: test_cli.py, only_what_is_asked_for
     time to end                         commands_group_are_told, grace_is, spend_the_grace
@@ -593,8 +593,9 @@ def test_a_daemon_does_not_spend_the_grace_of_a_command_that_ended(boxed):
     world.wait_nothing_runs()
 
 
-def test_no_new_privileges_where_configured(boxed):
-    assert run(boxed("--no-new-privileges").api(), "grep ^NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]
+@pytest.mark.parametrize("options, bit", [([], "1"), (["--no-new-privileges"], "1"), (["--allow-set-user-id"], "0")])
+def test_set_user_id_programs_have_no_effect_unless_that_is_allowed(boxed, options, bit):
+    assert run(boxed(*options).api(), "grep ^NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", bit]
 
 
 @NEEDS_ROOT
