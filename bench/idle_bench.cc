@@ -1,4 +1,4 @@
-// rooms: bench_load
+// rooms: bench_load node
 //
 // What an idle scheduler with connected agents costs. The agents are gRPC streams of this process that speak
 // the node protocol: each registers a node with 8 devices and sends heartbeats with their telemetry as often
@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "gpusched/v1/node.grpc.pb.h"
+#include "node/trust.h"
 #include "support/cluster.h"
 #include "support/machine.h"
 
@@ -31,13 +32,16 @@ std::shared_ptr<grpc::Channel> own_connection(const std::string& address) {
 /// One agent's side of the node protocol, without jobs.
 class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::SchedulerMessage> {
  public:
-  AgentStream(const std::string& address, std::string name)
-      : name_(std::move(name)), stub_(v1::NodeProtocol::NewStub(own_connection(address))) {
+  AgentStream(const std::string& address, std::string name, std::string token)
+      : name_(std::move(name)),
+        token_(std::move(token)),
+        stub_(v1::NodeProtocol::NewStub(own_connection(address))) {
     stub_->async()->Connect(&context_, this);
     AddHold();
     StartRead(&incoming_);
     outgoing_.mutable_hello()->set_node_name(name_);
     outgoing_.mutable_hello()->set_nonce(std::string(32, 'n'));
+    outgoing_.mutable_hello()->set_handshake(kHandshake);
     StartWrite(&outgoing_);
     StartCall();
   }
@@ -74,7 +78,8 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   void OnReadDone(bool good) override {
     if (!good) return;
     if (incoming_.has_refused()) fail(name_ + " was refused: " + incoming_.refused().message());
-    if (incoming_.has_challenge()) register_node();
+    if (incoming_.has_challenge()) prove_token();
+    if (incoming_.has_proven()) register_node();
     if (incoming_.has_registered()) heartbeat_ms_ = incoming_.registered().heartbeat_ms();
     StartRead(&incoming_);
   }
@@ -86,8 +91,15 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   }
 
  private:
-  void register_node() {
+  void prove_token() {
     while (writing_.exchange(true)) std::this_thread::yield();  // The Hello is leaving.
+    outgoing_.Clear();
+    outgoing_.mutable_prove()->set_proof(
+        prove(token_, kAgentLabel, std::string(32, 'n') + incoming_.challenge().nonce()));
+    StartWrite(&outgoing_);
+  }
+  void register_node() {
+    while (writing_.exchange(true)) std::this_thread::yield();  // The proof is leaving.
     outgoing_.Clear();
     v1::Register& message = *outgoing_.mutable_register_();
     message.set_node_name(name_);
@@ -105,7 +117,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
     StartWrite(&outgoing_);
   }
 
-  const std::string name_;
+  const std::string name_, token_;
   std::unique_ptr<v1::NodeProtocol::Stub> stub_;
   grpc::ClientContext context_;
   v1::AgentMessage outgoing_;
@@ -154,8 +166,11 @@ int run(int count, int seconds) {
   Scheduler scheduler(folder.path());
   const int64_t empty = scheduler.process().resident_bytes();
   std::vector<std::unique_ptr<AgentStream>> agents;
+  const Result<std::string> token = read_token(scheduler.data_dir() + "/token");
+  if (!token) fail(token.error().message);
   for (int i = 0; i < count; ++i) {
-    agents.push_back(std::make_unique<AgentStream>(scheduler.grpc_address(), "bench-" + std::to_string(i)));
+    agents.push_back(
+        std::make_unique<AgentStream>(scheduler.grpc_address(), "bench-" + std::to_string(i), *token));
   }
   wait_until("the agents' registration", 60, [&] {
     for (const auto& agent : agents) {

@@ -56,6 +56,7 @@ LoadResult run_calls(const GrpcLoad& load, const Begin& begin_call) {
     if (sent == load.calls) return;
     ++sent;
     call.context.emplace();
+    if (!load.token.empty()) call.context->AddMetadata("authorization", "Bearer " + load.token);
     call.response.Clear();
     call.sent_at = now_ns();
     call.reader = begin_call(call.number, &*call.context, &queue);
@@ -121,7 +122,8 @@ LoadResult run_jobs_door(const GrpcLoad& load) {
 LoadResult submit_like(Scheduler& scheduler, int64_t count, const v1::JobRequest& job) {
   LoadResult all;
   for (const int64_t size : {int64_t{kBatchJobs}, count % kBatchJobs}) {
-    GrpcLoad load{.address = scheduler.grpc_address(), .in_flight = 4, .channels = 1};
+    GrpcLoad load{
+        .address = scheduler.grpc_address(), .token = scheduler.token(), .in_flight = 4, .channels = 1};
     load.jobs_per_call = static_cast<int>(size);
     load.calls = size == kBatchJobs ? count / kBatchJobs : 1;
     if (size == 0 || load.calls == 0) continue;

@@ -35,6 +35,7 @@ LoadResult run_rest_load(const RestLoad& load);
 struct GrpcLoad {
   enum class Door { kNative, kJobs };
   std::string address;
+  std::string token = {};  ///< Empty: its calls are anybody's.
   Door door = Door::kNative;
   int in_flight = 256;
   int channels = 4;       ///< TCP connections.

@@ -200,7 +200,7 @@ double Scheduler::start() {
     return read_ports();
   });
   client_.clear();
-  Result<HttpClient> client = HttpClient::create({.url = url()});
+  Result<HttpClient> client = HttpClient::create({.url = url(), .token = token()});
   expect(client.ok(), "no HTTP client");
   client_.push_back(std::move(*client));
   wait_until("a healthy scheduler", kStartPatience, [this] {
@@ -208,6 +208,13 @@ double Scheduler::start() {
     return answer.ok() && answer->status == 200;
   });
   return seconds_between(begin, now_ns());
+}
+
+std::string Scheduler::token() const {
+  std::ifstream in(data_dir() + "/token");
+  std::string token;
+  in >> token;
+  return token;
 }
 
 void Scheduler::kill_hard() { process_.kill(SIGKILL); }

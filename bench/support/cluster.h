@@ -94,6 +94,8 @@ class Scheduler {
   std::string grpc_address() const { return "127.0.0.1:" + std::to_string(grpc_port_); }
   std::string url() const { return "http://127.0.0.1:" + std::to_string(http_port_); }
   std::string data_dir() const { return folder_ + "/scheduler"; }
+  /// The shared token.
+  std::string token() const;
 
   /// GET, answered 200.
   Json get(const std::string& target);

@@ -155,6 +155,7 @@ struct TenantRequest {
   std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
   std::optional<bool> allow_preemption;
   std::optional<bool> can_preempt_others;
+  std::optional<bool> anonymous;  ///< Callers without a credential may use it.
   TenantLimits guarantee;
   std::optional<int64_t> gpu_ms_max;   ///< GPU time in each window.
   std::optional<Duration> gpu_window;  ///< Not given: what it is, or a week.
@@ -170,6 +171,7 @@ struct TenantView {
   int32_t priority_tier = 0;
   int64_t weight_milli = 1000;
   bool allow_preemption = false, can_preempt_others = false;
+  bool anonymous = false;         ///< Callers without a credential may use it.
   int64_t current_gpu_milli = 0;  ///< Of shares, beside the whole ones.
   int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
   int64_t running_jobs = 0, waiting_jobs = 0;
@@ -295,8 +297,9 @@ struct JobFilter {
   std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
   std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
   std::vector<std::pair<std::string, std::optional<std::string>>>
-      labels;  ///< All of them; any value or this.
-  Time since;  ///< Given: only jobs submitted then or later.
+      labels;              ///< All of them; any value or this.
+  Time since;              ///< Given: only jobs submitted then or later.
+  bool anonymous = false;  ///< Only of tenants that callers without a credential may use.
   JobDetails details;
 
   /// Whether it looks into jobs: how many match is not known then.
@@ -551,9 +554,10 @@ inline constexpr int64_t kTailLinesMax = 1'000'000;
 
 struct LogRequest {
   JobId job;
-  std::string tenant;    ///< Given: the job must be this tenant's.
-  uint32_t attempt = 0;  ///< 0: the latest.
-  uint32_t member = 0;   ///< Of a gang: whose output.
+  std::string tenant;      ///< Given: the job must be this tenant's.
+  bool anonymous = false;  ///< The job must be of a caller without a credential, in a tenant open to these.
+  uint32_t attempt = 0;    ///< 0: the latest.
+  uint32_t member = 0;     ///< Of a gang: whose output.
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;
@@ -590,6 +594,7 @@ inline void LogRequest::go_on(const LogPiece& piece) {
 struct SessionRequest {
   JobId job;
   std::string tenant;                ///< Given: the job must be this tenant's.
+  bool anonymous = false;            ///< As of LogRequest.
   uint32_t attempt = 0;              ///< 0: the latest.
   uint32_t member = 0;               ///< Of a gang: which of its processes' nodes.
   std::vector<std::string> command;  ///< Empty: the user's login shell.
@@ -636,8 +641,9 @@ class SessionHandle {
 
 struct FileRequest {
   JobId job;
-  std::string tenant;    ///< Given: the job must be this tenant's.
-  uint32_t attempt = 0;  ///< 0: the latest.
+  std::string tenant;      ///< Given: the job must be this tenant's.
+  bool anonymous = false;  ///< As of LogRequest.
+  uint32_t attempt = 0;    ///< 0: the latest.
   uint32_t member = 0;
   std::string path;
   uint64_t transfer = 0;  ///< Of the piece before; 0: the first one is asked for.

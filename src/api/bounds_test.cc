@@ -163,7 +163,8 @@ v1::AgentMessage registration() {
 TEST_F(Bounds, AnAgentIsNotReadFasterThanTheHostDealsWithWhatItSays) {
   HostBackend backend(*host_, {});
   CountingHost counting(*host_);
-  GrpcServer server({}, backend, counting);
+  GrpcServer server({.doorkeeper = {.everybody_trusted = true}},
+                    Backends{.trusted = backend, .anonymous = backend}, counting);
   ASSERT_TRUE(server.start().ok());
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials());

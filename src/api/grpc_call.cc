@@ -101,16 +101,11 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
 }
 
-std::optional<ApiError> check_bearer(const grpc::ServerContext& context, const std::string& token) {
-  if (token.empty()) return std::nullopt;
+std::string_view authorization_of(const grpc::ServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find("authorization");
-  if (found != metadata.end() && bearer_matches({found->second.data(), found->second.size()}, token))
-    return std::nullopt;
-  return ApiError{
-      ErrorKind::kUnauthenticated,
-      "the shared token is missing or wrong; send the metadata `authorization: Bearer <token>` with the "
-      "content of the scheduler's DATA_DIR/token"};
+  return found == metadata.end() ? std::string_view()
+                                 : std::string_view(found->second.data(), found->second.size());
 }
 
 }  // namespace gpusched::api

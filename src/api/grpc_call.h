@@ -131,8 +131,8 @@ class GrpcThread {
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 
-/// Why the call may not pass; nothing when it may. An empty token: everybody may.
-std::optional<ApiError> check_bearer(const grpc::ServerContext& context, const std::string& token);
+/// The call's metadata of that name; empty: there is none.
+std::string_view authorization_of(const grpc::ServerContext& context);
 
 /// The right, and the duty, to answer one unary call once. Copies mean the same call.
 class GrpcCall {

@@ -58,13 +58,16 @@ bool is_taken(const std::string& address, uint16_t port) {
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
+  Impl(const GrpcServerOptions& server_options, const Backends& backends, Host& host)
       : options(server_options),
-        native(make_native_service(backend, thread, options.token_required ? options.token : "")),
-        jobs(make_jobs_service(backend, thread, options.token_required ? options.token : "")),
-        nodes(
-            host, thread,
-            {.token = options.token, .token_required = options.token_required, .version = options.version}) {}
+        native(make_native_service(backends, thread, options.doorkeeper)),
+        jobs(make_jobs_service(backends, thread, options.doorkeeper)),
+        nodes(host, thread,
+              {.token = options.doorkeeper.token,
+               .token_file = options.token_file,
+               .everybody_trusted = options.doorkeeper.everybody_trusted,
+               .old_handshake = options.old_agent_handshake,
+               .version = options.version}) {}
 
   const GrpcServerOptions options;
   GrpcThread thread;  // Before the services: they use it.
@@ -75,8 +78,8 @@ struct GrpcServer::Impl {
   bool down = false;
 };
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host)
-    : impl_(std::make_unique<Impl>(options, backend, host)) {}
+GrpcServer::GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host)
+    : impl_(std::make_unique<Impl>(options, backends, host)) {}
 GrpcServer::~GrpcServer() { shutdown(); }
 
 Result<Unit> GrpcServer::start() {

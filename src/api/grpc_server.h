@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "api/backend.h"
+#include "api/caller.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
@@ -13,17 +13,18 @@ namespace gpusched::api {
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";
-  uint16_t port = 0;            ///< 0: any free one.
-  std::string token;            ///< The shared one.
-  bool token_required = false;  ///< On every call; of agents, a proof.
-  std::string version = {};     ///< Told to agents.
+  uint16_t port = 0;  ///< 0: any free one.
+  Doorkeeper doorkeeper = {};
+  std::string token_file = {};       ///< Where the token is; see NodeServiceOptions.
+  bool old_agent_handshake = false;  ///< See NodeServiceOptions.
+  std::string version = {};          ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 
 /// The gRPC port with its three services: the native API, the jobs door, the node protocol.
 class GrpcServer {
  public:
-  GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
+  GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host);
   ~GrpcServer();
 
   /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo

@@ -179,6 +179,7 @@ uint32_t given_bits(const TenantRequest& request) {
   give(request.weight_milli.has_value(), kTenantWeight);
   give(request.allow_preemption.has_value(), kTenantAllowPreemption);
   give(request.can_preempt_others.has_value(), kTenantCanPreempt);
+  give(request.anonymous.has_value(), kTenantAnonymous);
   give(request.guarantee.gpus.has_value(), kTenantGuaranteeGpus);
   give(request.guarantee.gpu_memory_mb.has_value(), kTenantGuaranteeGpuMemory);
   give(request.guarantee.cpu_cores.has_value(), kTenantGuaranteeCpu);
@@ -230,6 +231,16 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   });
   host_.observer().add_listener(
       [feed = feed_](const Observer::View&, const Changes& changes) { feed->publish(changes); });
+  host_.observer().add_listener([open = open_tenants_](const Observer::View& view, const Changes& changes) {
+    open->observe(view.state, changes);
+  });
+  host_.observer().add_listener([nameless = nameless_](const Observer::View& view, const Changes& changes) {
+    nameless->observe(view.state, changes);
+  });
+  host_.observer().read(0, [open = open_tenants_, nameless = nameless_](const Observer::View& view) {
+    open->fill(view.state);
+    nameless->fill(view.state);
+  });
 }
 
 void HostBackend::propose(Command command, Decision decision) {
@@ -339,6 +350,7 @@ std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& reques
 void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
   if (auto refused = check_handshake(request)) return done(std::move(*refused));
   if (auto refused = check_gangs(request)) return done(std::move(*refused));
+  if (auto refused = check_users(request)) return done(std::move(*refused));
   SubmitJobs command = command_of(request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
@@ -426,7 +438,8 @@ void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
                                     .gpu_time_window = request.gpu_ms_max ? request.gpu_window.value_or(
                                                                                 limits::kGpuTimeWindow)
                                                                           : Duration{},
-                                    .gpu_time_max_ms = request.gpu_ms_max.value_or(0)},
+                                    .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
+                                    .anonymous = request.anonymous.value_or(false)},
                        TenantId{}, done);
   };
   if (request.parent.empty()) return propose(TenantId{});
@@ -453,7 +466,8 @@ void HostBackend::update_tenant(const std::string& tenant, TenantRequest request
                                         .can_preempt_others = request.can_preempt_others.value_or(false),
                                         .guarantee = guarantee_of(request.guarantee),
                                         .gpu_time_window = request.gpu_window.value_or(Duration{}),
-                                        .gpu_time_max_ms = request.gpu_ms_max.value_or(0)},
+                                        .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
+                                        .anonymous = request.anonymous.value_or(false)},
                            id, done);
       },
       done);
@@ -769,7 +783,8 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
         done = std::move(done)](const Observer::View& view) mutable {
     if (pages == nullptr) {
       const Tenant* tenant = of_tenant ? find_tenant(view.state, filter.tenant) : nullptr;
-      if (tenant == nullptr && of_tenant) return done(no_tenant(filter.tenant)), false;
+      const bool hidden = tenant != nullptr && filter.anonymous && !is_open(*tenant);
+      if (of_tenant && (tenant == nullptr || hidden)) return done(no_tenant(filter.tenant)), false;
       pages = std::make_shared<PageScan>(std::move(filter), of_tenant ? tenant->id : TenantId{});
     }
     if (pages->step(view)) return true;
@@ -788,7 +803,7 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
 
 void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) {
   if (sheds_read(done)) return;
-  read([counts = counts_, ids = std::move(ids), filter = std::move(filter),
+  read([counts = counts_, open = open_tenants_, ids = std::move(ids), filter = std::move(filter),
         done = std::move(done)](const Observer::View& view) {
     const Tenant* tenant = filter.tenant.empty() ? nullptr : find_tenant(view.state, filter.tenant);
     if (tenant == nullptr && !filter.tenant.empty()) return done(no_tenant(filter.tenant));
@@ -796,6 +811,7 @@ void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPag
     for (const JobId id : ids) {
       const std::optional<FoundJob> job = look_up(view.state, id);
       if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
+      if (filter.anonymous && !open->contains((*job)->tenant)) continue;
       if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
       page.jobs.push_back(view_of(view, **job, filter.details));
       JobView& shown = page.jobs.back();
@@ -923,7 +939,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
 
 void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
-    const auto found = find_job(view.state, request.job, request.tenant);
+    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
     if (!found) return done(found.error());
     const Answer<AttemptPlace> place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return done(place.error());

@@ -8,7 +8,10 @@
 
 #include "api/backend.h"
 #include "api/change_feed.h"
+#include "api/flow_views.h"
 #include "api/job_counts.h"
+#include "api/nameless_jobs.h"
+#include "api/open_tenants.h"
 #include "api/proposed_moves.h"
 #include "host/host.h"
 
@@ -74,8 +77,14 @@ class HostBackend final : public Backend {
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
+  /// The tenants that callers without a credential may use.
+  const OpenTenants& open_tenants() const { return *open_tenants_; }
+
  private:
   class Watch;
+  /// A job as `find_job` finds it; for callers without a credential only one of theirs.
+  Answer<FoundJob> find_reachable(const State& state, JobId job, const std::string& tenant,
+                                  bool anonymous) const;
   /// Calls `use` with the tenant's id: at once when `name` is one, else from the observer's thread. An
   /// unknown name goes to `refuse`.
   /// Looks up the own id of an element that is named by its array.
@@ -98,6 +107,7 @@ class HostBackend final : public Backend {
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
+  std::optional<ApiError> check_users(const SubmitRequest& request) const;
   void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
   /// Reads what every write that was answered before has changed.
   void read(Observer::Query query);
@@ -130,6 +140,8 @@ class HostBackend final : public Backend {
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<ChangeFeed> feed_;
+  std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
+  std::shared_ptr<OpenTenants> open_tenants_ = std::make_shared<OpenTenants>();
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

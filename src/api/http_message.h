@@ -22,6 +22,8 @@ struct HttpRequest {
   std::string body;
   std::string peer;  ///< The client's address, without port.
   std::string host, authorization, idempotency_key, origin, accept, content_type;
+  int host_count = 0;            ///< Of Host headers; `host` is the first.
+  std::string fetch_site;        ///< Sec-Fetch-Site: what a browser says of the page that asks.
   bool wants_websocket = false;  ///< An upgrade to a WebSocket is asked for (RFC 6455, 4.1).
   std::string websocket_key, websocket_version;
   std::string cors_method, cors_headers;  ///< Access-Control-Request-Method and -Headers.

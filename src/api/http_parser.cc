@@ -71,11 +71,14 @@ class Parser final : public http::basic_parser<true> {
     };
     switch (field) {
       case http::field::host:
+        request.host_count += 1;
         return keep_first(request.host);
       case http::field::authorization:
         return keep_first(request.authorization);
       case http::field::origin:
         return keep_first(request.origin);
+      case http::field::sec_fetch_site:
+        return keep_first(request.fetch_site);
       case http::field::accept:
         return keep_first(request.accept);
       case http::field::content_type:

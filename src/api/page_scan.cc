@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "api/open_tenants.h"
 #include "api/state_views.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
@@ -25,8 +26,14 @@ void PageScan::begin(const Observer::View& view) {
   const State& state = view.state;
   const Tenant* tenant = tenant_.valid() ? state.find_tenant(tenant_) : nullptr;
   const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
-  total_ = filter_.state ? counts[static_cast<std::size_t>(*filter_.state)]
-                         : std::accumulate(counts, counts + kJobStateCount, int64_t{0});
+  const auto count_of = [this](const int64_t* by_state) {
+    return filter_.state ? by_state[static_cast<std::size_t>(*filter_.state)]
+                         : std::accumulate(by_state, by_state + kJobStateCount, int64_t{0});
+  };
+  total_ = count_of(counts);
+  for (const auto& [id, other] : state.tenants) {
+    if (tenant == nullptr && filter_.anonymous && !is_open(other)) total_ -= count_of(other.state_counts);
+  }
   complete_ = filter_.limit == 0 || total_ == 0 || filter_.offset >= total_;
 }
 
@@ -52,6 +59,7 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   looked_ += 1;
   work_left_ -= 1;
   if (tenant_.valid() && job.tenant != tenant_) return true;
+  if (filter_.anonymous && !is_open(*view.state.find_tenant(job.tenant))) return true;
   if (filter_.state && job.state != *filter_.state) return true;
   if (filter_.looks_inside() && !matches(view.state, job, filter_)) return true;
   seen_ += 1;

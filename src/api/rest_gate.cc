@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/json_writer.h"
 #include "api/token.h"
 
 namespace gpusched::api {
@@ -73,18 +74,30 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     call->send(std::move(response));
     return;
   }
-  if (const auto refused = check_origin(request)) return call->fail(*refused);
-  if (options_.token_required && !bearer_matches(request.authorization, options_.token)) {
-    call->fail(
-        {ErrorKind::kUnauthenticated,
-         "the shared token is missing or wrong; send `Authorization: Bearer <token>` with the content of the "
-         "scheduler's DATA_DIR/token"});
-    return;
-  }
+  // Before the token is looked at: whoever tries tokens is slowed down too.
   if (options_.rate_limit_rps > 0) {
     if (const auto refused = check_rate(request.peer)) return call->fail(*refused);
   }
+  const Answer<Caller> caller = options_.doorkeeper.caller_of(request.authorization);
+  if (!caller) return call->send(unauthenticated(caller.error(), request.peer));
+  call->set_caller(*caller);
+  // Whoever has a credential is no page of a stranger's.
+  if (request.authorization.empty()) {
+    if (const auto refused = check_page(request)) return call->fail(*refused);
+  }
   next_(std::move(request), call);
+}
+
+/// With where the token is, for a client on this machine that may be allowed to read it.
+HttpResponse RestGate::unauthenticated(const ApiError& error, const std::string& peer) const {
+  HttpResponse response = error_response(error);
+  if (options_.token_file.empty() || !is_loopback(peer)) return response;
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("error", error.message).field("code", row_of(error.kind).code);
+  json.field("token_file", options_.token_file).end_object();
+  response.body = std::move(out);
+  return response;
 }
 
 bool RestGate::origin_allowed(std::string_view origin) const {
@@ -93,20 +106,39 @@ bool RestGate::origin_allowed(std::string_view origin) const {
                      [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }
 
-/// On loopback no token is asked, so that a page in a browser on this machine could submit jobs: browsers
-/// name the page's origin in every write, and only the page of this very server, under a name of this
-/// machine, may pass.
-std::optional<ApiError> RestGate::check_origin(const HttpRequest& request) const {
-  if (request.origin.empty() || options_.token_required || origin_allowed(request.origin))
-    return std::nullopt;
+bool RestGate::is_our_name(std::string_view host) const {
+  std::string name(without_port(host));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return is_loopback(name) ||
+         std::find(options_.host_names.begin(), options_.host_names.end(), name) != options_.host_names.end();
+}
+
+/// A page reaches loopback under a name of its own whose address it changed, which the Host header shows; as
+/// another site, which Sec-Fetch-Site and, in writes, Origin show; or not at all.
+std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
+  if (request.host_count > 1 || (request.host_count == 1 && !is_our_name(request.host))) {
+    return ApiError{
+        ErrorKind::kPermissionDenied,
+        "without a credential this scheduler answers under the names of loopback only, and the request's "
+        "Host header has another; use 127.0.0.1, send the shared token, or add the name to api.host_names"};
+  }
+  const ApiError foreign{ErrorKind::kPermissionDenied,
+                         "requests of other sites' pages are refused; allow the origin by its name with "
+                         "api.cors_enabled and api.cors_origins, or send the shared token"};
+  if (request.origin.empty()) {
+    const bool other_site = request.fetch_site == "cross-site" || request.fetch_site == "same-site";
+    return other_site ? std::optional(foreign) : std::nullopt;
+  }
   const std::size_t scheme = request.origin.find("://");
   const std::string_view origin_host =
       scheme == std::string::npos ? std::string_view() : std::string_view(request.origin).substr(scheme + 3);
-  if (!origin_host.empty() && origin_host == request.host && is_loopback(without_port(request.host)))
+  if (!origin_host.empty() && origin_host == request.host) return std::nullopt;
+  // "*" is for pages with a credential, and for those of this machine.
+  const bool named = std::find(options_.cors_origins.begin(), options_.cors_origins.end(), request.origin) !=
+                     options_.cors_origins.end();
+  if (origin_allowed(request.origin) && (named || is_loopback(without_port(origin_host))))
     return std::nullopt;
-  return ApiError{ErrorKind::kPermissionDenied,
-                  "requests of other sites' pages are refused; allow the origin with api.cors_enabled and "
-                  "api.cors_origins"};
+  return foreign;
 }
 
 std::optional<ApiError> RestGate::check_rate(const std::string& peer) {

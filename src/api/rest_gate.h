@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/caller.h"
 #include "api/errors.h"
 #include "api/http_server.h"
 
@@ -15,8 +16,10 @@
 namespace gpusched::api {
 
 struct RestOptions {
-  bool token_required = false;
-  std::string token;
+  Doorkeeper doorkeeper = {};
+  std::string token_file = {};  ///< Told to clients on this machine that lack the token; empty: nothing.
+  /// Names under which callers without a credential reach this server, beside those of loopback.
+  std::vector<std::string> host_names = {};
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;  ///< "*": any.
   double rate_limit_rps = 0;              ///< Of each client address; 0: no limit.
@@ -28,6 +31,10 @@ class RestCall {
  public:
   RestCall(HttpReply reply, HttpMethod method, std::string allow_origin)
       : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), method_(method) {}
+
+  Caller caller() const { return caller_; }
+  /// By the gate, before anybody else has the call.
+  void set_caller(Caller caller) { caller_ = caller; }
 
   void send(int status, std::string body);
   void fail(const ApiError& error);
@@ -49,6 +56,7 @@ class RestCall {
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
   HttpMethod method_;
+  Caller caller_ = Caller::kAnonymous;
 };
 using RestCallPtr = std::shared_ptr<RestCall>;
 
@@ -67,9 +75,12 @@ class RestGate {
     double tokens = 0;
     int64_t filled_at_ns = 0;
   };
+  HttpResponse unauthenticated(const ApiError& error, const std::string& peer) const;
   bool origin_allowed(std::string_view origin) const;
-  /// Why a browser's page may not do this; nothing when it may, or is none.
-  std::optional<ApiError> check_origin(const HttpRequest& request) const;
+  bool is_our_name(std::string_view host) const;
+  /// Why this may be the doing of a page in somebody's browser, which needs no credential to reach a loopback
+  /// address; nothing when it cannot be, or the page may.
+  std::optional<ApiError> check_page(const HttpRequest& request) const;
   std::optional<ApiError> check_rate(const std::string& peer);
 
   RestOptions options_;

@@ -1,8 +1,10 @@
 #include "api/server.h"
 
+#include <algorithm>
 #include <mutex>
 #include <thread>
 
+#include "api/anonymous_backend.h"
 #include "api/doors/jobs_rest.h"
 #include "api/doors/native_rest.h"
 #include "api/doors/session_rest.h"
@@ -37,31 +39,57 @@ class Waiting {
   GrpcServer* grpc_ = nullptr;
 };
 
+/// The REST doors for one kind of caller.
+struct RestDoors {
+  RestDoors(Backend& backend, const ServerOptions& options)
+      : rest(backend, options.version, options.token_file),
+        native(backend, options.version),
+        sessions(backend, options.copy_bytes_max) {}
+
+  void attach(HttpServer& server) {
+    rest.attach(server);
+    native.attach(server);
+    sessions.attach(server);
+  }
+  void handle(HttpRequest&& request, const RestCallPtr& call) {
+    if (sessions.handle(request, call)) return;
+    if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
+    rest.handle(std::move(request), call);
+  }
+
+  JobsRest rest;
+  NativeRest native;
+  SessionRest sessions;
+};
+
 }  // namespace
 
 struct Server::Impl {
   Impl(const ServerOptions& server_options, Host& host)
       : options(server_options),
-        token_required(!is_loopback(options.address)),
+        doorkeeper{.token = options.token,
+                   .token_required =
+                       options.token_required || options.old_agent_handshake || !is_loopback(options.address),
+                   .everybody_trusted = options.everybody_trusted},
         backend(host, {.default_priority = options.default_priority,
                        .gangs = options.gangs,
                        .preempt_grace_max = options.preempt_grace_max,
                        .preempt_webhook_hosts = options.preempt_webhook_hosts}),
-        rest(backend, options.version),
-        native(backend, options.version),
-        session_rest(backend, options.copy_bytes_max),
-        gate({.token_required = token_required,
-              .token = options.token,
-              .cors_enabled = options.cors_enabled,
-              .cors_origins = options.cors_origins,
-              .rate_limit_rps = options.rate_limit_rps},
-             [this](HttpRequest&& request, const RestCallPtr& call) {
-               if (session_rest.handle(request, call)) return;
-               if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
-               rest.handle(std::move(request), call);
-             }),
+        anonymous(backend, backend.open_tenants()),
+        doors{backend, options},
+        anonymous_doors{anonymous, options},
+        gate(
+            {.doorkeeper = doorkeeper,
+             .token_file = options.token_file,
+             .host_names = options.host_names,
+             .cors_enabled = options.cors_enabled,
+             .cors_origins = options.cors_origins,
+             .rate_limit_rps = options.rate_limit_rps},
+            [this](HttpRequest&& request, const RestCallPtr& call) {
+              (call->caller() == Caller::kTrusted ? doors : anonymous_doors).handle(std::move(request), call);
+            }),
         metrics_gate(
-            {.token_required = token_required, .token = options.token},
+            {.doorkeeper = doorkeeper, .host_names = options.host_names},
             [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }) {}
 
   void serve_metrics(const HttpRequest& request, const RestCallPtr& call) {
@@ -95,19 +123,19 @@ struct Server::Impl {
     }
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,
-                                                          .token = options.token,
-                                                          .token_required = token_required,
+                                                          .doorkeeper = doorkeeper,
+                                                          .token_file = options.token_file,
+                                                          .old_agent_handshake = options.old_agent_handshake,
                                                           .version = options.version},
-                                        backend, host);
+                                        Backends{.trusted = backend, .anonymous = anonymous}, host);
     // Weak: the host calls it for as long as the host lives.
     backend.on_group_done([to = std::weak_ptr(waiting)] {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
     });
     // The first request comes when every port is bound: a start that fails has nobody to answer.
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
-      rest.attach(server);
-      native.attach(server);
-      session_rest.attach(server);
+      doors.attach(server);
+      anonymous_doors.attach(server);
       waiting->set(&server, grpc.get());
       const Result<Unit> listening = grpc->start();
       if (!listening) waiting->set(nullptr, nullptr);
@@ -125,11 +153,10 @@ struct Server::Impl {
   }
 
   const ServerOptions options;
-  const bool token_required;
+  const Doorkeeper doorkeeper;
   HostBackend backend;
-  JobsRest rest;
-  NativeRest native;
-  SessionRest session_rest;
+  AnonymousBackend anonymous;
+  RestDoors doors, anonymous_doors;
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
@@ -145,6 +172,14 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
     return Error{ErrorCode::kInvalidArgument,
                  "listening on " + options.address + " needs the shared token; without one use 127.0.0.1",
                  "api.address"};
+  }
+  const bool any_origin =
+      std::find(options.cors_origins.begin(), options.cors_origins.end(), "*") != options.cors_origins.end();
+  if (!is_loopback(options.address) && options.cors_enabled && any_origin) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "api.cors_origins is *, any page, while the scheduler listens on " + options.address +
+                     ", where others reach it; name the origins, or listen on 127.0.0.1",
+                 "api.cors_origins"};
   }
   auto impl = std::make_unique<Impl>(options, host);
   const Result<Unit> started = impl->start(host);

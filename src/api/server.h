@@ -29,6 +29,11 @@ struct ServerOptions {
   std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.
   int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
   std::string token;                                   ///< The shared one; see api/token.h.
+  std::string token_file;               ///< Where it is, for whoever is on this machine and may read it.
+  bool old_agent_handshake = false;     ///< See NodeServiceOptions.
+  bool token_required = false;          ///< Also on loopback: there are no anonymous callers.
+  std::vector<std::string> host_names;  ///< See RestOptions.
+  bool everybody_trusted = false;       ///< For tests of doors.
   std::string version;
 };
 

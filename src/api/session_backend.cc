@@ -156,8 +156,8 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
     session->fail(std::move(*error));
     return session;
   }
-  read([session, request = std::move(request)](const Observer::View& view) mutable {
-    const auto found = find_job(view.state, request.job, request.tenant);
+  read([this, session, request = std::move(request)](const Observer::View& view) mutable {
+    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
     if (!found) return session->fail(found.error());
     request.job = (*found)->id;
     if (request.session != 0) return session->attach(request.job, request.session);
@@ -180,7 +180,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
 void HostBackend::read_file(FileRequest request, Done<FilePiece> done) {
   if (request.transfer == 0 && sheds_read(done)) return;  // What has begun goes on, a piece at a time.
   read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) mutable {
-    const auto found = find_job(view.state, request.job, request.tenant);
+    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
     if (!found) return done(found.error());
     request.job = (*found)->id;
     const auto place = place_of(view.state, **found, request.attempt, request.member);

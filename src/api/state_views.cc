@@ -512,6 +512,7 @@ TenantView view_of(const Tenant& tenant, Time now) {
                  .weight_milli = tenant.weight_milli,
                  .allow_preemption = tenant.allow_preemption,
                  .can_preempt_others = tenant.can_preempt_others,
+                 .anonymous = tenant.anonymous,
                  .current_gpu_milli = tenant.usage.gpu_milli,
                  .current_gpus = tenant.usage.gpus,
                  .current_gpu_memory_mb = tenant.usage.gpu_memory_mb,

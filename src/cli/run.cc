@@ -15,6 +15,7 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/verb.h"
+#include "client/local_token.h"
 
 namespace gpusched::cli {
 namespace {
@@ -156,6 +157,8 @@ CliIo process_io() {
     const passwd* const entry = ::getpwuid(::geteuid());
     return std::string(entry == nullptr ? "" : entry->pw_name);
   };
+  io.find_token = find_local_token;
+  io.check_receiver = check_token_receiver;
   io.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   read_terminal_size(io);

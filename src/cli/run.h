@@ -36,6 +36,10 @@ struct CliIo {
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
   std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
   std::function<std::string()> login_name = {};               ///< Of the caller; empty: unknown.
+  /// The token of the scheduler at a URL, when this user may have it by itself; empty: none.
+  std::function<std::string(const std::string& url)> find_token = {};
+  /// Whether a token that was read from a file may be sent to a URL.
+  std::function<Result<Unit>(const std::string& url, const std::string& token_file)> check_receiver = {};
   std::function<Time()> wall_now;
   std::function<void(Duration)> pause;
   bool out_is_terminal = false;

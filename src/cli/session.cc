@@ -118,6 +118,12 @@ Result<Session> Session::open(const Options& options, const CliIo& io, bool need
     Result<std::string> token = read_token(options.token_file);
     if (!token) return token.error();
     client_options.token = std::move(*token);
+    if (io.check_receiver) {
+      const Result<Unit> may = io.check_receiver(client_options.url, options.token_file);
+      if (!may) return may.error();
+    }
+  } else if (needs_token && io.find_token) {
+    client_options.token = io.find_token(client_options.url);
   }
   Result<HttpClient> client = HttpClient::create(client_options);
   if (!client) return client.error();

@@ -40,8 +40,9 @@ struct SocketReply {
 /// One command's connection to the scheduler. Not thread-safe; `fork` gives another thread its own.
 class Session {
  public:
-  /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read; it is not read unless
-  /// `needs_token`.
+  /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read, kPermissionDenied for a token
+  /// that would go to somebody else; it is not read unless `needs_token`. Without a token file the
+  /// scheduler's own token is taken, where this user may read that.
   static Result<Session> open(const Options& options, const CliIo& io, bool needs_token = true);
   /// A second connection with the same options.
   Session fork() const;
@@ -62,6 +63,8 @@ class Session {
   /// Opens a WebSocket at `path`.
   SocketReply open_socket(const std::string& path);
 
+  /// Whether calls carry a token: without one, the scheduler knows nothing of who calls.
+  bool has_token() const { return !client_options_.token.empty(); }
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }
 

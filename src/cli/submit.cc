@@ -96,6 +96,8 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
 
 }  // namespace
 
+constexpr std::string_view kRootName = "root";
+
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
   std::optional<Script> script;
   if (!submit.script.empty() || !submit.script_file.empty()) {
@@ -111,7 +113,12 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
     if (!understood) return understood.error();
     grammar.take_missing_from(lines_grammar);
   }
-  return job_body(session.options(), submit, script, session.io());
+  // Whoever the scheduler does not know cannot say whom a job runs as; and nobody means to run jobs as root
+  // by being it.
+  const CliIo& io = session.io();
+  const bool known = session.has_token() && io.login_name && io.login_name() != kRootName;
+  if (submit.user.empty() && !known) submit.user = "-";
+  return job_body(session.options(), submit, script, io);
 }
 
 void declare_submission(Grammar& grammar, SubmitOptions& submit) {

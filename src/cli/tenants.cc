@@ -75,6 +75,7 @@ struct TenantOptions {
   std::string gpu_hours_window;  ///< A span of time.
   std::string allow_preemption;  ///< "yes" or "no"; so is the next.
   std::string can_preempt;
+  std::string anonymous;
   std::string parent;
   std::string priority;  ///< A tier's name or its number.
   std::optional<double> weight;
@@ -141,7 +142,8 @@ Result<std::string> tenant_body(const TenantOptions& tenant) {
         add_amount(body, "--guarantee-jobs", "guaranteed_jobs", tenant.guaranteed_jobs, whole_number),
         add_gpu_hours(body, tenant.gpu_hours, tenant.gpu_hours_window),
         add_flag(body, "--allow-preemption", "allow_preemption", tenant.allow_preemption),
-        add_flag(body, "--can-preempt", "can_preempt_others", tenant.can_preempt)}) {
+        add_flag(body, "--can-preempt", "can_preempt_others", tenant.can_preempt),
+        add_flag(body, "--anonymous", "anonymous", tenant.anonymous)}) {
     if (!added) return added.error();
   }
   if (!tenant.parent.empty()) body.add("parent_id", tenant.parent);
@@ -345,6 +347,8 @@ void add_fields(Grammar& grammar, TenantOptions& tenant) {
                  "yes or no: whether its jobs may be ended for more urgent ones (no)");
   grammar.option("--can-preempt", "ANSWER", &tenant.can_preempt,
                  "yes or no: whether its jobs may end those of tenants that allow it (no)");
+  grammar.option("--anonymous", "ANSWER", &tenant.anonymous,
+                 "yes or no: whether callers without the token may use it (no)");
 }
 
 /// The tenant that a command is about.

@@ -93,6 +93,8 @@ struct Config {
     std::string tls_key_path;
     bool cors_enabled = false;
     std::vector<std::string> cors_origins;
+    bool token_required = false;
+    std::vector<std::string> host_names;
     int64_t copy_bytes_max = limits::kFileBytesDefault;
     double rate_limit_rps = 0;
   } api;
@@ -112,6 +114,7 @@ struct Config {
   struct Agent {
     int64_t heartbeat_interval_ms = 5'000;
     int64_t metrics_interval_ms = 5'000;
+    bool accept_old_handshake = false;
     bool dcgm_enabled = false;
     std::string container_runtime = "none";
   } agent;

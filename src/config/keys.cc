@@ -430,7 +430,21 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "cors_origins",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.cors_origins; },
-     .meaning = "Origins that may, such as `https://dashboard.example`; `*` is any."},
+     .meaning = "Origins that may, such as `https://dashboard.example`; `*` is any, for calls without the "
+                "token any of "
+                "this machine's, and refused where `address` is not loopback."},
+    {.section = "api",
+     .name = "token_required",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.token_required; },
+     .meaning =
+         "Whether calls need the token on loopback too. Without it, callers that bring none may do what "
+         "[anonymous callers](rest.md#who-calls) may."},
+    {.section = "api",
+     .name = "host_names",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.host_names; },
+     .meaning =
+         "Further names in the Host header under which callers without the token are answered; those of "
+         "loopback always are. Others may be a stranger's page in somebody's browser."},
     {.section = "api",
      .name = "copy_bytes_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.copy_bytes_max; },
@@ -507,6 +521,14 @@ constexpr ConfigKey kKeys[] = {
      .min = 100,
      .max = 600'000,
      .effect = ConfigEffect::kNone},
+    {.section = "agent",
+     .name = "accept_old_handshake",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.accept_old_handshake; },
+     .meaning =
+         "Whether agents of version 0.1.0 and before may prove the token in their way, for the time of an "
+         "upgrade. Whoever connects is then given a proof to try tokens on, and all calls need the token: "
+         "such "
+         "agents do not know jobs of anonymous callers from others."},
     {.section = "agent",
      .name = "dcgm_enabled",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.dcgm_enabled; },

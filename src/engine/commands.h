@@ -49,6 +49,7 @@ struct CreateTenant {
   Amount guarantee;
   Duration gpu_time_window;  ///< Zero: no limit of GPU hours.
   int64_t gpu_time_max_ms = 0;
+  bool anonymous = false;  ///< Callers without a credential may use the tenant.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -69,6 +70,7 @@ struct CreateTenant {
     visit(34, "guarantee_jobs", self.guarantee.jobs);
     visit(35, "gpu_time_window", self.gpu_time_window);
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
+    visit(90, "anonymous", self.anonymous);
   }
 };
 
@@ -95,6 +97,7 @@ enum TenantField : uint32_t {
   kTenantGpuTimeMax = 1u << 18,
   kTenantWaiting = 1u << 19,
   kTenantSoftWaiting = 1u << 20,
+  kTenantAnonymous = 1u << 21,
 };
 
 /// Changes what `given` names. A new priority tier holds for jobs submitted after it. A limit below what is
@@ -114,6 +117,7 @@ struct UpdateTenant {
   Amount guarantee;
   Duration gpu_time_window;
   int64_t gpu_time_max_ms = 0;
+  bool anonymous = false;  ///< Callers without a credential may use the tenant.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -134,6 +138,7 @@ struct UpdateTenant {
     visit(34, "guarantee_jobs", self.guarantee.jobs);
     visit(35, "gpu_time_window", self.gpu_time_window);
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
+    visit(90, "anonymous", self.anonymous);
   }
 };
 

@@ -133,6 +133,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   tenant.weight_milli = command.weight_milli;
   tenant.allow_preemption = command.allow_preemption;
   tenant.can_preempt_others = command.can_preempt_others;
+  tenant.anonymous = command.anonymous;
   tenant.guarantee = command.guarantee;
   tenant.gpu_time.length = command.gpu_time_window;
   tenant.gpu_time.max_ms = command.gpu_time_max_ms;

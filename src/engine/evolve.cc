@@ -86,6 +86,7 @@ void on(State& state, const TenantUpdated& event) {
   if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
   if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
   if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
+  if (given(kTenantAnonymous)) tenant->anonymous = change.anonymous;
   if (given(kTenantGuaranteeGpus)) tenant->guarantee.gpus = change.guarantee.gpus;
   if (given(kTenantGuaranteeGpuMemory)) tenant->guarantee.gpu_memory_mb = change.guarantee.gpu_memory_mb;
   if (given(kTenantGuaranteeCpu)) tenant->guarantee.cpu_milli = change.guarantee.cpu_milli;

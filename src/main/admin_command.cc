@@ -12,6 +12,7 @@
 #include <string>
 
 #include "client/http_client.h"
+#include "client/local_token.h"
 #include "log/line.h"
 #include "main/cluster_file.h"
 #include "ops/machine.h"
@@ -59,6 +60,10 @@ class Scheduler {
                      .message = "cannot read a token from " + options.token_file};
       }
       client.token = *token;
+      if (const Result<Unit> may = check_token_receiver(options.url, options.token_file); !may.ok())
+        return may.error();
+    } else {
+      client.token = find_local_token(options.url);
     }
     Result<HttpClient> opened = HttpClient::create(client);
     if (!opened.ok()) return opened.error();

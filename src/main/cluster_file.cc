@@ -43,6 +43,7 @@ constexpr Field kFields[] = {
     {"fair_share_weight", Kind::kWeight},
     {"allow_preemption", Kind::kFlag},
     {"can_preempt_others", Kind::kFlag},
+    {"anonymous", Kind::kFlag},
 };
 struct Tier {
   std::string_view name;

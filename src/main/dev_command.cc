@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -32,11 +33,23 @@ struct DevOptions {
   std::string node = "dev";
   std::string sim_gpus;
   int cpus = 0;
+  std::string user;  ///< Whom jobs run as where we are root; empty: as we are.
 };
+
+/// An unprivileged user of this machine's for jobs of a scheduler that root tries out: whoever became root by
+/// sudo, or nobody.
+std::string user_for_jobs() {
+  if (geteuid() != 0) return {};
+  const char* const caller = std::getenv("SUDO_USER");
+  const passwd* const entry = caller == nullptr ? nullptr : getpwnam(caller);
+  return entry != nullptr && entry->pw_uid != 0 ? entry->pw_name : "nobody";
+}
 
 std::string default_data_dir() {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
+  // Jobs of another user come to their folders through all those above, which root's home does not let them.
+  if (geteuid() == 0) return "/var/lib/gpu-scheduler-dev";
   if (state != nullptr && *state == '/') return std::string(state) + "/gpu-scheduler/dev";
   return std::string(home != nullptr ? home : "/tmp") + "/.local/state/gpu-scheduler/dev";
 }
@@ -65,7 +78,7 @@ pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& pr
                                     options.data_dir + "/agent",
                                     "--log",
                                     options.data_dir + "/agent.log"};
-  if (geteuid() == 0) words.emplace_back("--allow-root-jobs");  // All here is one user's: whoever began it.
+  if (!options.user.empty()) words.insert(words.end(), {"--default-user", options.user});
   if (!options.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", options.sim_gpus});
   if (options.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(options.cpus)});
   std::vector<char*> argv;
@@ -106,6 +119,7 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
   std::printf(
       "gpu-scheduler %s is up: REST %s, gRPC 127.0.0.1:%u%s\n"
       "  node %s with %s; data and logs in %s\n"
+      "%s"
       "  try in another terminal:\n"
       "    %sgpu-cli submit --gpus 1 --wait --logs -- sh -c 'echo got GPU $CUDA_VISIBLE_DEVICES'\n"
       "    gpu-cli list\n"
@@ -113,7 +127,8 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
       GPUSCHED_VERSION, url.c_str(), ports.grpc,
       ports.metrics == 0 ? "" : (", metrics " + std::to_string(ports.metrics)).c_str(), options.node.c_str(),
       options.sim_gpus.empty() ? "this machine's GPUs" : ("simulated GPUs " + options.sim_gpus).c_str(),
-      options.data_dir.c_str(), prefix.c_str());
+      options.data_dir.c_str(),
+      options.user.empty() ? "" : ("  jobs run as the user " + options.user + "\n").c_str(), prefix.c_str());
   std::fflush(stdout);
 }
 
@@ -173,6 +188,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
 int run_dev_command(int argc, char** argv) {
   DevOptions options;
   options.data_dir = default_data_dir();
+  options.user = user_for_jobs();
   if (!has_real_gpus()) options.sim_gpus = "4xA100-SXM4-80GB";
   CLI::App app("A scheduler and an agent on this machine, until Ctrl-C", "gpu-scheduler dev");
   app.add_option("--data-dir", options.data_dir, "where everything is kept")->capture_default_str();
@@ -180,6 +196,8 @@ int run_dev_command(int argc, char** argv) {
   app.add_option("--node", options.node, "the node's name")->capture_default_str();
   app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB")
       ->capture_default_str();
+  if (geteuid() == 0)
+    app.add_option("--default-user", options.user, "whom jobs run as")->capture_default_str();
   app.add_option("--cpus", options.cpus, "CPU cores to offer (default: all)");
   try {
     app.parse(argc, argv);

@@ -1,6 +1,7 @@
 #include "main/serve.h"
 
 #include <cmath>
+#include <filesystem>
 #include <future>
 
 #include "api/server.h"
@@ -199,6 +200,10 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);
+  options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";
+  options.old_agent_handshake = config.agent.accept_old_handshake;
+  options.token_required = config.api.token_required;
+  options.host_names = config.api.host_names;
   options.version = GPUSCHED_VERSION;
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);

@@ -285,6 +285,7 @@ struct Tenant {
   int64_t weight_milli = 1000;
   bool allow_preemption = false;
   bool can_preempt_others = false;
+  bool anonymous = false;  ///< Callers without a credential may use it.
   bool deleted = false;
   Time created_at;
   Time updated_at;
@@ -342,6 +343,7 @@ struct Tenant {
     visit(39, "reclaims", self.reclaims);
     visit(40, "reclaim_ms", self.reclaim_ms);
     visit(41, "reclaim_ms_max", self.reclaim_ms_max);
+    visit(90, "anonymous", self.anonymous);
   }
 };
 

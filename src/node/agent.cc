@@ -18,6 +18,7 @@
 #include "log/log.h"
 #include "node/inventory.h"
 #include "node/slice_keeper.h"
+#include "ops/local_peer.h"
 
 namespace gpusched {
 namespace {
@@ -97,9 +98,21 @@ Result<Unit> Agent::prepare() {
 }
 
 Result<Unit> Agent::check_scheduler() const {
-  const bool on_this_machine = is_loopback(scheduler_.host);
-  return check_trust(scheduler_, !token_.empty(), geteuid(),
-                     on_this_machine ? listening_users(scheduler_.port) : std::vector<uid_t>{});
+  const bool on_this_machine = ops::is_loopback(scheduler_.host);
+  return check_trust(
+      scheduler_, !token_.empty(), geteuid(),
+      on_this_machine ? ops::listening_users(scheduler_.host, scheduler_.port) : std::vector<uid_t>{});
+}
+
+/// Of a scheduler on this machine that this user may read the token of.
+std::function<std::string(const std::string&)> Agent::local_token_finder() const {
+  if (!ops::is_loopback(scheduler_.host)) return nullptr;
+  return [scheduler = scheduler_](const std::string& path) {
+    Result<std::string> token = ops::read_local_token(path, scheduler.host, scheduler.port, "grpc");
+    if (token) return std::move(*token);
+    log_event(LogLevel::kInfo, "agent", "token_not_found", {}, {{"why", token.error().message}});
+    return std::string();
+  };
 }
 
 Result<Unit> Agent::open_driver() {
@@ -174,13 +187,13 @@ Result<Unit> Agent::remember_devices(const Error& trouble) {
 }
 
 /// Asks the container runtimes whether they work: some tenths of a second where there is one.
-void Agent::find_containers(const std::string& instance, const std::string& shim_program) {
+void Agent::find_containers(const std::string& mark, const std::string& shim_program) {
   const LaunchDefaults defaults = launch_defaults({});
   auto node = std::make_shared<ContainerNode>();
   node->options = options_.containers;
   node->support = probe_containers(options_.containers, defaults.path);
   node->data_folder = options_.data_folder;
-  node->instance = instance;
+  node->instance = mark;
   node->shim_program = shim_program;
   node->memory_mb = total_memory_mb();
   if (node->support.works) {
@@ -207,6 +220,7 @@ std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
 Result<Unit> Agent::open_core() {
   const Result<std::string> instance = load_or_make_instance(options_.data_folder);
   if (!instance) return instance.error();
+  const std::string mark = mark_of_instance(*instance);
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
   if (!log) return log.error();
   log_ = std::move(*log);
@@ -216,7 +230,7 @@ Result<Unit> Agent::open_core() {
   const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
   Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
                                                                {.data_folder = options_.data_folder,
-                                                                .instance = *instance,
+                                                                .instance = mark,
                                                                 .devices = devices_,
                                                                 .simulated_gpus = !options_.sim_gpus.empty(),
                                                                 .cpus_offered = cpus},
@@ -232,11 +246,11 @@ Result<Unit> Agent::open_core() {
   files_->remove_unknown(log_->image().attempts);
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
-  find_containers(*instance, shim);
+  find_containers(mark, shim);
   Result<std::unique_ptr<ShimSpawner>> spawner =
       ShimSpawner::open({.shim_program = shim,
                          .data_folder = options_.data_folder,
-                         .instance = *instance,
+                         .instance = mark,
                          .spares = spares_.get(),
                          .cgroups = &boxes_->cgroups(),
                          .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
@@ -247,6 +261,7 @@ Result<Unit> Agent::open_core() {
   spawner_ = std::move(*spawner);
   link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
                                                      .token = token_,
+                                                     .find_token = local_token_finder(),
                                                      .node_name = options_.node_name,
                                                      .version = options_.version});
   std::vector<std::string> uuids;
@@ -257,10 +272,11 @@ Result<Unit> Agent::open_core() {
                                          .device_uuids = std::move(uuids),
                                          .fault = [fault = driver_fault_] { return fault; }});
   sessions_ = std::make_unique<Sessions>(
-      SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = *instance},
-      clock_, *link_);
+      SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = mark}, clock_,
+      *link_);
   NodeOptions node{.node_name = options_.node_name,
                    .instance = *instance,
+                   .mark = mark,
                    .boot_id = read_boot_id(),
                    .version = options_.version,
                    .cpu_milli = cpus * 1'000,

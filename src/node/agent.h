@@ -89,6 +89,7 @@ class Agent final : private ShimListener {
   Result<Unit> open_core();
   Result<Unit> check_scheduler() const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
+  std::function<std::string(const std::string&)> local_token_finder() const;
   void find_containers(const std::string& instance, const std::string& shim_program);
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;

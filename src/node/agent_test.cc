@@ -80,14 +80,18 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
     const std::string nonce = make_nonce();
     v1::SchedulerMessage out;
     out.mutable_challenge()->set_nonce(nonce);
-    out.mutable_challenge()->set_proof(prove(token_, kSchedulerLabel, in.hello().nonce()));
+    out.mutable_challenge()->set_handshake(kHandshake);
     stream->Write(out);
-    if (!stream->Read(&in) || !in.has_register_()) return {grpc::StatusCode::INVALID_ARGUMENT, "no register"};
-    if (!token_.empty() && !proves(in.register_().proof(), token_, kAgentLabel, nonce)) {
+    const std::string both = in.hello().nonce() + nonce;
+    if (!stream->Read(&in) || !in.has_prove()) return {grpc::StatusCode::INVALID_ARGUMENT, "no proof"};
+    if (!token_.empty() && !proves(in.prove().proof(), token_, kAgentLabel, both)) {
       out.mutable_refused()->set_code("unauthenticated");
       stream->Write(out);
       return grpc::Status::OK;
     }
+    out.mutable_proven()->set_proof(prove(token_, kSchedulerLabel, both));
+    stream->Write(out);
+    if (!stream->Read(&in) || !in.has_register_()) return {grpc::StatusCode::INVALID_ARGUMENT, "no register"};
     out.mutable_registered()->set_heartbeat_ms(200);
     stream->Write(out);
     remember(in, context, stream);

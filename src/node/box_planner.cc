@@ -103,7 +103,7 @@ Result<Unit> BoxPlanner::prepare_users() {
              .own_name = UserDirectory::own().name,
              .default_user = options_.default_user,
              .allow_root_jobs = options_.allow_root_jobs,
-             .floor = read_id_floor(),
+             .floor = ops::read_id_floor(),
              .allowed_users = options_.allowed_users};
   if (options_.user_min_uid) policy_.floor.uid = *options_.user_min_uid;
   for (const std::string& name : options_.allowed_groups) {
@@ -164,7 +164,7 @@ void BoxPlanner::prepare_folders() const {
 Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
                                  const std::vector<MadeSlice>& slices) {
   const AttemptKey key = from_wire(order.key());
-  const Result<UserFacts> user = choose_user(spec.user(), policy_, users_);
+  const Result<UserFacts> user = choose_user(spec.user(), policy_, users_, spec.anonymous());
   if (!user) return user.error();
   Result<std::vector<shim::ResourceLimit>> limits = limits_of(spec);
   if (!limits) return limits.error();
@@ -231,7 +231,15 @@ void BoxPlanner::release(const AttemptKey& key) {
 std::vector<std::string> BoxPlanner::features() const {
   std::vector<std::string> features = {cgroups_.feature(),
                                        fences_devices() ? "device-fence" : "device-advisory"};
-  if (policy_.is_root) features.emplace_back("user-switch");
+  if (!policy_.is_root) return features;
+  features.emplace_back("user-switch");
+  // Whom it runs jobs as that name no user.
+  if (policy_.default_user.empty()) {
+    features.emplace_back(policy_.allow_root_jobs ? "default-user:root" : "default-user:none");
+  } else {
+    const Result<UserFacts> facts = UserDirectory::look_up_user(policy_.default_user);
+    features.emplace_back(facts && facts->credentials.uid == 0 ? "default-user:root" : "default-user");
+  }
   return features;
 }
 

@@ -104,6 +104,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
  public:
   Stream(const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
       : token_(options.token),
+        find_token_(options.find_token),
         inbox_(std::move(inbox)),
         nonce_(make_nonce()),
         stub_(v1::NodeProtocol::NewStub(make_channel(options.scheduler))) {}
@@ -116,6 +117,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     hello.mutable_hello()->set_node_name(options.node_name);
     hello.mutable_hello()->set_nonce(nonce_);
     hello.mutable_hello()->set_version(options.version);
+    hello.mutable_hello()->set_handshake(kHandshake);
     send(std::move(hello));
     StartCall();
   }
@@ -141,6 +143,8 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     }
     if (incoming_.has_challenge()) {
       on_challenge(incoming_.challenge());
+    } else if (incoming_.has_proven()) {
+      on_proven(incoming_.proven());
     } else if (incoming_.has_refused() || up_) {
       inbox_->put(this, {.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})});
     }
@@ -164,23 +168,45 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   const std::shared_ptr<Done>& done() const { return done_; }
 
  private:
+  /// We prove first, who ask: a stranger learns nothing by answering, or by asking the scheduler.
   void on_challenge(const v1::Challenge& challenge) {
-    if (up_) return;
-    if (!token_.empty() && !proves(challenge.proof(), token_, kSchedulerLabel, nonce_)) {
-      why_ = challenge.proof().empty()
-                 ? "the scheduler has no token, and this agent requires one: start the scheduler with it"
-                 : "the scheduler does not know this agent's token: compare --token-file with its "
-                   "DATA_DIR/token";
-      cancel();
-      return;
+    if (up_ || challenged_) return;
+    challenged_ = true;
+    if (challenge.handshake() < kHandshake) return on_old_challenge(challenge);
+    if (token_.empty() && find_token_) token_ = find_token_(challenge.token_file());
+    both_ = nonce_ + challenge.nonce();
+    v1::AgentMessage message;
+    message.mutable_prove()->set_proof(prove(token_, kAgentLabel, both_));
+    send(std::move(message));
+  }
+  void on_proven(const v1::Proven& proven) {
+    if (up_ || both_.empty()) return;
+    if (!token_.empty() && !proves(proven.proof(), token_, kSchedulerLabel, both_)) return give_up(kNotOurs);
+    come_up();
+  }
+  void on_old_challenge(const v1::Challenge& challenge) {
+    if (!token_.empty() && !proves(challenge.proof(), token_, kOldSchedulerLabel, nonce_)) {
+      return give_up(
+          challenge.proof().empty()
+              ? "the scheduler has no token, and this agent requires one: start the scheduler with it"
+              : kNotOurs);
     }
     {
       const std::lock_guard lock(mutex_);
-      proof_ = prove(token_, kAgentLabel, challenge.nonce());
+      proof_ = prove(token_, kOldAgentLabel, challenge.nonce());
     }
+    come_up();
+  }
+  void come_up() {
     up_ = true;
     inbox_->put(this, {.kind = Input::Kind::kUp});
   }
+  void give_up(const char* why) {
+    why_ = why;
+    cancel();
+  }
+  static constexpr const char* kNotOurs =
+      "the scheduler does not know this agent's token: compare --token-file with its DATA_DIR/token";
 
   void write_first() {
     grpc::WriteOptions options;
@@ -188,7 +214,10 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     StartWrite(&outgoing_.front(), options);
   }
 
-  const std::string token_;
+  std::string token_;  ///< Reads' thread only, as is all up to `why_`.
+  const std::function<std::string(const std::string&)> find_token_;
+  std::string both_;  ///< Both nonces, once they are known.
+  bool challenged_ = false;
   const std::shared_ptr<Inbox> inbox_;
   const std::string nonce_;
   std::unique_ptr<v1::NodeProtocol::Stub> stub_;

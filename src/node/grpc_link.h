@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,7 +13,10 @@ namespace gpusched {
 
 struct GrpcLinkOptions {
   std::string scheduler;  ///< HOST:PORT.
-  std::string token;      ///< Empty: neither side proves anything.
+  std::string token;
+  /// Without a token: the one at the path where the scheduler says that its own is; empty: it may not be
+  /// read. Called on a thread of gRPC's.
+  std::function<std::string(const std::string& path)> find_token = {};
   std::string node_name;
   std::string version;
 };

@@ -24,6 +24,7 @@
 #include "node/trust.h"
 #include "node/user_directory.h"
 #include "ops/checks.h"
+#include "ops/local_peer.h"
 #include "ops/machine.h"
 
 extern char** environ;
@@ -260,7 +261,8 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
   if (const Result<Unit> known = check_default_user(options); !known) return known;
   if (const Result<Unit> checked = check_given_token(token); !checked) return checked;
   return check_trust(*address, !token.empty(), ::geteuid(),
-                     is_loopback(address->host) ? listening_users(address->port) : std::vector<uid_t>{});
+                     ops::is_loopback(address->host) ? ops::listening_users(address->host, address->port)
+                                                     : std::vector<uid_t>{});
 }
 
 }  // namespace

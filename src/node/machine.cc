@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,16 @@ Error io_error(const std::string& what) {
   return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
 }
 
+std::string hexadecimal(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<uint8_t>(byte) >> 4];
+    text += kDigits[static_cast<uint8_t>(byte) & 15];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string read_boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
@@ -53,18 +64,23 @@ int64_t usable_cpus() {
 
 int64_t total_memory_mb() { return memory_kb("MemTotal:") / 1024; }
 
+std::string mark_of_instance(const std::string& instance) {
+  constexpr std::size_t kOlderLength = 16;
+  if (instance.size() <= kOlderLength) return instance;
+  return hexadecimal(prove(instance, "gpusched-mark", "").substr(0, kOlderLength / 2));
+}
+
 Result<std::string> load_or_make_instance(const std::string& data_folder) {
   const std::string path = data_folder + "/instance";
   const std::string present = first_line(path);
-  if (!present.empty()) return present;
-  std::string name;
-  for (const char byte : make_nonce().substr(0, 8)) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    name += kDigits[static_cast<uint8_t>(byte) >> 4];
-    name += kDigits[static_cast<uint8_t>(byte) & 15];
+  if (!present.empty()) {
+    // Older agents left it for all to read: with it, whoever has the token could speak for this node.
+    if (chmod(path.c_str(), 0600) != 0) return io_error("cannot keep " + path + " from others");
+    return present;
   }
+  const std::string name = hexadecimal(make_nonce().substr(0, 16));
   const std::string draft = path + ".new";
-  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return io_error("cannot make " + draft);
   const std::string line = name + "\n";
   const bool written =

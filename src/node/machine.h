@@ -14,8 +14,11 @@ std::string read_boot_id();
 int64_t usable_cpus();
 int64_t total_memory_mb();
 
-/// The data folder's own name: made once, kept in `<folder>/instance`.
+/// The data folder's own name: made once, kept in `<folder>/instance`, and told to the scheduler alone.
 Result<std::string> load_or_make_instance(const std::string& data_folder);
+/// What the folder's processes, control groups and containers are marked with, for all to see: the name
+/// cannot be found from it. Folders of older agents have their name for a mark, which is on what they run.
+std::string mark_of_instance(const std::string& instance);
 
 /// Holds `<folder>/agent.lock`, and the folder itself, as long as it lives, or as the process does: removing
 /// or replacing the file lets nobody in.

@@ -46,7 +46,7 @@ NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image
               ports_.memory == nullptr ? std::string() : ports_.memory->load(),
               image.boot_id != options_.boot_id, ports_.clock.wall()),
       heartbeat_every_(kHeartbeatDefault) {
-  options_.launch.instance = options_.instance;
+  options_.launch.instance = options_.mark.empty() ? options_.instance : options_.mark;
   for (const DeviceFacts& device : options_.devices) device_uuids_.push_back(device.uuid);
   record({.kind = StoreRecord::Kind::kBoot, .boot_id = options_.boot_id, .epoch = image.epoch + 1});
   sync_wanted_ = true;
@@ -221,6 +221,7 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       if (ports_.sessions != nullptr) ports_.sessions->input(message.session_input());
       return;
     case v1::SchedulerMessage::kChallenge:
+    case v1::SchedulerMessage::kProven:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
   }

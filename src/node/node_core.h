@@ -24,7 +24,8 @@ namespace gpusched {
 
 struct NodeOptions {
   std::string node_name;
-  std::string instance;  ///< Of the data folder; made once.
+  std::string instance;   ///< Of the data folder; made once.
+  std::string mark = {};  ///< See mark_of_instance; empty: the instance.
   std::string boot_id;
   std::string version;
   int64_t cpu_milli = 0;

@@ -51,11 +51,26 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::st
   hello.mutable_hello()->set_node_name(node_name);
   hello.mutable_hello()->set_nonce(nonce);
   hello.mutable_hello()->set_version(version);
+  hello.mutable_hello()->set_handshake(kHandshake);
   const auto sent_at = std::chrono::steady_clock::now();
   v1::SchedulerMessage answer;
   if (!stream->Write(hello) || !stream->Read(&answer)) return failure_of(stream->Finish(), address);
   const Duration round_trip{nanoseconds_of(std::chrono::steady_clock::now() - sent_at)};
   const int64_t now_ns = wall_ns();
+  const v1::Challenge challenge = answer.challenge();
+  bool knows_token = false;
+  if (answer.has_challenge() && !token.empty()) {
+    if (challenge.handshake() < kHandshake) {
+      knows_token = proves(challenge.proof(), token, kOldSchedulerLabel, nonce);
+    } else {
+      const std::string both = nonce + challenge.nonce();
+      v1::AgentMessage message;
+      v1::SchedulerMessage proven;
+      message.mutable_prove()->set_proof(prove(token, kAgentLabel, both));
+      knows_token = stream->Write(message) && stream->Read(&proven) && proven.has_proven() &&
+                    proves(proven.proven().proof(), token, kSchedulerLabel, both);
+    }
+  }
   context.TryCancel();
   [[maybe_unused]] const grpc::Status over = stream->Finish();
   if (answer.has_refused()) {
@@ -66,10 +81,9 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::st
     return Error{.code = ErrorCode::kUnavailable,
                  .message = "what answers at " + address + " is no gpu-scheduler's gRPC port"};
   }
-  const v1::Challenge& challenge = answer.challenge();
   SchedulerFacts facts;
   facts.version = challenge.version();
-  facts.knows_token = !token.empty() && proves(challenge.proof(), token, kSchedulerLabel, nonce);
+  facts.knows_token = knows_token;
   facts.uncertainty = {round_trip.ns / 2};
   facts.tells_time = challenge.unix_ns() != 0;
   if (facts.tells_time) facts.clock_ahead = {now_ns - facts.uncertainty.ns - challenge.unix_ns()};

@@ -1,7 +1,7 @@
 #include "node/trust.h"
 
-#include <arpa/inet.h>
 #include <sodium.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,29 +9,19 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "base/check.h"
+#include "ops/local_peer.h"
 
 namespace gpusched {
 namespace {
 
 constexpr std::size_t kProofBytes = 32;
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-constexpr std::string_view kListenState = "0A";
 
 void init_sodium() {
   static const bool ready = sodium_init() >= 0;
   CHECK(ready);
-}
-
-/// Addresses at which connections from this machine arrive, as the tables write them: any and loopback.
-bool reaches_this_machine(std::string_view address) {
-  if (address.size() == 8) return address == "00000000" || address.ends_with("7F");
-  constexpr std::string_view kAny6 = "00000000000000000000000000000000";
-  constexpr std::string_view kLoopback6 = "00000000000000000000000001000000";
-  const bool mapped_loopback = address.starts_with("0000000000000000FFFF0000") && address.ends_with("7F");
-  return address == kAny6 || address == kLoopback6 || mapped_loopback;
 }
 
 }  // namespace
@@ -41,6 +31,14 @@ Result<std::string> read_token(const std::string& path) {
   if (!in)
     return Error{.code = ErrorCode::kIo,
                  .message = "cannot read the token file " + path + ": " + std::strerror(errno)};
+  struct stat facts{};
+  if (stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && (facts.st_mode & 077) != 0) {
+    return Error{
+        .code = ErrorCode::kPermissionDenied,
+        .message = path +
+                   " can be read by others, and whoever has the token runs what he likes; run chmod 600 "
+                   "on it"};
+  }
   std::string token((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   token.erase(token.find_last_not_of(kWhiteSpace) + 1);
   token.erase(0, token.find_first_not_of(kWhiteSpace));
@@ -101,61 +99,24 @@ Result<Address> parse_address(const std::string& text) {
   return address;
 }
 
-bool is_loopback(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-std::vector<uid_t> listening_users(std::string_view table, uint16_t port) {
-  std::vector<uid_t> users;
-  std::istringstream lines{std::string(table)};
-  std::string line;
-  while (std::getline(lines, line)) {
-    std::istringstream words(line);
-    std::string slot, local, remote, state, queues, timer, retransmits;
-    uid_t user = 0;
-    if (!(words >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user)) continue;
-    const std::size_t colon = local.find(':');
-    if (state != kListenState || colon == std::string::npos) continue;
-    if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) != port) continue;
-    if (!reaches_this_machine(std::string_view(local).substr(0, colon))) continue;
-    users.push_back(user);
-  }
-  return users;
-}
-
-std::vector<uid_t> listening_users(uint16_t port) {
-  std::vector<uid_t> users;
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream in(path);
-    const std::string table((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    for (const uid_t user : listening_users(table, port)) users.push_back(user);
-  }
-  return users;
-}
-
 Result<Unit> check_trust(const Address& scheduler, bool has_token, uid_t user,
                          const std::vector<uid_t>& listeners) {
   if (has_token) return Unit{};
   const std::string advice = "; copy the scheduler's DATA_DIR/token to this machine and pass --token-file";
-  if (!is_loopback(scheduler.host)) {
+  if (!ops::is_loopback(scheduler.host)) {
     return Error{.code = ErrorCode::kPermissionDenied,
                  .message = "the scheduler at " + scheduler.host +
                             " is not on this machine, and without a token anybody could pretend to be it" +
                             advice};
   }
-  if (user != 0) return Unit{};
-  const auto foreign =
-      std::find_if(listeners.begin(), listeners.end(), [](uid_t owner) { return owner != 0; });
+  const auto foreign = std::find_if(listeners.begin(), listeners.end(),
+                                    [user](uid_t owner) { return owner != 0 && owner != user; });
   if (foreign == listeners.end()) return Unit{};
+  const std::string own = user == 0 ? "root" : "user " + std::to_string(user);
   return Error{.code = ErrorCode::kPermissionDenied,
-               .message = "this agent runs as root, and port " + std::to_string(scheduler.port) +
-                          " belongs to user " + std::to_string(*foreign) +
-                          ", who could run anything as root by it" + advice +
-                          ", or run the agent as that user"};
+               .message = "this agent runs as " + own + ", and port " + std::to_string(scheduler.port) +
+                          " belongs to user " + std::to_string(*foreign) + ", who could run anything as " +
+                          own + " by it" + advice + ", or run the agent as that user"};
 }
 
 }  // namespace gpusched

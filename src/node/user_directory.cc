@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -132,14 +130,15 @@ UserFacts UserDirectory::own() {
           .credentials = {.uid = uid, .gid = getegid()}};
 }
 
-Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory) {
+Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
+                              bool anonymous) {
   if (!policy.is_root) {
     if (wanted.empty() || wanted == policy.own_name) return UserDirectory::own();
     return refuse("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" + wanted +
                   "': name no user, or have the agent run as root");
   }
   std::string name = wanted.empty() ? policy.default_user : wanted;
-  if (name.empty() && policy.allow_root_jobs) name = "root";
+  if (name.empty() && policy.allow_root_jobs && !anonymous) name = "root";
   if (name.empty()) {
     return refuse(
         "the job names no user and this node has no default: name one, or start its agent with "
@@ -153,6 +152,11 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
   if (facts->credentials.uid == 0 && !policy.allow_root_jobs) {
     return refuse("this node runs no jobs as '" + name +
                   "', which is root: name another user, or start its agent with --allow-root-jobs");
+  }
+  if (facts->credentials.uid == 0 && anonymous) {
+    return refuse(
+        "this node's default user is root, and the job came without a credential: submit it with the "
+        "token, or start the agent with another --default-user");
   }
   if (facts->credentials.uid == 0) return facts;
   if (const Result<Unit> allowed = check_allowed(*facts, policy); !allowed) return allowed.error();
@@ -170,20 +174,6 @@ std::optional<uint32_t> group_number(const std::string& name) {
   }
   if (found == nullptr) return std::nullopt;
   return found->gr_gid;
-}
-
-IdFloor read_id_floor(const std::string& path) {
-  IdFloor floor;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    std::string name;
-    uint32_t number = 0;
-    if (!(words >> name >> number) || number == 0) continue;
-    if (name == "UID_MIN") floor.uid = number;
-    if (name == "GID_MIN") floor.gid = number;
-  }
-  return floor;
 }
 
 }  // namespace gpusched

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "ops/local_peer.h"
 #include "shim/box.h"
 
 namespace gpusched {
@@ -46,13 +47,6 @@ class UserDirectory {
   std::map<std::string, Known> known_;
 };
 
-/// From which numbers on users and groups are people's, as /etc/login.defs says.
-struct IdFloor {
-  uint32_t uid = 1'000;
-  uint32_t gid = 1'000;
-};
-IdFloor read_id_floor(const std::string& path = "/etc/login.defs");
-
 /// Who may be whom on this node.
 struct UserPolicy {
   bool is_root = false;           ///< The agent can switch users.
@@ -61,15 +55,16 @@ struct UserPolicy {
   bool allow_root_jobs = false;   ///< Uid 0 may be asked for, and is what jobs run as that name none.
   /// Below it are the system's users, who own services, and groups, some of which are as good as root: jobs
   /// run as none of the former, and have none of the latter, unless they are named below.
-  IdFloor floor = {};
+  ops::IdFloor floor = {};
   std::vector<std::string> allowed_users = {};  ///< Whatever their number. With one of these two lists...
   std::vector<uint32_t> allowed_groups = {};    ///< ...jobs run as those users and members of these alone.
   std::vector<uint32_t> kept_groups = {};       ///< That jobs keep though they are below the floor.
 };
 
-/// Whom a job runs as that asks for `wanted`; without a value of its own: as the agent. An error is one
-/// sentence that says what to do.
-Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory);
+/// Whom a job runs as that asks for `wanted`; without a value of its own: as the agent. `anonymous`: whoever
+/// submitted it had no credential, so that it is never root. An error is one sentence that says what to do.
+Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
+                              bool anonymous = false);
 /// The number of a group that this machine knows.
 std::optional<uint32_t> group_number(const std::string& name);
 

@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "node/system_clock.h"
-#include "node/testing.h"
 
 namespace gpusched {
 namespace {
@@ -64,15 +61,6 @@ TEST_F(ChooseUserTest, JobsHaveNoGroupOfTheSystemsThatIsNotKept) {
 TEST_F(ChooseUserTest, ANumberThatMeansNobodyIsRefused) {
   policy_.allowed_users = {"minus"};
   EXPECT_FALSE(choose("minus").ok());
-}
-
-TEST(IdFloor, IsReadFromLoginDefs) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/login.defs";
-  std::ofstream(path) << "# UID_MIN 5\nUID_MIN\t\t  500\nGID_MIN abc\nUMASK 022\n";
-  EXPECT_EQ(read_id_floor(path).uid, 500u);
-  EXPECT_EQ(read_id_floor(path).gid, 1'000u);
-  EXPECT_EQ(read_id_floor(folder.path() + "/absent").uid, 1'000u);
 }
 
 }  // namespace

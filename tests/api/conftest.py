@@ -101,6 +101,12 @@ class Scheduler:
             time.sleep(0.01)
         return answer
 
+    def credential(self):
+        """Headers of a caller with the token; calls without them are anonymous."""
+        path = os.path.join(self.folder, "data", "token")
+        with open(path, encoding="utf-8") as file:
+            return {"Authorization": "Bearer " + file.read().strip()}
+
     def submit(self, **job):
         answer = self.call("POST", "/api/v1/jobs", {"script": "true", **job})
         assert answer.status == 201, answer.raw

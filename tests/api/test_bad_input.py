@@ -108,7 +108,7 @@ def test_long_things_have_limits(scheduler):
 
 def test_a_body_of_100_mb_is_refused_without_reading_it_all(scheduler):
     with scheduler.connect() as connection:
-        connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n")
+        connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n")
         sent = 0
         try:
             while sent < 100:
@@ -124,7 +124,7 @@ def test_a_body_of_100_mb_is_refused_without_reading_it_all(scheduler):
 
 def test_a_client_that_asks_before_a_huge_body_is_told_at_once(scheduler):
     with scheduler.connect() as connection:
-        connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n"
+        connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n"
                            b"Expect: 100-continue\r\n\r\n")
         assert Answer(read_all(connection)).status == 413
 
@@ -140,11 +140,11 @@ def test_a_thousand_slow_connections_do_not_stop_service(scheduler):
         for i in range(1_000):
             connection = socket.create_connection(("127.0.0.1", scheduler.ports["http"]), timeout=60)
             slow.append(connection)
-            connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{" if i % 2 else b"GET /he")
+            connection.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{" if i % 2 else b"GET /he")
         for _ in range(10):
             scheduler.submit()
         # One of them goes on, and is served.
-        slow[0].sendall(b"alth HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow[0].sendall(b"alth HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_answer(slow[0]).status == 200
     finally:
         for connection in slow:
@@ -203,7 +203,7 @@ def test_wrong_waits_are_400(scheduler):
 
 @pytest.mark.parametrize("data", [
     b"\r\n\r\n\r\nhello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET  / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nBad Header: y\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nBad Header: y\r\n\r\n",
     b"POST /api/v1/jobs HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
     b"POST /api/v1/jobs HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"POST /api/v1/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"])
@@ -221,7 +221,7 @@ def test_half_a_request_and_gone_harms_nobody(scheduler):
 
 def test_a_chunked_body_is_read(scheduler):
     body = json.dumps({"script": "true", "name": "chunked"}).encode()
-    data = b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    data = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     for i in range(0, len(body), 7):
         piece = body[i:i + 7]
         data += f"{len(piece):x}\r\n".encode() + piece + b"\r\n"

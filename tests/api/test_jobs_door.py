@@ -174,7 +174,7 @@ def test_the_cluster_without_nodes(scheduler):
 def test_a_wait_returns_when_the_job_is_final(scheduler):
     job = scheduler.submit()
     with scheduler.connect() as waiting:
-        waiting.sendall(f"GET /api/v1/jobs/{job}?wait=50s HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        waiting.sendall(f"GET /api/v1/jobs/{job}?wait=50s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert scheduler.call("DELETE", f"/api/v1/jobs/{job}").status == 200
         assert read_answer(waiting).json["state"] == "cancelled"
     unchanged = scheduler.submit()
@@ -203,7 +203,7 @@ def test_metrics_have_the_contracts_names(scheduler):
 def test_the_command_line_of_one_connection_is_answered_in_order(scheduler):
     jobs = [scheduler.submit() for _ in range(3)]
     with scheduler.connect() as connection:
-        connection.sendall("".join(f"GET /api/v1/jobs/{job} HTTP/1.1\r\nHost: x\r\n\r\n" for job in jobs).encode())
+        connection.sendall("".join(f"GET /api/v1/jobs/{job} HTTP/1.1\r\nHost: localhost\r\n\r\n" for job in jobs).encode())
         data = b""
         while data.count(b'"job_id"') < 3:
             data += connection.recv(65536)
@@ -241,6 +241,13 @@ def test_too_many_requests_are_429(start):
     refused = [answer for answer in answers if answer.status == 429]
     assert answers[0].status == 200
     assert refused and refused[0].json["code"] == "rate_limited" and int(refused[0].headers["retry-after"]) > 0
+
+
+def test_whoever_tries_tokens_is_slowed_down(start):
+    slow = start(GPU_SCHEDULER_API_RATE_LIMIT_RPS="2")
+    tried = [slow.call("GET", "/api/v1/jobs", headers={"Authorization": f"Bearer {number:064}"})
+             for number in range(30)]
+    assert {answer.status for answer in tried} == {401, 429}
 
 
 def test_another_address_asks_for_the_token(start):

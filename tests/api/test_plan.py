@@ -63,7 +63,7 @@ def test_a_waiting_jobs_explanation_has_an_estimate(scheduler):
 
 
 def test_quality_is_counted_and_is_in_the_metrics(scheduler):
-    quality = scheduler.call("GET", "/v1/quality").json
+    quality = scheduler.call("GET", "/v1/quality", headers=scheduler.credential()).json
     assert quality["run_times"][0]["tenant_id"] == "" and quality["starts"][0]["count"] == 0
     assert scheduler.call("GET", "/v1/quality?tenant_id=default").json["starts"] == []
     assert scheduler.call("GET", "/v1/quality?tenant_id=nobody").status == 404

@@ -7,6 +7,7 @@ ends when what is waited for is true, or after a deadline that only a hanging pr
 
 import contextlib
 import http.client
+import hashlib
 import json
 import os
 import pathlib
@@ -106,11 +107,18 @@ def describe_process(pid):
     return f"{pid} [{words[:150]}]"
 
 
+def mark_of(instance):
+    """What an agent marks its jobs with, for all to see. Folders of older agents have their instance for it."""
+    if len(instance) <= 16:
+        return instance
+    return hashlib.blake2b(b"gpusched-mark", key=instance.encode(), digest_size=32).hexdigest()[:16]
+
+
 def processes_of(folder):
     """Processes that were started for `folder`, or by its agents for a job, or that work in it."""
     marks = [f"{MARK}={folder}".encode()]
     for instance in pathlib.Path(folder).rglob("instance"):
-        marks.append(b"@" + read_bytes(instance).strip() + b"\0")
+        marks.append(b"@" + mark_of(read_bytes(instance).decode().strip()).encode() + b"\0")
     found = []
     for pid in processes():
         if pid == os.getpid():
@@ -140,7 +148,7 @@ def kill_processes_of(folder):
 def cgroups_of(folder):
     """Groups of the attempts of agents in `folder`, the deepest first."""
     for instance in pathlib.Path(folder).rglob("instance"):
-        name = "gpusched-" + read_bytes(instance).decode().strip()
+        name = "gpusched-" + mark_of(read_bytes(instance).decode().strip())
         for base, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
             if name in base.split("/"):
                 yield base
@@ -353,8 +361,12 @@ class Scheduler(Daemon):
         self.ports = {kind: found[kind] for kind in ("http", "grpc", "metrics")}
         return self
 
-    def api(self, token=None):
-        return Api(self.ports["http"], self.address, token)
+    def token(self):
+        return (self.data_dir / "token").read_text().strip()
+
+    def api(self, token=None, anonymous=False):
+        """As whoever has the token, its own if none is given; or as a caller without one."""
+        return Api(self.ports["http"], self.address, None if anonymous else token or self.token())
 
     def journal(self, *arguments):
         """gpu-scheduler journal ...: a finished process."""
@@ -401,6 +413,10 @@ class Agent(Daemon):
     def instance(self):
         return (self.data_dir / "instance").read_text().strip()
 
+    def mark(self):
+        """What its jobs' processes, control groups and containers are marked with."""
+        return mark_of(self.instance())
+
     def set_gpus(self, devices):
         """The simulated driver's control file: {index: {temperature_celsius, memory_used_mb, processes, condition...}}."""
         fresh = self.data_dir / "sim-gpus.json.new"
@@ -419,8 +435,8 @@ class Agent(Daemon):
             words = read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
             if words[0] != b"gpu-shim" or len(words) < 2 or not is_alive(pid):
                 continue
-            key, _, instance = words[1].decode().partition("@")
-            if instance == self.instance() and key.split("-")[0] == number:
+            key, _, mark = words[1].decode().partition("@")
+            if mark == self.mark() and key.split("-")[0] == number:
                 return pid
         return None
 

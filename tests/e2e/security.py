@@ -116,3 +116,20 @@ def impostor(world, user, *words):
     harness.wait_until(f"a process is called {words}",
                        lambda: harness.read_bytes(f"/proc/{process.pid}/cmdline").rstrip(b"\0") == name)
     return process
+
+
+def cli_as(world, user, *words):
+    """gpu-cli as that user, who has no token but what it finds: its CompletedProcess."""
+    return subprocess.run(as_user(user, harness.program("gpu-cli"), *words), capture_output=True, text=True,
+                          timeout=harness.PATIENCE_S, env=world.cli_environment(), check=False, cwd="/")
+
+
+def agent_as(world, user, node, *arguments, folder=None):
+    """An agent that is a stranger's: its Agent, launched and perhaps never registered."""
+    folder = pathlib.Path(folder or world.folder / f"of-{user}")
+    folder.mkdir(exist_ok=True)
+    shutil.chown(folder, user)
+    agent = world.add_agent(node, name=f"{node}-of-{user}", data_dir=folder, prefix=as_user(user),
+                            allow_root_jobs=False, arguments=list(arguments))
+    agent.launch()
+    return agent

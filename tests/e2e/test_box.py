@@ -96,7 +96,7 @@ def setting_of(world, *files):
     for group in harness.cgroups_of(world.folder):
         for file in files:
             path = pathlib.Path(group) / file
-            if not group.endswith(world.agents()[0].instance()) and path.exists():
+            if not group.endswith(world.agents()[0].mark()) and path.exists():
                 return [file, *path.read_text().split()]
     return []
 
@@ -148,7 +148,8 @@ def test_root_unknown_and_missing_users_are_refused_with_a_sentence(boxed):
 @NEEDS_ROOT
 def test_a_root_agent_without_a_default_user_runs_no_nameless_jobs(boxed):
     world = boxed(allow_root_jobs=False)
-    is_refused(world, "the job names no user and this node has no default")
+    status, answer, _ = world.api().call("POST", "/api/v1/jobs", {"script": "id -u"})
+    assert (status, answer["field"]) == (422, "user") and "names no user" in answer["error"]
     assert run(world.api(), "id -un", user="nobody") == "nobody\n"
 
 
@@ -500,7 +501,7 @@ def test_a_daemon_without_environment_dies_with_an_adopted_attempt_whose_shim_an
 
 
 def groups_of_attempts(world):
-    return [group for group in harness.cgroups_of(world.folder) if not group.endswith(world.agents()[0].instance())]
+    return [group for group in harness.cgroups_of(world.folder) if not group.endswith(world.agents()[0].mark())]
 
 
 @NEEDS_CGROUPS

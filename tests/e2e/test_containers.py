@@ -240,8 +240,8 @@ def test_agent_and_shim_killed_together_leave_no_container(box, podman):
 def test_containers_of_forgotten_attempts_are_removed_when_the_agent_starts(box, podman):
     agent = box.agents()[0]
     agent.stop()
-    name = f"gpu-scheduler-{agent.instance()}-999999-1-0"
-    podman.call("create", "--name", name, "--label", f"gpu-scheduler.instance={agent.instance()}", IMAGE, "/bin/true")
+    name = f"gpu-scheduler-{agent.mark()}-999999-1-0"
+    podman.call("create", "--name", name, "--label", f"gpu-scheduler.instance={agent.mark()}", IMAGE, "/bin/true")
     podman.call("create", "--name", "somebody-else", IMAGE, "/bin/true")
     agent.start()
     wait_until("the forgotten container is gone", lambda: name not in podman.containers())

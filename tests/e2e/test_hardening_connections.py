@@ -74,8 +74,8 @@ def service_goes_on(world):
 
 @pytest.mark.parametrize("name,first_bytes", [
     ("silent", b""),
-    ("half a header", b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Slow: "),
-    ("half a body", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n{"),
+    ("half a header", b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nX-Slow: "),
+    ("half a body", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n{"),
 ])
 def test_ten_thousand_connections_that_never_finish_keep_nobody_out(cluster, files, name, first_bytes):
     clients = []
@@ -115,21 +115,22 @@ def test_a_reader_that_does_not_read_holds_nothing_up(cluster):
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.connect(("127.0.0.1", cluster.scheduler.ports["http"]))
-        client.sendall(f"GET /api/v1/jobs/{job_id}/logs HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        client.sendall(f"GET /api/v1/jobs/{job_id}/logs HTTP/1.1\r\nHost: localhost\r\n"
+                       f"Authorization: Bearer {cluster.scheduler.token()}\r\n\r\n".encode())
         slow.append(client)
     service_goes_on(cluster)
     close_all(slow)
 
 
 @pytest.mark.parametrize("name,request_bytes,statuses", [
-    ("a header without end", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: y\r\n" * 100_000, (431,)),
+    ("a header without end", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: y\r\n" * 100_000, (431,)),
     ("one endless line", b"GET /" + b"a" * 1_000_000, (400, 414, 431)),
-    ("an endless body in chunks", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ("an endless body in chunks", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
      + b"10000\r\n" + b"x" * 65_536 + b"\r\n" + b"".join([b"10000\r\n" + b"x" * 65_536 + b"\r\n"] * 100), (413,)),
-    ("a length that lies", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9223372036854775807\r\n\r\n", (400, 413)),
-    ("two lengths", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", (400,)),
-    ("a length and chunks", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
-    ("a chunk of a wrong size", b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", (400, 413)),
+    ("a length that lies", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9223372036854775807\r\n\r\n", (400, 413)),
+    ("two lengths", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", (400,)),
+    ("a length and chunks", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
+    ("a chunk of a wrong size", b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", (400, 413)),
     ("bytes that are no request", bytes(range(256)) * 100, (400,)),
     ("a TLS greeting", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500, (400,)),
 ])
@@ -150,7 +151,7 @@ def test_abuse_of_header_and_body_is_refused(cluster, name, request_bytes, statu
 
 
 def test_a_flood_of_pipelined_requests_is_answered_in_order_or_ended(cluster):
-    request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", cluster.scheduler.ports["http"]), timeout=60) as client:
         client.sendall(request * 2_000)
         answers = b""

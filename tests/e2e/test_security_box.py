@@ -73,12 +73,18 @@ def test_a_key_of_one_job_is_no_other_jobs(rooted, users):
 @NEEDS_ROOT
 @pytest.mark.skipif(shutil.which("ipcmk") is None, reason="needs ipcmk")
 def test_shared_memory_ends_with_its_job(rooted, users):
-    user = users.add()
-    world = rooted()
-    run_as(world, user, "ipcmk", "-M", "4096", "-Q", "-S", "1", "-p", "0666")
-    for kind in ("-m", "-q", "-s"):
-        left = subprocess.run(["ipcs", kind], capture_output=True, text=True, check=True).stdout
-        assert user[:10] not in left, left  # As much of a name as ipcs shows.
+    def objects():
+        return {kind: subprocess.check_output(["ipcs", kind], text=True).split() for kind in ("-m", "-q", "-s")}
+
+    before = objects()
+    run_as(rooted(), users.add(), "ipcmk", "-M", "4096", "-Q", "-S", "1", "-p", "0666")
+    try:
+        assert objects() == before
+    finally:
+        for kind, words in objects().items():
+            for word in set(words) - set(before[kind]):
+                if word.isdigit():
+                    subprocess.run(["ipcrm", kind, word], check=False, capture_output=True)
 
 
 @NEEDS_ROOT

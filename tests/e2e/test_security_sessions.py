@@ -54,7 +54,7 @@ def running(world, script, what, **fields):
 @NEEDS_ROOT
 @NEEDS_SU
 def test_a_session_in_a_job_that_runs_su_is_not_roots(rooted):
-    world = rooted()
+    world = rooted("--allow-set-user-id")
     path, content = root_secret(world)
     job = running(world, BECOME_SU, "su")
     done = world.cli("exec", job, "--", "sh", "-c", f"id -u; cat {path}")
@@ -65,7 +65,7 @@ def test_a_session_in_a_job_that_runs_su_is_not_roots(rooted):
 @NEEDS_ROOT
 @NEEDS_SU
 def test_a_copy_out_of_a_job_that_runs_su_is_not_roots(rooted):
-    world = rooted()
+    world = rooted("--allow-set-user-id")
     path, content = root_secret(world)
     job = running(world, BECOME_SU, "su")
     for name in (str(path).removeprefix("/"), str(path)):

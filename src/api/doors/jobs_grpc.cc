@@ -149,8 +149,8 @@ using AsyncService = ::scheduler::SchedulerService::AsyncService;
 
 class JobsService final : public AsyncService {
  public:
-  JobsService(Backend& backend, GrpcThread& thread, std::string token)
-      : backend_(backend), token_(std::move(token)) {
+  JobsService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
+      : backends_(backends), doorkeeper_(doorkeeper) {
     serve_unary(thread, *this, &AsyncService::RequestSubmitJob, &JobsService::SubmitJob, 64);
     serve_unary(thread, *this, &AsyncService::RequestCancelJob, &JobsService::CancelJob);
     serve_unary(thread, *this, &AsyncService::RequestGetJobStatus, &JobsService::GetJobStatus);
@@ -162,10 +162,10 @@ class JobsService final : public AsyncService {
 
   void SubmitJob(const GrpcCall& incoming, const ::scheduler::SubmitJobRequest* request,
                  ::scheduler::SubmitJobResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      Answer<SubmitRequest> parsed = read_submit_job(*request, backend_.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      Answer<SubmitRequest> parsed = read_submit_job(*request, backend.containers_possible());
       if (!parsed) return call.fail(parsed.error());
-      backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
+      backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));
         response->set_status("submitted");
@@ -179,10 +179,10 @@ class JobsService final : public AsyncService {
 
   void CancelJob(const GrpcCall& incoming, const ::scheduler::CancelJobRequest* request,
                  ::scheduler::CancelJobResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
-      backend_.cancel(*job, request->tenant_id(), [call, response](Answer<Unit> answer) {
+      backend.cancel(*job, request->tenant_id(), [call, response](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_success(true);
         response->set_message("Job cancelled successfully");
@@ -193,10 +193,10 @@ class JobsService final : public AsyncService {
 
   void GetJobStatus(const GrpcCall& incoming, const ::scheduler::GetJobStatusRequest* request,
                     ::scheduler::GetJobStatusResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
-      backend_.get_job(*job, request->tenant_id(), [call, response](Answer<JobView> answer) {
+      backend.get_job(*job, request->tenant_id(), [call, response](Answer<JobView> answer) {
         if (!answer) return call.fail(answer.error());
         write_status(*answer, *response);
         call.finish();
@@ -206,7 +206,7 @@ class JobsService final : public AsyncService {
 
   void ListJobs(const GrpcCall& incoming, const ::scheduler::ListJobsRequest* request,
                 ::scheduler::ListJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       JobFilter filter{.tenant = request->tenant_id(), .offset = request->offset()};
       if (request->limit() < 0) return call.fail(invalid("limit", "limit must not be negative"));
       if (request->offset() < 0) return call.fail(invalid("offset", "offset must not be negative"));
@@ -220,7 +220,7 @@ class JobsService final : public AsyncService {
                       "preempted"));
         }
       }
-      backend_.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
+      backend.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_info(job, *response->add_jobs());
         response->set_total(clamped(page->total.value_or(0)));
@@ -231,7 +231,7 @@ class JobsService final : public AsyncService {
 
   void UpdateTenantQuota(const GrpcCall& incoming, const ::scheduler::UpdateTenantQuotaRequest* request,
                          ::scheduler::UpdateTenantQuotaResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       if (request->tenant_id().empty()) return call.fail(invalid("tenant_id", "tenant_id is missing"));
       const auto given = [](int64_t limit) {
         return limit == 0 ? std::nullopt : std::optional<int64_t>(limit);
@@ -243,20 +243,20 @@ class JobsService final : public AsyncService {
                        .memory_mb = given(request->max_memory_mb()),
                        .concurrent_jobs = given(request->max_concurrent_jobs())};
       if (const auto problem = check_tenant(update)) return call.fail(*problem);
-      backend_.update_tenant(request->tenant_id(), std::move(update),
-                             [call, response](Answer<TenantView> answer) {
-                               if (!answer) return call.fail(answer.error());
-                               response->set_success(true);
-                               response->set_message("Tenant quota updated successfully");
-                               call.finish();
-                             });
+      backend.update_tenant(request->tenant_id(), std::move(update),
+                            [call, response](Answer<TenantView> answer) {
+                              if (!answer) return call.fail(answer.error());
+                              response->set_success(true);
+                              response->set_message("Tenant quota updated successfully");
+                              call.finish();
+                            });
     });
   }
 
   void GetMetrics(const GrpcCall& incoming, const ::scheduler::GetMetricsRequest* request,
                   ::scheduler::GetMetricsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.get_metrics([call, response, wanted = request->metric_type()](Answer<MetricsView> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.get_metrics([call, response, wanted = request->metric_type()](Answer<MetricsView> answer) {
         if (!answer) return call.fail(answer.error());
         write_metrics(*answer, wanted, *response);
         call.finish();
@@ -266,10 +266,10 @@ class JobsService final : public AsyncService {
 
   void GetClusterStatus(const GrpcCall& incoming, const ::scheduler::GetClusterStatusRequest*,
                         ::scheduler::GetClusterStatusResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.get_cluster([this, call, response](Answer<ClusterView> cluster) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.get_cluster([&backend, call, response](Answer<ClusterView> cluster) {
         if (!cluster) return call.fail(cluster.error());
-        backend_.list_nodes([call, response, cluster](Answer<std::vector<NodeView>> nodes) {
+        backend.list_nodes([call, response, cluster](Answer<std::vector<NodeView>> nodes) {
           if (!nodes) return call.fail(nodes.error());
           write_cluster_status(*cluster, *nodes, *response);
           call.finish();
@@ -281,8 +281,9 @@ class JobsService final : public AsyncService {
  private:
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    if (const auto error = check_bearer(call.context(), token_)) return call.fail(*error);
-    work(call);
+    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    if (!caller) return call.fail(caller.error());
+    work(call, backends_.of(*caller));
   }
 
   /// The job's id; when it is none the call fails.
@@ -299,14 +300,15 @@ class JobsService final : public AsyncService {
     return job;
   }
 
-  Backend& backend_;
-  const std::string token_;
+  const Backends backends_;
+  const Doorkeeper& doorkeeper_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread, std::string token) {
-  return std::make_unique<JobsService>(backend, thread, std::move(token));
+std::unique_ptr<grpc::Service> make_jobs_service(const Backends& backends, GrpcThread& thread,
+                                                 const Doorkeeper& doorkeeper) {
+  return std::make_unique<JobsService>(backends, thread, doorkeeper);
 }
 
 }  // namespace gpusched::api

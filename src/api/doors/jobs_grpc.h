@@ -1,9 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "api/backend.h"
+#include "api/caller.h"
 
 namespace grpc {
 class Service;
@@ -13,7 +12,8 @@ namespace gpusched::api {
 
 class GrpcThread;
 
-/// scheduler.SchedulerService: the jobs door over gRPC. An empty token: everybody may call.
-std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread, std::string token);
+/// scheduler.SchedulerService: the jobs door over gRPC. The doorkeeper must outlive it.
+std::unique_ptr<grpc::Service> make_jobs_service(const Backends& backends, GrpcThread& thread,
+                                                 const Doorkeeper& doorkeeper);
 
 }  // namespace gpusched::api

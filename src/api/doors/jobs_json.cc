@@ -709,6 +709,7 @@ Answer<TenantRequest> parse_tenant(std::string_view body, bool creating) {
       JsonField{"allow_preemption", &request.allow_preemption},
       JsonField{"can_preempt_others", &request.can_preempt_others},
       JsonField{"parent_id", &parent},
+      JsonField{"anonymous", &request.anonymous},
   };
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
   if (auto problem = read_tier(tier, request)) return std::move(*problem);

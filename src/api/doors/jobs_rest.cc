@@ -8,6 +8,7 @@
 #include "api/doors/log_relay.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/views_json.h"
+#include "api/token.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -83,10 +84,11 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
   refuse_method(request.method, allowed, call);
 }
 
-void JobsRest::health(const HttpRequest&, const Segments&, const RestCallPtr& call) {
+void JobsRest::health(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   const HealthView health = backend_.health();
   HttpResponse response{.status = health.serving ? 200 : 503,
-                        .body = health_json(health, version_, wall_now())};
+                        .body = health_json(health, version_, wall_now(),
+                                            is_loopback(request.peer) ? token_file_ : std::string())};
   if (!health.serving) response.headers.emplace_back("Retry-After", "1");
   call->send(std::move(response));
 }

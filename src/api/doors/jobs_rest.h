@@ -13,8 +13,10 @@ namespace gpusched::api {
 /// on the server's thread; nothing blocks it.
 class JobsRest {
  public:
-  /// `server` is where timers run; set before the first request by `attach`.
-  JobsRest(Backend& backend, std::string version) : backend_(backend), version_(std::move(version)) {}
+  /// `server` is where timers run; set before the first request by `attach`. `token_file`: where the shared
+  /// token is, which callers on this machine are told.
+  JobsRest(Backend& backend, std::string version, std::string token_file = {})
+      : backend_(backend), version_(std::move(version)), token_file_(std::move(token_file)) {}
   void attach(HttpServer& server) { server_ = &server; }
 
   void handle(HttpRequest&& request, const RestCallPtr& call);
@@ -29,7 +31,7 @@ class JobsRest {
   };
   static const std::vector<RouteRow>& routes();
 
-  void health(const HttpRequest&, const Segments&, const RestCallPtr& call);
+  void health(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void plan(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call);
@@ -50,6 +52,7 @@ class JobsRest {
   Backend& backend_;
   HttpServer* server_ = nullptr;
   std::string version_;
+  std::string token_file_;
 };
 
 }  // namespace gpusched::api

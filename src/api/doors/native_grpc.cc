@@ -90,8 +90,8 @@ struct CancelBatch {
 
 class NativeService final : public AsyncService {
  public:
-  NativeService(Backend& backend, GrpcThread& thread, std::string token)
-      : backend_(backend), token_(std::move(token)) {
+  NativeService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
+      : backends_(backends), doorkeeper_(doorkeeper) {
     serve_unary(thread, *this, &AsyncService::RequestSubmitJobs, &NativeService::SubmitJobs, 64);
     serve_unary(thread, *this, &AsyncService::RequestCancelJobs, &NativeService::CancelJobs);
     serve_unary(thread, *this, &AsyncService::RequestGetJob, &NativeService::GetJob);
@@ -128,10 +128,10 @@ class NativeService final : public AsyncService {
 
   void SubmitJobs(const GrpcCall& incoming, const v1::SubmitJobsRequest* request,
                   v1::SubmitJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend.containers_possible());
       if (!parsed) return call.fail(parsed.error());
-      backend_.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
+      backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {
           response->add_job_ids(job_name(job));
@@ -142,13 +142,14 @@ class NativeService final : public AsyncService {
   }
 
   void SubmitJobStream(std::unique_ptr<SubmitStreamCall> call) {
-    const auto error = check_bearer(call->context, token_);
-    serve_submit_stream(backend_, std::move(call), error);
+    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call->context));
+    const std::optional<ApiError> error = caller ? std::nullopt : std::optional(caller.error());
+    serve_submit_stream(backends_.of(caller ? *caller : Caller::kAnonymous), std::move(call), error);
   }
 
   void CancelJobs(const GrpcCall& incoming, const v1::CancelJobsRequest* request,
                   v1::CancelJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const int count = request->job_ids_size();
       if (count > static_cast<int>(limits::kBatchJobsMax)) {
         return call.fail({ErrorKind::kInvalidArgument,
@@ -168,7 +169,7 @@ class NativeService final : public AsyncService {
           batch->done();
           continue;
         }
-        backend_.cancel(*job, request->tenant_id(), [batch, note](Answer<Unit> answer) {
+        backend.cancel(*job, request->tenant_id(), [batch, note](Answer<Unit> answer) {
           if (!answer) note(answer.error());
           batch->done();
         });
@@ -178,16 +179,16 @@ class NativeService final : public AsyncService {
   }
 
   void GetJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      backend_.get_job(*job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+      backend.get_job(*job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ListJobs(const GrpcCall& incoming, const v1::ListJobsRequest* request,
                 v1::ListJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       JobFilter filter{.tenant = request->tenant_id()};
       if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
         if (!v1::JobState_IsValid(request->state())) {
@@ -216,7 +217,7 @@ class NativeService final : public AsyncService {
         }
         filter.before = *before;
       }
-      backend_.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
+      backend.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_job(job, *response->add_jobs());
         if (page->total) response->set_total(*page->total);
@@ -227,13 +228,15 @@ class NativeService final : public AsyncService {
   }
 
   void WatchJob(const std::shared_ptr<GrpcWriter<v1::Job>>& writer, const v1::GetJobRequest& request) {
-    if (const auto error = check_bearer(writer->context(), token_)) return writer->fail(*error);
+    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    if (!caller) return writer->fail(caller.error());
+    Backend& backend = backends_.of(*caller);
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
     // What is kept is dropped on the thread that this runs on too.
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
-    *watch = backend_.watch_job(*job, request.tenant_id(), [writer](Answer<JobView> answer) {
+    *watch = backend.watch_job(*job, request.tenant_id(), [writer](Answer<JobView> answer) {
       if (!answer) return writer->fail(answer.error());
       v1::Job message;
       write_job(*answer, message);
@@ -243,52 +246,54 @@ class NativeService final : public AsyncService {
   }
 
   void ExplainJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Explanation* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      backend_.explain_job(*job, request->tenant_id(),
-                           answer_with<ExplainView>(call, response, write_explanation));
+      backend.explain_job(*job, request->tenant_id(),
+                          answer_with<ExplainView>(call, response, write_explanation));
     });
   }
 
   void PlanJob(const GrpcCall& incoming, const v1::SubmitJobsRequest* request, v1::PlanResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend.containers_possible());
       if (!parsed) return call.fail(parsed.error());
-      backend_.plan(std::move(*parsed), answer_with<PlanView>(call, response, write_plan));
+      backend.plan(std::move(*parsed), answer_with<PlanView>(call, response, write_plan));
     });
   }
 
   void UpdateJob(const GrpcCall& incoming, const v1::UpdateJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
+    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
       Answer<JobUpdate> update = read_update(*request);
       if (!update) return call.fail(update.error());
-      backend_.update_job(job, request->tenant_id(), std::move(*update),
-                          answer_with<JobView>(call, response, write_job));
+      backend.update_job(job, request->tenant_id(), std::move(*update),
+                         answer_with<JobView>(call, response, write_job));
     });
   }
 
   void HoldJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
-      backend_.hold_job(job, request->tenant_id(), true, answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
+      backend.hold_job(job, request->tenant_id(), true, answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ReleaseJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
-      backend_.hold_job(job, request->tenant_id(), false, answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
+      backend.hold_job(job, request->tenant_id(), false, answer_with<JobView>(call, response, write_job));
     });
   }
 
   void RequeueJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, JobId job) {
-      backend_.requeue_job(job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
+      backend.requeue_job(job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ReadLog(const std::shared_ptr<GrpcWriter<v1::JobLogChunk>>& writer,
                const v1::ReadJobLogRequest& request) {
-    if (const auto error = check_bearer(writer->context(), token_)) return writer->fail(*error);
+    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    if (!caller) return writer->fail(caller.error());
+    Backend& backend = backends_.of(*caller);
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
     if (request.since().seconds() < 0 || request.since().seconds() > kTimeMaxSeconds) {
@@ -305,19 +310,19 @@ class NativeService final : public AsyncService {
                       .grep = request.grep(),
                       .timestamps = request.timestamps()};
     if (const auto problem = check_log_request(wanted)) return writer->fail(*problem);
-    std::make_shared<LogStream>(backend_, writer, std::move(wanted), request.follow())->begin();
+    std::make_shared<LogStream>(backend, writer, std::move(wanted), request.follow())->begin();
   }
 
   void CreateTenant(const GrpcCall& incoming, const v1::Tenant* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<TenantRequest> parsed = read_tenant(*request, true);
       if (!parsed) return call.fail(parsed.error());
-      backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
+      backend.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void UpdateTenant(const GrpcCall& incoming, const v1::UpdateTenantRequest* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
       if (!parsed) return call.fail(parsed.error());
       static constexpr std::array<std::string_view, 8> kLimits = {
@@ -330,14 +335,14 @@ class NativeService final : public AsyncService {
         }
         parsed->unlimited.push_back(name);
       }
-      backend_.update_tenant(request->tenant().tenant_id(), std::move(*parsed),
-                             answer_with<TenantView>(call, response, write_tenant));
+      backend.update_tenant(request->tenant().tenant_id(), std::move(*parsed),
+                            answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void DeleteTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::DeleteTenantResponse*) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.delete_tenant(request->tenant_id(), [call](Answer<Unit> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.delete_tenant(request->tenant_id(), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });
@@ -345,14 +350,14 @@ class NativeService final : public AsyncService {
   }
 
   void GetTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.get_tenant(request->tenant_id(), answer_with<TenantView>(call, response, write_tenant));
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.get_tenant(request->tenant_id(), answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void ListTenants(const GrpcCall& incoming, const v1::ListTenantsRequest* request,
                    v1::ListTenantsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const int32_t size =
           request->page_size() <= 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
       const auto after = parse_count(request->page_token().empty() ? "0" : request->page_token(), INT64_MAX);
@@ -360,7 +365,7 @@ class NativeService final : public AsyncService {
         return call.fail(
             {ErrorKind::kInvalidArgument, "page_token is none that was given out", "page_token"});
       }
-      backend_.list_tenants([call, response, size, after](Answer<std::vector<TenantView>> answer) {
+      backend.list_tenants([call, response, size, after](Answer<std::vector<TenantView>> answer) {
         if (!answer) return call.fail(answer.error());
         write_tenant_page(*answer, *after, size, *response);
         call.finish();
@@ -369,8 +374,8 @@ class NativeService final : public AsyncService {
   }
 
   void ListNodes(const GrpcCall& incoming, const v1::ListNodesRequest*, v1::ListNodesResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.list_nodes([call, response](Answer<std::vector<NodeView>> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.list_nodes([call, response](Answer<std::vector<NodeView>> answer) {
         if (!answer) return call.fail(answer.error());
         for (const NodeView& node : *answer) write_node(node, *response->add_nodes());
         call.finish();
@@ -379,49 +384,49 @@ class NativeService final : public AsyncService {
   }
 
   void ConfirmNodeDead(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void DrainNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
       const std::string by = request->by().empty() ? "operator" : request->by();
-      backend_.drain_node(request->node_name(), by, request->reason(),
-                          answer_with<NodeView>(call, response, write_node));
+      backend.drain_node(request->node_name(), by, request->reason(),
+                         answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void ResumeNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.resume_node(request->node_name(), "operator",
-                           answer_with<NodeView>(call, response, write_node));
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.resume_node(request->node_name(), "operator",
+                          answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void RebootNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
-      backend_.reboot_node(request->node_name(), request->reason(),
-                           answer_with<NodeView>(call, response, write_node));
+      backend.reboot_node(request->node_name(), request->reason(),
+                          answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void CreateReservation(const GrpcCall& incoming, const v1::Reservation* request,
                          v1::Reservation* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<ReservationRequest> parsed = read_reservation(*request);
       if (!parsed) return call.fail(parsed.error());
-      backend_.make_reservation(std::move(*parsed),
-                                answer_with<ReservationView>(call, response, write_reservation));
+      backend.make_reservation(std::move(*parsed),
+                               answer_with<ReservationView>(call, response, write_reservation));
     });
   }
 
   void ListReservations(const GrpcCall& incoming, const v1::ListReservationsRequest*,
                         v1::ListReservationsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.list_reservations([call, response](Answer<std::vector<ReservationView>> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.list_reservations([call, response](Answer<std::vector<ReservationView>> answer) {
         if (!answer) return call.fail(answer.error());
         for (const ReservationView& one : *answer) write_reservation(one, *response->add_reservations());
         call.finish();
@@ -431,8 +436,8 @@ class NativeService final : public AsyncService {
 
   void CancelReservation(const GrpcCall& incoming, const v1::ReservationRequest* request,
                          v1::CancelReservationResponse*) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.cancel_reservation(request->reservation(), [call](Answer<Unit> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.cancel_reservation(request->reservation(), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });
@@ -440,17 +445,17 @@ class NativeService final : public AsyncService {
   }
 
   void LabelNode(const GrpcCall& incoming, const v1::LabelNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<LabelChange> change = read_labels(*request);
       if (!change) return call.fail(change.error());
-      backend_.label_node(request->node_name(), std::move(change->set), std::move(change->remove),
-                          answer_with<NodeView>(call, response, write_node));
+      backend.label_node(request->node_name(), std::move(change->set), std::move(change->remove),
+                         answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void SetDeviceCondition(const GrpcCall& incoming, const v1::SetDeviceConditionRequest* request,
                           v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       DeviceCondition condition = DeviceCondition::kOk;
       if (request->condition() == v1::DEVICE_CONDITION_UNHEALTHY) {
         condition = DeviceCondition::kUnhealthy;
@@ -461,38 +466,38 @@ class NativeService final : public AsyncService {
         return call.fail({ErrorKind::kInvalidArgument, "by or detail is too long; shorten it", "detail"});
       }
       const std::string by = request->by().empty() ? "operator" : request->by();
-      backend_.set_condition(request->node_name(), request->index(), condition, request->detail(), by,
-                             answer_with<NodeView>(call, response, write_node));
+      backend.set_condition(request->node_name(), request->index(), condition, request->detail(), by,
+                            answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void GetQuality(const GrpcCall& incoming, const v1::GetQualityRequest* request, v1::Quality* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.get_quality(request->tenant_id(), answer_with<QualityView>(call, response, write_quality));
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.get_quality(request->tenant_id(), answer_with<QualityView>(call, response, write_quality));
     });
   }
 
   void GetMoves(const GrpcCall& incoming, const v1::GetMovesRequest* request, v1::Moves* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       MovesRequest wanted{.tenant = request->tenant_id(), .moves_max = request->moves_max()};
       if (const auto problem = read_moves(request->job_id(), wanted)) return call.fail(*problem);
-      backend_.get_moves(std::move(wanted), answer_with<MovesView>(call, response, write_moves));
+      backend.get_moves(std::move(wanted), answer_with<MovesView>(call, response, write_moves));
     });
   }
 
   void ApplyMoves(const GrpcCall& incoming, const v1::ApplyMovesRequest* request,
                   v1::MoveProposal* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       auto wanted = read_apply(*request);
       if (!wanted) return call.fail(wanted.error());
-      backend_.apply_moves(std::move(*wanted),
-                           answer_with<MoveProposalView>(call, response, write_move_proposal));
+      backend.apply_moves(std::move(*wanted),
+                          answer_with<MoveProposalView>(call, response, write_move_proposal));
     });
   }
 
   void GetCluster(const GrpcCall& incoming, const v1::GetClusterRequest*, v1::Cluster* response) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.get_cluster(answer_with<ClusterView>(call, response, write_cluster));
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.get_cluster(answer_with<ClusterView>(call, response, write_cluster));
     });
   }
 
@@ -500,17 +505,18 @@ class NativeService final : public AsyncService {
   /// Lets the call do its work when its token is right.
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    if (const auto error = check_bearer(call.context(), token_)) return call.fail(*error);
-    work(call);
+    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    if (!caller) return call.fail(caller.error());
+    work(call, backends_.of(*caller));
   }
 
   /// The same for a call about one job.
   template <typename Request, typename Work>
   void with_job(const GrpcCall& incoming, const Request* request, Work&& work) {
-    guarded(incoming, [&](const GrpcCall& call) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      work(call, *job);
+      work(call, backend, *job);
     });
   }
 
@@ -525,14 +531,15 @@ class NativeService final : public AsyncService {
     };
   }
 
-  Backend& backend_;
-  const std::string token_;
+  const Backends backends_;
+  const Doorkeeper& doorkeeper_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread, std::string token) {
-  return std::make_unique<NativeService>(backend, thread, std::move(token));
+std::unique_ptr<grpc::Service> make_native_service(const Backends& backends, GrpcThread& thread,
+                                                   const Doorkeeper& doorkeeper) {
+  return std::make_unique<NativeService>(backends, thread, doorkeeper);
 }
 
 }  // namespace gpusched::api

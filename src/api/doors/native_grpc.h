@@ -1,9 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "api/backend.h"
+#include "api/caller.h"
 
 namespace grpc {
 class Service;
@@ -13,7 +12,8 @@ namespace gpusched::api {
 
 class GrpcThread;
 
-/// gpusched.v1.Scheduler: the native API. An empty token: everybody may call.
-std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread, std::string token);
+/// gpusched.v1.Scheduler: the native API. The doorkeeper must outlive it.
+std::unique_ptr<grpc::Service> make_native_service(const Backends& backends, GrpcThread& thread,
+                                                   const Doorkeeper& doorkeeper);
 
 }  // namespace gpusched::api

@@ -137,6 +137,7 @@ Answer<TenantRequest> read_native_tenant(std::string_view body, const std::strin
   if (has(given.given, "priority_tier")) request->priority_tier = message.priority_tier();
   if (has(given.given, "allow_preemption")) request->allow_preemption = message.allow_preemption();
   if (has(given.given, "can_preempt_others")) request->can_preempt_others = message.can_preempt_others();
+  if (has(given.given, "anonymous")) request->anonymous = message.anonymous();
   for (const std::string_view limit : kLimits) {
     if (use == TenantUse::kUpdate && has(given.nulls, limit)) request->unlimited.emplace_back(limit);
   }

@@ -442,6 +442,7 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
   }
   if (creating || message.allow_preemption()) request.allow_preemption = message.allow_preemption();
   if (creating || message.can_preempt_others()) request.can_preempt_others = message.can_preempt_others();
+  if (message.anonymous()) request.anonymous = true;
   if (message.has_guaranteed_gpus()) request.guarantee.gpus = message.guaranteed_gpus();
   if (message.has_guaranteed_gpu_memory_mb())
     request.guarantee.gpu_memory_mb = message.guaranteed_gpu_memory_mb();
@@ -869,6 +870,7 @@ void write_tenant(const TenantView& tenant, v1::Tenant& out) {
   out.set_fair_share_weight(static_cast<double>(tenant.weight_milli) / 1'000.0);
   out.set_allow_preemption(tenant.allow_preemption);
   out.set_can_preempt_others(tenant.can_preempt_others);
+  out.set_anonymous(tenant.anonymous);
   out.set_guaranteed_gpus(tenant.guaranteed_gpus);
   out.set_guaranteed_gpu_memory_mb(tenant.guaranteed_gpu_memory_mb);
   out.set_guaranteed_cpu_cores(tenant.guaranteed_cpu_milli / 1'000);

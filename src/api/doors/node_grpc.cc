@@ -16,8 +16,15 @@
 namespace gpusched::api {
 namespace {
 
-constexpr std::size_t kNonceBytesMin = 16;
 constexpr std::size_t kNonceBytes = 32;
+constexpr uint32_t kHandshake = 2;
+
+/// By gRPC's word for a client's address.
+bool is_on_this_machine(const std::string& peer) {
+  return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]") ||
+         peer.starts_with("ipv6:%5B::1%5D");
+}
+
 class Stream;
 
 /// The way to one agent as the host sees it. It outlives the stream.
@@ -157,22 +164,21 @@ class Stream final : public StreamBase {
   grpc::ByteBuffer outgoing;  ///< What is being written.
 
  private:
-  /// The first two messages, until it is known who speaks. False ends the stream.
+  /// The first messages, until it is known who speaks. False ends the stream.
   bool greet() {
     if (nonce_.empty()) return challenge();
+    if (incoming_.has_prove() && !old_ && !proven_) return check_proof();
     if (!incoming_.has_register_()) {
-      return refuse(ErrorKind::kInvalidArgument,
-                    "the message after Hello must be Register; is the agent's version right?");
-    }
-    const std::string& proof = incoming_.register_().proof();
-    const bool proven =
-        !proof.empty() && same_secret(proof, keyed_proof(options_.token, "gpusched-agent", nonce_));
-    if (!proven && (options_.token_required || !proof.empty())) {
       return refuse(
-          ErrorKind::kUnauthenticated,
-          "the agent's token is missing or not this scheduler's; give it the content of the scheduler's "
-          "DATA_DIR/token");
+          ErrorKind::kInvalidArgument,
+          "the message after Hello must be Prove, and then Register; is the agent's version right?");
     }
+    if (old_) {
+      proven_ =
+          options_.everybody_trusted ||
+          same_secret(incoming_.register_().proof(), keyed_proof(options_.token, "gpusched-agent", nonce_));
+    }
+    if (!proven_ && !options_.everybody_trusted) return refuse_token();
     id_ = host_.node_opened(session_);
     return true;
   }
@@ -184,21 +190,52 @@ class Stream final : public StreamBase {
     return more;
   }
   bool challenge() {
-    if (!incoming_.has_hello() || incoming_.hello().nonce().size() < kNonceBytesMin) {
-      return refuse(ErrorKind::kInvalidArgument, "the first message must be Hello with a nonce");
+    const v1::Hello& hello = incoming_.hello();
+    if (!incoming_.has_hello() || hello.nonce().size() != kNonceBytes) {
+      return refuse(ErrorKind::kInvalidArgument, "the first message must be Hello with a nonce of 32 bytes");
     }
-    name_ = incoming_.hello().node_name();
+    name_ = hello.node_name();
+    old_ = hello.handshake() < kHandshake;
+    if (old_ && !options_.old_handshake && !options_.everybody_trusted) {
+      return refuse(
+          ErrorKind::kUnauthenticated,
+          "this agent is older than the scheduler and proves the token in an older way; upgrade gpu-agent on "
+          "its node, whose jobs go on, or set agent.accept_old_handshake until all are upgraded");
+    }
+    agent_nonce_ = hello.nonce();
     nonce_ = random_bytes(kNonceBytes);
     v1::SchedulerMessage message;
-    message.mutable_challenge()->set_nonce(nonce_);
-    message.mutable_challenge()->set_proof(
-        keyed_proof(options_.token, "gpusched-scheduler", incoming_.hello().nonce()));
-    message.mutable_challenge()->set_version(options_.version);
-    message.mutable_challenge()->set_unix_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                                 std::chrono::system_clock::now().time_since_epoch())
-                                                 .count());
+    v1::Challenge& answer = *message.mutable_challenge();
+    answer.set_nonce(nonce_);
+    answer.set_version(options_.version);
+    answer.set_unix_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count());
+    if (old_) {
+      answer.set_proof(keyed_proof(options_.token, "gpusched-scheduler", agent_nonce_));
+    } else {
+      answer.set_handshake(kHandshake);
+      if (is_on_this_machine(peer_)) answer.set_token_file(options_.token_file);
+    }
     session_->send(message);
     return true;
+  }
+  bool check_proof() {
+    const std::string both = agent_nonce_ + nonce_;
+    proven_ = same_secret(incoming_.prove().proof(), keyed_proof(options_.token, "gpusched-agent-2", both));
+    if (!proven_ && !options_.everybody_trusted) return refuse_token();
+    v1::SchedulerMessage message;
+    message.mutable_proven()->set_proof(proven_ ? keyed_proof(options_.token, "gpusched-scheduler-2", both)
+                                                : std::string());
+    session_->send(message);
+    return true;
+  }
+  bool refuse_token() {
+    return refuse(
+        ErrorKind::kUnauthenticated,
+        "the agent's token is missing or not this scheduler's; give it the content of the scheduler's "
+        "DATA_DIR/token with --token-file (an agent of root's, or of the scheduler's user, on its machine "
+        "finds it by itself)");
   }
   bool refuse(ErrorKind kind, const std::string& sentence) {
     log_event(LogLevel::kWarning, "scheduler", "agent_refused", {},
@@ -218,7 +255,9 @@ class Stream final : public StreamBase {
   grpc::ByteBuffer received_;
   v1::AgentMessage incoming_;  ///< The same, read.
   std::size_t incoming_bytes_ = 0;
-  std::string name_, nonce_;
+  std::string name_, agent_nonce_, nonce_;
+  bool old_ = false;             ///< The agent greets in the way of older ones.
+  bool proven_ = false;          ///< It knows the token.
   std::optional<SessionId> id_;  ///< Once it may speak.
 };
 

@@ -14,9 +14,11 @@ namespace gpusched::api {
 class GrpcThread;
 
 struct NodeServiceOptions {
-  std::string token;            ///< Always there: agents may ask for a proof of it.
-  bool token_required = false;  ///< Agents must prove that they know it.
-  std::string version;          ///< Told to agents.
+  std::string token;               ///< Which agents must prove to know.
+  std::string token_file = {};     ///< Told to agents on this machine; empty: nothing.
+  bool everybody_trusted = false;  ///< For tests of doors: no proof is asked for.
+  bool old_handshake = false;      ///< Agents may prove it in the way of older ones.
+  std::string version;             ///< Told to agents.
 };
 
 /// gpusched.v1.NodeProtocol: checks who an agent is and hands its stream to the host's node hub.

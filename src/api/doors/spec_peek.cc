@@ -5,17 +5,18 @@
 namespace gpusched::api {
 namespace {
 
-constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12;
+constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21, kAnonymous = 50;
 
-/// Calls `visit(number, bytes)` with every length-delimited field until it returns false.
-template <typename Visit>
-void for_each_field(std::string_view packed, Visit&& visit) {
+/// Calls `visit(number, bytes)` with every length-delimited field until it returns false, and
+/// `visit_number(number, value)` with every number.
+template <typename Visit, typename VisitNumber>
+void for_each_field(std::string_view packed, Visit&& visit, VisitNumber&& visit_number) {
   ByteReader reader(packed);
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
     switch (tag & 7) {
       case 0:
-        reader.varint();
+        visit_number(tag >> 3, reader.varint());
         break;
       case 2: {
         const std::string_view bytes = reader.bytes();
@@ -27,6 +28,11 @@ void for_each_field(std::string_view packed, Visit&& visit) {
     }
     if (!reader.ok()) return;
   }
+}
+
+template <typename Visit>
+void for_each_field(std::string_view packed, Visit&& visit) {
+  for_each_field(packed, std::forward<Visit>(visit), [](uint64_t, uint64_t) {});
 }
 
 /// An entry of the map of labels.
@@ -54,6 +60,29 @@ SpecPeek peek_spec(std::string_view packed) {
     return number < kUser;  // Fields are packed in the order of their numbers.
   });
   return peek;
+}
+
+bool spec_is_anonymous(std::string_view packed) {
+  bool found = false;
+  for_each_field(
+      packed, [](uint64_t, std::string_view) { return true; },
+      [&found](uint64_t number, uint64_t value) { found = number == kAnonymous ? value != 0 : found; });
+  return found;
+}
+
+void mark_anonymous(std::string& packed) {
+  ByteWriter out(packed);
+  out.varint(kAnonymous << 3);
+  out.varint(1);
+}
+
+bool spec_names_credential(std::string_view packed) {
+  bool found = false;
+  for_each_field(packed, [&found](uint64_t number, std::string_view bytes) {
+    found = found || (number == kCredential && !bytes.empty());
+    return !found;
+  });
+  return found;
 }
 
 bool spec_has_label(std::string_view packed, std::string_view label,

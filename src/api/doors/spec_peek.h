@@ -14,6 +14,12 @@ struct SpecPeek {
 };
 SpecPeek peek_spec(std::string_view packed);
 
+/// Whether a caller without a credential submitted the job, and a mark of that.
+bool spec_is_anonymous(std::string_view packed);
+void mark_anonymous(std::string& packed);
+/// Whether the packed JobSpec names a credential for a registry of images.
+bool spec_names_credential(std::string_view packed);
+
 /// Whether the packed JobSpec has the label; without a value: any value.
 bool spec_has_label(std::string_view packed, std::string_view label, const std::optional<std::string>& value);
 

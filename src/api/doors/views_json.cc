@@ -183,7 +183,8 @@ void tenant_fields(JsonWriter& json, const TenantView& tenant) {
   json.field("priority_tier", tenant.priority_tier);
   json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
   json.field("allow_preemption", tenant.allow_preemption)
-      .field("can_preempt_others", tenant.can_preempt_others);
+      .field("can_preempt_others", tenant.can_preempt_others)
+      .field("anonymous", tenant.anonymous);
   json.field("guaranteed_gpus", tenant.guaranteed_gpus);
   json.field("guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory_mb);
   cores(json, "guaranteed_cpu_cores", tenant.guaranteed_cpu_milli);
@@ -345,11 +346,13 @@ std::string cluster_json(const ClusterView& cluster) {
   return out;
 }
 
-std::string health_json(const HealthView& health, std::string_view version, Time now) {
+std::string health_json(const HealthView& health, std::string_view version, Time now,
+                        std::string_view token_file) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("status", health.serving ? "healthy" : "unhealthy").field("version", version);
   json.field("timestamp", now);
+  if (!token_file.empty()) json.field("token_file", token_file);
   if (!health.serving) json.field("error", health.reason).field("code", row_of(health.kind).code);
   json.end_object();
   return out;

@@ -1,0 +1,60 @@
+#include "client/local_token.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+
+#include "client/http_client.h"
+#include "client/json.h"
+#include "ops/local_peer.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kPatience = seconds(2);
+
+uint16_t port_of(const HttpEndpoint& endpoint) {
+  uint16_t port = 0;
+  std::from_chars(endpoint.port.data(), endpoint.port.data() + endpoint.port.size(), port);
+  return port;
+}
+
+}  // namespace
+
+std::string find_local_token(const std::string& url) {
+  const Result<HttpEndpoint> endpoint = parse_http_url(url);
+  if (!endpoint || !ops::is_loopback(endpoint->host)) return {};
+  Result<HttpClient> client = HttpClient::create({.url = url, .connect_timeout = kPatience});
+  if (!client) return {};
+  // Whether it is well does not matter, nor whether it answers without a token: it says where that is.
+  const Result<HttpAnswer> answer =
+      client->request({.method = "GET", .target = "/health", .timeout = kPatience});
+  if (!answer) return {};
+  const Result<Json> json = Json::parse(answer->body);
+  if (!json || !json->is_object()) return {};
+  const std::string path = (*json)["token_file"].text();
+  if (path.empty()) return {};
+  const Result<std::string> token = ops::read_local_token(path, endpoint->host, port_of(*endpoint), "http");
+  return token ? *token : std::string();
+}
+
+Result<Unit> check_token_receiver(const std::string& url, const std::string& token_file) {
+  const Result<HttpEndpoint> endpoint = parse_http_url(url);
+  if (!endpoint || !ops::is_loopback(endpoint->host)) return Unit{};
+  struct stat facts{};
+  const bool owned = stat(token_file.c_str(), &facts) == 0;
+  const uint32_t floor = ops::read_id_floor().uid;
+  for (const uid_t user : ops::listening_users(endpoint->host, port_of(*endpoint))) {
+    // Below the floor are the system's users, such as the scheduler's own.
+    if (user == geteuid() || user < floor || (owned && user == facts.st_uid)) continue;
+    return Error{
+        .code = ErrorCode::kPermissionDenied,
+        .message = "port " + endpoint->port + " of this machine belongs to user " + std::to_string(user) +
+                   ", who would be told the token; is that your scheduler? Then run gpu-cli as that user, or "
+                   "with a token file of that user's"};
+  }
+  return Unit{};
+}
+
+}  // namespace gpusched
