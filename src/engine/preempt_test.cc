@@ -53,6 +53,27 @@ struct Crowded {
   }
 };
 
+TEST(Preempt, ATenantThatAnybodyMayMakeEndsOnlyJobsOfItsLike) {
+  for (const bool victim_is_anonymous : {false, true}) {
+    TestEngine engine;
+    engine.add_node("n1", {.gpus = 1});
+    const TenantId batch{
+        engine
+            .apply(CreateTenant{.name = "batch", .allow_preemption = true, .anonymous = victim_is_anonymous})
+            .first_id};
+    const TenantId urgent{
+        engine
+            .apply(CreateTenant{
+                .name = "urgent", .priority_tier = 5000, .can_preempt_others = true, .anonymous = true})
+            .first_id};
+    engine.run({.gpus = 1, .tenant = batch});
+    engine.advance(minutes(2));
+    engine.submit({.gpus = 1, .tenant = urgent});
+    engine.cycle();
+    EXPECT_EQ(engine.count_events<StopRequested>(), victim_is_anonymous ? 1 : 0);
+  }
+}
+
 TEST(Preempt, TheVictimsStopAndThePromiseAreDecidedTogether) {
   Crowded crowded;
   ASSERT_TRUE(crowded.takes(crowded.group(0b11, {crowded.first, crowded.second})));
@@ -253,6 +274,7 @@ class World {
       command.priority_tier = static_cast<int32_t>(prng_.below(4)) * 100;
       command.allow_preemption = prng_.chance(500);
       command.can_preempt_others = prng_.chance(500);
+      command.anonymous = prng_.chance(200);
       command.guarantee.gpus = gpus;
       if (!single()) command.guarantee.cpu_milli = cpus * 1000;
       tenants_.push_back(TenantId{engine_.apply(command).first_id});
@@ -470,6 +492,7 @@ class World {
       EXPECT_LE(policy::effective_priority(state, lesser), policy::effective_priority(state, job));
       EXPECT_TRUE(state.find_tenant(lesser.tenant)->allow_preemption);
       EXPECT_TRUE(state.find_tenant(job.tenant)->can_preempt_others);
+      EXPECT_TRUE(state.find_tenant(lesser.tenant)->anonymous || !state.find_tenant(job.tenant)->anonymous);
       EXPECT_LT(lesser.preempt_count, 3u);
       EXPECT_GE(engine_.now(), lesser.started_at + seconds(60));
     }

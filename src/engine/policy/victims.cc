@@ -172,6 +172,8 @@ Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& a
   CHECK(owner != nullptr);
   CHECK(other != nullptr);
   if (!owner->allow_preemption || !other->can_preempt_others) return kNever;
+  // Anybody may make such a tenant, with any tier and this flag.
+  if (other->anonymous && !owner->anonymous) return kNever;
   const int64_t theirs = effective_priority(state, *job);
   const int64_t ours = effective_priority(state, by);
   if (theirs > ours) return kNever;

@@ -43,8 +43,9 @@ bool potential_less(const Potential& a, const Potential& b);
 /// Ends those who lose the fewest GPU-seconds since they last saved their work.
 ///
 /// A job may end jobs of strictly lower standing (`standing_of`), of tenants with `allow_preemption`, if its
-/// own tenant has `can_preempt_others`. The attempt must have run for `protection`, the job must not have
-/// been ended for another one in the last `recent`, nor `budget` times in all.
+/// own tenant has `can_preempt_others`; jobs of a tenant that callers without a credential use end only those
+/// of such tenants. The attempt must have run for `protection`, the job must not have been ended for another
+/// one in the last `recent`, nor `budget` times in all.
 ///
 /// Counted is, for each victim, GPUs x time since it saved its work, of at most `loss_max`; of one that never
 /// said so in this attempt, the time since its start, of at most `silent_max`. So ties among jobs that say
