@@ -21,6 +21,9 @@ namespace {
 
 constexpr int kMessageBytesMax = 8 << 20;  // A thousand jobs of ordinary size.
 constexpr int kHeaderBytesMax = 16 << 10;
+// What all connections together may have received that no call has taken. Beyond it gRPC slows its reading
+// down and at last ends calls, so that unfinished messages of strangers cost no more.
+constexpr std::size_t kBufferedBytesMax = 64 << 20;
 constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
 
 /// IPv6 addresses stand in brackets.
@@ -107,6 +110,7 @@ Result<Unit> GrpcServer::start() {
     builder.AddChannelArgument(filter, 0);
   }
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetResourceQuota(grpc::ResourceQuota("gpu-scheduler").Resize(kBufferedBytesMax));
   impl->thread.join(builder);
   builder.RegisterService(impl->native.get());
   builder.RegisterService(impl->jobs.get());
