@@ -10,6 +10,7 @@
 #include "model/mig.h"
 #include "node/probe.h"
 #include "ops/checks.h"
+#include "ops/local_peer.h"
 #include "ops/machine.h"
 
 namespace gpusched {
@@ -124,6 +125,44 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
   return found;
 }
 
+/// Settings that give away what keeps jobs from root, or from each other.
+std::vector<Finding> check_boundaries(const AgentOptions& options) {
+  std::vector<Finding> found;
+  const auto warn = [&found](const char* check, std::string detail, std::string mend) {
+    found.push_back(
+        {.check = check, .verdict = Verdict::kWarn, .detail = std::move(detail), .mend = std::move(mend)});
+  };
+  const bool is_root = geteuid() == 0;
+  const BoxOptions& box = options.box;
+  if (is_root && box.allow_root_jobs) {
+    warn("root_jobs", "whoever has the scheduler's token runs jobs as root here: allow_root_jobs is set",
+         "sed -i '/allow_root_jobs/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
+  }
+  if (is_root && box.default_user == "nobody") {
+    warn("default_user",
+         "jobs that name no user run as nobody, who is other programs' user too: they can end and read each "
+         "other",
+         "useradd --create-home gpu-jobs    # and default_user: gpu-jobs in agent.yaml");
+  }
+  if (box.allow_set_user_id) {
+    warn("set_user_id",
+         "set-user-id programs have their effect in jobs: a fault in one of them makes a job root",
+         "sed -i '/allow_set_user_id/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
+  }
+  const Result<Address> address = parse_address(options.scheduler);
+  if (is_root && address && !ops::is_loopback(address->host)) {
+    warn("network",
+         "this agent of root's does what comes from " + address->host +
+             ", without TLS: who can change what is on that network can speak after the greeting",
+         "wg-quick up wg0    # a tunnel between the nodes and the scheduler");
+  }
+  if (found.empty()) {
+    found.push_back(
+        {.check = "boundaries", .detail = "no setting gives away what keeps jobs from root and each other"});
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token) {
@@ -163,6 +202,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   diagnosis.add_all(check_gpus(options, patient));
   diagnosis.add_all(ops::check_cgroups(patient));
   diagnosis.add(ops::check_user_switch(patient));
+  diagnosis.add_all(check_boundaries(options));
   diagnosis.add(ops::check_shared_memory(patient));
   diagnosis.add(ops::check_container_runtimes(patient));
   diagnosis.add(ops::check_folder(patient, options.data_folder, false));

@@ -111,6 +111,19 @@ def test_an_agent_that_is_well(world):
     assert len(world.api().get("/nodes")["nodes"]) == 1
 
 
+@pytest.mark.skipif(not harness.IS_ROOT, reason="needs root: looks at settings of an agent of root's")
+def test_settings_that_give_a_boundary_away(new_world):
+    world = new_world()
+    words = ["--node", "n1", "--data-dir", world.folder, "--sim-gpus", A100X4, "--scheduler", "10.0.0.1:9090"]
+    _, found = doctor(world, "gpu-agent", *words, "--default-user", "nobody", "--allow-root-jobs",
+                      "--allow-set-user-id")
+    for check in ("root_jobs", "default_user", "set_user_id", "network"):
+        assert verdict(found, check) == "warn", found
+    _, found = doctor(world, "gpu-agent", *words[:-1], "127.0.0.1:1")
+    assert verdict(found, "boundaries") == "ok"
+    assert not {"root_jobs", "default_user", "set_user_id", "network"} & set(found)
+
+
 def test_an_agent_whose_scheduler_is_away(world):
     agent = world.agents()[0]
     words = agent_words(world, agent)
