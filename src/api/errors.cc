@@ -77,6 +77,13 @@ constexpr std::array kTable = {
     ErrorRow{kNodeNameTaken, "node_name_taken", 409, kPrecondition,
              "Another agent, with another data folder, is registered under this node's name.",
              "Give each agent its own name; confirm the old one dead once it is certainly gone."},
+    ErrorRow{
+        kNodeStillHeard, "node_still_heard", 409, kPrecondition,
+        "An agent of this node is heard from another boot of its machine.",
+        "Nothing after a restart: it is let in when the lease is over. A copied machine needs its own name."},
+    ErrorRow{kNodeOverlap, "node_overlap", 409, kPrecondition,
+             "The agent's data folder or one of its GPUs belongs to another node that may be alive.",
+             "Use that node's name; or confirm it dead once its agent is stopped for good."},
     ErrorRow{kConflict, "conflict", 409, kPrecondition, "What is asked for does not fit the present state.",
              "Read the present state and decide again."},
     ErrorRow{kTenantLimit, "tenant_limit", 409, kPrecondition, "There are as many tenants as there may be.",

@@ -43,6 +43,8 @@ enum class ErrorKind : uint8_t {
   kNodeAlive,
   kNodeNotDrained,
   kNodeNameTaken,
+  kNodeStillHeard,
+  kNodeOverlap,
   kConflict,
   kTenantLimit,
   kNodeLimit,

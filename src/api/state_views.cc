@@ -110,6 +110,10 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kNodeNotFound;
     case RejectionCode::kNodeNameTaken:
       return ErrorKind::kNodeNameTaken;
+    case RejectionCode::kNodeStillHeard:
+      return ErrorKind::kNodeStillHeard;
+    case RejectionCode::kNodeOverlap:
+      return ErrorKind::kNodeOverlap;
     case RejectionCode::kNodeAlive:
       return ErrorKind::kNodeAlive;
     case RejectionCode::kNodeLimit:

@@ -196,8 +196,10 @@ struct KnownAttempt {
   }
 };
 
-/// A node announces itself, for the first time or again. A new boot id proves its older attempts dead; with
-/// the same one, what it does not know of and the state has as running is lost.
+/// A node announces itself, for the first time or again. A new boot id of the same machine proves its older
+/// attempts dead; with the same one, what it does not know of and the state has as running is lost. Since
+/// feature level 6 it is refused while another boot of the machine may still be alive, and when its data
+/// folder or one of its devices belongs to another node that is not dead for certain.
 struct RegisterNode {
   std::string name;
   std::string instance;
@@ -211,6 +213,7 @@ struct RegisterNode {
   std::vector<std::string> features;
   std::vector<Label> labels;
   std::string address;              ///< Where other nodes reach it; empty: its name.
+  std::string machine = {};         ///< Names the machine through its boots; empty: not told.
   std::vector<int64_t> links = {};  ///< See Node, of the offered devices in their order; empty: not known.
   std::string topology_note = {};
 
@@ -230,6 +233,7 @@ struct RegisterNode {
     visit(40, "links", self.links);
     visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
+    visit(70, "machine", self.machine);
   }
 };
 

@@ -91,6 +91,75 @@ void occupy_unknown(const State& state, const RegisterNode& command, NodeId node
   }
 }
 
+/// After `end_everything`: what the agent cannot tell to be over yet occupies its devices, but for those of
+/// attempts whose outcomes follow, which hold theirs still.
+void occupy_unsettled(const State& state, const RegisterNode& command, NodeId node, std::size_t slots,
+                      Time at, Events& events) {
+  uint64_t occupied = 0;
+  uint64_t held = 0;
+  for (const KnownAttempt& known : command.attempts) {
+    if (!known.ended) occupied |= known.device_mask;
+    const Attempt* attempt = state.find_attempt(known.job, known.attempt);
+    if (!known.ended || attempt == nullptr || !attempt->was_placed(known.placed_at)) continue;
+    if (known.member < attempt->members.size() && attempt->members[known.member].node == node)
+      held |= attempt->members[known.member].device_mask;
+  }
+  for (uint32_t i = 0; i < slots; ++i) {
+    if ((((occupied & ~held) >> i) & 1) == 0) continue;
+    events.push_back(DeviceOccupied{.node = node, .device = i, .at = at});
+  }
+}
+
+/// Whether the offer comes from the machine and the data folder that the node was.
+bool is_same_machine(const Node& node, const RegisterNode& command) {
+  if (node.instance != command.instance) return false;
+  if (!node.machine.empty() && !command.machine.empty() && node.machine != command.machine) return false;
+  if (node.boot_id == command.boot_id || command.devices.empty()) return true;
+  // A copied machine has other devices. All of them at once are not exchanged while something ran on them.
+  const auto is_offered = [&](const Device& device) {
+    return std::any_of(command.devices.begin(), command.devices.end(),
+                       [&](const DeviceOffer& offer) { return offer.uuid == device.uuid; });
+  };
+  return node.devices.empty() || std::any_of(node.devices.begin(), node.devices.end(), is_offered);
+}
+
+/// Whether the node has the device, so that nothing says that it was taken out of its machine.
+bool has_device(const Node& node, std::string_view uuid) {
+  return std::any_of(node.devices.begin(), node.devices.end(), [&](const Device& device) {
+    const bool gone = device.condition == DeviceCondition::kMissing && device.state == DeviceState::kFree;
+    return device.uuid == uuid && !gone;
+  });
+}
+
+/// What of the offer belongs to another node that may be alive, in words; empty: nothing.
+std::string overlap_of(const State& state, const Node* node, const RegisterNode& command) {
+  std::string found;
+  const auto note = [&](const Node& other, const std::string& what) {
+    if (&other == node || other.state == NodeState::kDead || !found.empty()) return;
+    found = what + " belongs to node '" + other.name + "'";
+  };
+  state.look_at_claimants(command.instance, [&](const Node& other) {
+    if (other.instance == command.instance) note(other, "the agent's data folder");
+  });
+  for (const DeviceOffer& offer : command.devices) {
+    state.look_at_claimants(offer.uuid, [&](const Node& other) {
+      if (has_device(other, offer.uuid)) note(other, "the GPU " + offer.uuid);
+    });
+  }
+  return found;
+}
+
+/// Since feature level 6: one machine is one node.
+std::optional<Rejection> refuse_copies(const State& state, const Node* node, const RegisterNode& command) {
+  if (state.config.feature_level < 6) return std::nullopt;
+  const bool alive = node != nullptr && node->state == NodeState::kReady;
+  if (alive && is_same_machine(*node, command) && node->boot_id != command.boot_id)
+    return Rejection{.code = RejectionCode::kNodeStillHeard};
+  std::string overlap = overlap_of(state, node, command);
+  if (overlap.empty()) return std::nullopt;
+  return Rejection{.code = RejectionCode::kNodeOverlap, .nearest = std::move(overlap)};
+}
+
 bool holds_something(const Node& node) {
   if (!node.attempts.empty()) return true;
   return std::any_of(node.devices.begin(), node.devices.end(),
@@ -101,11 +170,14 @@ bool holds_something(const Node& node) {
 
 Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events) {
   const Node* node = state.find_node_named(command.name);
-  const bool moved = node != nullptr && node->instance != command.instance;
+  const bool moved = node != nullptr && (state.config.feature_level < 6 ? node->instance != command.instance
+                                                                        : !is_same_machine(*node, command));
   if (moved && node->state != NodeState::kDead) {
     if (node->state == NodeState::kReady || holds_something(*node))
       return reject(RejectionCode::kNodeNameTaken);
   }
+  if (const std::optional<Rejection> copied = refuse_copies(state, node, command))
+    return {.rejection = copied};
   if (node == nullptr && state.nodes.size() >= limits::kNodesMax) return reject(RejectionCode::kNodeLimit);
   const std::size_t slots = slots_with(node, command);
   if (slots > limits::kDevicesPerNodeMax) return reject(RejectionCode::kNodeLimit);
@@ -124,7 +196,11 @@ Applied register_node(const State& state, const RegisterNode& command, Stamp sta
   NodeRegistered registered{.node = id, .rebooted = rebooted, .offer = command, .at = stamp.at};
   registered.offer->attempts.clear();
   events.push_back(std::move(registered));
-  if (!rebooted) occupy_unknown(state, command, id, slots, stamp.at, events);
+  if (!rebooted) {
+    occupy_unknown(state, command, id, slots, stamp.at, events);
+  } else if (state.config.feature_level >= 6) {
+    occupy_unsettled(state, command, id, slots, stamp.at, events);
+  }
   return {.rejection = {}, .first_id = id.value, .id_count = 1};
 }
 

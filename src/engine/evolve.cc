@@ -184,6 +184,7 @@ void on(State& state, const NodeRegistered& event) {
   node->instance = offer.instance;
   const bool booted = node->boot_id != offer.boot_id;
   node->boot_id = offer.boot_id;
+  if (state.config.feature_level >= 6) node->machine = offer.machine;
   node->version = offer.version;
   if (node->state != NodeState::kReady || !node->state_since.valid()) node->state_since = event.at;
   node->state = NodeState::kReady;
@@ -210,6 +211,7 @@ void on(State& state, const NodeRegistered& event) {
   }
   for (const DeviceOffer& device : offer.devices) add_or_update_device(state, *node, device);
   take_links(*node, offer);
+  state.note_claims(*node);
   State::refresh_free_mask(*node);
 }
 

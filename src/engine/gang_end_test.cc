@@ -144,11 +144,12 @@ TEST_F(GangEnd, ACancelOfABrokenGangIsACancel) {
 TEST_F(GangEnd, ARebootedNodeEndsAllItsMembersAtOnce) {
   TestEngine two;
   two.apply(Configure{.config = {.feature_level = kFeatureLevel}});
-  two.add_node("n1", {.gpus = 2});
+  const NodeId id = two.add_node("n1", {.gpus = 2});
   const JobId job = two.submit({.gpus = 1, .members = 2});
   two.cycle();
   two.started(job);
   ASSERT_EQ(two.state_of(job), JobState::kRunning);
+  two.apply(NodeLeaseLost{.node = id});
   two.apply(registration_of("n1", {.gpus = 2}, "boot-2"));
   EXPECT_EQ(two.state_of(job), JobState::kPending);
   EXPECT_EQ(two.job(job).last_cause, EndCause::kNodeLost);

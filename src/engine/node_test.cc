@@ -205,6 +205,107 @@ TEST(RegisterNode, AnotherDataFolderMayTakeTheNameOfASilentIdleNode) {
   EXPECT_EQ(engine.apply(other).first_id, id.value);
 }
 
+/// An engine on which one machine is one node.
+void take_newest_rules(TestEngine& engine) {
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+}
+
+TEST(RegisterNode, AnotherBootIsRefusedWhileTheNodeHasItsLease) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  const NodeId id = engine.add_node("n1", kFour);
+  const JobId job = engine.run({.gpus = 1});
+  expect_rejected(engine.apply(registration_of("n1", kFour, "boot-2")), RejectionCode::kNodeStillHeard);
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+  engine.apply(NodeLeaseLost{.node = id});
+  EXPECT_EQ(engine.apply(registration_of("n1", kFour, "boot-2")).first_id, id.value);
+  EXPECT_EQ(engine.state_of(job), JobState::kPending);
+}
+
+TEST(RegisterNode, AnotherMachineWithTheSameFolderIsNoRestartOfTheNode) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  RegisterNode first = registration_of("n1", kFour);
+  first.machine = "one";
+  const NodeId id{engine.apply(first).first_id};
+  const JobId job = engine.run({.gpus = 1});
+  RegisterNode copy = registration_of("n1", kFour, "boot-2");
+  copy.machine = "two";
+  engine.apply(NodeLeaseLost{.node = id});
+  expect_rejected(engine.apply(copy), RejectionCode::kNodeNameTaken);
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+}
+
+TEST(RegisterNode, AMachineWithOtherDevicesOnlyIsNoRestartOfTheNode) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  const NodeId id = engine.add_node("n1", kFour);
+  const JobId job = engine.run({.gpus = 1});
+  RegisterNode copy = registration_of("n1", kFour, "boot-2");
+  for (DeviceOffer& offer : copy.devices) offer.uuid += "-of-the-copy";
+  engine.apply(NodeLeaseLost{.node = id});
+  expect_rejected(engine.apply(copy), RejectionCode::kNodeNameTaken);
+  EXPECT_EQ(engine.state_of(job), JobState::kRunning);
+}
+
+TEST(RegisterNode, ADataFolderIsOneNodesUntilThatIsDead) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  const NodeId id = engine.add_node("n1", {});
+  RegisterNode renamed = registration_of("n1.example", {});
+  renamed.instance = engine.node(id).instance;
+  const Applied refused = engine.apply(renamed);
+  expect_rejected(refused, RejectionCode::kNodeOverlap);
+  EXPECT_NE(describe(*refused.rejection).find("data folder belongs to node 'n1'"), std::string::npos);
+  engine.apply(NodeLeaseLost{.node = id});
+  expect_rejected(engine.apply(renamed), RejectionCode::kNodeOverlap);
+  engine.apply(ConfirmNodeDead{.node = id});
+  EXPECT_FALSE(engine.apply(renamed).rejection.has_value());
+  expect_rejected(engine.apply(registration_of("n1", {})), RejectionCode::kNodeOverlap);
+}
+
+TEST(RegisterNode, ADeviceIsOneNodesUntilThatIsDeadOrNoLongerHasIt) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  const NodeId id = engine.add_node("n1", kFour);
+  RegisterNode other = registration_of("n2", {.gpus = 1});
+  other.devices[0].uuid = engine.node(id).devices[3].uuid;
+  const Applied refused = engine.apply(other);
+  expect_rejected(refused, RejectionCode::kNodeOverlap);
+  EXPECT_NE(describe(*refused.rejection).find(other.devices[0].uuid + " belongs to node 'n1'"),
+            std::string::npos);
+  EXPECT_FALSE(engine.apply(registration_of("n1", {.gpus = 3})).rejection.has_value());
+  EXPECT_FALSE(engine.apply(other).rejection.has_value());
+  // It cannot come back as long as the other one has it.
+  expect_rejected(engine.apply(registration_of("n1", kFour)), RejectionCode::kNodeOverlap);
+}
+
+TEST(RegisterNode, WhatAnotherBootCannotTellToBeOverKeepsItsDevices) {
+  TestEngine engine;
+  take_newest_rules(engine);
+  const NodeId id = engine.add_node("n1", kFour);
+  const JobId job = engine.run({.gpus = 1});
+  engine.apply(NodeLeaseLost{.node = id});
+  RegisterNode again = registration_of("n1", kFour, "boot-2");
+  again.attempts = {{.job = job, .attempt = 1, .device_mask = 1}, {.job = JobId{4711}, .device_mask = 2}};
+  EXPECT_EQ(engine.apply(again).first_id, id.value);
+  EXPECT_EQ(engine.node(id).devices[0].state, DeviceState::kDraining);
+  EXPECT_EQ(engine.node(id).devices[1].state, DeviceState::kDraining);
+  EXPECT_EQ(engine.node(id).free_mask, 0b1100u);
+}
+
+TEST(RegisterNode, OlderJournalsReplayByTheirOwnRules) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = 5}});
+  const NodeId id = engine.add_node("n1", kFour);
+  const JobId job = engine.run({.gpus = 1});
+  EXPECT_EQ(engine.apply(registration_of("n1", kFour, "boot-2")).first_id, id.value);
+  EXPECT_EQ(engine.state_of(job), JobState::kPending);
+  RegisterNode renamed = registration_of("n2", kFour);
+  renamed.devices = registration_of("n1", kFour).devices;
+  EXPECT_FALSE(engine.apply(renamed).rejection.has_value());
+}
+
 TEST(RegisterNode, TooManyDevicesAreRefused) {
   TestEngine engine;
   expect_rejected(engine.apply(registration_of("n1", {.gpus = 65})), RejectionCode::kNodeLimit);

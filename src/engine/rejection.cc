@@ -35,6 +35,10 @@ std::string_view to_string(RejectionCode code) {
       return "node_not_found";
     case RejectionCode::kNodeNameTaken:
       return "node_name_taken";
+    case RejectionCode::kNodeStillHeard:
+      return "node_still_heard";
+    case RejectionCode::kNodeOverlap:
+      return "node_overlap";
     case RejectionCode::kNodeAlive:
       return "node_alive";
     case RejectionCode::kNodeLimit:
@@ -187,9 +191,17 @@ std::string describe(const Rejection& rejection) {
     case RejectionCode::kNodeNotFound:
       return "no such node";
     case RejectionCode::kNodeNameTaken:
-      return "another agent (with another data folder) is registered under this node name; choose another "
-             "--node, or "
-             "run confirm-dead for the old one once it is certainly gone";
+      return "another agent (with another data folder, or on another machine) is registered under this node "
+             "name; choose another --node, or run confirm-dead for the old one once it is certainly gone";
+    case RejectionCode::kNodeStillHeard:
+      return "an agent of this node is heard from another boot of the machine; after a restart of the "
+             "machine "
+             "the node is let in as soon as that one's lease is over; if the machine or its data folder was "
+             "copied, give the copy another --node and an empty --data-dir";
+    case RejectionCode::kNodeOverlap:
+      return rejection.nearest +
+             ", which is not known to be dead; register under that node's name, or run "
+             "confirm-dead for it once its agent is stopped for good";
     case RejectionCode::kNodeAlive:
       return "the node is reporting; stop its agent before confirming it dead";
     case RejectionCode::kNodeLimit:

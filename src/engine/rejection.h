@@ -55,6 +55,8 @@ enum class RejectionCode : uint8_t {
   kNoDomain,              ///< `require_feasible`, and no node has a label for the domain it insists on.
   kContradiction,         ///< The request contradicts itself: `requested` is its RequestFlaw.
   kMoveStale,             ///< Moves that do not hold (any more).
+  kNodeStillHeard,        ///< Another boot of the machine has the node's lease.
+  kNodeOverlap,           ///< Its data folder or a device belongs to another node: `nearest` names both.
 };
 
 std::string_view to_string(RejectionCode code);
@@ -67,9 +69,10 @@ struct Rejection {
   int64_t requested = 0;
   int64_t limit = 0;
   int64_t current = 0;
-  uint32_t index = 0;        ///< Which job of a batch.
-  Duration retry_after;      ///< When it might pass; zero: unknown.
-  std::string nearest = {};  ///< kInfeasible: the node that could meet most of it, and what it lacks.
+  uint32_t index = 0;    ///< Which job of a batch.
+  Duration retry_after;  ///< When it might pass; zero: unknown.
+  /// kInfeasible: the node that could meet most of it, and what it lacks. kNodeOverlap: what belongs to whom.
+  std::string nearest = {};
 };
 
 /// The rejection as one sentence that says what to do.

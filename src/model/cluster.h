@@ -178,6 +178,7 @@ struct Node {
   std::string name;
   std::string instance;  ///< The agent's data folder: two folders cannot be one node.
   std::string boot_id;
+  std::string machine;  ///< Whose boot that is; empty: not told. Since feature level 6.
   std::string version;
   NodeState state = NodeState::kReady;
   Time state_since;
@@ -246,6 +247,7 @@ struct Node {
     visit(40, "links", self.links);
     visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
+    visit(70, "machine", self.machine);
   }
 };
 

@@ -66,6 +66,7 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.free_classes_ = free_classes_;
   copy.node_by_name_ = node_by_name_;
   copy.node_by_id_ = node_by_id_;
+  copy.claims_ = claims_;
   copy.tenant_by_name_ = tenant_by_name_;
   copy.submitters_by_end_ = submitters_by_end_;
 }
@@ -168,7 +169,13 @@ Node& State::add_node(Node node) {
   node.feature_bits = feature_bits_of(node.features);
   refresh_free_mask(node);
   nodes.push_back(std::move(node));
+  note_claims(nodes.back());
   return nodes.back();
+}
+
+void State::note_claims(const Node& node) {
+  if (!node.instance.empty()) claims_.note(node.instance, node.slot);
+  for (const Device& device : node.devices) claims_.note(device.uuid, node.slot);
 }
 
 Tenant& State::add_tenant(Tenant tenant) {

@@ -12,6 +12,7 @@
 #include "base/digest.h"
 #include "base/time.h"
 #include "model/booking.h"
+#include "model/claim_index.h"
 #include "model/cluster.h"
 #include "model/job.h"
 #include "model/job_array.h"
@@ -110,6 +111,14 @@ struct State {
   const Node* find_node(NodeId id) const;
   Node* find_node(NodeId id);
   const Node* find_node_named(std::string_view name) const;
+  /// Calls `look` with each node that has the device or the data folder, and perhaps with others.
+  template <typename Look>
+  void look_at_claimants(std::string_view uuid_or_instance, Look&& look) const {
+    const std::optional<ClaimIndex::Claim> claim = claims_.find(uuid_or_instance);
+    if (!claim) return;
+    if (!claim->several) return look(nodes[claim->slot]);
+    for (const Node& node : nodes) look(node);
+  }
   const Attempt* find_attempt(JobId job, uint32_t number) const;
   Attempt* find_attempt(JobId job, uint32_t number);
   const Promise* find_promise(JobId job) const;
@@ -141,6 +150,8 @@ struct State {
   // Helpers of `evolve` and of snapshots.
   uint32_t intern_device_class(const DeviceClass& device_class);
   Node& add_node(Node node);
+  /// Must follow a change of its data folder or its devices.
+  void note_claims(const Node& node);
   Tenant& add_tenant(Tenant tenant);
   /// Finds or makes the class and counts one reference.
   uint32_t acquire_class(TenantId tenant, const std::vector<Part>& parts);
@@ -233,6 +244,7 @@ struct State {
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;
   std::vector<uint32_t> free_classes_;
   std::map<std::string, uint32_t, std::less<>> node_by_name_;
+  ClaimIndex claims_;
   boost::unordered_flat_map<uint64_t, uint32_t> node_by_id_;
   boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of its; mostly the newest.
   std::map<std::string, TenantId, std::less<>> tenant_by_name_;

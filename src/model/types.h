@@ -446,8 +446,9 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// their image's name meant at first; tenants' use is counted, older use less;
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
 /// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members;
-/// nodes remember how attempts ended on them, and those on which jobs die that live elsewhere are found.
-inline constexpr int64_t kFeatureLevel = 5;
+/// nodes remember how attempts ended on them, and those on which jobs die that live elsewhere are found. 6: a
+/// node's name, data folder and devices belong to one machine until it is dead for certain.
+inline constexpr int64_t kFeatureLevel = 6;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

@@ -210,6 +210,7 @@ class Scenario {
   std::string reboot(const Line& line) {
     const std::string boot = "boot-" + std::to_string(++boots_ + 1);
     boot_of_[line.name] = boot;
+    engine_.apply(NodeLeaseLost{.node = node_id(line.name)});  // Booting takes longer than its lease.
     return answer(engine_.apply(testing::registration_of(line.name, shapes_[line.name], boot)));
   }
   /// The agent restarted: it knows what its node runs, or with `forgot` nothing.

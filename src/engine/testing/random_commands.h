@@ -323,6 +323,10 @@ class RandomCommands {
     if (node != nullptr) offer.boot_id = node->boot_id;
     if (prng_.chance(200)) offer.boot_id = "boot-" + std::to_string(prng_.below(100));
     if (prng_.chance(50)) offer.instance += "-other";
+    // A folder or a machine that was copied, and agents that do not tell their machine.
+    if (prng_.chance(30)) offer.instance = "n" + std::to_string(1 + prng_.below(6));
+    if (prng_.chance(500)) offer.machine = prng_.chance(950) ? name + "-machine" : "copy";
+    const std::string& owner = prng_.chance(980) ? name : offer.instance;
     offer.cpu_milli = 4000 * static_cast<int64_t>(number);
     offer.memory_mb = prng_.chance(900) ? 30'000 : 10'000;
     offer.validates = number == 4;
@@ -330,7 +334,7 @@ class RandomCommands {
     const uint64_t count = prng_.chance(900) ? number : prng_.below(9);
     for (uint64_t i = 0; i < count; ++i) {
       offer.devices.push_back(
-          DeviceOffer{.uuid = name + "-" + std::to_string(prng_.chance(980) ? i : prng_.below(9)),
+          DeviceOffer{.uuid = owner + "-" + std::to_string(prng_.chance(980) ? i : prng_.below(9)),
                       .model = number % 2 == 0 ? "NVIDIA A100-SXM4-80GB" : "NVIDIA H100",
                       .memory_mb = number == 3 && i % 2 == 0 ? 40'000 : 80'000,
                       .condition = prng_.chance(950) ? DeviceCondition::kOk : DeviceCondition::kUnhealthy,
