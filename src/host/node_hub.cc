@@ -25,6 +25,9 @@ std::string image_digest_of(const v1::Started& started) {
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
+/// A connected agent that was silent for so many heartbeats may have been followed by another one.
+constexpr int64_t kRivalBeats = 2;
+
 AttemptKey from_wire(const v1::AttemptKey& key) {
   return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
 }
@@ -126,6 +129,7 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
     }
     command.attempts.push_back(known);
   }
+  command.machine = message.machine().substr(0, limits::kLabelBytesMax);
   command.validates = message.validates();
   command.address = message.address();
   for (const std::string& feature : message.features()) {
@@ -283,6 +287,12 @@ void NodeHub::on_register(SessionId id, const v1::Register& message) {
   if (session.registering || session.node.valid()) return;
   const std::string problem = problem_of(message);
   if (!problem.empty()) return refuse(session, "invalid_argument", problem);
+  if (has_rival(message)) {
+    return refuse(
+        session, std::string(to_string(RejectionCode::kNodeStillHeard)),
+        "another agent of this node is connected; give each agent its own --data-dir and --node, or "
+        "stop the other one");
+  }
   session.registering = true;
   hooks_.propose(command_of(hooks_.state(), message), [this, id, message](const Result<Decided>& result) {
     Session* waiting = find(id);
@@ -293,6 +303,15 @@ void NodeHub::on_register(SessionId id, const v1::Register& message) {
     if (rejection) return refuse(*waiting, std::string(to_string(rejection->code)), describe(*rejection));
     registered(id, message, *result);
   });
+}
+
+// Of an agent that was killed the stream ends with it, or falls silent for longer than a few heartbeats.
+bool NodeHub::has_rival(const v1::Register& message) {
+  const Node* node = hooks_.state().find_node_named(message.node_name());
+  if (node == nullptr || message.process() == 0) return false;
+  const Session* present = session_of(node->id);
+  if (present == nullptr || present->process == 0 || present->process == message.process()) return false;
+  return hooks_.monotonic() - heard_at_[node->id] < heartbeat_ * kRivalBeats;
 }
 
 void NodeHub::registered(SessionId id, const v1::Register& message, const Decided& decided) {
@@ -309,6 +328,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   session.node = node;
   session.boot_id = message.boot_id();
   session.takes_members = message.takes_members();
+  session.process = message.process();
   session.registering = false;
   session.slots = slots_of_offer(hooks_.state(), message);
   session.heat.clear();
@@ -444,7 +464,7 @@ void NodeHub::note_heat(SessionId id, const v1::Heartbeat& message) {
   CHECK(node != nullptr);
   for (const v1::DeviceTelemetry& device : message.devices()) {
     const std::optional<uint32_t> slot = slot_of(session, device.index());
-    if (!slot || *slot >= node->devices.size()) continue;
+    if (!slot || *slot >= node->devices.size() || device.temperature_celsius() == 0) continue;  // Not told.
     HeatMeter& meter = session.heat[device.index()];
     std::optional<HeatChange> change =
         meter.look(heat_, device.temperature_celsius(), node->devices[*slot].hot);
@@ -630,15 +650,19 @@ void NodeHub::on_report(SessionId id, const v1::Report& report) {
     return acknowledge(id, report.id());  // Said of nothing that we know: repeating it would not help.
   std::optional<DeviceReleased> release;
   if (const auto* released = std::get_if<DeviceReleased>(&*command)) release = *released;
+  std::optional<AttemptEnded> ended;
+  if (const auto* told = std::get_if<AttemptEnded>(&*command)) ended = *told;
   std::optional<uint32_t> fault;
   if (const auto* noted = std::get_if<NoteDeviceFault>(&*command)) fault = noted->device;
   propose_once(id, {Ask::kReport, id, report.id(), 0}, std::move(*command),
-               [this, id, number = report.id(), release, fault](const Result<Decided>& result) {
+               [this, id, number = report.id(), release, ended, fault](const Result<Decided>& result) {
                  if (Session* speaker = find(id); fault && speaker != nullptr && result.ok())
                    order_clear(*speaker, *fault);
                  // A rejection is an answer too: the report is settled. Without a durable answer it is
                  // repeated, and so is a release that came before its attempt's end.
-                 if (result.ok() && !(release && is_held(*release))) acknowledge(id, number);
+                 const bool settled =
+                     !(release && is_held(*release)) && !(ended && is_of_another_node(*ended));
+                 if (result.ok() && settled) acknowledge(id, number);
                });
 }
 
@@ -652,6 +676,14 @@ void NodeHub::propose_once(SessionId id, const AskKey& key, Command command, Dec
                    if (Session* asking = find(id); asking != nullptr) asking->asked -= 1;
                    if (decision) decision(decided);
                  });
+}
+
+bool NodeHub::is_of_another_node(const AttemptEnded& ended) const {
+  const Attempt* attempt = hooks_.state().find_attempt(ended.job, ended.attempt);
+  if (attempt == nullptr || ended.member >= attempt->members.size()) return false;
+  if (!attempt->was_placed(ended.placed_at)) return false;
+  const Member& member = attempt->members[ended.member];
+  return member.node != ended.node && member.state != MemberState::kEnded;
 }
 
 bool NodeHub::is_held(const DeviceReleased& release) const {
@@ -684,6 +716,11 @@ void NodeHub::on_draining(Session& session, const v1::Draining& draining, Sessio
   if (!drains || device.generation != draining.generation()) return;
   const Time since = share != nullptr ? share->draining_since : device.draining_since;
   if (hooks_.now() - since < state.config.drain_limit) return;
+  // Healthy GPUs are not to suffer for a job's epilog, which has its own time limit.
+  const bool looked_at =
+      !draining.in_epilog() &&
+      (draining.checked_ms() == 0 || milliseconds(draining.checked_ms()) >= state.config.drain_limit);
+  if (!looked_at) return;
   propose_once(id, {Ask::kBusy, session.node.value, *slot, share_of.job.value},
                DeviceStillBusy{.node = session.node,
                                .device = *slot,

@@ -111,6 +111,7 @@ class NodeHub {
     std::size_t asked = 0;                    ///< Of `asked_`.
     std::size_t log_reads = 0;                ///< Of `logs_`.
     std::string boot_id;                      ///< That it registered with.
+    uint64_t process = 0;                     ///< Of the agent; 0: it does not tell.
     uint64_t validation = 0;                  ///< The newest validation report.
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
     std::map<uint32_t, uint64_t> faults;      ///< Likewise of faults.
@@ -121,6 +122,8 @@ class NodeHub {
   Session* session_of(NodeId node);
   void refuse(Session& session, const std::string& code, const std::string& message);
   void on_register(SessionId id, const v1::Register& message);
+  /// Another agent of this node is connected and was heard just now.
+  bool has_rival(const v1::Register& message);
   void registered(SessionId id, const v1::Register& message, const Decided& decided);
   void reconcile(Session& session, const v1::Register& message);
   void on_heartbeat(SessionId id, const v1::Heartbeat& message);
@@ -145,6 +148,8 @@ class NodeHub {
   /// Proposes for the session, unless the same is proposed already or too much of the session's is undecided:
   /// then the agent will say it again.
   void propose_once(SessionId id, const AskKey& key, Command command, Decision decision = {});
+  /// Another node has the attempt: this one's word on its end is not taken, and it must not forget it.
+  bool is_of_another_node(const AttemptEnded& ended) const;
   /// An attempt has the device in this very generation.
   bool is_held(const DeviceReleased& release) const;
   /// Tells the agent of these members, which are all its own, what they are to start.

@@ -88,6 +88,82 @@ TEST(NodeHub, ANodeWhoseStreamBreaksBeforeItsRegistrationIsDecidedLosesItsLease)
   EXPECT_EQ(hub.node().state, NodeState::kUnreachable);
 }
 
+/// Registers an agent; its session and its peer.
+std::pair<SessionId, std::shared_ptr<Peer>> connect(Hub& hub, uint64_t process,
+                                                    const std::string& name = "n1") {
+  auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  v1::AgentMessage message = Hub::registration();
+  message.mutable_register_()->set_node_name(name);
+  message.mutable_register_()->set_instance("folder-" + name);
+  message.mutable_register_()->set_process(process);
+  hub.hub.receive(id, message);
+  hub.decide();
+  return {id, peer};
+}
+
+TEST(NodeHub, OfTwoLivingAgentsOfOneNodeTheSecondIsRefused) {
+  Hub hub;
+  const auto [first, kept] = connect(hub, 1);
+  const auto [second, refused] = connect(hub, 2);
+  EXPECT_FALSE(kept->closed);
+  EXPECT_TRUE(refused->closed);
+  ASSERT_TRUE(refused->sent.back().has_refused());
+  EXPECT_EQ(refused->sent.back().refused().code(), "node_still_heard");
+}
+
+TEST(NodeHub, ANewStreamOfTheSameAgentTakesThePlaceOfTheOld) {
+  Hub hub;
+  const auto [first, old] = connect(hub, 1);
+  const auto [second, now] = connect(hub, 1);
+  EXPECT_TRUE(old->closed);
+  EXPECT_FALSE(now->closed);
+}
+
+TEST(NodeHub, ARestartedAgentIsLetInWhenTheOldStreamIsClosedOrSilent) {
+  Hub hub;
+  const auto [first, old] = connect(hub, 1);
+  hub.hub.closed(first);
+  const auto [second, next] = connect(hub, 2);
+  EXPECT_FALSE(next->closed);
+  hub.pass(seconds(11));  // Two heartbeats.
+  const auto [third, last] = connect(hub, 3);
+  EXPECT_FALSE(last->closed);
+  EXPECT_TRUE(next->closed);
+}
+
+TEST(NodeHub, AnEndThatAnotherNodeIsAskedForIsNotAcknowledged) {
+  Hub hub;
+  const auto [first, owner] = connect(hub, 1, "n1");
+  hub.proposals.emplace_back(
+      SubmitJobs{.tenant = kDefaultTenant, .jobs = {JobRequest{.parts = {Part{.cpu_milli = 1'000}}}}},
+      Decision{});
+  hub.decide();
+  const JobId job{hub.state.last.sequence};
+  const std::vector<MemberPlacement> members = {{.node = hub.node().id}};
+  hub.proposals.emplace_back(CommitPlan{.groups = {{.job = job, .attempt = 1, .members = members}}},
+                             Decision{});
+  hub.decide();
+  const auto [second, other] = connect(hub, 2, "n2");
+  v1::AgentMessage ended;
+  ended.mutable_report()->set_id(77);
+  v1::AttemptKey& key = *ended.mutable_report()->mutable_ended()->mutable_key();
+  key.set_job(job.value);
+  key.set_attempt(1);
+  const auto acknowledged = [](const Peer& peer) {
+    return std::any_of(peer.sent.begin(), peer.sent.end(), [](const auto& sent) { return sent.has_ack(); });
+  };
+  hub.hub.receive(second, ended);
+  hub.decide();
+  EXPECT_FALSE(acknowledged(*other)) << "the agent would forget an outcome that nobody took";
+  hub.hub.receive(first, ended);
+  hub.decide();
+  EXPECT_TRUE(acknowledged(*owner));
+  hub.hub.receive(second, ended);
+  hub.decide();
+  EXPECT_TRUE(acknowledged(*other)) << "it is over: nobody wants that word any more";
+}
+
 /// A gang of two on two nodes, placed.
 class GangOfTwo {
  public:
