@@ -113,6 +113,17 @@ TEST(Forecast, AJobThatFitsStartsNow) {
   EXPECT_EQ(estimate_of(made, job).p90, engine.now());
 }
 
+TEST(Forecast, ADeviceThatDrainsForLongMayDrainForAsLongAgain) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  engine.ended(engine.run({.gpus = 1}));
+  const JobId waits = engine.submit_gpus(1);
+  Spread source(minutes(1), {});
+  EXPECT_EQ(estimate_of(forecast(world_of(engine), source, exact()), waits).p50, engine.now());
+  engine.advance(seconds(20));
+  EXPECT_EQ(estimate_of(forecast(world_of(engine), source, exact()), waits).p50, engine.now() + seconds(20));
+}
+
 TEST(Forecast, ABlockedJobStartsWhenWhatRunsEnds) {
   TestEngine engine;
   engine.add_node("n1", {.gpus = 1});

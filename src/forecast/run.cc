@@ -82,12 +82,17 @@ void Run::expect_stop(const Attempt& attempt) {
   }
 }
 
+// What did not become empty at once may take as long again as it took until now.
+Duration Run::release_delay(Time draining_since) const {
+  return std::max(options_.release_delay, world_.now() - draining_since);
+}
+
 void Run::expect_releases(const Node& node, uint64_t mask) {
   for (; mask != 0; mask &= mask - 1) {
     const auto index = static_cast<uint32_t>(std::countr_zero(mask));
     for (const Share& share : node.devices[index].shares) {
       if (!share.draining()) continue;
-      add({.at = world_.now() + options_.release_delay,
+      add({.at = world_.now() + release_delay(share.draining_since),
            .kind = Kind::kRelease,
            .job = share.held_by.job,
            .attempt = share.held_by.attempt,
@@ -97,7 +102,7 @@ void Run::expect_releases(const Node& node, uint64_t mask) {
            .generation = node.devices[index].generation});
     }
     if (node.devices[index].state != DeviceState::kDraining) continue;
-    add({.at = world_.now() + options_.release_delay,
+    add({.at = world_.now() + release_delay(node.devices[index].draining_since),
          .kind = Kind::kRelease,
          .node = node.id,
          .device = index,

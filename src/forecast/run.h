@@ -50,6 +50,7 @@ class Run {
   void expect_end(const Attempt& attempt, uint32_t member, Time started_at);
   void expect_stop(const Attempt& attempt);
   void expect_releases(const Node& node, uint64_t mask);
+  Duration release_delay(Time draining_since) const;
   void carry_out(const Coming& coming);
   void look_at_events();
   Time next();
