@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "log/log.h"
 #include "main/serve.h"
 #include "main/supervise.h"
+#include "ops/machine.h"
 #include "ops/port_holder.h"
 
 extern char** environ;
@@ -129,6 +131,14 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
       options.sim_gpus.empty() ? "this machine's GPUs" : ("simulated GPUs " + options.sim_gpus).c_str(),
       options.data_dir.c_str(),
       options.user.empty() ? "" : ("  jobs run as the user " + options.user + "\n").c_str(), prefix.c_str());
+  const std::optional<std::string> closed =
+      geteuid() == 0 ? ops::closed_folder_above(options.data_dir, {}) : std::nullopt;
+  if (closed) {
+    std::printf(
+        "  Jobs of other users are refused: they cannot pass %s. Run chmod o+x %s, or start with --data-dir "
+        "DIR.\n",
+        closed->c_str(), ops::shell_quoted(*closed).c_str());
+  }
   std::fflush(stdout);
 }
 

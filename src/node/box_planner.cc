@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "log/log.h"
+#include "ops/machine.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 
@@ -159,6 +160,23 @@ void BoxPlanner::prepare_folders() const {
     struct stat facts{};
     if (stat(folder.c_str(), &facts) == 0) chmod(folder.c_str(), (facts.st_mode & 07777) | 0111);
   }
+  if (const std::optional<std::string> closed = ops::closed_folder_above(facts_.data_folder, {})) {
+    log_event(LogLevel::kWarning, "agent", "folder_closed", {},
+              {{"folder", *closed},
+               {"why", "jobs of other users cannot reach their own folders below " + facts_.data_folder},
+               {"mend", "chmod o+x " + ops::shell_quoted(*closed) + ", or another --data-dir"}});
+  }
+}
+
+Result<Unit> BoxPlanner::check_way_of(const UserFacts& user) const {
+  const shim::Credentials& ids = user.credentials;
+  if (!policy_.is_root || ids.uid == 0) return Unit{};
+  const std::optional<std::string> closed =
+      ops::closed_folder_above(facts_.data_folder, {.uid = ids.uid, .gid = ids.gid, .groups = ids.groups});
+  if (!closed) return Unit{};
+  return refuse("user '" + user.name + "' cannot pass the folder " + *closed +
+                ", and the job's own folders are " + "below it: run `chmod o+x " + *closed +
+                "` on this node, or give its agent another --data-dir");
 }
 
 Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
@@ -166,6 +184,7 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
   const AttemptKey key = from_wire(order.key());
   const Result<UserFacts> user = choose_user(spec.user(), policy_, users_, spec.anonymous());
   if (!user) return user.error();
+  if (const Result<Unit> reached = check_way_of(*user); !reached) return reached.error();
   Result<std::vector<shim::ResourceLimit>> limits = limits_of(spec);
   if (!limits) return limits.error();
 

@@ -74,6 +74,7 @@ class BoxPlanner final : public BoxMaker {
   Result<Unit> prepare();
   Result<Unit> prepare_users();
   void prepare_folders() const;
+  Result<Unit> check_way_of(const UserFacts& user) const;
   std::vector<uint32_t> cores_near(const v1::StartAttempt& order) const;
   Result<std::vector<shim::ResourceLimit>> limits_of(const v1::JobSpec& spec) const;
   std::optional<std::vector<shim::DeviceRule>> devices_of(const v1::StartAttempt& order,

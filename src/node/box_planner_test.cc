@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "node/system_clock.h"
 #include "node/testing.h"
@@ -38,6 +41,27 @@ TEST(BoxPlanner, RefusesAJobsLimitThatItDoesNotKnow) {
   const Result<BoxPlan> bad = (*planner)->plan(order(), spec, {});
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.error().message, "'nofil' is no resource limit of this node's");
+}
+
+TEST(BoxPlanner, RefusesAJobWhoseUserCannotReachItsFolders) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a job another user";
+  const TemporaryFolder folder;
+  const std::string data = folder.path() + "/data";
+  std::filesystem::create_directory(data);
+  const SystemClock clock;
+  auto planner = BoxPlanner::open(options(), {.data_folder = data, .instance = "abc"}, clock);
+  ASSERT_TRUE(planner.ok()) << planner.error().message;
+  v1::JobSpec spec;
+  spec.set_user("nobody");
+  chmod(folder.path().c_str(), 0700);
+  const Result<BoxPlan> bad = (*planner)->plan(order(), spec, {});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_NE(bad.error().message.find("cannot pass the folder " + folder.path()), std::string::npos);
+  chmod(folder.path().c_str(), 0711);
+  EXPECT_TRUE((*planner)->plan(order(), spec, {}).ok());
+  chmod(folder.path().c_str(), 0700);
+  spec.set_user("root");
+  EXPECT_TRUE((*planner)->plan(order(), spec, {}).ok());
 }
 
 TEST(BoxPlanner, RefusesAnOperatorsLimitThatItDoesNotKnow) {

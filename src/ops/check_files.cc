@@ -197,6 +197,17 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
   return finding;
 }
 
+Finding check_way_to(const std::string& folder) {
+  Finding finding{.check = "way", .detail = "jobs of every user can pass the folders above " + folder};
+  const std::optional<std::string> closed = closed_folder_above(folder, {});
+  if (!closed) return finding;
+  finding.verdict = Verdict::kWarn;
+  finding.detail = *closed + " lets no other user pass: jobs of other users have no TMPDIR and no working " +
+                   "directory below " + folder + " and are refused";
+  finding.mend = "chmod o+x " + shell_quoted(*closed);
+  return finding;
+}
+
 Finding check_token(const std::string& path, const std::string& how_to_get_one) {
   struct stat facts{};
   Finding finding{.check = "token", .verdict = Verdict::kFail, .detail = path};

@@ -30,6 +30,8 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
 std::vector<Finding> check_sync(const std::string& folder);
 /// That the folder is ours, and closed to others where it holds secrets.
 Finding check_folder(const Patient& patient, const std::string& folder, bool private_to_us);
+/// Jobs of other users have their folders below `folder` and must be able to pass all that is above it.
+Finding check_way_to(const std::string& folder);
 /// That a token's file is there, readable by its owner alone, and holds one.
 Finding check_token(const std::string& path, const std::string& how_to_get_one);
 Finding check_shared_memory(const Patient& patient);

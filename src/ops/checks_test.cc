@@ -160,6 +160,22 @@ TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
   EXPECT_EQ(check_token(token, "get one").mend, "get one");
 }
 
+TEST_F(Machine, NamesTheFolderThatOtherUsersCannotPass) {
+  std::filesystem::create_directories(patient_.root + "/home/agent");
+  const std::string data = patient_.root + "/home/agent/data";
+  for (const char* above : {"", "/home", "/home/agent"}) ::chmod((patient_.root + above).c_str(), 0755);
+  expect_mendable(check_way_to(data), Verdict::kOk);
+  ::chmod((patient_.root + "/home").c_str(), 0700);
+  const Finding closed = check_way_to(data);
+  expect_mendable(closed, Verdict::kWarn);
+  EXPECT_EQ(closed.mend, "chmod o+x " + shell_quoted(patient_.root + "/home"));
+  // The folder's owner and its group are judged by their own bits.
+  EXPECT_FALSE(closed_folder_above(data, {.uid = ::geteuid()}).has_value());
+  ::chmod((patient_.root + "/home").c_str(), 0710);
+  EXPECT_FALSE(closed_folder_above(data, {.uid = 4711, .groups = {::getegid()}}).has_value());
+  EXPECT_EQ(closed_folder_above(data, {.uid = 4711, .gid = 4711}), patient_.root + "/home");
+}
+
 TEST_F(Machine, TimesADurableWriteAndLeavesNothing) {
   EXPECT_TRUE(check_sync(patient_.root + "/nowhere").empty());
   const std::vector<Finding> found = check_sync(patient_.root);

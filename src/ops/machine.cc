@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,6 +84,22 @@ std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
+}
+
+std::optional<std::string> closed_folder_above(const std::string& path, const Passer& who) {
+  std::filesystem::path so_far;
+  for (const std::filesystem::path& part : std::filesystem::path(path).parent_path()) {
+    so_far /= part;
+    struct stat facts{};
+    if (::stat(so_far.c_str(), &facts) != 0) return std::nullopt;  // Who makes it decides.
+    const bool in_group = facts.st_gid == who.gid ||
+                          std::find(who.groups.begin(), who.groups.end(), facts.st_gid) != who.groups.end();
+    const mode_t wanted = facts.st_uid == who.uid ? S_IXUSR : in_group ? S_IXGRP : S_IXOTH;
+    if ((facts.st_mode & wanted) != 0) continue;
+    if (::getxattr(so_far.c_str(), "system.posix_acl_access", nullptr, 0) > 0) continue;
+    return so_far.string();
+  }
+  return std::nullopt;
 }
 
 std::string host_name() {

@@ -24,6 +24,16 @@ std::string find_program(const std::string& program);
 std::string shell_quoted(const std::string& text);
 std::string host_name();
 
+/// A user's ids, as the kernel compares them with a folder's.
+struct Passer {
+  uint32_t uid = 65'534;  ///< By default somebody who owns nothing.
+  uint32_t gid = 65'534;
+  std::vector<uint32_t> groups = {};
+};
+/// The first folder above `path` that the user cannot pass; absent: the way is open. What an access list says
+/// is believed to be enough.
+std::optional<std::string> closed_folder_above(const std::string& path, const Passer& who);
+
 /// One line of /proc/self/cgroup.
 struct OwnCgroup {
   std::string controllers;  ///< "cpu,cpuacct"; empty: version 2.
