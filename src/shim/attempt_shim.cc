@@ -133,9 +133,9 @@ class AttemptShim {
     return renamed == 0 ? 0 : errno;
   }
 
-  /// For failures before there is a place for the outcome: only the agent learns of it.
+  /// For failures before there is a place for the outcome: only the agent learns of it. They are the node's.
   void fail_start(std::string detail) {
-    outcome_.cause = Cause::kStartFailed;
+    outcome_.cause = Cause::kNodeFault;
     outcome_.detail = std::move(detail);
     outcome_.ended_unix_ns = wall_now().ns;
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
@@ -160,9 +160,11 @@ class AttemptShim {
     return file;
   }
 
+  /// What this machine lacks is its own fault, and no try of the job's; what the job named and is not there
+  /// is the job's.
   bool start_command() {
     outcome_.started_unix_ns = wall_now().ns;
-    outcome_.cause = Cause::kStartFailed;
+    outcome_.cause = Cause::kNodeFault;
     output_ = open_output(kStdoutFile, request_.box.stdout_path);
     error_output_ = open_output(kStderrFile, request_.box.stderr_path);
     ChildPlan plan{.parent = getpid(),
@@ -183,7 +185,9 @@ class AttemptShim {
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
     plan.working_directory_optional = request_.working_directory_optional;
-    if (!make_box(plan) || !make_hosts() || !port_is_free()) return false;
+    if (!make_box(plan) || !make_hosts()) return false;
+    outcome_.cause = Cause::kStartFailed;
+    if (!port_is_free()) return false;
     if (request_.gated && !request_.container && !pass_gate()) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);
@@ -192,10 +196,12 @@ class AttemptShim {
     paths.push_back(nullptr);
     plan.paths = paths.data();
 
+    if (port_holder_ >= 0) close(port_holder_);  // The command binds it now.
     child_ = start_child(plan);
     const int start_error = errno;
     for (const int file : plan.cgroup_files) close(file);
     if (child_ < 0) {
+      outcome_.cause = Cause::kNodeFault;
       outcome_.detail = "cannot make a process: " + error_words(start_error);
       return false;
     }
@@ -205,6 +211,8 @@ class AttemptShim {
     }
     waitpid(child_, nullptr, 0);
     outcome_.detail = start_failure(plan);
+    if (plan.failed == StartStep::kCgroup || plan.failed == StartStep::kPrivateFolders)
+      outcome_.cause = Cause::kNodeFault;
     if (plan.failed == StartStep::kCommand) end_as_a_shell_would(plan.error);
     return false;
   }
@@ -260,20 +268,20 @@ class AttemptShim {
     return false;
   }
 
-  /// Nobody else's gang meets there.
+  /// Nobody else's gang meets there: the port is ours until the command runs.
   bool port_is_free() {
     if (request_.port == 0) return true;
-    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int probe = port_holder_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int yes = 1;
     sockaddr_in place{};
     place.sin_family = AF_INET;
     place.sin_port = htons(static_cast<uint16_t>(request_.port));
     place.sin_addr.s_addr = htonl(INADDR_ANY);
     setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    const bool taken =
-        bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0 && errno == EADDRINUSE;
-    close(probe);
-    if (!taken) return true;
+    // Bound alone it would not keep out another one that is bound so.
+    const bool held =
+        bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
+    if (held || errno != EADDRINUSE) return true;
     outcome_.detail = "port " + std::to_string(request_.port) +
                       ", where its gang was to meet, is taken on this node; the next attempt has another one";
     return false;
@@ -745,6 +753,7 @@ class AttemptShim {
   int output_ = -1;        ///< Our own end of the command's, to bound what is kept.
   int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;
+  int port_holder_ = -1;
   bool child_ended_ = false;
   bool running_ = false;  ///< The command was seen to run.
   bool none_left_ = false;

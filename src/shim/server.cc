@@ -148,6 +148,7 @@ class Server {
   void start(std::string_view packet) {
     const std::optional<AttemptKey> key = decode_start_key(packet);
     if (!key) return;
+    renew_attempts_folder();
     const pid_t pid = fork();
     if (pid == 0) {
       become_shim(*key);
@@ -160,7 +161,19 @@ class Server {
     }
     const std::string why = std::string("cannot fork a shim: ") + std::strerror(errno);
     send(Event{
-        .kind = EventKind::kEnded, .key = *key, .outcome = {.cause = Cause::kStartFailed, .detail = why}});
+        .kind = EventKind::kEnded, .key = *key, .outcome = {.cause = Cause::kNodeFault, .detail = why}});
+  }
+
+  /// Somebody removed it, with all that was in it: attempts need another one.
+  void renew_attempts_folder() {
+    struct stat before{};
+    if (fstat(context_.attempts_folder, &before) != 0 || before.st_nlink > 0) return;
+    const std::string path = options_.data_folder + "/" + kAttemptsFolder;
+    if (mkdir(path.c_str(), before.st_mode & 07777) == 0) chmod(path.c_str(), before.st_mode & 07777);
+    const int fresh = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fresh < 0) return;  // The attempt says why it has no folder.
+    close(context_.attempts_folder);
+    context_.attempts_folder = fresh;
   }
 
   /// In the new process: its name first, because an agent that looks for shims waits for it. It stays in the
