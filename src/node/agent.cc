@@ -27,6 +27,9 @@ constexpr Duration kBackoffFirst = milliseconds(50);
 constexpr Duration kBackoffMax = seconds(5);
 constexpr Duration kKernelLogPause = milliseconds(500);
 constexpr Duration kConnectPatience = seconds(15);
+constexpr Duration kRefusedPause = seconds(30);
+constexpr const char* kMissingWords =
+    "the driver does not show it since gpu-agent started; when it is back, restart gpu-agent";
 
 std::string folder_of_this_program() {
   std::error_code ignored;
@@ -35,6 +38,17 @@ std::string folder_of_this_program() {
 
 Error io_error(const std::string& what) {
   return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
+}
+
+uint64_t draw_process_number() {
+  uint64_t number = 0;
+  std::memcpy(&number, make_nonce().data(), sizeof number);
+  return number;
+}
+
+/// No try will be taken until a person did something: trying seldom is enough.
+bool is_for_an_operator(const std::string& code) {
+  return code == "node_name_taken" || code == "node_overlap";
 }
 
 LaunchDefaults launch_defaults(Duration grace) {
@@ -89,10 +103,16 @@ Result<Unit> Agent::prepare() {
   Result<FolderLock> lock = FolderLock::take(options_.data_folder);
   if (!lock) return lock.error();
   lock_.emplace(std::move(*lock));
+  Result<FolderIdentity> identity = take_folder(options_.data_folder, options_.node_name, machine_name());
+  if (!identity) return identity.error();
+  identity_ = std::move(*identity);
 
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (epoll_ < 0 || stop_event_ < 0) return io_error("cannot make an event loop");
+  Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
+  if (!log) return log.error();
+  log_ = std::move(*log);
   if (const Result<Unit> opened = open_driver(); !opened) return opened;
   return open_core();
 }
@@ -122,12 +142,8 @@ Result<Unit> Agent::open_driver() {
           : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json",
                             options_.sim_links);
   if (driver) {
-    driver_ = std::move(*driver);
-    devices_ = driver_->inventory();
-    if (options_.sim_gpus.empty()) {
-      if (const Result<Unit> kept = keep_inventory(options_.data_folder, devices_); !kept) return kept;
-    }
-  } else if (!options_.sim_gpus.empty()) {
+    if (const Result<Unit> settled = settle_devices(std::move(*driver)); !settled) return settled;
+  } else if (driver.error().code == ErrorCode::kInvalidArgument) {
     return driver.error();
   } else if (const Result<Unit> remembered = remember_devices(driver.error()); !remembered) {
     return remembered;
@@ -149,6 +165,32 @@ Result<Unit> Agent::open_driver() {
   return Unit{};
 }
 
+/// Devices keep the numbers that they had, and one that is lost keeps its place.
+Result<Unit> Agent::settle_devices(std::shared_ptr<GpuDriver> driver) {
+  const bool simulated = !options_.sim_gpus.empty();
+  Result<std::vector<KnownDevice>> before = load_inventory(options_.data_folder);
+  if (!before) return before.error();
+  std::erase_if(*before, [simulated](const KnownDevice& device) {
+    return device.facts.uuid.starts_with(kSimUuidMark) != simulated;
+  });
+  std::set<std::string> held;
+  for (const auto& [key, attempt] : log_->image().attempts) {
+    if (!attempt.closed) held.insert(attempt.device_uuids.begin(), attempt.device_uuids.end());
+  }
+  const std::vector<KnownDevice> slots = settle_inventory(*before, driver->inventory(), held, read_boot_id());
+  for (const KnownDevice& slot : slots) {
+    if (slot.missing_since.empty()) continue;
+    log_event(LogLevel::kError, "agent", "gpu_missing", {},
+              {{"uuid", slot.facts.uuid}, {"model", slot.facts.model}, {"why", kMissingWords}});
+  }
+  driver_ = make_slot_driver(std::move(driver), slots, kMissingWords);
+  devices_ = driver_->inventory();
+  // On a full disk the last one stays as it was: that is enough to keep everything in its place.
+  const Result<Unit> kept = keep_inventory(options_.data_folder, slots);
+  if (!kept && kept.error().code != ErrorCode::kStorageFull) return kept;
+  return Unit{};
+}
+
 /// Makes the driver one that knows which MIG slices are ours: by its notes, and by attempts that have some.
 void Agent::keep_slices() {
   const bool mig =
@@ -158,8 +200,14 @@ void Agent::keep_slices() {
   if (log_->image().boot_id == read_boot_id()) {
     for (const auto& [key, attempt] : log_->image().attempts) {
       if (attempt.closed) continue;
-      for (const HeldDevice& device : attempt.devices) {
-        if (device.is_slice()) keeper->claim(device.index, device.mig_profile, device.mig_start);
+      for (std::size_t i = 0; i < attempt.devices.size(); ++i) {
+        const HeldDevice& device = attempt.devices[i];
+        if (!device.is_slice()) continue;
+        uint32_t index = device.index;
+        for (uint32_t at = 0; i < attempt.device_uuids.size() && at < devices_.size(); ++at) {
+          if (devices_[at].uuid == attempt.device_uuids[i]) index = at;
+        }
+        keeper->claim(index, device.mig_profile, device.mig_start);
       }
     }
   }
@@ -167,7 +215,7 @@ void Agent::keep_slices() {
 }
 
 Result<Unit> Agent::remember_devices(const Error& trouble) {
-  Result<std::vector<DeviceFacts>> before = load_inventory(options_.data_folder);
+  Result<std::vector<KnownDevice>> before = load_inventory(options_.data_folder);
   if (!before) return before.error();
   if (before->empty() && trouble.code != ErrorCode::kNotFound) return trouble;
   if (before->empty()) {
@@ -181,7 +229,7 @@ Result<Unit> Agent::remember_devices(const Error& trouble) {
       "for good: remove " +
       options_.data_folder + "/inventory";
   log_event(LogLevel::kError, "agent", "driver_lost", {}, {{"why", driver_fault_}});
-  driver_ = make_lost_driver(*before, trouble.message);
+  driver_ = make_slot_driver(nullptr, *before, "the driver does not answer: " + trouble.message);
   devices_ = driver_->inventory();
   return Unit{};
 }
@@ -218,14 +266,9 @@ std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
 }
 
 Result<Unit> Agent::open_core() {
-  const Result<std::string> instance = load_or_make_instance(options_.data_folder);
-  if (!instance) return instance.error();
-  const std::string mark = mark_of_instance(*instance);
-  Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
-  if (!log) return log.error();
-  log_ = std::move(*log);
+  const std::string mark = mark_of_instance(identity_.instance);
   keep_slices();
-  monitor_ = make_device_monitor(driver_);
+  monitor_ = make_device_monitor(driver_, options_.gpu_daemons);
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
   Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
@@ -275,10 +318,12 @@ Result<Unit> Agent::open_core() {
       SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = mark}, clock_,
       *link_);
   NodeOptions node{.node_name = options_.node_name,
-                   .instance = *instance,
+                   .instance = identity_.instance,
                    .mark = mark,
                    .boot_id = read_boot_id(),
                    .version = options_.version,
+                   .machine = identity_.machine,
+                   .process = draw_process_number(),
                    .cpu_milli = cpus * 1'000,
                    .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
                    .labels = options_.labels,
@@ -289,6 +334,7 @@ Result<Unit> Agent::open_core() {
                    .finished_kept = options_.finished_kept,
                    .features = features(),
                    .check_every = options_.hooks.check_every,
+                   .check_patience = options_.hooks.timeout + seconds(10),
                    .clock_skew_max = options_.hooks.clock_skew_max,
                    .faults = options_.gpu_faults,
                    .share_memory_grace = options_.share_memory_grace};
@@ -459,10 +505,7 @@ void Agent::take_link_inputs() {
         core_->on_link_up();
         break;
       case GrpcLink::Input::Kind::kMessage:
-        if (input.message.has_refused()) {
-          const v1::Refused& refused = input.message.refused();
-          return on_connection_lost("refused: " + refused.message() + " (" + refused.code() + ")");
-        }
+        if (input.message.has_refused()) return on_refused(input.message.refused());
         if (input.message.has_registered()) {
           connection_due_ = kNever;
           backoff_ = kBackoffFirst;
@@ -475,6 +518,17 @@ void Agent::take_link_inputs() {
         return on_connection_lost(input.why);
     }
   }
+}
+
+void Agent::on_refused(const v1::Refused& refused) {
+  on_connection_lost("refused: " + refused.message() + " (" + refused.code() + ")");
+  if (!is_for_an_operator(refused.code())) return;
+  connection_due_ = clock_.monotonic() + kRefusedPause;
+  log_event(LogLevel::kError, "agent", "registration_refused", {},
+            {{"node", options_.node_name},
+             {"code", refused.code()},
+             {"why", refused.message()},
+             {"next_try_s", kRefusedPause.ms() / 1'000}});
 }
 
 void Agent::on_connection_lost(const std::string& why) {

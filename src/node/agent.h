@@ -13,6 +13,7 @@
 #include "node/box_planner.h"
 #include "node/container_sweep.h"
 #include "node/folder_files.h"
+#include "node/folder_identity.h"
 #include "node/gpu_driver.h"
 #include "node/grpc_link.h"
 #include "node/hooks.h"
@@ -35,6 +36,7 @@ struct AgentOptions {
   std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
   std::string sim_links = {};     ///< How simulated ones are linked; see parse_sim_links. Empty: not known.
   std::string nvml_library = {};  ///< Empty: the system's.
+  std::vector<std::string> gpu_daemons = default_gpu_daemons();  ///< See there.
   std::string nvidia_smi = {};    ///< Asked where NVML finds nothing; empty: the one in $PATH.
   std::string shim_program = {};  ///< Empty: gpu-shim beside this program.
   int64_t cpus = 0;               ///< 0: as many as this process may use.
@@ -83,6 +85,7 @@ class Agent final : private ShimListener {
   explicit Agent(AgentOptions options);
   Result<Unit> prepare();
   Result<Unit> open_driver();
+  Result<Unit> settle_devices(std::shared_ptr<GpuDriver> driver);
   /// The devices that were here before, when the driver does not answer any more.
   Result<Unit> remember_devices(const Error& trouble);
   void keep_slices();
@@ -109,6 +112,7 @@ class Agent final : private ShimListener {
   void open_kernel_log();
   void read_kernel_log(Time now);
   std::vector<std::string> features() const;
+  void on_refused(const v1::Refused& refused);
   void on_connection_lost(const std::string& why);
   void try_to_connect(Time now);
 
@@ -117,6 +121,7 @@ class Agent final : private ShimListener {
   Address scheduler_;
   std::string token_;
   std::optional<FolderLock> lock_;
+  FolderIdentity identity_;
   std::vector<DeviceFacts> devices_;
   std::shared_ptr<GpuDriver> driver_;
   std::unique_ptr<DeviceMonitor> monitor_;

@@ -131,6 +131,10 @@ void declare(CLI::App& app, CommandLine& line) {
   app.add_option("--clock-skew-s", line.clock_skew_s,
                  "With a clock further from the scheduler's the node takes no new work (default: 60)")
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--gpu-daemons", agent.gpu_daemons,
+                 "Programs that stay on GPUs and are no job's, with commas between; only executables of root "
+                 "count (default: MPS, DCGM, the display, persistence)")
+      ->delimiter(',');
   app.add_option("--nvidia-smi", agent.nvidia_smi,
                  "Path of nvidia-smi, asked where NVML finds nothing (default: the one in $PATH)");
   app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: beside this program)");

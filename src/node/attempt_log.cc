@@ -26,7 +26,9 @@
 namespace gpusched {
 namespace {
 
-constexpr std::string_view kMagic = "GPUATT01";
+constexpr std::string_view kMagic = "GPUATT02";
+/// Before attempts' devices were named by uuid.
+constexpr std::string_view kMagicBefore = "GPUATT01";
 constexpr std::string_view kMagicOfAnyVersion = "GPUATT";
 constexpr std::size_t kFrameBytes = 8;
 constexpr std::size_t kRecordBytesMax = 1 << 20;
@@ -64,6 +66,15 @@ std::optional<std::string_view> next_frame(std::string_view& bytes) {
   if (crc32c(payload.data(), payload.size()) != sum) return std::nullopt;
   bytes.remove_prefix(kFrameBytes + size);
   return payload;
+}
+
+/// How far the next whole record is behind a damaged one; all of them when there is none.
+std::size_t bytes_to_next_frame(std::string_view bytes) {
+  for (std::size_t at = 1; at + kFrameBytes <= bytes.size(); ++at) {
+    std::string_view rest = bytes.substr(at);
+    if (next_frame(rest)) return at;
+  }
+  return bytes.size();
 }
 
 std::vector<uint64_t> segment_numbers(const std::string& folder) {
@@ -125,6 +136,10 @@ std::string encode_store_record(const StoreRecord& record) {
         out.varint(static_cast<uint64_t>(device.mig_start));
       }
       break;
+    case StoreRecord::Kind::kDevices:
+      out.varint(record.device_uuids.size());
+      for (const std::string& uuid : record.device_uuids) out.bytes(uuid);
+      break;
     case StoreRecord::Kind::kStarted:
       out.svarint(record.pid);
       out.svarint(record.started_unix_ns);
@@ -139,6 +154,7 @@ std::string encode_store_record(const StoreRecord& record) {
     case StoreRecord::Kind::kEnded:
       out.bytes(record.outcome.SerializeAsString());
       break;
+    case StoreRecord::Kind::kProlog:
     case StoreRecord::Kind::kAcked:
     case StoreRecord::Kind::kClosed:
     case StoreRecord::Kind::kForgotten:
@@ -151,7 +167,7 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
   ByteReader in(bytes);
   StoreRecord record;
   const uint8_t kind = in.u8();
-  if (kind < 1 || kind > 7) return std::nullopt;
+  if (kind < 1 || kind > 9) return std::nullopt;
   record.kind = static_cast<StoreRecord::Kind>(kind);
   record.key.job = JobId{in.varint()};
   record.key.attempt = static_cast<uint32_t>(in.varint());
@@ -185,6 +201,10 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
         record.devices[i].mig_start = static_cast<int32_t>(in.varint());
       }
       break;
+    case StoreRecord::Kind::kDevices:
+      for (uint64_t count = in.varint(); count > 0 && in.ok(); --count)
+        record.device_uuids.emplace_back(in.bytes());
+      break;
     case StoreRecord::Kind::kStarted:
       record.pid = in.svarint();
       record.started_unix_ns = in.svarint();
@@ -202,6 +222,7 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
     case StoreRecord::Kind::kEnded:
       if (!record.outcome.ParseFromString(std::string(in.bytes()))) in.fail();
       break;
+    case StoreRecord::Kind::kProlog:
     case StoreRecord::Kind::kAcked:
     case StoreRecord::Kind::kClosed:
     case StoreRecord::Kind::kForgotten:
@@ -214,13 +235,18 @@ std::optional<StoreRecord> decode_store_record(std::string_view bytes) {
 Result<std::unique_ptr<AttemptLog>> AttemptLog::open(const std::string& data_folder) {
   std::unique_ptr<AttemptLog> log(new AttemptLog(data_folder));
   if (const Result<Unit> loaded = log->load(); !loaded) return loaded.error();
-  if (const Result<Unit> begun = log->begin_segment(); !begun) return begun.error();
+  Result<Unit> begun = log->begin_segment();
+  const auto is_full = [&begun] { return !begun && begun.error().code == ErrorCode::kStorageFull; };
+  if (is_full() && log->give_up_reserve()) begun = log->begin_segment();
+  if (is_full() && log->whole_segment_ > 0) begun = log->go_on_in_old_segment();
+  if (!begun) return begun.error();
   if (fdatasync(log->file_) != 0) {
     return Error{.code = ErrorCode::kIo, .message = "cannot sync " + data_folder + ": " + errno_words()};
   }
   sync_folder(data_folder);
   log->remove_segments_before(log->segment_);
   log->segment_is_new_ = false;
+  log->make_reserve();
   log->synced_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   CHECK(log->synced_event_ >= 0);
   log->syncer_ = std::thread([raw = log.get()] { raw->run_sync(); });
@@ -259,35 +285,57 @@ Result<Unit> AttemptLog::load_segment(uint64_t number) {
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (in.bad()) return Error{.code = ErrorCode::kIo, .message = "cannot read " + segment_path(number)};
   std::string_view rest = text;
-  if (!rest.starts_with(kMagic)) {
+  if (!rest.starts_with(kMagic) && !rest.starts_with(kMagicBefore)) {
     if (!rest.starts_with(kMagicOfAnyVersion))
       return Unit{};  // Torn before its first record: older ones hold all.
     return Error{.code = ErrorCode::kVersion,
                  .message = segment_path(number) + " was written by a newer gpu-agent: start that one"};
   }
-  rest.remove_prefix(kMagic.size());
-  std::optional<StoreImage> fresh;  // A snapshot counts when it is whole.
-  while (const std::optional<std::string_view> payload = next_frame(rest)) {
-    const auto kind = static_cast<uint8_t>(payload->front());
-    if (kind == kSnapshotBegin) {
-      fresh.emplace();
-      continue;
-    }
-    if (kind == kSnapshotEnd) {
-      if (fresh) image_ = std::move(*fresh);
-      fresh.reset();
-      continue;
-    }
-    const std::optional<StoreRecord> record = decode_store_record(*payload);
-    if (!record) break;
-    (fresh ? *fresh : image_).apply(*record);
-  }
-  if (!rest.empty()) {
-    log_event(
-        LogLevel::kWarning, "agent", "torn_tail_cut", {},
-        {{"file", segment_path(number)}, {"offset", text.size() - rest.size()}, {"bytes", rest.size()}});
-  }
+  take_segment(text, number);
   return Unit{};
+}
+
+void AttemptLog::take_segment(std::string_view text, uint64_t number) {
+  std::string_view rest = text.substr(kMagic.size());
+  std::optional<std::vector<StoreRecord>> snapshot;  // It counts when it is whole.
+  bool damaged = false;                              // Inside the snapshot that is read.
+  std::size_t passed_over = 0;
+  while (!rest.empty()) {
+    const std::optional<std::string_view> payload = next_frame(rest);
+    const std::optional<StoreRecord> record = payload ? decode_store_record(*payload) : std::nullopt;
+    const uint8_t kind = payload ? static_cast<uint8_t>(payload->front()) : uint8_t{0};
+    if (kind == kSnapshotBegin) {
+      snapshot.emplace();
+      damaged = false;
+    } else if (kind == kSnapshotEnd && snapshot) {
+      if (!damaged) image_ = StoreImage{};
+      for (const StoreRecord& one : *snapshot) image_.apply(one);
+      snapshot.reset();
+      whole_segment_ = number;
+    } else if (record && snapshot) {
+      snapshot->push_back(*record);
+    } else if (record) {
+      image_.apply(*record);
+    } else if (!payload) {
+      const std::size_t skipped = bytes_to_next_frame(rest);
+      if (skipped == rest.size()) break;
+      rest.remove_prefix(skipped);
+      passed_over += skipped;
+      damaged = true;
+    } else {
+      damaged = true;
+    }
+  }
+  if (whole_segment_ == number) whole_bytes_ = text.size() - rest.size();
+  if (passed_over > 0) {
+    log_event(LogLevel::kError, "agent", "records_damaged", {},
+              {{"file", segment_path(number)},
+               {"bytes", passed_over},
+               {"why", "what was written there is lost; the records behind it were read"}});
+  }
+  if (rest.empty()) return;
+  log_event(LogLevel::kWarning, "agent", "torn_tail_cut", {},
+            {{"file", segment_path(number)}, {"offset", text.size() - rest.size()}, {"bytes", rest.size()}});
 }
 
 std::string AttemptLog::snapshot() const {
@@ -304,6 +352,9 @@ std::string AttemptLog::snapshot() const {
          .user = attempt.user,
          .cores = attempt.cores,
          .placed_at_ns = attempt.placed_at_ns});
+    if (!attempt.device_uuids.empty())
+      add({.kind = StoreRecord::Kind::kDevices, .key = key, .device_uuids = attempt.device_uuids});
+    if (attempt.prolog) add({.kind = StoreRecord::Kind::kProlog, .key = key});
     if (attempt.pid != 0) {
       add({.kind = StoreRecord::Kind::kStarted,
            .key = key,
@@ -346,6 +397,43 @@ Result<Unit> AttemptLog::begin_segment() {
   return Unit{};
 }
 
+/// What is preallocated behind its end, and what the next writes find, must do.
+Result<Unit> AttemptLog::go_on_in_old_segment() {
+  const std::string path = segment_path(whole_segment_);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0 || lseek(file, static_cast<off_t>(whole_bytes_), SEEK_SET) < 0) {
+    if (file >= 0) close(file);
+    return Error{.code = ErrorCode::kIo, .message = "cannot open " + path + ": " + errno_words()};
+  }
+  struct stat facts{};
+  if (fstat(file, &facts) == 0) reserved_bytes_ = static_cast<uint64_t>(facts.st_blocks) * 512;
+  log_event(LogLevel::kError, "agent", "disk_full", {},
+            {{"file", path}, {"why", "no room for a new segment: going on in the old one; make room there"}});
+  // One that was begun and never became whole has nothing that this one lacks.
+  for (const uint64_t number : segment_numbers(data_folder_)) {
+    if (number > whole_segment_) unlink(segment_path(number).c_str());
+  }
+  segment_ = whole_segment_;
+  segment_bytes_ = whole_bytes_;
+  file_ = file;
+  return Unit{};
+}
+
+bool AttemptLog::give_up_reserve() { return unlink((data_folder_ + "/reserve").c_str()) == 0; }
+
+/// Of real blocks: a file of holes keeps nothing free.
+void AttemptLog::make_reserve() const {
+  const std::string path = data_folder_ + "/reserve";
+  struct stat facts{};
+  if (stat(path.c_str(), &facts) == 0 && static_cast<uint64_t>(facts.st_blocks) * 512 >= kReserveFileBytes)
+    return;
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  const bool made = fallocate(file, 0, 0, static_cast<off_t>(kReserveFileBytes)) == 0;
+  close(file);
+  if (!made) unlink(path.c_str());
+}
+
 void AttemptLog::remove_segments_before(uint64_t number) const {
   for (const uint64_t old : segment_numbers(data_folder_)) {
     if (old < number) unlink(segment_path(old).c_str());
@@ -363,7 +451,9 @@ bool AttemptLog::flush() {
   if (!replaced) {
     segment_bytes_ += buffer_.size();
     reserve(file_);
-    const std::size_t written = write_some(file_, buffer_);
+    std::size_t written = write_some(file_, buffer_);
+    if (written < buffer_.size() && give_up_reserve())
+      written += write_some(file_, std::string_view(buffer_).substr(written));
     if (written < buffer_.size()) {
       segment_bytes_ -= buffer_.size() - written;
       buffer_.erase(0, written);  // The rest of a record may wait: it is read as torn until it comes.
@@ -385,6 +475,7 @@ bool AttemptLog::replace_segment() {
   segment_bytes_max_ = std::max(segment_bytes_max_, segment_bytes_ * 4);
   buffer_.clear();
   flushed_ = position_;
+  make_reserve();
   sync();
   return true;
 }

@@ -1,6 +1,7 @@
 #include "node/attempt_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -30,7 +31,9 @@ StoreRecord ended(const AttemptKey& key, int exit_code) {
 
 std::string only_segment(const TemporaryFolder& folder) {
   std::vector<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) found.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (entry.path().filename().string().starts_with("attempts.")) found.push_back(entry.path());
+  }
   EXPECT_EQ(found.size(), 1u);
   return found.front();
 }
@@ -84,6 +87,34 @@ TEST(AttemptLog, SharesAndSlicesOfAnAttemptAreKept) {
   const auto log = open_log(folder);
   EXPECT_EQ(log->image().attempts.at(kKey).devices, std::vector<HeldDevice>{slice});
   EXPECT_EQ(log->image().attempts.at(other).devices, std::vector<HeldDevice>{share});
+}
+
+TEST(AttemptLog, WhichDevicesAnAttemptHasIsKeptByUuid) {
+  const TemporaryFolder folder;
+  for (int life = 0; life < 3; ++life) {  // Written, read and written again by the next one's snapshot.
+    const auto log = open_log(folder);
+    if (life == 0) {
+      log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
+      log->append({.kind = Kind::kDevices, .key = kKey, .device_uuids = {"GPU-c"}});
+      log->flush();
+    }
+    EXPECT_EQ(log->image().attempts.at(kKey).device_uuids, std::vector<std::string>{"GPU-c"});
+  }
+}
+
+TEST(AttemptLog, SegmentsOfOlderAgentsAreRead) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
+    log->flush();
+  }
+  std::fstream segment(only_segment(folder), std::ios::in | std::ios::out | std::ios::binary);
+  segment.write("GPUATT01", 8);
+  segment.close();
+  const auto log = open_log(folder);
+  EXPECT_EQ(log->image().attempts.at(kKey).devices.front().index, 3u);
+  EXPECT_TRUE(log->image().attempts.at(kKey).device_uuids.empty());
 }
 
 TEST(AttemptLog, SyncIsAnsweredWithThePositionOfTheLastRecord) {
@@ -148,9 +179,71 @@ TEST(AttemptLog, GrowingSegmentsAreReplacedAndKeepEverythingThatCounts) {
   EXPECT_EQ(log->image().attempts.at({JobId{1999}, 1, 0}).outcome->exit_code(), 99);
 }
 
+/// A file system with little room, where we may mount one.
+class SmallDisk {
+ public:
+  SmallDisk() {
+    std::filesystem::create_directory(path());
+    mounted_ = mount("small", path().c_str(), "tmpfs", 0, "size=8m") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount2(path().c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  std::string path() const { return folder_.path() + "/disk"; }
+  /// Nothing more goes on it, the reserve excepted.
+  void fill() const {
+    std::ofstream hog(path() + "/hog", std::ios::binary | std::ios::app);
+    const std::string chunk(4'096, 'x');
+    while (hog.write(chunk.data(), static_cast<std::streamsize>(chunk.size())).flush()) {
+    }
+  }
+
+ private:
+  TemporaryFolder folder_;
+  bool mounted_ = false;
+};
+
+TEST(AttemptLog, OnAFullDiskItOpensAndEndsAreRecorded) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "only root can mount a small disk";
+  for (int life = 0; life < 4; ++life) {
+    Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(disk.path());
+    ASSERT_TRUE(log.ok()) << "life " << life << ": " << log.error().message;
+    const AttemptKey key{JobId{static_cast<uint64_t>(life + 1)}, 1, 0};
+    (*log)->append({.kind = Kind::kIntent, .key = key});
+    (*log)->append(ended(key, life));
+    EXPECT_TRUE((*log)->flush()) << "life " << life;
+    EXPECT_EQ((*log)->image().attempts.size(), static_cast<std::size_t>(life + 1));
+    disk.fill();
+    if (life == 1) std::filesystem::remove(disk.path() + "/reserve");  // Nothing is kept free any more.
+    disk.fill();
+  }
+}
+
+TEST(AttemptLog, ADamagedRecordTakesNoneOfThoseBehindItWithIt) {
+  const TemporaryFolder folder;
+  {
+    const auto log = open_log(folder);
+    for (uint64_t job = 1; job <= 20; ++job) log->append(ended({JobId{job}, 1, 0}, 7));
+    log->flush();
+  }
+  const std::string path = only_segment(folder);
+  std::fstream segment(path, std::ios::in | std::ios::out | std::ios::binary);
+  segment.seekp(static_cast<std::streamoff>(std::filesystem::file_size(path) / 2));
+  segment.write("damage", 6);
+  segment.close();
+  const auto log = open_log(folder);
+  EXPECT_GE(log->image().attempts.size(), 18u);
+  EXPECT_TRUE(log->image().attempts.contains({JobId{20}, 1, 0}));
+  // Nor from the snapshot that the next one reads.
+  const auto again = open_log(folder);
+  EXPECT_EQ(again->image().attempts.size(), log->image().attempts.size());
+}
+
 TEST(AttemptLog, ANewerVersionIsRefused) {
   const TemporaryFolder folder;
-  std::ofstream(folder.path() + "/attempts.1.log") << "GPUATT02whatever";
+  std::ofstream(folder.path() + "/attempts.1.log") << "GPUATT03whatever";
   const Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(folder.path());
   ASSERT_FALSE(log.ok());
   EXPECT_EQ(log.error().code, ErrorCode::kVersion);

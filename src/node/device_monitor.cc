@@ -22,11 +22,17 @@ struct Work {
   int32_t start = 0;
 };
 
-Finished carry_out(GpuDriver& driver, const Work& work) {
+DeviceReading read_device(GpuDriver& driver, uint32_t index, const std::vector<std::string>& daemons) {
+  DeviceReading reading = driver.read(index);
+  set_daemons_apart(reading, daemons, [&driver](int64_t pid) { return driver.program_of(pid); });
+  return reading;
+}
+
+Finished carry_out(GpuDriver& driver, const Work& work, const std::vector<std::string>& daemons) {
   Finished done{.kind = work.kind, .index = work.index, .profile = work.profile, .start = work.start};
   switch (work.kind) {
     case Finished::Kind::kReading:
-      done.reading = driver.read(work.index);
+      done.reading = read_device(driver, work.index, daemons);
       break;
     case Finished::Kind::kMade: {
       Result<MadeSlice> made = driver.make_slice(work.index, work.profile, work.start);
@@ -63,13 +69,13 @@ void clear_event(int event) {
 
 class InlineMonitor final : public DeviceMonitor {
  public:
-  explicit InlineMonitor(std::shared_ptr<GpuDriver> driver)
-      : driver_(std::move(driver)), event_(make_event()) {}
+  InlineMonitor(std::shared_ptr<GpuDriver> driver, std::vector<std::string> daemons)
+      : driver_(std::move(driver)), daemons_(std::move(daemons)), event_(make_event()) {}
   ~InlineMonitor() override { close(event_); }
 
   std::optional<DeviceReading> read(uint32_t index) override {
     CHECK(driver_ != nullptr);
-    return driver_->read(index);
+    return read_device(*driver_, index, daemons_);
   }
   void make_slice(uint32_t index, const std::string& profile, int32_t start) override {
     do_now({.kind = Finished::Kind::kMade, .index = index, .profile = profile, .start = start});
@@ -86,11 +92,12 @@ class InlineMonitor final : public DeviceMonitor {
  private:
   void do_now(const Work& work) {
     CHECK(driver_ != nullptr);
-    finished_.push_back(carry_out(*driver_, work));
+    finished_.push_back(carry_out(*driver_, work, daemons_));
     signal_event(event_);
   }
 
   std::shared_ptr<GpuDriver> driver_;
+  const std::vector<std::string> daemons_;
   const int event_;
   std::vector<Finished> finished_;
 };
@@ -100,6 +107,7 @@ struct Shared {
   ~Shared() { close(event); }
 
   std::shared_ptr<GpuDriver> driver;
+  std::vector<std::string> daemons;
   int event = -1;
   std::mutex mutex;  ///< Guards what follows.
   std::condition_variable wake;
@@ -110,8 +118,10 @@ struct Shared {
 
 class ThreadMonitor final : public DeviceMonitor {
  public:
-  explicit ThreadMonitor(std::shared_ptr<GpuDriver> driver) : shared_(std::make_shared<Shared>()) {
+  ThreadMonitor(std::shared_ptr<GpuDriver> driver, std::vector<std::string> daemons)
+      : shared_(std::make_shared<Shared>()) {
     shared_->driver = std::move(driver);
+    shared_->daemons = std::move(daemons);
     shared_->event = make_event();
     std::thread([shared = shared_] { run(*shared); }).detach();
   }
@@ -156,7 +166,7 @@ class ThreadMonitor final : public DeviceMonitor {
       const Work work = std::move(shared.wanted.front());
       shared.wanted.pop_front();
       lock.unlock();
-      Finished done = carry_out(*shared.driver, work);
+      Finished done = carry_out(*shared.driver, work, shared.daemons);
       lock.lock();
       shared.finished.push_back(std::move(done));
       signal_event(shared.event);
@@ -168,9 +178,11 @@ class ThreadMonitor final : public DeviceMonitor {
 
 }  // namespace
 
-std::unique_ptr<DeviceMonitor> make_device_monitor(std::shared_ptr<GpuDriver> driver) {
-  if (driver != nullptr && driver->may_block()) return std::make_unique<ThreadMonitor>(std::move(driver));
-  return std::make_unique<InlineMonitor>(std::move(driver));
+std::unique_ptr<DeviceMonitor> make_device_monitor(std::shared_ptr<GpuDriver> driver,
+                                                   std::vector<std::string> daemons) {
+  if (driver != nullptr && driver->may_block())
+    return std::make_unique<ThreadMonitor>(std::move(driver), std::move(daemons));
+  return std::make_unique<InlineMonitor>(std::move(driver), std::move(daemons));
 }
 
 }  // namespace gpusched

@@ -11,8 +11,11 @@ namespace {
 constexpr Duration kCheckPauseFirst = milliseconds(50);
 constexpr Duration kCheckPauseMax = seconds(1);
 constexpr Duration kDriverSilenceMax = seconds(30);
-constexpr int64_t kMemoryToleranceMb = 64;       ///< Drivers' own bookkeeping comes and goes.
-constexpr int64_t kUnknownIdleMemoryMb = 1'024;  ///< Believed idle when the device was never seen idle.
+constexpr int64_t kMemoryToleranceMb = 64;  ///< Drivers' own bookkeeping comes and goes.
+/// So much is believed to be idle when the device was never seen idle, and never more.
+constexpr int64_t kIdleMemoryMaxMb = 1'024;
+/// Readings are asked for each five seconds.
+constexpr Duration kReadingCurrent = seconds(15);
 constexpr std::size_t kEvidencePidsMax = 8;
 
 }  // namespace
@@ -63,7 +66,9 @@ void DeviceWatch::begin_release(HeldDevice device, Time now) {
   CHECK(slot.holders == 0 || device.is_share());
   Check* check = check_of(device);
   if (check == nullptr) check = &slot.checks.emplace_back();
-  *check = Check{.device = device, .pause = kCheckPauseFirst, .due = now};
+  const bool again = check->since.valid() && check->device.generation == device.generation;
+  *check =
+      Check{.device = device, .pause = kCheckPauseFirst, .due = now, .since = again ? check->since : now};
   if (!slot.asked_at.valid()) ask(device.index, now);
 }
 
@@ -71,7 +76,8 @@ void DeviceWatch::resume_release(HeldDevice device, Time now, Duration pause) {
   if (device.index >= slots_.size()) return;
   Check* check = check_of(device);
   if (check == nullptr) check = &slots_[device.index].checks.emplace_back();
-  *check = Check{.device = device, .pause = pause, .due = now + pause};
+  const Time since = check->since.valid() ? check->since : now;
+  *check = Check{.device = device, .pause = pause, .due = now + pause, .since = since};
 }
 
 bool DeviceWatch::releasing(HeldDevice device) const {
@@ -123,6 +129,7 @@ void DeviceWatch::on_reading(uint32_t index, DeviceReading reading, Time now) {
   if (index >= slots_.size()) return;
   Slot& slot = slots_[index];
   slot.asked_at = {};
+  slot.read_at = now;
   slot.silence_told = false;
   if (slot.fresh) reading.xids.insert(reading.xids.begin(), slot.last.xids.begin(), slot.last.xids.end());
   slot.last = std::move(reading);
@@ -140,7 +147,8 @@ void DeviceWatch::settle_reading(uint32_t index, Time now) {
     return;
   }
   const bool idle = slot.holders == 0 && slot.last.processes.empty();
-  if (idle && slot.last.condition == v1::DEVICE_CONDITION_OK) slot.idle_memory_mb = slot.last.memory_used_mb;
+  if (idle && slot.last.condition == v1::DEVICE_CONDITION_OK && used_mb(index) <= kIdleMemoryMaxMb)
+    slot.idle_memory_mb = used_mb(index);
 }
 
 void DeviceWatch::judge(uint32_t index, Time now) {
@@ -158,7 +166,8 @@ void DeviceWatch::judge(uint32_t index, Time now) {
       verdicts_.push_back({.device = check.device, .released = true, .slice_there = slice_there});
       continue;
     }
-    verdicts_.push_back({.device = check.device, .released = false, .evidence = *evidence});
+    verdicts_.push_back(
+        {.device = check.device, .released = false, .evidence = *evidence, .checked = now - check.since});
     check.asked = false;
     check.due = now + check.pause;
     check.pause = std::min(check.pause * 2, kCheckPauseMax);
@@ -208,13 +217,39 @@ std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index,
   if (!strangers.empty()) return words_of("on it", strangers, slot.last.memory_used_mb);
   if (beside) return std::nullopt;
   if (memory_is_idle(index)) return std::nullopt;
-  return "no process, but memory used " + std::to_string(slot.last.memory_used_mb) +
-         " MB, and idle it is at most " + std::to_string(idle_mb(index)) + " MB";
+  return "no process, but memory used " + std::to_string(used_mb(index)) + " MB, and idle it is at most " +
+         std::to_string(idle_mb(index)) + " MB";
 }
 
 int64_t DeviceWatch::idle_mb(uint32_t index) const {
   const Slot& slot = slots_[index];
-  return slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kUnknownIdleMemoryMb;
+  return slot.idle_memory_mb ? *slot.idle_memory_mb + kMemoryToleranceMb : kIdleMemoryMaxMb;
+}
+
+int64_t DeviceWatch::used_mb(uint32_t index) const {
+  const DeviceReading& last = slots_[index].last;
+  int64_t used = last.memory_used_mb;
+  for (const DaemonReading& daemon : last.daemons) used -= std::max<int64_t>(daemon.memory_mb, 0);
+  return std::max<int64_t>(used, 0);
+}
+
+bool DeviceWatch::is_current(uint32_t index, Time now) const {
+  const Slot& slot = slots_[index];
+  return slot.read_at.valid() && now - slot.read_at <= kReadingCurrent &&
+         slot.last.condition == v1::DEVICE_CONDITION_OK;
+}
+
+std::string DeviceWatch::reason_against(uint32_t index, Time now) const {
+  const Slot& slot = slots_[index];
+  if (!slot.last.mig_problem.empty()) return slot.last.mig_problem;
+  if (slot.barred_until.valid() && now < slot.barred_until) return slot.barred;
+  if (slot.holders > 0 || !slot.checks.empty() || used_mb(index) <= kIdleMemoryMaxMb) return {};
+  // In whole gigabytes: a new word is journaled.
+  const std::string used =
+      std::to_string(used_mb(index) / 1'024) + " GB of its memory are used and no job has it";
+  if (slot.last.processes.empty())
+    return used + ", by nobody that the driver shows; see fuser -v /dev/nvidia*";
+  return used + ", by pid " + std::to_string(slot.last.processes.front());
 }
 
 void DeviceWatch::note_sign_of_life(Time now) {
@@ -234,13 +269,10 @@ void DeviceWatch::tell_condition(uint32_t index, Time now) {
   Slot& slot = slots_[index];
   ConditionNews news{.index = index, .condition = slot.last.condition, .detail = slot.last.detail};
   if (news.condition == v1::DEVICE_CONDITION_OK) {
-    const bool barred = slot.barred_until.valid() && now < slot.barred_until;
-    const std::string reason = !slot.last.mig_problem.empty() ? slot.last.mig_problem
-                               : barred                       ? slot.barred
-                                                              : std::string();
+    std::string reason = reason_against(index, now);
     if (!reason.empty()) {
       news.condition = v1::DEVICE_CONDITION_UNHEALTHY;
-      news.detail = reason;
+      news.detail = std::move(reason);
     }
   }
   if (news.condition == slot.told.condition && news.detail == slot.told.detail) return;

@@ -29,6 +29,7 @@ struct ReleaseVerdict {
   HeldDevice device;
   bool released = false;
   std::string evidence = {};  ///< Of what is still there, when not released.
+  Duration checked = {};      ///< For how long it has been looked at.
   bool slice_there = false;   ///< Nothing is in the MIG slice, and it is still to be destroyed.
 };
 struct ConditionNews {
@@ -90,23 +91,27 @@ class DeviceWatch {
 
   const std::vector<DeviceFacts>& facts() const { return facts_; }
   /// Its last reading shows no more memory in use than it has when it is idle.
-  bool memory_is_idle(uint32_t index) const { return slots_[index].last.memory_used_mb <= idle_mb(index); }
+  bool memory_is_idle(uint32_t index) const { return used_mb(index) <= idle_mb(index); }
   /// Its last reading shows the MIG slice, and nothing in it.
   bool is_empty(const HeldDevice& slice) const {
     const SliceReading* const found = slice_of(slice);
     return found != nullptr && found->processes.empty();
   }
   const DeviceReading& last_reading(uint32_t index) const { return slots_[index].last; }
+  /// Its last reading was taken just now and says how the device is used.
+  bool is_current(uint32_t index, Time now) const;
 
  private:
   struct Check {
     HeldDevice device;
     Duration pause;
     Time due;
+    Time since = {};     ///< Of the first look.
     bool asked = false;  ///< The outstanding reading was asked for after the check began.
   };
   struct Slot {
     DeviceReading last;
+    Time read_at;  ///< Not valid: never.
     int holders = 0;
     std::optional<int64_t> idle_memory_mb;
     std::vector<Check> checks;  ///< One of the device, or one each of shares.
@@ -125,6 +130,10 @@ class DeviceWatch {
   void tell_condition(uint32_t index, Time now);
   Check* check_of(const HeldDevice& device);
   int64_t idle_mb(uint32_t index) const;
+  /// Memory in use, but for what daemons have.
+  int64_t used_mb(uint32_t index) const;
+  /// Why nothing new may be placed on it though its driver says that it is well; empty: nothing.
+  std::string reason_against(uint32_t index, Time now) const;
   std::optional<std::string> evidence_against_release(uint32_t index, const Check& check) const;
   const SliceReading* slice_of(const HeldDevice& device) const;
 

@@ -97,5 +97,54 @@ TEST_F(ShareWatch, TwoAreCheckedAtOnceAndANewOneEndsNeither) {
   EXPECT_FALSE(watch_.releasing(share_of(2)));
 }
 
+/// One device that nobody has, looked at when the test says.
+class IdleWatch : public ShareWatch {
+ protected:
+  ConditionNews look() {
+    now_ = now_ + seconds(5);
+    watch_.look_at_all(now_);
+    return watch_.told(0);
+  }
+};
+
+TEST_F(IdleWatch, MuchMemoryThatNobodyIsSeenToUseIsNeverTakenForIdle) {
+  reader_.reading = {.memory_used_mb = 79'000};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_UNHEALTHY);
+  EXPECT_NE(look().detail.find("77 GB of its memory are used and no job has it"), std::string::npos);
+  EXPECT_FALSE(watch_.memory_is_idle(0));
+  reader_.reading = {.memory_used_mb = 700};
+  EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_OK);
+  EXPECT_TRUE(watch_.memory_is_idle(0));
+}
+
+TEST_F(IdleWatch, WhoUsesTheMemoryIsNamedAndJobsMayUseAll) {
+  reader_.reading = {.memory_used_mb = 9'000, .processes = {4711}};
+  EXPECT_NE(look().detail.find("pid 4711"), std::string::npos);
+  watch_.hold({.index = 0, .generation = 1});
+  EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_OK);
+}
+
+TEST_F(IdleWatch, DaemonsKeepNoDeviceAndTheirMemoryIsTheirs) {
+  reader_.reading = {.memory_used_mb = 1'900,
+                     .daemons = {{.pid = 7, .program = "nvidia-cuda-mps-server", .memory_mb = 1'800}}};
+  EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_OK);
+  watch_.hold({.index = 0, .generation = 1});
+  watch_.let_go({.index = 0, .generation = 1});
+  watch_.begin_release({.index = 0, .generation = 1}, now_);
+  std::vector<ReleaseVerdict> verdicts = watch_.take_verdicts();
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_TRUE(verdicts[0].released) << verdicts[0].evidence;
+}
+
+TEST_F(IdleWatch, OnlyAFreshAndGoodReadingIsCurrent) {
+  EXPECT_FALSE(watch_.is_current(0, now_));
+  look();
+  EXPECT_TRUE(watch_.is_current(0, now_ + seconds(10)));
+  EXPECT_FALSE(watch_.is_current(0, now_ + seconds(20)));
+  reader_.reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+  look();
+  EXPECT_FALSE(watch_.is_current(0, now_));
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -93,6 +93,18 @@ std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts
   return found;
 }
 
+/// What stays on the GPU by itself; MPS enforces the limits of shares.
+std::optional<Finding> check_strangers(const std::string& name, const DeviceReading& reading) {
+  if (reading.daemons.empty()) return std::nullopt;
+  std::string programs;
+  for (const DaemonReading& daemon : reading.daemons)
+    programs += (programs.empty() ? "" : ", ") + daemon.program;
+  const bool mps = find_mps(reading) != nullptr;
+  return Finding{.check = "gpu-daemons",
+                 .detail = name + ": " + programs + " stay on it, and no job waits for them" +
+                           (mps ? "; MPS enforces the limits of shares" : "")};
+}
+
 std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient& patient) {
   if (!options.sim_gpus.empty())
     return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
@@ -111,7 +123,8 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
   const std::size_t count = (*driver)->inventory().size();
   for (uint32_t index = 0; index < count; ++index) {
     const DeviceFacts& facts = (*driver)->inventory()[index];
-    const DeviceReading reading = (*driver)->read(index);
+    DeviceReading reading = (*driver)->read(index);
+    set_daemons_apart(reading, options.gpu_daemons, [](int64_t pid) { return program_of_process(pid); });
     const std::string name = "GPU " + std::to_string(index) + " (" + facts.model + ", " + facts.uuid + ")";
     if (reading.condition != v1::DEVICE_CONDITION_OK) {
       found.push_back({.check = "gpus",
@@ -120,6 +133,7 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
                        .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
     }
     for (Finding& finding : check_mig(name, facts, reading)) found.push_back(std::move(finding));
+    if (std::optional<Finding> finding = check_strangers(name, reading)) found.push_back(std::move(*finding));
   }
   found.push_back({.check = "gpus", .detail = std::to_string(count) + " GPUs answer"});
   return found;
@@ -206,6 +220,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   diagnosis.add(ops::check_shared_memory(patient));
   diagnosis.add(ops::check_container_runtimes(patient));
   diagnosis.add(ops::check_folder(patient, options.data_folder, false));
+  if (geteuid() == 0) diagnosis.add(ops::check_way_to(options.data_folder));
   diagnosis.add_all(ops::check_disk(patient, options.data_folder));
   diagnosis.add_all(ops::check_sync(options.data_folder));
   diagnosis.add(ops::check_clock_synchronised());

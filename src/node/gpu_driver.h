@@ -2,15 +2,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "node/device_topology.h"
 #include "node/device_watch.h"
+#include "node/gpu_daemons.h"
 #include "node/ports.h"
 
 namespace gpusched {
+
+/// What the uuids of simulated devices begin with.
+inline constexpr std::string_view kSimUuidMark = "GPU-sim-";
 
 /// A way to look at this machine's GPUs. Not thread-safe: one thread at a time calls it.
 class GpuDriver {
@@ -27,6 +32,8 @@ class GpuDriver {
   virtual bool may_block() const = 0;
   /// Its readings have the Xids that come up.
   virtual bool tells_xids() const { return false; }
+  /// What a process of a reading runs; absent: it is not known.
+  virtual std::optional<ProgramFacts> program_of(int64_t pid) const { return program_of_process(pid); }
   /// The MIG slices that are there, or why they cannot be told. All seem ours.
   virtual Result<std::vector<SliceReading>> slices(uint32_t index);
   /// Makes a MIG instance of this profile from this slot on, and in it a compute instance that has all of it.
@@ -83,7 +90,9 @@ class DeviceMonitor : public DeviceReader, public SliceMaker {
   virtual int finished_event() const = 0;
 };
 
-/// `driver` may be null: no devices. A thread that hangs in the driver is left behind when the monitor goes.
-std::unique_ptr<DeviceMonitor> make_device_monitor(std::shared_ptr<GpuDriver> driver);
+/// `driver` may be null: no devices. `daemons`: programs that are set apart in readings. A thread that hangs
+/// in the driver is left behind when the monitor goes.
+std::unique_ptr<DeviceMonitor> make_device_monitor(std::shared_ptr<GpuDriver> driver,
+                                                   std::vector<std::string> daemons = default_gpu_daemons());
 
 }  // namespace gpusched

@@ -16,11 +16,17 @@
 #include <utility>
 
 #include "log/log.h"
+#include "node/folder_files.h"
 
 namespace gpusched {
 namespace {
 
-constexpr std::size_t kWorkersMax = 8;
+/// More hooks at once wait for their turn: threads are not for nothing.
+constexpr std::size_t kWorkersMax = 256;
+/// A killed program is gone by then, or the kernel holds it.
+constexpr auto kGoneMax = std::chrono::seconds(1);
+/// How often a program that runs is looked at for being given up.
+constexpr int kGiveUpLookMs = 50;
 constexpr std::size_t kOutputKept = 400;
 constexpr const char* kPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -75,12 +81,15 @@ int start(const std::vector<std::string>& arguments, const std::vector<std::stri
 }
 
 /// Reads until everybody closed the pipe or the time is over; keeps the end.
-bool read_output(int pipe, Steady::time_point due, std::string& output) {
+bool read_output(int pipe, Steady::time_point due, const GiveUp& give_up, std::string& output) {
   char buffer[4096];
   while (true) {
     pollfd wanted{.fd = pipe, .events = POLLIN, .revents = 0};
-    const int ready = poll(&wanted, 1, ms_until(due));
+    const int left = ms_until(due);
+    const int ready = poll(&wanted, 1, give_up ? std::min(left, kGiveUpLookMs) : left);
+    if (give_up && give_up()) return false;
     if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && left > 0) continue;
     if (ready <= 0) return false;
     const ssize_t size = read(pipe, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
@@ -91,20 +100,46 @@ bool read_output(int pipe, Steady::time_point due, std::string& output) {
 }
 
 /// The exit status once it ended; nothing at the time limit.
-bool wait_for(pid_t pid, Steady::time_point due, int& status) {
+bool wait_for(pid_t pid, Steady::time_point due, const GiveUp& give_up, int& status) {
   while (true) {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid) return true;
     if (ended < 0 && errno != EINTR) return true;
-    if (Steady::now() >= due) return false;
+    if (Steady::now() >= due || (give_up && give_up())) return false;
     usleep(2'000);
   }
+}
+
+/// Children that were killed and did not go: reaped whenever another program was run.
+class LeftBehind {
+ public:
+  void add(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    pids_.push_back(pid);
+  }
+  void reap() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pids_, [](pid_t pid) {
+      int status = 0;
+      return waitpid(pid, &status, WNOHANG) != 0;
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<pid_t> pids_;
+};
+LeftBehind& left_behind() {
+  static LeftBehind all;
+  return all;
 }
 
 }  // namespace
 
 ScriptResult run_script(const std::vector<std::string>& arguments,
-                        const std::vector<std::string>& environment, Duration timeout) {
+                        const std::vector<std::string>& environment, Duration timeout,
+                        const GiveUp& give_up) {
+  left_behind().reap();
   const std::string& program = arguments.front();
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return {program + " was not run: " + std::strerror(errno)};
@@ -117,13 +152,14 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
   const Steady::time_point due = Steady::now() + std::chrono::nanoseconds(timeout.ns);
   std::string output;
   int status = 0;
-  const bool ended = read_output(ends[0], due, output) && wait_for(pid, due, status);
+  const bool ended = read_output(ends[0], due, give_up, output) && wait_for(pid, due, give_up, status);
   close(ends[0]);
   kill(-pid, SIGKILL);  // What it left in its group must not outlive it.
   if (!ended) {
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    return {program + " did not end within " + std::to_string(timeout.ms() / 1'000) + " s and was killed"};
+    const bool gone = wait_for(pid, Steady::now() + kGoneMax, {}, status);
+    if (!gone) left_behind().add(pid);
+    return {program + " did not end within " + std::to_string(timeout.ms() / 1'000) + " s and " +
+            (gone ? "was killed" : "cannot be killed: the kernel holds pid " + std::to_string(pid))};
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const std::string how = WIFEXITED(status) ? "exited with " + std::to_string(WEXITSTATUS(status))
@@ -132,18 +168,25 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
   return {program + " " + how + (said.empty() ? std::string() : ": " + said)};
 }
 
+ScriptHooks::Shared::Shared(HookOptions hook_options, Facts hook_facts)
+    : options(std::move(hook_options)),
+      facts(std::move(hook_facts)),
+      event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+ScriptHooks::Shared::~Shared() {
+  if (event >= 0) close(event);
+}
+
 ScriptHooks::ScriptHooks(HookOptions options, Facts facts)
-    : options_(std::move(options)),
-      facts_(std::move(facts)),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : shared_(std::make_shared<Shared>(std::move(options), std::move(facts))),
+      options_(shared_->options),
+      facts_(shared_->facts) {}
 
 ScriptHooks::~ScriptHooks() {
-  std::unique_lock lock(mutex_);
-  stopping_ = true;
-  queue_.clear();
-  idle_.wait(lock, [this] { return workers_ == 0; });
-  lock.unlock();
-  if (event_ >= 0) close(event_);
+  shared_->stopping = true;
+  std::unique_lock lock(shared_->mutex);
+  shared_->queue.clear();
+  shared_->idle.wait_for(lock, kGoneMax, [this] { return shared_->workers == 0; });
 }
 
 std::vector<std::string> ScriptHooks::environment_of(const AttemptKey& key,
@@ -212,46 +255,51 @@ void ScriptHooks::reset_device(uint32_t index) {
            .device = index});
 }
 
+// All workers are busy: they end with the queue.
 void ScriptHooks::enqueue(Work work) {
-  const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(work));
-  if (workers_ >= kWorkersMax || workers_ >= queue_.size()) return;
-  ++workers_;
-  std::thread([this] { run_worker(); }).detach();
+  const std::lock_guard lock(shared_->mutex);
+  shared_->queue.push_back(std::move(work));
+  if (shared_->workers >= kWorkersMax) return;
+  ++shared_->workers;
+  std::thread([shared = shared_] { run_worker(*shared); }).detach();
 }
 
-void ScriptHooks::run_worker() {
-  std::unique_lock lock(mutex_);
-  while (!queue_.empty() && !stopping_) {
-    const Work work = std::move(queue_.front());
-    queue_.pop_front();
+void ScriptHooks::run_worker(Shared& shared) {
+  std::unique_lock lock(shared.mutex);
+  while (!shared.queue.empty() && !shared.stopping) {
+    const Work work = std::move(shared.queue.front());
+    shared.queue.pop_front();
     lock.unlock();
-    std::string problem = carry_out(work);
+    std::string problem = carry_out(shared, work);
     lock.lock();
-    finished_.push_back(
+    if (shared.stopping) break;  // It was given up: that says nothing of it.
+    shared.finished.push_back(
         {.kind = work.kind, .key = work.key, .problem = std::move(problem), .device = work.device});
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t size = write(event_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t size = write(shared.event, &one, sizeof one);
   }
-  --workers_;
-  idle_.notify_all();
+  --shared.workers;
+  shared.idle.notify_all();
 }
 
 std::vector<ScriptHooks::Finished> ScriptHooks::take_finished() {
   uint64_t count = 0;
-  [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof count);
-  const std::lock_guard lock(mutex_);
-  return std::exchange(finished_, {});
+  [[maybe_unused]] const ssize_t size = read(shared_->event, &count, sizeof count);
+  const std::lock_guard lock(shared_->mutex);
+  return std::exchange(shared_->finished, {});
 }
 
-std::string ScriptHooks::carry_out(const Work& work) const {
+std::string ScriptHooks::carry_out(const Shared& shared, const Work& work) {
   if (work.kind == Finished::Kind::kCheck) {
-    std::string problem = check_machine();
+    std::string problem = check_machine(shared);
     if (!problem.empty() || work.program.empty()) return problem;
   }
   std::vector<std::string> words = {work.program};
-  if (work.kind == Finished::Kind::kReset) words.insert(words.end(), {"-c", options_.gpu_reset_command});
-  const std::string problem = run_script(words, work.environment, options_.timeout).problem;
+  if (work.kind == Finished::Kind::kReset)
+    words.insert(words.end(), {"-c", shared.options.gpu_reset_command});
+  const std::string problem = run_script(words, work.environment, shared.options.timeout, [&shared] {
+                                return shared.stopping.load();
+                              }).problem;
   if (problem.empty() || work.kind == Finished::Kind::kReset) return problem;
   const char* what = work.kind == Finished::Kind::kProlog   ? "the prolog "
                      : work.kind == Finished::Kind::kEpilog ? "the epilog "
@@ -259,24 +307,28 @@ std::string ScriptHooks::carry_out(const Work& work) const {
   return what + problem;
 }
 
-std::string ScriptHooks::check_machine() const {
+std::string ScriptHooks::check_machine(const Shared& shared) {
   struct statvfs disk{};
-  if (statvfs(facts_.data_folder.c_str(), &disk) != 0) {
-    return "the data folder " + facts_.data_folder + " cannot be read: " + std::strerror(errno);
+  if (statvfs(shared.facts.data_folder.c_str(), &disk) != 0) {
+    return "the data folder " + shared.facts.data_folder + " cannot be read: " + std::strerror(errno);
   }
   const auto free_mb = static_cast<int64_t>(disk.f_bavail * (disk.f_frsize / 1024) / 1024);
   const auto total_mb = static_cast<int64_t>(disk.f_blocks * (disk.f_frsize / 1024) / 1024);
-  const int64_t free_mb_min =
-      options_.disk_free_mb_min >= 0 ? options_.disk_free_mb_min : std::min<int64_t>(512, total_mb / 20);
+  const int64_t free_mb_min = shared.options.disk_free_mb_min >= 0 ? shared.options.disk_free_mb_min
+                                                                   : std::min<int64_t>(512, total_mb / 20);
   if (free_mb < free_mb_min) {
-    return "the disk of " + facts_.data_folder + " has " + std::to_string(free_mb) + " MB left, less than " +
-           std::to_string(free_mb_min) + " MB; free some (old output is under attempts/)";
+    return "the disk of " + shared.facts.data_folder + " has " + std::to_string(free_mb) +
+           " MB left, less than " + std::to_string(free_mb_min) +
+           " MB; free some (old output is under attempts/)";
   }
   if (disk.f_files > 0 && disk.f_favail < 1'000) {
-    return "the disk of " + facts_.data_folder + " has " + std::to_string(disk.f_favail) +
+    return "the disk of " + shared.facts.data_folder + " has " + std::to_string(disk.f_favail) +
            " free inodes left; remove files there";
   }
-  return facts_.fault ? facts_.fault() : std::string();
+  // Whatever somebody removed: attempts need one, and another one does.
+  if (const Result<Unit> made = make_attempts_folder(shared.facts.data_folder); !made)
+    return made.error().message + "; no attempt can begin without it";
+  return shared.facts.fault ? shared.facts.fault() : std::string();
 }
 
 }  // namespace gpusched

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -33,13 +35,19 @@ struct ScriptResult {
   std::string problem;  ///< Empty: it exited with 0. Else one sentence with the end of what it printed.
 };
 
-/// Runs `arguments` in a process group of its own with exactly this environment, and kills the group at the
-/// time limit. What it prints is read and its end kept for the problem's sentence. Blocks; thread-safe.
-ScriptResult run_script(const std::vector<std::string>& arguments,
-                        const std::vector<std::string>& environment, Duration timeout);
+/// Whether to give a program up before its time; asked now and then. May be empty.
+using GiveUp = std::function<bool()>;
 
-/// Hooks as programs of this machine, run by a few threads that exist while there is work. `fault` is what
-/// the built-in checks of the caller found, one sentence or empty; called on those threads.
+/// Runs `arguments` in a process group of its own with exactly this environment, and kills the group at the
+/// time limit. What it prints is read and its end kept for the problem's sentence. A program that the kernel
+/// does not let go is left behind after a second. Blocks; thread-safe.
+ScriptResult run_script(const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& environment, Duration timeout,
+                        const GiveUp& give_up = {});
+
+/// Hooks as programs of this machine, run by threads that exist while there is work: none waits behind
+/// another one's. `fault` is what the built-in checks of the caller found, one sentence or empty; called on
+/// those threads.
 class ScriptHooks final : public NodeHooks {
  public:
   struct Facts {
@@ -49,7 +57,7 @@ class ScriptHooks final : public NodeHooks {
     std::function<std::string()> fault;
   };
   ScriptHooks(HookOptions options, Facts facts);
-  /// Waits for what runs; each has its time limit.
+  /// Ends what runs; the next agent does it again. What does not end within a second is left behind.
   ~ScriptHooks() override;
 
   bool has_prolog() const override { return !options_.prolog.empty(); }
@@ -71,7 +79,7 @@ class ScriptHooks final : public NodeHooks {
     uint32_t device = 0;  ///< Of kReset.
   };
   /// Readable when something finished.
-  int finished_event() const { return event_; }
+  int finished_event() const { return shared_->event; }
   std::vector<Finished> take_finished();
 
  private:
@@ -82,22 +90,31 @@ class ScriptHooks final : public NodeHooks {
     std::vector<std::string> environment;
     uint32_t device = 0;
   };
+  /// What the threads have; it outlives the hooks when one of them hangs.
+  struct Shared {
+    Shared(HookOptions hook_options, Facts hook_facts);
+    ~Shared();
+
+    const HookOptions options;
+    const Facts facts;
+    int event = -1;
+    std::atomic<bool> stopping{false};
+    std::mutex mutex;  ///< Guards what follows.
+    std::condition_variable idle;
+    std::deque<Work> queue;
+    std::vector<Finished> finished;
+    std::size_t workers = 0;
+  };
   std::vector<std::string> environment_of(const AttemptKey& key, const std::vector<HeldDevice>& devices,
                                           const char* hook) const;
   void enqueue(Work work);
-  void run_worker();
-  std::string carry_out(const Work& work) const;
-  std::string check_machine() const;
+  static void run_worker(Shared& shared);
+  static std::string carry_out(const Shared& shared, const Work& work);
+  static std::string check_machine(const Shared& shared);
 
-  const HookOptions options_;
-  const Facts facts_;
-  int event_ = -1;
-  std::mutex mutex_;  ///< Guards what follows.
-  std::condition_variable idle_;
-  std::deque<Work> queue_;
-  std::vector<Finished> finished_;
-  std::size_t workers_ = 0;
-  bool stopping_ = false;
+  const std::shared_ptr<Shared> shared_;
+  const HookOptions& options_;
+  const Facts& facts_;
 };
 
 }  // namespace gpusched

@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include "node/inventory.h"
 #include "node/testing.h"
 
 namespace gpusched {
@@ -46,6 +45,12 @@ TEST(RunScript, PastItsTimeLimitItIsKilledWithItsChildren) {
 
 TEST(RunScript, MuchOutputDoesNotBlockIt) {
   EXPECT_EQ(run_shell("head -c 3000000 /dev/zero; exit 0").problem, "");
+}
+
+TEST(RunScript, ItIsGivenUpWhenItsCallerSaysSo) {
+  const ScriptResult result = run_script({"/bin/sh", "-c", "sleep 600"}, {"PATH=/usr/bin:/bin"}, hours(1),
+                                         [calls = 0]() mutable { return ++calls > 2; });
+  EXPECT_FALSE(result.problem.empty());
 }
 
 class ScriptHooksTest : public ::testing::Test {
@@ -116,6 +121,26 @@ TEST_F(ScriptHooksTest, WhatTheAgentFoundFailsTheCheck) {
   EXPECT_EQ(next().problem, "the GPU driver does not answer");
 }
 
+TEST_F(ScriptHooksTest, APrologDoesNotWaitForOthersEpilogs) {
+  const std::string gate = folder.path() + "/gate";
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  make({.prolog = script("prolog", "exit 0"), .epilog = script("epilog", "read word < " + gate)});
+  constexpr uint64_t kEpilogs = 12;
+  for (uint64_t job = 1; job <= kEpilogs; ++job) hooks->epilog({JobId{job}, 1, 0}, {}, {});
+  hooks->prolog({JobId{99}, 1, 0}, {});
+  EXPECT_EQ(next().kind, ScriptHooks::Finished::Kind::kProlog);
+}
+
+TEST_F(ScriptHooksTest, WhatRunsIsGivenUpWithTheAgent) {
+  const std::string began = folder.path() + "/began";
+  const std::string ended = folder.path() + "/ended";
+  make({.epilog = script("epilog", "touch " + began + "; sleep 600; touch " + ended)});
+  hooks->epilog({JobId{1}, 1, 0}, {}, {});
+  while (access(began.c_str(), F_OK) != 0) usleep(1'000);
+  hooks.reset();
+  EXPECT_NE(access(ended.c_str(), F_OK), 0);
+}
+
 TEST_F(ScriptHooksTest, ManyHooksRunAndAllAreAnswered) {
   make({.prolog = script("prolog", "exit 0")});
   for (uint64_t job = 1; job <= 50; ++job) hooks->prolog({JobId{job}, 1, 0}, {});
@@ -125,29 +150,6 @@ TEST_F(ScriptHooksTest, ManyHooksRunAndAllAreAnswered) {
     ASSERT_EQ(poll(&wanted, 1, 30'000), 1);
     answered += hooks->take_finished().size();
   }
-}
-
-TEST(Inventory, ComesBackAndAnUnknownFolderHasNone) {
-  TemporaryFolder folder;
-  EXPECT_TRUE(load_inventory(folder.path())->empty());
-  ASSERT_TRUE(
-      keep_inventory(folder.path(), {{.uuid = "GPU-1", .model = "NVIDIA H100 80GB HBM3", .memory_mb = 81'559},
-                                     {.uuid = "GPU-2", .model = "Tesla T4", .memory_mb = 15'360}})
-          .ok());
-  const Result<std::vector<DeviceFacts>> devices = load_inventory(folder.path());
-  ASSERT_EQ(devices->size(), 2u);
-  EXPECT_EQ((*devices)[0].model, "NVIDIA H100 80GB HBM3");
-  EXPECT_EQ((*devices)[1].uuid, "GPU-2");
-  EXPECT_EQ((*devices)[1].memory_mb, 15'360);
-}
-
-TEST(Inventory, ALostDriversDevicesAreMissingForAReason) {
-  const auto driver =
-      make_lost_driver({{.uuid = "GPU-1", .model = "T4", .memory_mb = 1}}, "version mismatch");
-  EXPECT_EQ(driver->inventory().size(), 1u);
-  const DeviceReading reading = driver->read(0);
-  EXPECT_EQ(reading.condition, v1::DEVICE_CONDITION_MISSING);
-  EXPECT_NE(reading.detail.find("version mismatch"), std::string::npos);
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ constexpr const char* kFullDiskProblem =
 constexpr int kForgottenAtOnce = 64;
 constexpr std::size_t kDetailBytesMax = 4'096;
 constexpr int kEpochShift = 32;
+/// Behind all numbers that devices can have.
+constexpr int64_t kGoneDevice = 1'000'000;
 
 std::vector<std::string> uuids_of(const std::vector<DeviceFacts>& devices) {
   std::vector<std::string> uuids;
@@ -61,11 +63,12 @@ void NodeCore::restore(const StoreImage& image) {
   const bool earlier_boot = image.boot_id != options_.boot_id;
   for (const auto& [key, stored] : image.attempts) {
     Attempt& attempt = attempts_[key];
-    attempt.devices = stored.devices;
+    attempt.devices = devices_now(stored);
     attempt.user = stored.user;
     attempt.identity = stored.identity;
     attempt.shim = stored.shim;
     attempt.placed_at_ns = stored.placed_at_ns;
+    attempt.prolog = stored.prolog;
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
     attempt.acked = stored.acked;
@@ -99,6 +102,18 @@ void NodeCore::restore(const StoreImage& image) {
   }
 }
 
+// Numbers of devices are of one start of the agent. One that is gone for good has none.
+std::vector<HeldDevice> NodeCore::devices_now(const StoredAttempt& stored) const {
+  std::vector<HeldDevice> devices = stored.devices;
+  for (std::size_t i = 0; i < devices.size() && i < stored.device_uuids.size(); ++i) {
+    if (stored.device_uuids[i].empty()) continue;
+    const auto found = std::find(device_uuids_.begin(), device_uuids_.end(), stored.device_uuids[i]);
+    devices[i].index = static_cast<uint32_t>(
+        found == device_uuids_.end() ? kGoneDevice + static_cast<int64_t>(i) : found - device_uuids_.begin());
+  }
+  return devices;
+}
+
 // The link.
 
 void NodeCore::on_link_up() {
@@ -125,6 +140,8 @@ void NodeCore::send_register() {
   out.set_instance(options_.instance);
   out.set_boot_id(options_.boot_id);
   out.set_version(options_.version);
+  out.set_machine(options_.machine);
+  out.set_process(options_.process);
   out.set_cpu_milli(options_.cpu_milli);
   out.set_memory_mb(options_.memory_mb);
   out.set_address(options_.address);
@@ -167,6 +184,7 @@ void NodeCore::send_register() {
     }
   }
   for (const std::string& feature : options_.features) out.add_features(feature);
+  if (serves_mps()) out.add_features("mps");
   out.set_validates(ports_.hooks != nullptr);
   out.set_takes_members(true);
   if (ports_.boxes != nullptr) {
@@ -257,9 +275,12 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   }
   log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
             {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
+  std::vector<HeldDevice> devices = held_devices_of(order);
+  if (const std::optional<std::string> conflict = conflict_of(key, devices))
+    return refuse_start(order, *conflict);
 
   Attempt& attempt = attempts_[key];
-  attempt.devices = held_devices_of(order);
+  attempt.devices = std::move(devices);
   const bool sliced = std::any_of(attempt.devices.begin(), attempt.devices.end(),
                                   [](const HeldDevice& device) { return device.is_slice(); });
   // With slices it gets its box when they are made; what is refused anyway is refused before.
@@ -285,6 +306,18 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   begin_cut(key, order);
 }
 
+/// Whoever gave the order believes that what the device is taken by is over: as long as it is not, nothing
+/// else runs there.
+void NodeCore::refuse_start(const v1::StartAttempt& order, const std::string& why) {
+  const AttemptKey key = from_wire(order.key());
+  Attempt& attempt = attempts_[key];
+  attempt.placed_at_ns = order.placed_at_ns();
+  running_count_ += 1;
+  record_intent(key, attempt, {});
+  end_attempt(key, attempt, make_outcome(v1::Outcome::NODE_FAULT, why));
+  release_unheld(order);
+}
+
 void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores) {
   record({.kind = StoreRecord::Kind::kIntent,
           .key = key,
@@ -292,6 +325,13 @@ void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std:
           .user = attempt.user,
           .cores = std::move(cores),
           .placed_at_ns = attempt.placed_at_ns});
+  if (attempt.devices.empty()) return;
+  StoreRecord named{.kind = StoreRecord::Kind::kDevices, .key = key};
+  for (const HeldDevice& device : attempt.devices) {
+    const bool known = device.index < device_uuids_.size();
+    named.device_uuids.push_back(known ? device_uuids_[device.index] : std::string());
+  }
+  record(std::move(named));
 }
 
 /// It is started when its intent is on record.
@@ -303,6 +343,11 @@ void NodeCore::queue_start(const AttemptKey& key, Attempt& attempt, Result<Spawn
   record_intent(key, attempt, plan ? plan->box.cpus : std::vector<uint32_t>{});
   if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
   ports_.files.began(key);
+  if (ports_.hooks != nullptr && ports_.hooks->has_prolog()) {
+    attempt.prolog = true;
+    record({.kind = StoreRecord::Kind::kProlog, .key = key});
+  }
+  add_mps(attempt, *plan);
   to_start_.push_back(std::move(*plan));
 }
 
@@ -330,6 +375,7 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
     return refuse_number(order.key(), order.placed_at_ns(), v1::Outcome::STOPPED);
   }
   if (known->second.outcome) return report_again(key, known->second);
+  if (take_back_start(key)) return;
   if (const auto preparing = preparing_.find(key); preparing != preparing_.end()) {
     preparing->second.stopped = true;
     return;
@@ -344,6 +390,19 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
   if (signal) stop.signal = signal->number;
   stop.until_saved = order.until_saved();
   to_stop_.push_back({.key = key, .order = stop});
+}
+
+/// A start that waits until its intent is on record, as it does while the disk is full, is not carried out
+/// any more: a shim that is not there could not be told to stop.
+bool NodeCore::take_back_start(const AttemptKey& key) {
+  const auto waiting = std::find_if(to_start_.begin(), to_start_.end(),
+                                    [&](const SpawnRequest& request) { return request.key == key; });
+  if (waiting == to_start_.end()) return false;
+  to_start_.erase(waiting);
+  Attempt& attempt = attempts_.at(key);
+  attempt.prolog = false;
+  end_attempt(key, attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
+  return true;
 }
 
 // The number is taken, by an attempt from before the scheduler's data was restored: its folder and its
@@ -434,6 +493,8 @@ void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t start
             .started_unix_ns = started_unix_ns,
             .identity = attempt.identity,
             .shim = attempt.shim});
+    faults_in_a_row_ = 0;
+    record({.kind = StoreRecord::Kind::kStarted, .key = key, .pid = pid, .started_unix_ns = started_unix_ns});
     log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
               {{"attempt", key.attempt}, {"pid", pid}});
   }
@@ -455,6 +516,8 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
 void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.outcome) return;
+  if (outcome.cause() == v1::Outcome::NODE_FAULT)
+    note_fault("an attempt could not begin: " + outcome.detail());
   if (!examine(key, found->second, outcome)) end_attempt(key, found->second, outcome);
 }
 
@@ -597,6 +660,7 @@ void NodeCore::on_tick() {
   watch_.tick(now);
   end_late_cuts(now);
   if (now >= next_check_) begin_check();
+  if (now >= check_due_) give_up_check();
   beat(now);
   if (registered_) {
     outbox_.send_late(now, [this](const v1::Report& report) {
@@ -644,9 +708,9 @@ void NodeCore::send_heartbeat(Time now) {
     const DeviceReading& reading = watch_.last_reading(index);
     v1::DeviceTelemetry& device = *out.add_devices();
     device.set_index(index);
-    device.set_utilization_percent(reading.utilization_percent);
+    device.set_utilization_percent(reading.utilization_percent.value_or(0));
     device.set_memory_used_mb(reading.memory_used_mb);
-    device.set_temperature_celsius(reading.temperature_celsius);
+    device.set_temperature_celsius(reading.temperature_celsius.value_or(0));
     device.set_power_watts(reading.power_watts);
   }
   for (const Preparation& attempt : ports_.spawner.preparing()) {
@@ -682,7 +746,7 @@ void NodeCore::note_contact(Time sent_at) {
 }
 
 Time NodeCore::next_deadline() const {
-  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, next_flush_});
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, check_due_, next_flush_});
   for (const auto& [key, examined] : examined_) next = std::min(next, examined.due);
   for (const auto& [key, cut] : cutting_) next = std::min(next, cut.due);
   if (registered_) next = std::min(next, outbox_.next_late());

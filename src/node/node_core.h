@@ -28,6 +28,8 @@ struct NodeOptions {
   std::string mark = {};  ///< See mark_of_instance; empty: the instance.
   std::string boot_id;
   std::string version;
+  std::string machine = {};  ///< Names the machine through its boots; empty: not known.
+  uint64_t process = 0;      ///< Drawn at the agent's start.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::map<std::string, std::string> labels = {};
@@ -40,6 +42,7 @@ struct NodeOptions {
   std::size_t finished_kept = 10'000;
   std::vector<std::string> features = {};  ///< What it can do, for placement and for people.
   Duration check_every = minutes(5);       ///< Between checks that pass.
+  Duration check_patience = seconds(70);   ///< Checks without an answer for so long have failed.
   Duration clock_skew_max = seconds(60);   ///< Against the scheduler's clock.
   FaultTable faults = {};                  ///< What is done about which fault of a device.
   /// An attempt that used more memory of a device than its share has for so long is ended; zero: none is.
@@ -69,6 +72,7 @@ struct NodePorts {
 ///
 /// Promises, for each attempt key, through crashes of the agent:
 /// - it is started at most once, however often it is ordered; stopped before it was started, it never is;
+/// - it is not started on a device that another attempt of this node has and that is not over;
 /// - its end is reported only when its outcome is durable, and then until it is acknowledged;
 /// - each of its devices is reported released only after it ended and the device was seen empty;
 /// - its MIG slices are made before it is started, and destroyed before they are reported released.
@@ -133,6 +137,7 @@ class NodeCore {
     std::optional<shim::Credentials> identity = {};  ///< The same as numbers.
     ShimProcess shim = {};
     int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
+    bool prolog = false;       ///< Its prolog may have begun: its epilog follows.
     int64_t pid = 0;
     int64_t started_unix_ns = 0;
     std::optional<v1::Outcome> outcome;  ///< Set: it is over.
@@ -158,6 +163,7 @@ class NodeCore {
   using Fence = std::pair<uint32_t, AttemptKey>;
 
   void restore(const StoreImage& image);
+  std::vector<HeldDevice> devices_now(const StoredAttempt& stored) const;
   void send_register();
   void add_saved(v1::Heartbeat& out);
   void add_saved(const SavedWork& work, v1::Heartbeat& out);
@@ -167,6 +173,7 @@ class NodeCore {
   void on_start(const v1::StartAttempt& order);
   void on_go(const v1::GoAttempt& order);
   void on_stop(const v1::StopAttempt& order);
+  bool take_back_start(const AttemptKey& key);
   void on_check_release(const v1::CheckRelease& order);
   void on_ack(const v1::Ack& ack);
   void on_report_acked(const v1::Report& report);
@@ -182,7 +189,16 @@ class NodeCore {
   void supersede_releases(uint32_t index, const HeldDevice* but_shares_of);
   void end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome);
   v1::Outcome make_outcome(v1::Outcome::Cause cause, const std::string& detail) const;
+  std::optional<std::string> conflict_of(const AttemptKey& key, const std::vector<HeldDevice>& wanted) const;
+  void refuse_start(const v1::StartAttempt& order, const std::string& why);
+  bool is_taken(const HeldDevice& device) const;
+  void await_release(const HeldDevice& device);
+  void forget_awaited(uint32_t index, const HeldDevice* but_shares_of);
+  void begin_awaited(uint32_t index, Time now);
   const AttemptKey* holder_of(uint32_t index) const;
+  bool serves_mps() const;
+  void add_mps(const Attempt& attempt, SpawnRequest& request) const;
+  void note_daemons(uint32_t index);
   bool holds(const AttemptKey& key, uint32_t index) const;
   bool is_accounted(uint32_t index, int64_t pid) const;
 
@@ -193,7 +209,8 @@ class NodeCore {
   void report_again(const AttemptKey& key, Attempt& attempt);
   void refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause);
   void release_unheld(const v1::StartAttempt& order);
-  void report_release(const HeldDevice& device, bool released, const std::string& evidence);
+  void report_release(const HeldDevice& device, bool released, const std::string& evidence,
+                      std::optional<Duration> checked = {});
   void report_devices();
   void on_released_acked(const v1::Released& released, uint64_t report);
   void close_if_done(const AttemptKey& key, Attempt& attempt);
@@ -208,7 +225,7 @@ class NodeCore {
   void end_examined();
   v1::Outcome blame_device(const Attempt& attempt, const v1::Outcome& outcome);
   void look_at_attempts(Time now);
-  ActivityWatch::Look look_of(const AttemptKey& key, const Attempt& attempt);
+  ActivityWatch::Look look_of(const AttemptKey& key, const Attempt& attempt, Time now);
   void end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity);
   void add_activity(v1::Heartbeat& out) const;
 
@@ -231,6 +248,8 @@ class NodeCore {
   bool flush_records();
   void note_fault(const std::string& problem);
   void begin_check();
+  void give_up_check();
+  void lift_fault();
   void take_verdict(const std::string& problem);
   void report_verdict();
   void note_clock(const v1::Registered& registered);
@@ -274,10 +293,14 @@ class NodeCore {
     Duration pause = {};        ///< Before its slice, which could not be destroyed, is looked at again.
   };
   std::map<Fence, Release> releases_;
+  /// Releases that the scheduler waits for and that begin when no attempt has the device, or the share, any
+  /// more.
+  std::map<Fence, HeldDevice> awaited_;
   std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
   std::map<uint32_t, uint64_t> condition_reports_;
   std::map<Fence, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
 
+  std::map<uint32_t, std::string> daemons_told_;  ///< By device.
   FaultWatch faults_;
   std::map<uint32_t, uint64_t> fault_reports_;
   std::map<uint32_t, int64_t> faults_known_;  ///< Which word on a device the scheduler has, as it said last.
@@ -325,10 +348,12 @@ class NodeCore {
   uint64_t verdict_report_ = 0;
   std::string fault_;  ///< Of a hook, standing until `fault_until_`.
   Time fault_until_;
+  int faults_in_a_row_ = 0;  ///< Without an attempt that began.
   std::string clock_problem_;
   bool disk_full_ = false;
   Time next_flush_ = kNever;  ///< While the disk is full.
   bool checking_ = false;
+  Time check_due_ = kNever;  ///< By then the checks that run must have answered.
   Time next_check_ = kNever;
 
   bool link_up_ = false;

@@ -159,6 +159,7 @@ class Node {
     NodeOptions options{.node_name = "n1", .instance = "i1", .boot_id = boot_id, .version = "test"};
     options.devices = {{.uuid = "GPU-0", .model = "A100", .memory_mb = 1000},
                        {.uuid = "GPU-1", .model = "A100", .memory_mb = 1000, .mig = use_slices}};
+    if (swapped) std::swap(options.devices[0], options.devices[1]);
     options.finished_kept = finished_kept_;
     core.emplace(options,
                  NodePorts{.clock = clock,
@@ -265,6 +266,7 @@ class Node {
   bool use_hooks = false;
   FakeSlices slices;
   bool use_slices = false;
+  bool swapped = false;  ///< The next agent finds its devices in another order.
   std::optional<NodeCore> core;
 
  private:

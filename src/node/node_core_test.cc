@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "node/node_core_fakes.h"
@@ -53,6 +54,59 @@ TEST(NodeCore, OnAFullDiskNothingStartsAndTheRestGoesOn) {
   node.sync();
   EXPECT_EQ(node.last_outcome().exit_code(), 3);
   EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
+}
+
+TEST(NodeCore, NothingStartsOnADeviceThatALivingAttemptHas) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 4}});
+  node.core->on_shim_started(kKey, 1, 1);
+  const AttemptKey second{JobId{9}, 1, 0};
+  node.order_start(second, {{.index = 0, .generation = 7}, {.index = 1, .generation = 5}});
+  ASSERT_EQ(node.spawner.started.size(), 1u);
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
+  EXPECT_NE(node.last_outcome().detail().find("GPU-1 is taken by attempt 7-1-0"), std::string::npos);
+  node.acknowledge_all();
+  // Of what it was granted the other device is free at once, and this one when the first attempt is over.
+  ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().index(), 0u);
+  node.end(kKey);
+  node.sync();
+  const v1::Released last = node.reports(v1::Report::kReleased).back().released();
+  EXPECT_EQ(last.index(), 1u);
+  EXPECT_EQ(last.generation(), 5u);
+}
+
+TEST(NodeCore, SharesStandBesideEachOtherAndNotBesideAWholeDevice) {
+  Node node;
+  node.connect();
+  const HeldDevice share{.index = 0, .generation = 1, .milli = 500, .memory_mb = 100};
+  node.order_start(kKey, {share});
+  node.order_start({JobId{8}, 1, 0}, {share});
+  EXPECT_EQ(node.spawner.started.size(), 2u);
+  node.order_start({JobId{9}, 1, 0}, {{.index = 0, .generation = 2}});
+  EXPECT_EQ(node.spawner.started.size(), 2u);
+}
+
+TEST(NodeCore, AReleaseThatIsAskedForWhileAnAttemptRunsIsToldAtItsEnd) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 4}});
+  node.core->on_shim_started(kKey, 1, 1);
+  // As after confirm-dead: the scheduler counts on, and asks.
+  v1::SchedulerMessage check;
+  v1::GrantedDevice& asked = *check.mutable_check_release()->add_devices();
+  asked.set_index(1);
+  asked.set_generation(6);
+  node.receive(check);
+  EXPECT_EQ(node.reports(v1::Report::kDraining).back().draining().evidence(), "attempt 7-1-0 runs on it");
+  node.end(kKey);
+  node.sync();
+  ASSERT_GE(node.count(v1::Report::kReleased), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased).back().released().generation(), 6u);
+  node.acknowledge_all();
+  EXPECT_TRUE(node.store.disk.attempts[kKey].closed);
 }
 
 TEST(NodeCore, AStartSeenAgainByTheNextAgentStartsNothing) {
@@ -266,6 +320,74 @@ TEST(NodeCore, MemoryAboveWhatTheIdleDeviceHadKeepsItDraining) {
   node.devices.readings[0].memory_used_mb = 310;
   node.pass(seconds(3));
   EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeCore, AnAttemptKeepsItsDeviceThoughTheDriverCountsThemOtherwise) {
+  Node node;
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 4}});
+  node.core->on_shim_started(kKey, 17, 5);
+  node.sync();
+  node.swapped = true;
+  node.begin("boot-1");
+  node.connect();
+  const v1::Register& told = node.link.sent.front().register_();
+  ASSERT_EQ(told.attempts_size(), 1);
+  EXPECT_EQ(told.attempts(0).devices(0).uuid(), "GPU-1");
+  EXPECT_EQ(told.attempts(0).devices(0).index(), 0u);
+  node.end(kKey);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
+  EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().index(), 0u);
+}
+
+/// How long the last heartbeat said that the attempt left its devices unused.
+int64_t told_idle_ms(const Node& node) {
+  for (auto at = node.link.sent.rbegin(); at != node.link.sent.rend(); ++at) {
+    if (at->has_heartbeat() && at->heartbeat().activity_size() > 0)
+      return at->heartbeat().activity(0).idle_ms();
+  }
+  return -1;
+}
+
+TEST(NodeCore, AReadingThatFailedOrIsOldDoesNotMakeAJobIdle) {
+  Node node;
+  node.devices.readings[0] = {.utilization_percent = 95};
+  node.connect();
+  node.order_start(kKey, {{.index = 0, .generation = 2}});
+  node.core->on_shim_started(kKey, 17, 5);
+  node.core->settle();
+  node.pass(seconds(20));
+  EXPECT_EQ(told_idle_ms(node), 0);
+  // Everything is zero, and the reading says why.
+  node.devices.readings[0] = {.condition = v1::DEVICE_CONDITION_UNHEALTHY,
+                              .detail = "Driver/library version mismatch"};
+  node.pass(seconds(120));
+  EXPECT_EQ(told_idle_ms(node), 0);
+  node.devices.readings[0] = {};  // It does not tell how busy it is.
+  node.pass(seconds(120));
+  EXPECT_EQ(told_idle_ms(node), 0);
+  node.devices.readings[0] = {.utilization_percent = 0};
+  node.devices.slow = true;  // It hangs: what it said last grows old.
+  node.pass(seconds(120));
+  EXPECT_EQ(told_idle_ms(node), 0);
+  node.devices.slow = false;
+  node.core->on_reading(0, {.utilization_percent = 0});
+  node.pass(seconds(60));
+  EXPECT_GT(told_idle_ms(node), 30'000);
+}
+
+TEST(NodeCore, SharesAreToldWhereTheMultiProcessServiceIs) {
+  Node node;
+  node.devices.readings[0].daemons = {
+      {.pid = 7, .program = "nvidia-cuda-mps-server", .mps_directory = "/run/mps"}};
+  node.pass(seconds(5));
+  node.connect();
+  const v1::Register& told = node.link.sent.front().register_();
+  EXPECT_NE(std::find(told.features().begin(), told.features().end(), "mps"), told.features().end());
+  node.order_start(kKey, {{.index = 0, .generation = 1, .milli = 500, .memory_mb = 100}});
+  const std::vector<std::string>& words = node.spawner.started[0].environment;
+  EXPECT_NE(std::find(words.begin(), words.end(), "CUDA_MPS_PIPE_DIRECTORY=/run/mps"), words.end());
 }
 
 TEST(NodeCore, AReadingFromBeforeTheEndReleasesNothing) {
@@ -715,6 +837,125 @@ TEST(NodeLife, DevicesAreReleasedAfterTheEpilog) {
   node.core->settle();
   node.pass(seconds(1));
   EXPECT_EQ(node.count(v1::Report::kReleased), 1u);
+}
+
+TEST(NodeLife, APrologThatBeganHasItsEpilogThoughTheCommandNeverRan) {
+  Node node;
+  node.use_hooks = true;
+  node.hooks.with_prolog = node.hooks.with_epilog = true;
+  node.begin("boot-1");
+  node.connect();
+  node.order_start(kKey);
+  ASSERT_EQ(node.hooks.prologs.size(), 1u);
+  node.order_stop(kKey);
+  node.core->on_prolog_done(kKey, "");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::STOPPED);
+  EXPECT_EQ(node.hooks.epilogs, std::vector<AttemptKey>{kKey});
+}
+
+TEST(NodeLife, APrologOfAnEarlierAgentHasItsEpilog) {
+  Node node;
+  node.use_hooks = true;
+  node.hooks.with_prolog = node.hooks.with_epilog = true;
+  node.begin("boot-1");
+  node.connect();
+  node.order_start(kKey);
+  node.begin("boot-1");  // The first agent was killed while the prolog ran.
+  node.core->on_shim_lost(kKey, "no trace of it");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.hooks.epilogs, std::vector<AttemptKey>{kKey});
+}
+
+TEST(NodeLife, WhileTheEpilogRunsItsDevicesAreNotSaidToBeBusy) {
+  Node node;
+  node.use_hooks = true;
+  node.hooks.with_epilog = true;
+  node.begin("boot-1");
+  node.connect();
+  node.order_start(kKey, {{.index = 1, .generation = 4}});
+  node.core->on_shim_started(kKey, 1, 1);
+  node.end(kKey);
+  node.sync();
+  v1::SchedulerMessage check;
+  check.mutable_check_release()->add_devices()->set_index(1);
+  check.mutable_check_release()->mutable_devices(0)->set_generation(4);
+  node.receive(check);
+  ASSERT_EQ(node.count(v1::Report::kDraining), 1u);
+  EXPECT_TRUE(node.reports(v1::Report::kDraining)[0].draining().in_epilog());
+  node.pass(minutes(10));
+  node.devices.readings[1].processes = {4711};
+  node.core->on_epilog_done(kKey, "");
+  node.core->settle();
+  node.pass(seconds(3));
+  node.receive(check);
+  const v1::Draining last = node.reports(v1::Report::kDraining).back().draining();
+  EXPECT_FALSE(last.in_epilog());
+  EXPECT_GT(last.checked_ms(), 0);
+  EXPECT_LT(last.checked_ms(), 10'000) << "the epilog's time is counted";
+}
+
+TEST(NodeLife, ANodeThatCannotBeginAttemptsIsHeldForLongerEachTime) {
+  Node node;
+  node.use_hooks = true;
+  node.begin("boot-1");
+  node.connect();
+  node.core->on_checked("");
+  node.core->settle();
+  Duration stood;
+  for (uint64_t job = 1; job <= 4; ++job) {
+    const AttemptKey key{JobId{job}, 1, 0};
+    node.order_start(key);
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::NODE_FAULT);
+    outcome.set_detail("cannot make the attempt's folder");
+    node.core->on_shim_ended(key, outcome);
+    node.core->settle();
+    EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
+    const Time since = node.clock.now;
+    const int checks = node.hooks.checks;
+    while (!node.reports(v1::Report::kValidated).back().validated().ok()) {
+      node.pass(seconds(5));
+      if (node.hooks.checks > checks) node.core->on_checked("");
+      node.core->settle();
+    }
+    EXPECT_GT(node.clock.now - since, stood);
+    stood = node.clock.now - since;
+  }
+  node.order_start(kKey);
+  node.core->on_shim_started(kKey, 1, 1);
+}
+
+TEST(NodeLife, ChecksThatDoNotAnswerHaveFailed) {
+  Node node;
+  node.use_hooks = true;
+  node.begin("boot-1");
+  node.connect();
+  node.core->on_checked("");
+  node.core->settle();
+  EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
+  node.pass(minutes(10));  // The next ones hang.
+  EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
+  EXPECT_NE(node.reports(v1::Report::kValidated).back().validated().detail().find("have not answered"),
+            std::string::npos);
+  node.core->on_checked("");
+  node.core->settle();
+  EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
+}
+
+TEST(NodeCore, ACancelIsNotLostWhileTheStartWaitsForRoomOnTheDisk) {
+  Node node;
+  node.connect();
+  node.store.full = true;
+  node.order_start(kKey);
+  node.order_stop(kKey);
+  node.store.full = false;
+  node.pass(seconds(2));
+  node.sync();
+  EXPECT_TRUE(node.spawner.started.empty()) << "a cancelled job runs";
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::STOPPED);
 }
 
 TEST(NodeLife, AnEpilogThatTheLastAgentDidNotFinishRunsAgain) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "log/log.h"
+#include "node/gpu_daemons.h"
 #include "node/node_core.h"
 
 namespace gpusched {
@@ -17,6 +18,7 @@ void NodeCore::hold_devices(const AttemptKey& key, Attempt& attempt) {
   for (const HeldDevice& device : attempt.devices) {
     // The scheduler gave the device away: it knows of the releases before. Other shares' go on.
     supersede_releases(device.index, device.is_share() ? &device : nullptr);
+    forget_awaited(device.index, device.is_share() ? &device : nullptr);
     holders_[device.index].push_back(key);
     watch_.hold(device);
   }
@@ -29,6 +31,66 @@ void NodeCore::let_go_devices(const AttemptKey& key, Attempt& attempt) {
     holders.erase(std::find(holders.begin(), holders.end(), key));
     if (holders.empty()) holders_.erase(device.index);
     watch_.let_go(device);
+  }
+}
+
+/// Why an attempt cannot have what it was granted, in words: another one that is not over has it.
+std::optional<std::string> NodeCore::conflict_of(const AttemptKey& key,
+                                                 const std::vector<HeldDevice>& wanted) const {
+  for (const HeldDevice& device : wanted) {
+    const auto holders = holders_.find(device.index);
+    if (holders == holders_.end()) continue;
+    for (const AttemptKey& holder : holders->second) {
+      const Attempt& other = attempts_.at(holder);
+      if (holder == key || other.outcome || other.of_earlier_boot) continue;
+      const bool beside =
+          std::all_of(other.devices.begin(), other.devices.end(), [&](const HeldDevice& held) {
+            const bool same_slot = held.is_slice() && device.is_slice() && held.mig_start == device.mig_start;
+            return held.index != device.index || (held.is_share() && device.is_share() && !same_slot);
+          });
+      if (beside) continue;
+      return "its GPU " + options_.devices[device.index].uuid + " is taken by attempt " + to_string(holder) +
+             ", which has not ended on this node";
+    }
+  }
+  return std::nullopt;
+}
+
+/// An attempt has it that has not let go of it yet.
+bool NodeCore::is_taken(const HeldDevice& device) const {
+  return device.is_share() ? holds(device.share_of, device.index) : holder_of(device.index) != nullptr;
+}
+
+void NodeCore::await_release(const HeldDevice& device) {
+  const auto [known, fresh] = awaited_.try_emplace({device.index, device.share_of}, device);
+  if (!fresh && known->second.generation < device.generation) known->second = device;
+}
+
+// The scheduler gave the device away: it knows of the releases before. Other shares' go on.
+void NodeCore::forget_awaited(uint32_t index, const HeldDevice* but_shares_of) {
+  std::erase_if(awaited_, [&](const auto& awaited) {
+    const HeldDevice& device = awaited.second;
+    const bool beside = but_shares_of != nullptr && device.is_share() &&
+                        device.generation >= but_shares_of->generation &&
+                        device.share_of != but_shares_of->share_of;
+    return device.index == index && !beside;
+  });
+}
+
+void NodeCore::begin_awaited(uint32_t index, Time now) {
+  for (auto at = awaited_.begin(); at != awaited_.end();) {
+    const HeldDevice device = at->second;
+    if (device.index != index || is_taken(device)) {
+      ++at;
+      continue;
+    }
+    at = awaited_.erase(at);
+    const Fence fence{device.index, device.share_of};
+    const auto known = releases_.find(fence);
+    if (known != releases_.end() && known->second.device.generation >= device.generation) continue;
+    supersede_release(fence);
+    releases_[fence] = Release{.device = device, .key = std::nullopt};
+    watch_.begin_release(device, now);
   }
 }
 
@@ -51,6 +113,37 @@ bool NodeCore::is_accounted(uint32_t index, int64_t pid) const {
                      [&](const AttemptKey& key) { return ports_.spawner.owns(key, pid); });
 }
 
+bool NodeCore::serves_mps() const {
+  for (uint32_t index = 0; index < options_.devices.size(); ++index) {
+    if (find_mps(watch_.last_reading(index)) != nullptr) return true;
+  }
+  return false;
+}
+
+/// A share's limits are enforced by the multi-process service, which its job must find.
+void NodeCore::add_mps(const Attempt& attempt, SpawnRequest& request) const {
+  if (attempt.devices.empty() || request.container) return;
+  const HeldDevice& device = attempt.devices.front();
+  if (!device.is_share() || device.is_slice() || device.index >= options_.devices.size()) return;
+  const DaemonReading* const mps = find_mps(watch_.last_reading(device.index));
+  if (mps == nullptr || mps->mps_directory.empty()) return;
+  const std::string name = "CUDA_MPS_PIPE_DIRECTORY=";
+  const bool own = std::any_of(request.environment.begin(), request.environment.end(),
+                               [&](const std::string& entry) { return entry.starts_with(name); });
+  if (!own) request.environment.push_back(name + mps->mps_directory);
+}
+
+void NodeCore::note_daemons(uint32_t index) {
+  std::string programs;
+  for (const DaemonReading& daemon : watch_.last_reading(index).daemons)
+    programs += (programs.empty() ? "" : ", ") + daemon.program;
+  if (std::exchange(daemons_told_[index], programs) == programs) return;
+  log_event(LogLevel::kInfo, "agent", "gpu_daemons", {},
+            {{"uuid", options_.devices[index].uuid},
+             {"programs", programs},
+             {"mps", find_mps(watch_.last_reading(index)) != nullptr}});
+}
+
 void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now) {
   let_go_devices(key, attempt);
   for (const HeldDevice& device : attempt.devices) {
@@ -64,6 +157,7 @@ void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now)
     attempt.unreleased += 1;
     watch_.begin_release(device, now);
   }
+  for (const HeldDevice& device : attempt.devices) begin_awaited(device.index, now);
 }
 
 // Of shares of the same generation as `but_shares_of` only its own.
@@ -94,7 +188,8 @@ void NodeCore::supersede_release(const Fence& fence) {
 }
 
 /// Nothing is told of a release that another one took the place of.
-void NodeCore::report_release(const HeldDevice& device, bool released, const std::string& evidence) {
+void NodeCore::report_release(const HeldDevice& device, bool released, const std::string& evidence,
+                              std::optional<Duration> checked) {
   const auto found = releases_.find({device.index, device.share_of});
   if (found == releases_.end() || !(found->second.device == device)) return;
   Release& release = found->second;
@@ -108,6 +203,7 @@ void NodeCore::report_release(const HeldDevice& device, bool released, const std
     report.mutable_draining()->set_index(device.index);
     report.mutable_draining()->set_generation(device.generation);
     report.mutable_draining()->set_evidence(clean_text(evidence, kEvidenceBytesMax));
+    if (checked) report.mutable_draining()->set_checked_ms(std::max<int64_t>(checked->ms(), 1));
     if (device.is_share()) *report.mutable_draining()->mutable_share_of() = to_wire(device.share_of);
   }
   release.evidence = evidence;
@@ -120,7 +216,7 @@ void NodeCore::report_devices() {
     if (verdict.slice_there && ports_.slices != nullptr) {
       destroy_slice(verdict.device);
     } else {
-      report_release(verdict.device, verdict.released, verdict.evidence);
+      report_release(verdict.device, verdict.released, verdict.evidence, verdict.checked);
     }
   }
   for (const ConditionNews& news : watch_.take_conditions()) {
@@ -150,9 +246,10 @@ void NodeCore::on_released_acked(const v1::Released& released, uint64_t report) 
 void NodeCore::release_unheld(const v1::StartAttempt& order) {
   const Time now = ports_.clock.monotonic();
   for (const HeldDevice& device : held_devices_of(order)) {
-    // The scheduler asks again in time.
-    if (device.is_share() ? holds(device.share_of, device.index) : holder_of(device.index) != nullptr)
+    if (is_taken(device)) {
+      await_release(device);
       continue;
+    }
     const Fence fence{device.index, device.share_of};
     supersede_release(fence);
     releases_[fence] = Release{.device = device, .key = std::nullopt};
@@ -175,11 +272,16 @@ void NodeCore::on_check_release(const v1::CheckRelease& order) {
       v1::Report report;
       report.mutable_draining()->set_index(device.index);
       report.mutable_draining()->set_generation(device.generation);
-      report.mutable_draining()->set_evidence("attempt " + to_string(*holder) + " runs on it");
+      const bool in_epilog = cleaning_.contains(*holder);
+      report.mutable_draining()->set_in_epilog(in_epilog);
+      report.mutable_draining()->set_evidence(in_epilog
+                                                  ? "the epilog of attempt " + to_string(*holder) + " runs"
+                                                  : "attempt " + to_string(*holder) + " runs on it");
       if (device.is_share()) *report.mutable_draining()->mutable_share_of() = asked.share_of();
       uint64_t& outstanding = busy_reports_[fence];
       outbox_.withdraw(outstanding);
       outstanding = outbox_.add(std::move(report));
+      await_release(device);
       continue;
     }
     const auto known = releases_.find(fence);

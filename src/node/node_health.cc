@@ -32,6 +32,7 @@ void NodeCore::take_faults() {
   const Time now = ports_.clock.monotonic();
   const Time wall = ports_.clock.wall();
   for (const uint32_t index : watch_.take_fresh()) {
+    note_daemons(index);
     faults_.on_reading(index, watch_.last_reading(index), now, wall);
     watch_.forget_xids(index);
   }
@@ -162,13 +163,18 @@ v1::Outcome NodeCore::blame_device(const Attempt& attempt, const v1::Outcome& ou
 }
 
 /// What the readings and its files show of it now.
-ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& attempt) {
+ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& attempt, Time now) {
   ActivityWatch::Look look{.idle = true, .busy = true, .mark = ports_.files.output_size(key), .over_mb = 0};
   look.mark += attempt.saved_unix_ns;
   for (const HeldDevice& device : attempt.devices) {
     if (device.index >= options_.devices.size()) continue;
     const DeviceReading& last = watch_.last_reading(device.index);
-    look.busy = look.busy && last.utilization_percent >= kBusyPercent;
+    // What could not be read, or was read long ago, proves nothing.
+    if (!watch_.is_current(device.index, now)) {
+      look.busy = look.idle = false;
+      continue;
+    }
+    look.busy = look.busy && last.utilization_percent.value_or(0) >= kBusyPercent;
     if (device.is_slice()) {  // What it has is its own, and how busy it is nobody tells.
       look.busy = false;
       look.idle = look.idle && watch_.is_empty(device);
@@ -181,9 +187,9 @@ ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& atte
       own = true;
       if (i < last.process_memory_mb.size()) own_mb += std::max<int64_t>(last.process_memory_mb[i], 0);
     }
-    const bool unused = device.is_share()
-                            ? !own
-                            : last.utilization_percent <= kIdlePercent && watch_.memory_is_idle(device.index);
+    const bool unused = device.is_share() ? !own
+                                          : last.utilization_percent.value_or(kBusyPercent) <= kIdlePercent &&
+                                                watch_.memory_is_idle(device.index);
     look.idle = look.idle && unused;
     if (device.is_share()) look.over_mb += std::max<int64_t>(own_mb - device.memory_mb, 0);
   }
@@ -196,7 +202,7 @@ void NodeCore::look_at_attempts(Time now) {
       const auto found = attempts_.find(key);
       if (found == attempts_.end() || found->second.pid == 0 || found->second.outcome) continue;
       if (found->second.devices.front().index != index) continue;  // Once, by its first device.
-      activities_[key] = activity_.look(key, look_of(key, found->second), now);
+      activities_[key] = activity_.look(key, look_of(key, found->second, now), now);
       end_over_share(key, activities_[key]);
     }
   }

@@ -12,6 +12,8 @@ namespace {
 /// A check that failed is repeated so soon, and a fault of a hook stands for so long.
 constexpr Duration kCheckAgain = seconds(10);
 constexpr Duration kFaultStands = seconds(60);
+/// So often that time is doubled, to half an hour.
+constexpr int kFaultsCountedMax = 6;
 
 }  // namespace
 
@@ -41,7 +43,7 @@ void NodeCore::on_prolog_done(const AttemptKey& key, const std::string& problem)
 }
 
 void NodeCore::release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now) {
-  const bool never_ran = attempt.pid == 0;
+  const bool never_ran = attempt.pid == 0 && !attempt.prolog;
   if (never_ran || ports_.hooks == nullptr || !ports_.hooks->has_epilog())
     return begin_releases(key, attempt, now);
   cleaning_.insert(key);
@@ -57,18 +59,44 @@ void NodeCore::on_epilog_done(const AttemptKey& key, const std::string& problem)
   close_if_done(key, attempt->second);
 }
 
-/// The node is held at once, and for a while even when its checks pass.
+/// The node is held at once, and for a while even when its checks pass; for longer when it is so again and
+/// again.
 void NodeCore::note_fault(const std::string& problem) {
+  const Time now = ports_.clock.monotonic();
+  if (!fault_until_.valid() || now >= fault_until_ || faults_in_a_row_ == 0)
+    faults_in_a_row_ = std::min(faults_in_a_row_ + 1, kFaultsCountedMax);
   fault_ = problem;
-  fault_until_ = ports_.clock.monotonic() + kFaultStands;
+  fault_until_ = now + kFaultStands * (int64_t{1} << (faults_in_a_row_ - 1));
   take_verdict(problem);
+  next_check_ = std::min(next_check_, now + kCheckAgain);  // What is wrong may be found, or mended.
 }
 
 void NodeCore::begin_check() {
   next_check_ = kNever;  // Its answer says when the next one is due.
-  if (ports_.hooks == nullptr || checking_) return;
+  if (checking_) return;
+  if (ports_.hooks == nullptr) return lift_fault();
   checking_ = true;
+  check_due_ = ports_.clock.monotonic() + options_.check_patience;
   ports_.hooks->check();
+}
+
+/// Without anything to look at, a fault stands for its time.
+void NodeCore::lift_fault() {
+  if (!fault_until_.valid()) return;
+  if (ports_.clock.monotonic() < fault_until_) {
+    next_check_ = fault_until_;
+    return;
+  }
+  fault_until_ = {};
+  take_verdict({});
+}
+
+/// No verdict in time is a failed one. Should it still come, it counts then.
+void NodeCore::give_up_check() {
+  check_due_ = kNever;
+  take_verdict("the node's checks have not answered for " +
+               std::to_string(options_.check_patience.ms() / 1'000) +
+               " s: a health script or a file system hangs; see ps -eo pid,stat,args | grep ' D'");
 }
 
 // A clock that is far from the scheduler's makes certificates, logs and time limits lie.
@@ -86,6 +114,7 @@ void NodeCore::note_clock(const v1::Registered& registered) {
 
 void NodeCore::on_checked(const std::string& checked) {
   checking_ = false;
+  check_due_ = kNever;
   if (disk_full_) {  // That verdict stands until there is room.
     next_check_ = ports_.clock.monotonic() + std::min(kCheckAgain, options_.check_every);
     return;
@@ -100,6 +129,7 @@ void NodeCore::on_checked(const std::string& checked) {
     next_check_ = fault_until_;
     return take_verdict(fault_);
   }
+  fault_until_ = {};
   next_check_ = now + options_.check_every;
   take_verdict({});
 }

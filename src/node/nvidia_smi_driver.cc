@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 
+#include "log/log.h"
 #include "model/mig.h"
 #include "node/gpu_driver.h"
 #include "node/nvidia_smi_mig.h"
@@ -34,6 +35,8 @@ constexpr int kNoDriver = 9;
 constexpr int kNoLibrary = 12;
 constexpr int kNoProgram = 127;
 constexpr std::size_t kOutputBytesMax = 1 << 20;
+/// Devices that are asked alone when the list of all fails.
+constexpr uint32_t kAskedAloneMax = 16;
 /// Readings of all devices within so long come from one run.
 constexpr auto kFresh = std::chrono::milliseconds(500);
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
@@ -139,8 +142,9 @@ class SmiDriver final : public GpuDriver {
       return Error{.code = ErrorCode::kNotFound, .message = reason_of(ran)};
     const bool none = ran.out.find("No devices were found") != std::string::npos;
     if (none) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi finds no device"};
-    if (ran.status != 0) return Error{.code = ErrorCode::kUnavailable, .message = reason_of(ran)};
-    Result<std::vector<DeviceFacts>> facts = smi::devices_of(ran.out);
+    Result<std::vector<DeviceFacts>> facts = smi::devices_of(ran.status == 0 ? ran.out : each_alone(ran));
+    if (ran.status != 0 && !facts.ok())
+      return Error{.code = ErrorCode::kUnavailable, .message = reason_of(ran)};
     if (!facts) return facts.error();
     facts_ = std::move(*facts);
     if (const Ran slots = query(smi::kSlotQuery); slots.status == 0) {
@@ -228,6 +232,22 @@ class SmiDriver final : public GpuDriver {
     }
     if (why.find("Insufficient Permissions") != std::string::npos) why += ": run gpu-agent as root";
     return why;
+  }
+
+  /// One lost device may spoil the list of all: the rows of those that answer when they are asked alone.
+  std::string each_alone(const Ran& all) const {
+    std::string rows;
+    for (uint32_t number = 0; !all.timed_out && number < kAskedAloneMax; ++number) {
+      const Ran ran = query(smi::kGpuQuery, "--id=" + std::to_string(number));
+      if (ran.timed_out || ran.out.find("No devices were found") != std::string::npos) break;
+      if (ran.status == 0) {
+        rows += ran.out;
+        continue;
+      }
+      log_event(LogLevel::kError, "agent", "gpu_not_readable", {},
+                {{"number", number}, {"why", reason_of(ran)}});
+    }
+    return rows;
   }
 
   Ran run_mig(uint32_t index, std::vector<std::string> what) const {

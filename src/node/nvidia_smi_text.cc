@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "log/log.h"
 #include "node/gpu_faults.h"
 
 namespace gpusched::smi {
@@ -69,16 +70,19 @@ std::string first_line(std::string_view text) {
 
 Result<std::vector<DeviceFacts>> devices_of(std::string_view text) {
   std::vector<DeviceFacts> facts;
+  std::string unknown;
   for (const Row& row : rows_of(text)) {
     const std::optional<int64_t> total = row.size() == kColumns ? number_of(row[kTotal]) : std::nullopt;
     const std::string uuid = clean_text(row[kUuid], kReasonBytesMax);
     if (!total || row[kUuid].empty() || uuid != row[kUuid] || is_trouble(row[kName])) {
-      return Error{.code = ErrorCode::kUnavailable,
-                   .message = "nvidia-smi does not know a device well: " + uuid};
+      unknown = "nvidia-smi does not know a device well: " + uuid;  // The others do not go with it.
+      log_event(LogLevel::kError, "agent", "gpu_not_readable", {}, {{"uuid", uuid}, {"why", unknown}});
+      continue;
     }
     facts.push_back(
         {.uuid = row[kUuid], .model = clean_text(row[kName], kReasonBytesMax), .memory_mb = *total});
   }
+  if (facts.empty() && !unknown.empty()) return Error{.code = ErrorCode::kUnavailable, .message = unknown};
   if (facts.empty()) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi lists no device"};
   return facts;
 }
@@ -122,8 +126,8 @@ DeviceReading reading_of(const Row& row, std::vector<int64_t> processes,
   DeviceReading reading;
   const std::optional<int64_t> used = number_of(row[kUsed]);
   reading.memory_used_mb = used.value_or(0);
-  reading.utilization_percent = small_number_of(row[kUtilization]);
-  reading.temperature_celsius = small_number_of(row[kTemperature]);
+  if (number_of(row[kUtilization])) reading.utilization_percent = small_number_of(row[kUtilization]);
+  if (number_of(row[kTemperature])) reading.temperature_celsius = small_number_of(row[kTemperature]);
   reading.power_watts = small_number_of(row[kPower]);
   reading.processes = std::move(processes);
   const auto unhealthy = [&reading](const std::string& why) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "log/log.h"
 #include "node/gpu_driver.h"
 #include "node/gpu_faults.h"
 #include "node/nvml_mig.h"
@@ -18,6 +19,7 @@ namespace {
 using NvmlReturn = int;
 
 constexpr NvmlReturn kSuccess = 0;
+constexpr NvmlReturn kNotSupported = 3;
 constexpr NvmlReturn kInsufficientSize = 7;
 constexpr NvmlReturn kGpuIsLost = 15;
 constexpr unsigned kTemperatureGpu = 0;
@@ -71,6 +73,9 @@ struct Functions {
   NvmlReturn (*device_name)(NvmlDevice, char*, unsigned) = nullptr;
   NvmlReturn (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
   NvmlReturn (*processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
+  // What draws, and what computes through CUDA's multi-process service, is in lists of its own; optional.
+  NvmlReturn (*graphics_processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
+  NvmlReturn (*mps_processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
   NvmlReturn (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;                        ///< Optional.
   NvmlReturn (*temperature)(NvmlDevice, unsigned, unsigned*) = nullptr;                     ///< Optional.
   NvmlReturn (*temperature_threshold)(NvmlDevice, int, unsigned*) = nullptr;                ///< Optional.
@@ -106,6 +111,8 @@ bool find(void* library, const char* name, Function& function) {
 }
 
 bool find_all(void* library, Functions& out) {
+  find(library, "nvmlDeviceGetGraphicsRunningProcesses_v3", out.graphics_processes);
+  find(library, "nvmlDeviceGetMPSComputeRunningProcesses_v3", out.mps_processes);
   find(library, "nvmlDeviceGetUtilizationRates", out.utilization);
   find(library, "nvmlDeviceGetTemperature", out.temperature);
   find(library, "nvmlDeviceGetTemperatureThreshold", out.temperature_threshold);
@@ -167,6 +174,7 @@ class NvmlDriver final : public GpuDriver {
     unsigned count = 0;
     if (const NvmlReturn code = call_.device_count(&count); code != kSuccess)
       return failure("count devices", code);
+    NvmlReturn last_failure = kSuccess;
     for (unsigned index = 0; index < count; ++index) {
       NvmlDevice device = nullptr;
       std::array<char, 96> uuid{};
@@ -176,7 +184,12 @@ class NvmlDriver final : public GpuDriver {
       if (code == kSuccess) code = call_.uuid(device, uuid.data(), uuid.size());
       if (code == kSuccess) code = call_.device_name(device, model.data(), model.size());
       if (code == kSuccess) code = call_.memory(device, &memory);
-      if (code != kSuccess) return failure("look at device " + std::to_string(index), code);
+      if (code != kSuccess) {  // The others do not go with it.
+        last_failure = code;
+        log_event(LogLevel::kError, "agent", "gpu_not_readable", {},
+                  {{"number", index}, {"uuid", uuid.data()}, {"why", call_.error_string(code)}});
+        continue;
+      }
       devices_.push_back(device);
       facts_.push_back({.uuid = uuid.data(),
                         .model = model.data(),
@@ -187,6 +200,7 @@ class NvmlDriver final : public GpuDriver {
                         .pci_bus_id = bus_of(device)});
       mig_.look_at_mode(device, facts_.back());
     }
+    if (devices_.empty() && last_failure != kSuccess) return failure("look at any device", last_failure);
     take_topology();
     return Unit{};
   }
@@ -381,24 +395,39 @@ class NvmlDriver final : public GpuDriver {
     return static_cast<int32_t>(celsius);
   }
 
-  bool read_processes(NvmlDevice device, DeviceReading& reading) {
-    std::vector<NvmlProcess> processes(16);
-    while (true) {
-      auto count = static_cast<unsigned>(processes.size());
-      const NvmlReturn code = call_.processes(device, &count, processes.data());
-      if (code == kInsufficientSize && processes.size() < kProcessesMax) {
-        processes.resize(processes.size() * 2);
-        continue;
-      }
-      if (!require(code, "its processes", reading)) return false;
-      for (unsigned i = 0; i < count; ++i) {
-        constexpr unsigned long long kNotTold = ~0ULL;
-        const unsigned long long used = processes[i].used_gpu_memory;
-        reading.processes.push_back(processes[i].pid);
-        reading.process_memory_mb.push_back(used == kNotTold ? -1 : static_cast<int64_t>(used) / kBytesPerMb);
-      }
-      return true;
+  using ListProcesses = NvmlReturn (*)(NvmlDevice, unsigned*, NvmlProcess*);
+
+  bool read_processes(NvmlDevice device, DeviceReading& reading) const {
+    if (!require(add_processes(call_.processes, device, reading), "its processes", reading)) return false;
+    for (const ListProcesses list : {call_.graphics_processes, call_.mps_processes}) {
+      if (list == nullptr) continue;
+      const NvmlReturn code = add_processes(list, device, reading);
+      if (code != kNotSupported && !require(code, "its processes", reading)) return false;
     }
+    return true;
+  }
+
+  /// One process may be in several lists.
+  static NvmlReturn add_processes(ListProcesses list, NvmlDevice device, DeviceReading& reading) {
+    std::vector<NvmlProcess> processes(16);
+    auto count = static_cast<unsigned>(processes.size());
+    NvmlReturn code = list(device, &count, processes.data());
+    while (code == kInsufficientSize && processes.size() < kProcessesMax) {
+      processes.resize(processes.size() * 2);
+      count = static_cast<unsigned>(processes.size());
+      code = list(device, &count, processes.data());
+    }
+    if (code != kSuccess) return code;
+    for (unsigned i = 0; i < count; ++i) {
+      constexpr unsigned long long kNotTold = ~0ULL;
+      const unsigned long long used = processes[i].used_gpu_memory;
+      const int64_t pid = processes[i].pid;
+      if (std::find(reading.processes.begin(), reading.processes.end(), pid) != reading.processes.end())
+        continue;
+      reading.processes.push_back(pid);
+      reading.process_memory_mb.push_back(used == kNotTold ? -1 : static_cast<int64_t>(used) / kBytesPerMb);
+    }
+    return kSuccess;
   }
 
   bool require(NvmlReturn code, const char* what, DeviceReading& reading) const {

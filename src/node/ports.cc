@@ -86,6 +86,12 @@ void StoreImage::apply(const StoreRecord& record) {
       attempts[record.key].cores = record.cores;
       attempts[record.key].placed_at_ns = record.placed_at_ns;
       return;
+    case StoreRecord::Kind::kDevices:
+      attempts[record.key].device_uuids = record.device_uuids;
+      return;
+    case StoreRecord::Kind::kProlog:
+      attempts[record.key].prolog = true;
+      return;
     case StoreRecord::Kind::kStarted: {
       StoredAttempt& attempt = attempts[record.key];
       attempt.pid = record.pid;

@@ -211,14 +211,17 @@ struct StoreRecord {
     kEnded = 4,    ///< `outcome`.
     kAcked = 5,    ///< The scheduler has the outcome.
     kClosed = 6,   ///< And its devices' releases. Kept as a tombstone.
-    kForgotten = 7  ///< No longer kept.
+    kForgotten = 7,  ///< No longer kept.
+    kDevices = 8,    ///< `device_uuids`: which devices those of its kIntent are.
+    kProlog = 9      ///< Its prolog may begin from now on, and its epilog must follow.
   };
   Kind kind = Kind::kIntent;
   AttemptKey key = {};
   std::vector<HeldDevice> devices = {};
-  std::string user = {};             ///< kIntent: SpawnRequest::user.
-  std::vector<uint32_t> cores = {};  ///< kIntent: that it has for itself.
-  int64_t placed_at_ns = 0;          ///< With `devices`.
+  std::string user = {};                       ///< kIntent: SpawnRequest::user.
+  std::vector<uint32_t> cores = {};            ///< kIntent: that it has for itself.
+  int64_t placed_at_ns = 0;                    ///< With `devices`.
+  std::vector<std::string> device_uuids = {};  ///< Of `devices`, in their order.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
   std::optional<shim::Credentials> identity = {};
@@ -230,9 +233,12 @@ struct StoreRecord {
 
 struct StoredAttempt {
   std::vector<HeldDevice> devices;
+  /// Of `devices`, in their order: their numbers may be others by now. Empty: they are as they were.
+  std::vector<std::string> device_uuids = {};
   std::string user = {};
   std::vector<uint32_t> cores = {};
   int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
+  bool prolog = false;       ///< Its prolog may have begun.
   int64_t pid = 0;           ///< 0: not known to have started.
   int64_t started_unix_ns = 0;
   std::optional<shim::Credentials> identity = {};  ///< Not known of those that older agents started.
@@ -318,15 +324,25 @@ struct SliceReading {
   std::vector<int64_t> processes = {};  ///< Pids that compute in it.
 };
 
-/// One look at a device.
+/// A program that stays on a device and is no job's, such as CUDA's multi-process service.
+struct DaemonReading {
+  int64_t pid = 0;
+  std::string program;
+  int64_t memory_mb = -1;  ///< Of the device's memory; -1: not told.
+  std::string mps_directory =
+      {};  ///< Where clients of CUDA's multi-process service reach it; empty: as usual.
+};
+
+/// One look at a device. Without condition OK it says nothing of the device's use.
 struct DeviceReading {
   v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
   std::string detail = {};  ///< Why it is not OK.
   int64_t memory_used_mb = 0;
-  int32_t utilization_percent = 0;
-  int32_t temperature_celsius = 0;
+  std::optional<int32_t> utilization_percent = {};  ///< Absent: not told.
+  std::optional<int32_t> temperature_celsius = {};  ///< Absent: not told.
   int32_t power_watts = 0;
-  std::vector<int64_t> processes = {};  ///< Pids that compute on it.
+  std::vector<int64_t> processes = {};  ///< Pids that compute or draw on it, but for `daemons`.
+  std::vector<DaemonReading> daemons = {};
   /// What each of `processes` uses of its memory; empty: its driver does not tell. -1: not of this one.
   std::vector<int64_t> process_memory_mb = {};
 

@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "log/log.h"
 #include "model/mig.h"
+#include "model/topology.h"
 #include "node/gpu_driver.h"
 
 namespace gpusched {
@@ -26,8 +27,8 @@ namespace {
 constexpr int32_t kIdleTemperature = 30;
 constexpr int32_t kSlowdownTemperature = 90;
 constexpr std::string_view kMigMark = ":mig";
-constexpr std::string_view kUuidMark = "GPU-sim-";
 constexpr int64_t kMakeMsMax = 600'000;
+constexpr int64_t kHangLookMs = 20;
 
 Error bad_shape(const std::string& part, const std::string& why) {
   return Error{.code = ErrorCode::kInvalidArgument,
@@ -97,22 +98,40 @@ class SimDriver final : public GpuDriver {
       : facts_(std::move(facts)),
         topology_(std::move(topology)),
         control_file_(std::move(control_file)),
-        slices_file_(std::filesystem::path(control_file_).parent_path() / "sim-mig") {
+        slices_file_(std::filesystem::path(control_file_).parent_path() / "sim-mig"),
+        blocks_(std::filesystem::exists(control_file_)) {
     for (std::size_t i = 0; i < topology_.numa_plus_one.size(); ++i)
       facts_[i].numa_plus_one = topology_.numa_plus_one[i];
+    reread_control_file();
+    show_devices();
   }
+
+  /// Why the driver does not even open, if it does not.
+  const std::string& fault() const { return fault_; }
 
   std::string_view name() const override { return "sim"; }
-  const std::vector<DeviceFacts>& inventory() const override { return facts_; }
-  const DeviceTopology& topology() const override { return topology_; }
-  /// Making a slice may take as long as the control file says.
-  bool may_block() const override {
-    return std::any_of(facts_.begin(), facts_.end(), [](const DeviceFacts& device) { return device.mig; });
+  const std::vector<DeviceFacts>& inventory() const override { return shown_; }
+  const DeviceTopology& topology() const override { return shown_topology_; }
+  /// Making a slice, and with a control file each call, may take as long as that says.
+  bool may_block() const override { return blocks_ || has_mig(); }
+
+  std::optional<ProgramFacts> program_of(int64_t pid) const override {
+    const auto found = programs_.find(pid);
+    if (found == programs_.end()) return std::nullopt;
+    return ProgramFacts{.name = found->second, .trusted = true};
   }
 
-  DeviceReading read(uint32_t index) override {
+  DeviceReading read(uint32_t shown) override {
+    const uint32_t index = numbers_.at(shown);
     reread_control_file();
+    wait_while_it_hangs();
     DeviceReading reading;
+    if (!fault_.empty()) {
+      reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
+      reading.detail = fault_;
+      return reading;
+    }
+    reading.utilization_percent = 0;
     reading.temperature_celsius = kIdleTemperature;
     if (const auto found = changed_.find(index); found != changed_.end()) {
       reading = found->second.reading;
@@ -122,13 +141,15 @@ class SimDriver final : public GpuDriver {
     return reading;
   }
 
-  Result<std::vector<SliceReading>> slices(uint32_t index) override {
+  Result<std::vector<SliceReading>> slices(uint32_t shown) override {
     reread_control_file();
-    return slices_of(index);
+    return slices_of(numbers_.at(shown));
   }
 
-  Result<MadeSlice> make_slice(uint32_t index, const std::string& profile, int32_t start) override {
+  Result<MadeSlice> make_slice(uint32_t shown, const std::string& profile, int32_t start) override {
+    const uint32_t index = numbers_.at(shown);
     reread_control_file();
+    wait_while_it_hangs();
     const DeviceFacts& facts = facts_.at(index);
     const Change change = change_of(index);
     const mig::Table* const table = facts.mig ? mig::table_of(facts.model, facts.memory_mb) : nullptr;
@@ -150,8 +171,10 @@ class SimDriver final : public GpuDriver {
     return made_of(all.back());
   }
 
-  Result<Unit> destroy_slice(uint32_t index, const std::string& profile, int32_t start) override {
+  Result<Unit> destroy_slice(uint32_t shown, const std::string& profile, int32_t start) override {
+    const uint32_t index = numbers_.at(shown);
     reread_control_file();
+    wait_while_it_hangs();
     if (const Change change = change_of(index); !change.destroy_error.empty())
       return refuse(change.destroy_error);
     for (const SliceReading& slice : slices_of(index)) {
@@ -178,7 +201,41 @@ class SimDriver final : public GpuDriver {
     int64_t make_ms = 0;                  ///< How long it takes until a slice is there,
     int64_t made_ms = 0;                  ///< and then until that is told.
     std::string make_error, destroy_error;
+    bool absent = false;  ///< The driver no longer shows it.
   };
+
+  bool has_mig() const {
+    return std::any_of(facts_.begin(), facts_.end(), [](const DeviceFacts& device) { return device.mig; });
+  }
+
+  /// As it is when the driver opens: what is absent is not among the others, whose order may be another one.
+  void show_devices() {
+    for (const uint32_t number : order_) {
+      if (number < facts_.size() && !change_of(number).absent) numbers_.push_back(number);
+    }
+    for (uint32_t number = 0; number < facts_.size(); ++number) {
+      const bool known = std::find(order_.begin(), order_.end(), number) != order_.end();
+      if (!known && !change_of(number).absent) numbers_.push_back(number);
+    }
+    for (const uint32_t number : numbers_) shown_.push_back(facts_[number]);
+    shown_topology_.note = topology_.note;
+    if (topology_.links.empty()) return;
+    shown_topology_.links.resize(pair_count(numbers_.size()));
+    for (std::size_t a = 0; a < numbers_.size(); ++a) {
+      for (std::size_t b = a + 1; b < numbers_.size(); ++b) {
+        const auto [low, high] = std::minmax(numbers_[a], numbers_[b]);
+        shown_topology_.links[pair_index(a, b, numbers_.size())] =
+            topology_.links[pair_index(low, high, facts_.size())];
+      }
+    }
+  }
+
+  void wait_while_it_hangs() {
+    for (int64_t waited = 0; hangs_ && waited < kMakeMsMax; waited += kHangLookMs) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kHangLookMs));
+      reread_control_file();
+    }
+  }
 
   Change change_of(uint32_t index) const {
     const auto found = changed_.find(index);
@@ -191,7 +248,7 @@ class SimDriver final : public GpuDriver {
 
   MadeSlice made_of(const SimSlice& slice) const {
     std::string uuid = facts_[slice.index].uuid;
-    uuid.replace(0, kUuidMark.size(), "MIG-sim-");
+    uuid.replace(0, kSimUuidMark.size(), "MIG-sim-");
     return {.uuid = uuid + '-' + slice.profile + '-' + std::to_string(slice.start)};
   }
 
@@ -215,7 +272,7 @@ class SimDriver final : public GpuDriver {
   /// One line each: index, profile, first slot.
   std::vector<SimSlice> load_slices() const {
     std::vector<SimSlice> all;
-    if (!may_block()) return all;
+    if (!has_mig()) return all;
     std::ifstream in(slices_file_);
     for (SimSlice one; in >> one.index >> one.profile >> one.start;) {
       if (one.index < facts_.size()) all.push_back(one);
@@ -240,6 +297,7 @@ class SimDriver final : public GpuDriver {
     struct stat facts{};
     if (stat(control_file_.c_str(), &facts) != 0) {
       changed_.clear();
+      forget_driver();
       seen_ = {};
       return;
     }
@@ -258,6 +316,7 @@ class SimDriver final : public GpuDriver {
                 {{"file", control_file_}, {"why", status.ToString()}});
       return;
     }
+    take_driver(parsed);
     const std::map<uint32_t, Change> before = std::exchange(changed_, {});
     const auto devices = parsed.fields().find("devices");
     if (devices == parsed.fields().end()) return;
@@ -267,6 +326,31 @@ class SimDriver final : public GpuDriver {
         changed_[index] = parse(value.struct_value());
     }
     note_xids(before);
+  }
+
+  void forget_driver() {
+    fault_.clear();
+    hangs_ = false;
+    programs_.clear();
+  }
+
+  /// What is said of the driver itself.
+  void take_driver(const google::protobuf::Struct& parsed) {
+    forget_driver();
+    for (const auto& [name, value] : parsed.fields()) {
+      if (name == "fault") fault_ = value.string_value();
+      if (name == "hang") hangs_ = value.bool_value();
+      if (name == "order") {
+        order_.clear();
+        for (const google::protobuf::Value& number : value.list_value().values())
+          order_.push_back(static_cast<uint32_t>(number.number_value()));
+      }
+      if (name != "programs") continue;
+      for (const auto& [pid, program] : value.struct_value().fields()) {
+        int64_t number = 0;
+        if (parse_number(std::string_view(pid), number)) programs_[number] = program.string_value();
+      }
+    }
   }
 
   /// The file lists all that came up; new is what stands behind what it had before.
@@ -292,11 +376,16 @@ class SimDriver final : public GpuDriver {
     DeviceReading& reading = change.reading;
     reading.temperature_celsius = static_cast<int32_t>(number("temperature_celsius", kIdleTemperature));
     reading.memory_used_mb = static_cast<int64_t>(number("memory_used_mb", 0));
-    reading.utilization_percent = static_cast<int32_t>(number("utilization_percent", 0));
+    if (from.fields().find("untold") == from.fields().end())
+      reading.utilization_percent = static_cast<int32_t>(number("utilization_percent", 0));
     reading.power_watts = static_cast<int32_t>(number("power_watts", 0));
     const std::string condition = text("condition");
     if (condition == "unhealthy") reading.condition = v1::DEVICE_CONDITION_UNHEALTHY;
     if (condition == "missing") reading.condition = v1::DEVICE_CONDITION_MISSING;
+    if (condition == "absent") {
+      change.absent = true;
+      reading.condition = v1::DEVICE_CONDITION_MISSING;
+    }
     reading.detail = text("detail");
     if (reading.condition != v1::DEVICE_CONDITION_OK && reading.detail.empty())
       reading.detail = "set by the control file";
@@ -339,10 +428,18 @@ class SimDriver final : public GpuDriver {
     friend bool operator==(const Stamp&, const Stamp&) = default;
   };
 
-  std::vector<DeviceFacts> facts_;
+  std::vector<DeviceFacts> facts_;  ///< By their numbers in the shape, which the control file uses.
   const DeviceTopology topology_;
+  std::vector<uint32_t> numbers_;  ///< Of those that are shown, in their order.
+  std::vector<DeviceFacts> shown_;
+  DeviceTopology shown_topology_;
   std::string control_file_;
   const std::string slices_file_;
+  const bool blocks_;
+  std::string fault_;
+  bool hangs_ = false;
+  std::vector<uint32_t> order_;
+  std::map<int64_t, std::string> programs_;  ///< By pid.
   Stamp seen_;
   std::map<uint32_t, Change> changed_;
   std::map<uint32_t, std::vector<uint32_t>> fresh_xids_;  ///< Not told yet.
@@ -361,8 +458,10 @@ Result<std::unique_ptr<GpuDriver>> open_sim_driver(const std::string& shape, con
     if (!parsed) return parsed.error();
     topology = std::move(*parsed);
   }
-  return std::unique_ptr<GpuDriver>(
-      std::make_unique<SimDriver>(std::move(*facts), std::move(topology), control_file));
+  auto driver = std::make_unique<SimDriver>(std::move(*facts), std::move(topology), control_file);
+  if (!driver->fault().empty())
+    return Error{.code = ErrorCode::kUnavailable, .message = driver->fault(), .field = {}};
+  return std::unique_ptr<GpuDriver>(std::move(driver));
 }
 
 }  // namespace gpusched

@@ -25,6 +25,7 @@ class SliceKeeper final : public GpuDriver {
   const std::vector<DeviceFacts>& inventory() const override { return driver_->inventory(); }
   const DeviceTopology& topology() const override { return driver_->topology(); }
   bool may_block() const override { return driver_->may_block(); }
+  std::optional<ProgramFacts> program_of(int64_t pid) const override { return driver_->program_of(pid); }
   bool tells_xids() const override { return driver_->tells_xids(); }
   DeviceReading read(uint32_t index) override;
   Result<std::vector<SliceReading>> slices(uint32_t index) override;
