@@ -30,12 +30,13 @@ enum class Fault : uint8_t {
   kClockStep,   ///< Wall clocks jump.
   kPause,       ///< Scheduler or agent stands still for seconds.
   kStartFails,  ///< Commands that cannot be started.
+  kCopy,        ///< A node's machine is copied, or its agent starts under another name.
   kDiskFails,   ///< Calls on the scheduler's disk fail, once or for a while.
   kDiskLies,    ///< The scheduler's disk says that it did what it did not, or did elsewhere.
   kDecay,       ///< Bytes on the scheduler's disk change.
   kAgentDisk,   ///< An agent's disk is full, or fails a sync.
 };
-inline constexpr std::size_t kFaultCount = 23;
+inline constexpr std::size_t kFaultCount = 24;
 /// From here on each is drawn from the disks' own generator.
 inline constexpr Fault kFirstDiskFault = Fault::kDiskFails;
 

@@ -11,6 +11,8 @@ SimNode::SimNode(Context& context, Network& network, std::size_t index, std::vec
       network_(network),
       index_(index),
       name_("n" + std::to_string(index)),
+      agent_name_(name_),
+      instance_("folder-" + name_ + "-0"),
       cpu_milli_(cpu_milli),
       memory_mb_(memory_mb),
       clock_(context.schedule),
@@ -49,16 +51,17 @@ void SimNode::power_off() {
   if (ran) network_.agent_died(index_);
 }
 
-void SimNode::start_agent() {
+void SimNode::start_agent(const std::string& as) {
   if (!powered_ || core_ != nullptr) return;
-  // On a full disk it says so and ends; it is started again and again.
-  if (store_.is_full()) return context_.schedule.in(seconds(1), [this] { start_agent(); });
   ++agent_;
+  agent_name_ = as.empty() ? name_ : as;
   context_.trace.note("agent-starts", {index_});
-  NodeOptions options{.node_name = name_,
-                      .instance = "folder-" + name_ + "-" + std::to_string(installation_),
+  NodeOptions options{.node_name = agent_name_,
+                      .instance = instance_,
                       .boot_id = boot_id(),
                       .version = "sim",
+                      .machine = "machine-" + std::to_string(index_),
+                      .process = (uint64_t{index_} << 32) + agent_,
                       .cpu_milli = cpu_milli_,
                       .memory_mb = memory_mb_};
   for (uint32_t i = 0; i < machine_.gpu_count(); ++i) options.devices.push_back(machine_.gpu(i).facts);
@@ -102,6 +105,7 @@ void SimNode::reinstall() {
   CHECK(!powered_);
   ++installation_;
   context_.trace.note("reinstall", {index_, installation_});
+  instance_ = "folder-" + name_ + "-" + std::to_string(installation_);
   store_.wipe();
   faults_.text.clear();
 }
@@ -122,6 +126,15 @@ void SimNode::break_disk(Prng& prng) {
 void SimNode::heal_disk() {
   store_.set_full(false);
   store_.fail_next_sync(false);
+}
+
+void SimNode::become_copy_of(const SimNode& other) {
+  CHECK(!powered_);
+  context_.trace.note("copy", {other.index_, index_});
+  name_ = other.name_;
+  instance_ = other.instance_;
+  store_.become_copy_of(other.store_);
+  faults_.text = other.faults_.text;
 }
 
 void SimNode::link_up() {

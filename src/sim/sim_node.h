@@ -23,8 +23,9 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   void power_on();
   void power_off();
   bool powered() const { return powered_; }
-  std::string boot_id() const { return "boot-" + name_ + "-" + std::to_string(boot_); }
-  void start_agent();
+  std::string boot_id() const { return "boot-" + std::to_string(index_) + "-" + std::to_string(boot_); }
+  /// `as`: under another node's name; empty: its own.
+  void start_agent(const std::string& as = {});
   void kill_agent();
   bool agent_runs() const { return core_ != nullptr; }
   /// The machine, off, gets an empty data folder.
@@ -32,6 +33,8 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   /// The disk under its data folder is full for a while, or fails the next sync.
   void break_disk(Prng& prng);
   void heal_disk();
+  /// The machine, off, gets the other one's disk as it is now.
+  void become_copy_of(const SimNode& other);
   void pause(Duration span) { paused_until_ = context_.schedule.now() + span; }
 
   /// MIG mode of one of its GPUs was switched once: what could run may have become impossible.
@@ -42,7 +45,9 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   /// Reports that agents of this node sent, repeated ones too.
   uint64_t reports_sent() const { return reports_sent_; }
 
-  const std::string& name() const override { return name_; }
+  const std::string& node_name() const { return name_; }
+  /// Of the agent that runs or ran last.
+  const std::string& name() const override { return agent_name_; }
   void link_up() override;
   void link_down() override;
   void receive(std::shared_ptr<const v1::SchedulerMessage> message) override;
@@ -87,7 +92,9 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   Context& context_;
   Network& network_;
   const std::size_t index_;
-  const std::string name_;
+  std::string name_;
+  std::string agent_name_;
+  std::string instance_;
   const int64_t cpu_milli_;
   const int64_t memory_mb_;
   MachineClock clock_;

@@ -26,7 +26,16 @@ void Store::power_fails() {
 
 void Store::wipe() {
   records_.clear();
+  copied_.clear();
   durable_ = 0;
+}
+
+void Store::become_copy_of(const Store& other) {
+  wipe();
+  pending_.clear();
+  records_ = other.records_;
+  durable_ = records_.size();
+  for (const StoreRecord& record : records_) copied_.insert(record.key);
 }
 
 uint64_t Store::append(const StoreRecord& record) {
@@ -67,8 +76,8 @@ void Store::fail_sync() {
 
 void Store::make_durable(std::size_t count) {
   for (; durable_ < count; ++durable_) {
-    if (records_[durable_].kind == StoreRecord::Kind::kEnded) {
-      const StoreRecord& record = records_[durable_];
+    const StoreRecord& record = records_[durable_];
+    if (record.kind == StoreRecord::Kind::kEnded && !copied_.contains(record.key)) {
       context_.auditor.on_outcome_kept(record.key, static_cast<EndCause>(record.outcome.cause()));
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "node/ports.h"
@@ -27,6 +28,8 @@ class Store final : public AttemptStore {
   void set_full(bool full) { full_ = full; }
   bool is_full() const { return full_; }
   void fail_next_sync(bool fails) { sync_fails_ = fails; }
+  /// What the other one has on its disk now.
+  void become_copy_of(const Store& other);
 
   uint64_t append(const StoreRecord& record) override;
   bool flush() override;
@@ -42,6 +45,7 @@ class Store final : public AttemptStore {
   std::vector<StoreRecord> pending_;
   std::vector<StoreRecord> records_;  ///< Flushed.
   std::size_t durable_ = 0;           ///< How many of them are synced.
+  std::set<AttemptKey> copied_;       ///< Another machine's: what this one makes of their ends is no truth.
   uint64_t position_ = 0;
   uint64_t life_ = 0;  ///< Counts openings and ends.
   bool full_ = false;

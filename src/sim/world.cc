@@ -127,6 +127,9 @@ void World::build() {
                                                prng_.between(4, 32) * 1'000, prng_.between(16, 256) * 1'000));
     network_->add(*nodes_.back());
   }
+  copies_ = std::make_unique<Copies>(context_, *network_, nodes_);
+  // Older rules take a copy for the node that it was.
+  if (settings.engine.feature_level < 6) std::erase(active_, Fault::kCopy);
   if (context_.on(Fault::kGpu) && prng_.chance(150)) nodes_[prng_.below(3)]->machine().set_black_hole(true);
   Demand demand{.pause_ms = prng_.between(30, 600),
                 .gpus_max = gpus_max,
@@ -163,6 +166,8 @@ void World::break_something() {
     case Fault::kPause:
       if (prng_.chance(400)) return host_->pause(context_.some_ms(50, 12'000));
       return nodes_[prng_.below(nodes_.size())]->pause(context_.some_ms(50, 20'000));
+    case Fault::kCopy:
+      return prng_.chance(600) ? copies_->copy_a_machine() : copies_->rename_an_agent();
     default:
       return break_node(fault);
   }
@@ -279,13 +284,12 @@ void World::operate() {
   std::vector<Command> commands;
   host_->with_observer([&](const Observer::View& view) {
     for (const Node& known : view.state.nodes) {
-      const auto node =
-          std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n->name() == known.name; });
-      CHECK(node != nodes_.end());
-      const Machine& machine = (*node)->machine();
+      const SimNode* node = copies_->machine_of(known.name);
+      CHECK(node != nullptr);
+      const Machine& machine = node->machine();
       if (known.state == NodeState::kUnreachable || known.state == NodeState::kLost) {
         // Off, or on again in another boot that was not let in: what ran there is over.
-        const bool over = !(*node)->powered() || (*node)->boot_id() != known.boot_id;
+        const bool over = !copies_->is_running(known.boot_id);
         if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id, .boot_id = known.boot_id});
       }
       const bool drained = known.availability == Availability::kDraining;
@@ -379,6 +383,7 @@ void World::heal() {
   host_->disk().heal();
   host_->pause({});
   if (!host_->up()) host_->start();
+  copies_->heal();
   for (const auto& node : nodes_) {
     node->machine().heal();
     node->heal_disk();
@@ -409,8 +414,10 @@ bool World::converged() {
   if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
   if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
   for (const Node& node : host_->core()->state().nodes) {
+    if (copies_->is_leftover(node)) continue;
     if (!node.in_service()) return false;
     for (const Device& device : node.devices) {
+      if (Copies::is_of_copy(device.uuid) && device.condition == DeviceCondition::kMissing) continue;
       // Nor one of which shares still drain: a MIG slice takes a moment to be destroyed.
       const bool gone = device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined;
       if (!gone || !device.fit()) return false;

@@ -8,6 +8,7 @@
 
 #include "sim/clients.h"
 #include "sim/context.h"
+#include "sim/copies.h"
 #include "sim/network.h"
 #include "sim/sim_host.h"
 #include "sim/sim_node.h"
@@ -76,6 +77,7 @@ class World {
   std::unique_ptr<SimHost> host_;
   std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::unique_ptr<Copies> copies_;
   std::unique_ptr<Clients> clients_;
   std::vector<Fault> active_;           ///< Those that something must start.
   std::vector<Fault> active_on_disks_;  ///< Of disks.
