@@ -92,11 +92,16 @@ Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
 }  // namespace
 
 Applied configure(const State& state, const Configure& command, Events& events) {
-  if (command.config == state.config) return accept();
-  const PoolShares& pools = command.config.pools;
+  EngineConfig config = command.config;
+  if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
+    config.cluster = state.config.cluster;
+    config.cluster_since = state.config.cluster_since;
+  }
+  if (config == state.config) return accept();
+  const PoolShares& pools = config.pools;
   if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
     return reject(RejectionCode::kPoolsInvalid);
-  events.push_back(Configured{.config = command.config});
+  events.push_back(Configured{.config = std::move(config)});
   return accept();
 }
 

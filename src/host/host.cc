@@ -1,11 +1,13 @@
 #include "host/host.h"
 
 #include <pthread.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -28,6 +30,15 @@ namespace {
 
 /// The exit status after a failed write: what became of the bytes is unknown, only a restart can tell.
 constexpr int kExitWriteFailed = 74;
+
+/// 16 hexadecimal digits.
+std::string draw_cluster_name() {
+  uint64_t drawn = 0;
+  CHECK(getrandom(&drawn, sizeof drawn, 0) == sizeof drawn);
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(drawn));
+  return text;
+}
 
 struct Input {
   struct Propose {
@@ -93,8 +104,10 @@ class HostImpl final : public Host {
       event_log_.on_changes(view, changes);
       snapshotter_.on_changes(view, changes);
     });
-    if (core_.state().config != options.engine) {
-      core_.propose(Configure{.config = options.engine}, [](const Result<Decided>&) {});
+    EngineConfig wanted = options.engine;
+    name_cluster(core_.state(), clock_.wall(), draw_cluster_name(), wanted);
+    if (core_.state().config != wanted) {
+      core_.propose(Configure{.config = std::move(wanted)}, [](const Result<Decided>&) {});
     }
   }
   ~HostImpl() override { stop(); }

@@ -193,6 +193,13 @@ std::string problem_of(const v1::Register& message) {
 
 }  // namespace
 
+void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config) {
+  const bool begins = state.last.sequence == 0;
+  config.cluster = state.config.cluster.empty() ? std::move(drawn) : state.config.cluster;
+  config.cluster_since = state.config.cluster_since;
+  if (begins) config.cluster_since = wall;
+}
+
 NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max,
                  HeatLimits heat, WatchLimits watch)
     : hooks_(std::move(hooks)),
@@ -287,6 +294,8 @@ void NodeHub::on_register(SessionId id, const v1::Register& message) {
   if (session.registering || session.node.valid()) return;
   const std::string problem = problem_of(message);
   if (!problem.empty()) return refuse(session, "invalid_argument", problem);
+  if (const std::string other = problem_of_cluster(message); !other.empty())
+    return refuse(session, "wrong_cluster", other);
   if (has_rival(message)) {
     return refuse(
         session, std::string(to_string(RejectionCode::kNodeStillHeard)),
@@ -303,6 +312,34 @@ void NodeHub::on_register(SessionId id, const v1::Register& message) {
     if (rejection) return refuse(*waiting, std::string(to_string(rejection->code)), describe(*rejection));
     registered(id, message, *result);
   });
+}
+
+std::string NodeHub::problem_of_cluster(const v1::Register& message) const {
+  const std::string& ours = hooks_.state().config.cluster;
+  if (message.cluster().empty() || ours.empty() || message.cluster() == ours) return {};
+  return "this node belongs to the cluster " + message.cluster().substr(0, limits::kLabelBytesMax) +
+         ", and this scheduler is that of " + ours +
+         "; point the agent at its own scheduler, or, if that one's data is lost for good, remove the line "
+         "'cluster' of the file identity in the agent's data folder and restart the agent: its jobs run on";
+}
+
+/// Placed before this journal began: whoever placed it may want it still.
+bool NodeHub::is_foreign(const v1::AttemptOnNode& known) const {
+  const Time since = hooks_.state().config.cluster_since;
+  return !known.ended() && since.valid() && known.placed_at_ns() > 0 && known.placed_at_ns() < since.ns;
+}
+
+/// An operator wants the device back in service: what another scheduler left there ends now.
+void NodeHub::take_back(NodeId node, uint32_t slot) {
+  Session* session = session_of(node);
+  if (session == nullptr) return;
+  for (const Session::Foreign& foreign : session->foreign) {
+    if (((foreign.slots >> slot) & 1) != 0)
+      order_stop(*session, foreign.key, foreign.placed_at, StopReason::kAbandoned);
+  }
+  v1::SchedulerMessage check;
+  ask_release(*session, slot, {}, check);
+  if (check.has_check_release()) session->peer->send(check);
 }
 
 // Of an agent that was killed the stream ends with it, or falls silent for longer than a few heartbeats.
@@ -341,6 +378,7 @@ void NodeHub::registered(SessionId id, const v1::Register& message, const Decide
   reply.mutable_registered()->set_heartbeat_ms(std::max<int64_t>(heartbeat_.ms(), 1));
   reply.mutable_registered()->set_lease_ms(lease_.ms());
   reply.mutable_registered()->set_unix_ms(hooks_.now().ms());
+  reply.mutable_registered()->set_cluster(hooks_.state().config.cluster);
   session.peer->send(reply);
   reconcile(session, message);
 }
@@ -376,6 +414,14 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     const Time placed_at{known.placed_at_ns()};
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     const bool ours = attempt != nullptr && attempt->was_placed(placed_at);
+    if (!ours && is_foreign(known)) {
+      Session::Foreign& foreign =
+          session.foreign.emplace_back(Session::Foreign{.key = key, .placed_at = placed_at});
+      for (const v1::GrantedDevice& device : known.devices()) {
+        if (const auto slot = slot_of(session, device.index())) foreign.slots |= uint64_t{1} << *slot;
+      }
+      continue;
+    }
     if (!known.ended() && !ours) order_stop(session, key, placed_at, StopReason::kAbandoned);
   }
   v1::SchedulerMessage check;
@@ -701,7 +747,11 @@ void NodeHub::on_draining(Session& session, const v1::Draining& draining, Sessio
   acknowledge(id, report);
   const std::optional<uint32_t> slot = slot_of(session, draining.index());
   if (!slot) return;
-  const std::string evidence = draining.evidence().substr(0, limits::kLabelBytesMax);
+  std::string evidence = draining.evidence().substr(0, limits::kLabelBytesMax);
+  for (const Session::Foreign& foreign : session.foreign) {
+    if (((foreign.slots >> *slot) & 1) != 0)
+      evidence = "a job of another scheduler runs on it; gpu-cli device release ends that job";
+  }
   telemetry_->set_evidence(session.node, *slot, evidence);
   const State& state = hooks_.state();
   const Node* node = state.find_node(session.node);
@@ -825,6 +875,8 @@ void NodeHub::on_event(const Event& event) {
     if ((updated->change->given & kJobMaxRuntime) != 0) order_change(updated->change->job);
     return;
   }
+  if (const auto* occupied = std::get_if<DeviceOccupied>(&event))
+    return take_back(occupied->node, occupied->device);
   if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) {
     Session* session = session_of(fault->node);
     if (session != nullptr && !fault->by.empty()) order_clear(*session, fault->device);

@@ -52,6 +52,10 @@ class TelemetryTable {
 
 using SessionId = uint64_t;
 
+/// Gives the configuration that is to hold the cluster's name: the state's, or, where it has none, the one
+/// that was drawn. `wall`: now; a journal that begins knows that everything before is not its own.
+void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config);
+
 /// Agents' sessions: turns what they say into commands, and events into orders. Owned by the host's core and
 /// its thread. Everything may come twice; a report is acknowledged when what it said is durable.
 class NodeHub {
@@ -116,12 +120,22 @@ class NodeHub {
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
     std::map<uint32_t, uint64_t> faults;      ///< Likewise of faults.
     std::map<AttemptKey, MemberActivity> activity;  ///< Of its last heartbeat.
+    struct Foreign {
+      AttemptKey key;
+      Time placed_at;
+      uint64_t slots = 0;
+    };
+    /// What its agent runs for another scheduler: it is left alone until an operator takes its devices back.
+    std::vector<Foreign> foreign = {};
   };
 
   Session* find(SessionId id);
   Session* session_of(NodeId node);
   void refuse(Session& session, const std::string& code, const std::string& message);
   void on_register(SessionId id, const v1::Register& message);
+  std::string problem_of_cluster(const v1::Register& message) const;
+  bool is_foreign(const v1::AttemptOnNode& known) const;
+  void take_back(NodeId node, uint32_t slot);
   /// Another agent of this node is connected and was heard just now.
   bool has_rival(const v1::Register& message);
   void registered(SessionId id, const v1::Register& message, const Decided& decided);

@@ -164,6 +164,97 @@ TEST(NodeHub, AnEndThatAnotherNodeIsAskedForIsNotAcknowledged) {
   EXPECT_TRUE(acknowledged(*other)) << "it is over: nobody wants that word any more";
 }
 
+TEST(NodeHub, AnAgentOfAnotherClusterIsRefusedAndKeepsItsJobs) {
+  Hub hub;
+  hub.proposals.emplace_back(
+      Configure{.config = {.feature_level = kFeatureLevel, .cluster = "ours", .cluster_since = hub.now}},
+      Decision{});
+  hub.decide();
+  const auto peer = std::make_shared<Peer>();
+  v1::AgentMessage message = Hub::registration();
+  message.mutable_register_()->set_cluster("theirs");
+  message.mutable_register_()->add_attempts()->mutable_key()->set_job(7);
+  hub.hub.receive(hub.hub.open(peer), message);
+  hub.decide();
+  ASSERT_EQ(peer->sent.size(), 1u);
+  EXPECT_EQ(peer->sent[0].refused().code(), "wrong_cluster");
+  EXPECT_TRUE(hub.state.nodes.empty());
+}
+
+TEST(NodeHub, WhatWasPlacedBeforeThisJournalBeganIsLeftAloneUntilAnOperatorWantsItsDevice) {
+  Hub hub;
+  hub.proposals.emplace_back(Configure{.config = {.drain_limit = seconds(1),
+                                                  .feature_level = kFeatureLevel,
+                                                  .cluster = "ours",
+                                                  .cluster_since = hub.now}},
+                             Decision{});
+  hub.decide();
+  const auto peer = std::make_shared<Peer>();
+  const SessionId id = hub.hub.open(peer);
+  v1::AgentMessage message = Hub::registration();
+  v1::Register& offer = *message.mutable_register_();
+  offer.add_devices()->set_uuid("GPU-0");
+  for (const int64_t placed : {hub.now.ns - 1, hub.now.ns + 1}) {
+    v1::AttemptOnNode& known = *offer.add_attempts();
+    known.mutable_key()->set_job(placed < hub.now.ns ? 7 : 8);
+    known.mutable_key()->set_attempt(1);
+    known.set_placed_at_ns(placed);
+    if (placed < hub.now.ns) known.add_devices()->set_uuid("GPU-0");
+  }
+  hub.hub.receive(id, message);
+  hub.decide();
+  std::vector<uint64_t> stopped;
+  const auto take_stops = [&] {
+    for (const v1::SchedulerMessage& sent : peer->sent) {
+      if (sent.has_stop()) stopped.push_back(sent.stop().key().job());
+    }
+    peer->sent.clear();
+  };
+  take_stops();
+  EXPECT_EQ(stopped, std::vector<uint64_t>{8}) << "only what this scheduler gave up is ended";
+  EXPECT_EQ(hub.node().devices[0].state, DeviceState::kDraining);
+
+  hub.now = hub.now + seconds(5);
+  v1::AgentMessage busy;
+  busy.mutable_report()->set_id(1);
+  busy.mutable_report()->mutable_draining()->set_generation(hub.node().devices[0].generation);
+  busy.mutable_report()->mutable_draining()->set_evidence("attempt 7-1-0 runs on it");
+  hub.hub.receive(id, busy);
+  hub.decide();
+  EXPECT_EQ(hub.node().devices[0].state, DeviceState::kQuarantined);
+  EXPECT_NE(hub.node().devices[0].detail.find("device release ends that job"), std::string::npos);
+  hub.proposals.emplace_back(SetDeviceCondition{.node = hub.node().id,
+                                                .device = 0,
+                                                .condition = DeviceCondition::kOk,
+                                                .by_operator = true,
+                                                .lasting = true,
+                                                .by = "somebody"},
+                             Decision{});
+  hub.decide();
+  take_stops();
+  EXPECT_EQ(stopped, (std::vector<uint64_t>{8, 7}));
+}
+
+TEST(NodeHub, AClusterIsNamedOnceAndKeepsItsName) {
+  Hub hub;
+  EngineConfig wanted{.feature_level = kFeatureLevel};
+  name_cluster(hub.state, hub.now, "first", wanted);
+  EXPECT_EQ(wanted.cluster, "first");
+  EXPECT_EQ(wanted.cluster_since, hub.now);
+  hub.proposals.emplace_back(Configure{.config = wanted}, Decision{});
+  hub.decide();
+  EngineConfig next{.feature_level = kFeatureLevel};
+  name_cluster(hub.state, hub.now + hours(1), "second", next);
+  EXPECT_EQ(next.cluster, "first");
+  EXPECT_EQ(next.cluster_since, hub.now);
+  // Nor does a configuration take it away that does not know of it.
+  hub.proposals.emplace_back(Configure{.config = {.queue_size_max = 5, .feature_level = kFeatureLevel}},
+                             Decision{});
+  hub.decide();
+  EXPECT_EQ(hub.state.config.cluster, "first");
+  EXPECT_EQ(hub.state.config.queue_size_max, 5);
+}
+
 /// A gang of two on two nodes, placed.
 class GangOfTwo {
  public:

@@ -447,7 +447,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
 /// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members;
 /// nodes remember how attempts ended on them, and those on which jobs die that live elsewhere are found. 6: a
-/// node's name, data folder and devices belong to one machine until it is dead for certain.
+/// node's name, data folder and devices belong to one machine until it is dead for certain; a
+/// cluster has a name.
 inline constexpr int64_t kFeatureLevel = 6;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
@@ -506,6 +507,10 @@ struct EngineConfig {
   Duration interactive_runtime_max;  ///< It must say that it runs no longer.
   Duration interactive_wait;         ///< So long is at once.
 
+  /// Whose nodes these are, drawn when a journal begins or reaches feature level 6, and the same ever after.
+  std::string cluster;
+  Time cluster_since;  ///< What was placed before is another journal's; not valid: nothing is known of that.
+
   static constexpr Duration kUseHalfLife = hours(24 * 7);
   Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }
 
@@ -534,6 +539,8 @@ struct EngineConfig {
     visit(44, "interactive_gpus_max", self.interactive_gpus_max);
     visit(45, "interactive_runtime_max", self.interactive_runtime_max);
     visit(46, "interactive_wait", self.interactive_wait);
+    visit(80, "cluster", self.cluster);
+    visit(81, "cluster_since", self.cluster_since);
     visit(50, "admission_rate_milli", self.admission.rate_milli);
     visit(51, "admission_burst", self.admission.burst);
     visit(52, "admission_daily", self.admission.daily);

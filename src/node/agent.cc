@@ -1,6 +1,7 @@
 #include "node/agent.h"
 
 #include <pwd.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 
 #include "log/log.h"
 #include "node/inventory.h"
+#include "node/process_reader.h"
 #include "node/slice_keeper.h"
 #include "ops/local_peer.h"
 
@@ -48,7 +50,7 @@ uint64_t draw_process_number() {
 
 /// No try will be taken until a person did something: trying seldom is enough.
 bool is_for_an_operator(const std::string& code) {
-  return code == "node_name_taken" || code == "node_overlap";
+  return code == "node_name_taken" || code == "node_overlap" || code == "wrong_cluster";
 }
 
 LaunchDefaults launch_defaults(Duration grace) {
@@ -265,6 +267,17 @@ std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
   return shims;
 }
 
+/// They would run beside those that this one runs again.
+void Agent::end_hooks_of_earlier_agents() const {
+  if (options_.hooks.prolog.empty() && options_.hooks.epilog.empty() && options_.hooks.health_script.empty())
+    return;
+  for (const pid_t pid :
+       ProcessReader().processes_with_environment(std::string(kHookMark) + identity_.instance)) {
+    log_event(LogLevel::kWarning, "agent", "hook_ended", {}, {{"pid", static_cast<int64_t>(pid)}});
+    kill(pid, SIGKILL);
+  }
+}
+
 Result<Unit> Agent::open_core() {
   const std::string mark = mark_of_instance(identity_.instance);
   keep_slices();
@@ -309,11 +322,13 @@ Result<Unit> Agent::open_core() {
                                                      .version = options_.version});
   std::vector<std::string> uuids;
   for (const DeviceFacts& device : devices_) uuids.push_back(device.uuid);
+  end_hooks_of_earlier_agents();
   hooks_ = std::make_unique<ScriptHooks>(
       options_.hooks, ScriptHooks::Facts{.node_name = options_.node_name,
                                          .data_folder = options_.data_folder,
                                          .device_uuids = std::move(uuids),
-                                         .fault = [fault = driver_fault_] { return fault; }});
+                                         .fault = [fault = driver_fault_] { return fault; },
+                                         .instance = identity_.instance});
   sessions_ = std::make_unique<Sessions>(
       SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = mark}, clock_,
       *link_);
@@ -324,6 +339,7 @@ Result<Unit> Agent::open_core() {
                    .version = options_.version,
                    .machine = identity_.machine,
                    .process = draw_process_number(),
+                   .cluster = identity_.cluster,
                    .cpu_milli = cpus * 1'000,
                    .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
                    .labels = options_.labels,
@@ -336,6 +352,7 @@ Result<Unit> Agent::open_core() {
                    .check_every = options_.hooks.check_every,
                    .check_patience = options_.hooks.timeout + seconds(10),
                    .clock_skew_max = options_.hooks.clock_skew_max,
+                   .order_patience = options_.order_patience,
                    .faults = options_.gpu_faults,
                    .share_memory_grace = options_.share_memory_grace};
   node.launch.containers = containers_;
@@ -507,6 +524,7 @@ void Agent::take_link_inputs() {
       case GrpcLink::Input::Kind::kMessage:
         if (input.message.has_refused()) return on_refused(input.message.refused());
         if (input.message.has_registered()) {
+          remember_scheduler(input.message.registered());
           connection_due_ = kNever;
           backoff_ = kBackoffFirst;
           last_trouble_.clear();
@@ -518,6 +536,14 @@ void Agent::take_link_inputs() {
         return on_connection_lost(input.why);
     }
   }
+}
+
+/// Whose node this is. Another cluster's scheduler would end all that runs here.
+void Agent::remember_scheduler(const v1::Registered& registered) {
+  if (registered.cluster().empty() || !identity_.cluster.empty()) return;
+  if (const Result<Unit> kept = remember_cluster(options_.data_folder, identity_, registered.cluster());
+      !kept)
+    log_event(LogLevel::kWarning, "agent", "cluster_not_kept", {}, {{"why", kept.error().message}});
 }
 
 void Agent::on_refused(const v1::Refused& refused) {

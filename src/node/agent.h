@@ -48,6 +48,7 @@ struct AgentOptions {
   Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
   std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
+  Duration order_patience = seconds(60);  ///< See NodeOptions.
   HookOptions hooks = {};
   FaultTable gpu_faults = {};
   Duration share_memory_grace = {};  ///< See NodeOptions.
@@ -90,6 +91,7 @@ class Agent final : private ShimListener {
   Result<Unit> remember_devices(const Error& trouble);
   void keep_slices();
   Result<Unit> open_core();
+  void end_hooks_of_earlier_agents() const;
   Result<Unit> check_scheduler() const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
   std::function<std::string(const std::string&)> local_token_finder() const;
@@ -112,6 +114,7 @@ class Agent final : private ShimListener {
   void open_kernel_log();
   void read_kernel_log(Time now);
   std::vector<std::string> features() const;
+  void remember_scheduler(const v1::Registered& registered);
   void on_refused(const v1::Refused& refused);
   void on_connection_lost(const std::string& why);
   void try_to_connect(Time now);

@@ -42,6 +42,7 @@ struct CommandLine {
   int64_t check_every_s = 300;
   int64_t clock_skew_s = 60;
   int64_t share_memory_grace_s = 0;
+  int64_t order_patience_s = 60;
   int64_t log_limit_mb = 256;
   int64_t log_quota_mb = 20'480;
   int64_t keep_logs_hours = 168;
@@ -117,6 +118,10 @@ void declare(CLI::App& app, CommandLine& line) {
          "A job that used more memory of a GPU than its share has for so long is ended; 0: it is only "
          "warned about (default: 0)")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  app.add_option("--order-patience-s", line.order_patience_s,
+                 "So long gpu-shim may take to begin an attempt, or to end one beyond its grace, before the "
+                 "agent ends it itself (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
   app.add_option("--kernel-log", agent.kernel_log,
                  "Where Xids are read that the GPUs' driver does not tell itself; empty: nowhere (default: "
                  "/dev/kmsg)");
@@ -158,6 +163,7 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.hooks.timeout = seconds(line.hook_timeout_s);
   line.agent.hooks.check_every = seconds(line.check_every_s);
   line.agent.hooks.clock_skew_max = seconds(line.clock_skew_s);
+  line.agent.order_patience = seconds(line.order_patience_s);
   line.agent.share_memory_grace = seconds(line.share_memory_grace_s);
   line.agent.log_bytes_max = line.log_limit_mb << 20;
   line.agent.all_logs_bytes_max = line.log_quota_mb << 20;

@@ -210,9 +210,13 @@ void FolderFiles::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const std::deque<Work> works = std::exchange(works_, {});
+    const std::optional<Duration> boot_time = boot_time_;
     lock.unlock();
     carry_out(works);
-    const Duration pause = retention_.enforce(SystemClock().wall());
+    // A clock that jumps a year ahead makes nothing old.
+    const SystemClock clock;
+    const Time wall = boot_time ? clock.monotonic() + *boot_time : clock.wall();
+    const Duration pause = retention_.enforce(wall, boot_time.has_value());
     lock.lock();
     if (!works_.empty()) continue;
     working_ = false;
@@ -221,6 +225,14 @@ void FolderFiles::run() {
                       [this] { return stopping_ || !works_.empty(); });
     working_ = true;
   }
+}
+
+void FolderFiles::note_time(Time wall) {
+  {
+    const std::lock_guard lock(mutex_);
+    boot_time_ = wall - SystemClock().monotonic();
+  }
+  changed_.notify_all();
 }
 
 void FolderFiles::carry_out(const std::deque<Work>& works) {

@@ -59,6 +59,7 @@ class FolderFiles final : public AttemptFiles {
   void forget_reads() override;
   void remove(const AttemptKey& key) override;
   int64_t output_size(const AttemptKey& key) override;
+  void note_time(Time wall) override;
   /// Removes the attempt's temporary folder only, soon.
   void remove_scratch(const AttemptKey& key);
 
@@ -94,6 +95,8 @@ class FolderFiles final : public AttemptFiles {
   std::condition_variable changed_;
   std::deque<Work> works_;
   bool working_ = true;
+  /// The wall time that was confirmed last, less the time since the boot then; absent: none was.
+  std::optional<Duration> boot_time_;
 
   // The thread's own.
   LogRetention retention_;

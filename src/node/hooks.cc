@@ -198,6 +198,7 @@ std::vector<std::string> ScriptHooks::environment_of(const AttemptKey& key,
     uuids += (uuids.empty() ? "" : ",") + facts_.device_uuids[device.index];
   }
   return {kPath,
+          std::string(kHookMark) + facts_.instance,
           "GPU_SCHEDULER_HOOK=" + std::string(hook),
           "GPU_SCHEDULER_NODE=" + facts_.node_name,
           "GPU_SCHEDULER_JOB_ID=job-" + std::to_string(key.job.value),
@@ -227,7 +228,8 @@ void ScriptHooks::check() {
   enqueue({.kind = Finished::Kind::kCheck,
            .key = {},
            .program = options_.health_script,
-           .environment = {kPath, "GPU_SCHEDULER_HOOK=health", "GPU_SCHEDULER_NODE=" + facts_.node_name}});
+           .environment = {kPath, std::string(kHookMark) + facts_.instance, "GPU_SCHEDULER_HOOK=health",
+                           "GPU_SCHEDULER_NODE=" + facts_.node_name}});
 }
 
 void ScriptHooks::reboot(const std::string& reason) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct HookOptions {
   int64_t disk_free_mb_min = -1;      ///< On the data folder's disk; -1: 512, or 5 % of a small disk.
   Duration clock_skew_max = seconds(60);
 };
+
+/// In the environment of all that an agent's hooks start: those of one that was killed are ended by the next,
+/// which runs them again.
+inline constexpr std::string_view kHookMark = "GPU_SCHEDULER_HOOK_OF=";
 
 /// How a program that was run with a time limit ended.
 struct ScriptResult {
@@ -55,6 +60,7 @@ class ScriptHooks final : public NodeHooks {
     std::string data_folder;
     std::vector<std::string> device_uuids;
     std::function<std::string()> fault;
+    std::string instance = {};  ///< Of the data folder: marks what this agent's hooks are.
   };
   ScriptHooks(HookOptions options, Facts facts);
   /// Ends what runs; the next agent does it again. What does not end within a second is left behind.

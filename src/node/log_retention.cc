@@ -109,8 +109,8 @@ void LogRetention::look_around() {
   }
 }
 
-Duration LogRetention::enforce(Time wall) {
-  if (options_.kept.ns > 0) {
+Duration LogRetention::enforce(Time wall, bool by_age) {
+  if (options_.kept.ns > 0 && by_age) {
     const std::string why = "older than " + span_text(options_.kept);
     while (!by_age_.empty() && wall.ns - by_age_.begin()->first >= options_.kept.ns) remove_oldest(wall, why);
   }
@@ -120,7 +120,7 @@ Duration LogRetention::enforce(Time wall) {
     while (!by_age_.empty() && running + ended_bytes_ > options_.bytes_max) remove_oldest(wall, why);
   }
   Duration next = options_.bytes_max > 0 && !running_.empty() ? kLookPause : kQuietPause;
-  if (options_.kept.ns > 0 && !by_age_.empty()) {
+  if (options_.kept.ns > 0 && by_age && !by_age_.empty()) {
     next = std::min(next, Duration{by_age_.begin()->first + options_.kept.ns - wall.ns});
   }
   return std::max(next, milliseconds(10));

@@ -33,8 +33,8 @@ class LogRetention {
   void forgot(const AttemptKey& key, Time wall, const std::string& why);
   /// What an earlier agent left, by the attempts' folders.
   void look_around();
-  /// Removes what has to go. Returns how long it may be until the next time.
-  Duration enforce(Time wall);
+  /// Removes what has to go; for its age only `by_age`. Returns how long it may be until the next time.
+  Duration enforce(Time wall, bool by_age = true);
 
   int64_t ended_bytes() const { return ended_bytes_; }
 

@@ -142,6 +142,7 @@ void NodeCore::send_register() {
   out.set_version(options_.version);
   out.set_machine(options_.machine);
   out.set_process(options_.process);
+  out.set_cluster(options_.cluster);
   out.set_cpu_milli(options_.cpu_milli);
   out.set_memory_mb(options_.memory_mb);
   out.set_address(options_.address);
@@ -254,7 +255,9 @@ void NodeCore::on_registered(const v1::Registered& registered) {
   next_beat_ = ports_.clock.monotonic();
   next_look_ = next_beat_;
   outbox_.forget_sendings();
+  if (options_.cluster.empty()) options_.cluster = registered.cluster();
   note_clock(registered);
+  if (clock_problem_.empty()) ports_.files.note_time(ports_.clock.wall());
   if (verdict_) {
     report_verdict();
   } else {
@@ -474,6 +477,7 @@ void NodeCore::on_shim_prepared(const AttemptKey& key) {
   }
   if (attempt.outcome || attempt.pid != 0) return;
   attempt.prepared = true;
+  starts_due_.erase(key);
   if (attempt.may_go) return ports_.spawner.go(key);
   report_prepared(key, attempt);
 }
@@ -494,7 +498,10 @@ void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t start
             .identity = attempt.identity,
             .shim = attempt.shim});
     faults_in_a_row_ = 0;
-    record({.kind = StoreRecord::Kind::kStarted, .key = key, .pid = pid, .started_unix_ns = started_unix_ns});
+    starts_due_.erase(key);
+    if (const auto limit = run_limits_.find(key); limit != run_limits_.end())
+      limit->second.since = ports_.clock.monotonic();
+    expect_end_of_run(key);
     log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
               {{"attempt", key.attempt}, {"pid", pid}});
   }
@@ -527,7 +534,7 @@ void NodeCore::on_shim_lost(const AttemptKey& key, const std::string& detail) {
   if (found->second.of_earlier_boot) {
     return end_attempt(key, found->second, make_outcome(v1::Outcome::NODE_LOST, "the node was restarted"));
   }
-  end_attempt(key, found->second, make_outcome(v1::Outcome::SHIM_LOST, detail));
+  end_attempt(key, found->second, outcome_of_lost(key, detail));
 }
 
 v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& detail) const {
@@ -541,6 +548,7 @@ v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& 
 void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome) {
   CHECK(!attempt.outcome.has_value());
   outcome.set_detail(clean_text(outcome.detail(), kDetailBytesMax));
+  forget_orders(key);
   activity_.forget(key);
   activities_.erase(key);
   if (const auto over = over_share_.extract(key); !over.empty() && outcome.cause() == v1::Outcome::STOPPED) {
@@ -659,6 +667,7 @@ void NodeCore::on_tick() {
   }
   watch_.tick(now);
   end_late_cuts(now);
+  look_at_orders(now);
   if (now >= next_check_) begin_check();
   if (now >= check_due_) give_up_check();
   beat(now);
@@ -749,8 +758,16 @@ Time NodeCore::next_deadline() const {
   Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, check_due_, next_flush_});
   for (const auto& [key, examined] : examined_) next = std::min(next, examined.due);
   for (const auto& [key, cut] : cutting_) next = std::min(next, cut.due);
+  for (const auto& [key, end] : ends_due_) next = std::min(next, end.due);
+  for (const auto& [key, due] : starts_due_) next = std::min(next, due);
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
+}
+
+void NodeCore::start(const SpawnRequest& request) {
+  run_limits_[request.key] = {.max_runtime = request.max_runtime, .grace = request.grace};
+  ports_.spawner.start(request);
+  expect_start(request.key);
 }
 
 /// False while the disk is full: what is to happen only once it is on record waits, everything else goes on.
@@ -782,11 +799,16 @@ void NodeCore::settle() {
   if (recorded) {
     make_slices();
     for (const SpawnRequest& request : to_start_) {
-      if (!begin_prolog(request)) ports_.spawner.start(request);
+      if (!begin_prolog(request)) start(request);
     }
     to_start_.clear();
   }
-  for (const Stop& stop : to_stop_) ports_.spawner.stop(stop.key, stop.order);
+  for (const Stop& stop : to_stop_) {
+    if (const auto found = attempts_.find(stop.key); found == attempts_.end() || found->second.outcome)
+      continue;
+    ports_.spawner.stop(stop.key, stop.order);
+    expect_end(stop.key, stop.order);
+  }
   to_stop_.clear();
   report_faults();
   if (recorded && std::exchange(sync_wanted_, false)) ports_.store.sync();

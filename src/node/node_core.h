@@ -30,6 +30,7 @@ struct NodeOptions {
   std::string version;
   std::string machine = {};  ///< Names the machine through its boots; empty: not known.
   uint64_t process = 0;      ///< Drawn at the agent's start.
+  std::string cluster = {};  ///< Whose node it is; empty: nobody's yet.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::map<std::string, std::string> labels = {};
@@ -44,6 +45,7 @@ struct NodeOptions {
   Duration check_every = minutes(5);       ///< Between checks that pass.
   Duration check_patience = seconds(70);   ///< Checks without an answer for so long have failed.
   Duration clock_skew_max = seconds(60);   ///< Against the scheduler's clock.
+  Duration order_patience = seconds(60);   ///< A shim that did not do as it was told by then is ended.
   FaultTable faults = {};                  ///< What is done about which fault of a device.
   /// An attempt that used more memory of a device than its share has for so long is ended; zero: none is.
   Duration share_memory_grace = {};
@@ -229,6 +231,13 @@ class NodeCore {
   void end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity);
   void add_activity(v1::Heartbeat& out) const;
 
+  void expect_end(const AttemptKey& key, const StopOrder& order);
+  void expect_end_of_run(const AttemptKey& key);
+  void expect_start(const AttemptKey& key);
+  void forget_orders(const AttemptKey& key);
+  void look_at_orders(Time now);
+  v1::Outcome outcome_of_lost(const AttemptKey& key, const std::string& detail) const;
+
   void record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores);
   void queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan);
   bool cuts(const AttemptKey& key) const { return cutting_.contains(key); }
@@ -246,6 +255,7 @@ class NodeCore {
   bool prepares(const AttemptKey& key) const;
   void release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now);
   bool flush_records();
+  void start(const SpawnRequest& request);
   void note_fault(const std::string& problem);
   void begin_check();
   void give_up_check();
@@ -277,8 +287,21 @@ class NodeCore {
     StopOrder order;
   };
   std::vector<Stop> to_stop_;
-  std::vector<SavedWork> last_words_;     ///< Of attempts that end, for the next heartbeat.
-  std::deque<AttemptKey> unsynced_ends_;  ///< In the order of their records.
+  struct EndDue {
+    Time due;
+    v1::Outcome::Cause cause = v1::Outcome::STOPPED;
+  };
+  std::map<AttemptKey, EndDue> ends_due_;  ///< By then those that were told to stop are to have ended,
+  std::map<AttemptKey, Time> starts_due_;  ///< and those that were told to start to have begun.
+  std::map<AttemptKey, v1::Outcome::Cause> unheard_;  ///< Those that did not, and what they end by then.
+  struct RunLimit {
+    Duration max_runtime;  ///< Zero: none.
+    Duration grace;
+    Time since = {};  ///< Not valid: it has not begun.
+  };
+  std::map<AttemptKey, RunLimit> run_limits_;  ///< Of attempts that this agent started.
+  std::vector<SavedWork> last_words_;          ///< Of attempts that end, for the next heartbeat.
+  std::deque<AttemptKey> unsynced_ends_;       ///< In the order of their records.
   uint64_t last_position_ = 0;
   uint64_t synced_position_ = 0;
   bool flush_wanted_ = false;

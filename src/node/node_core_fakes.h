@@ -47,6 +47,10 @@ class FakeSpawner final : public Spawner {
   std::vector<SavedWork> said_saved;
   bool owns(const AttemptKey& key, int64_t pid) override { return owned.contains({key, pid}); }
   std::set<std::pair<AttemptKey, int64_t>> owned;
+  void force_end(const AttemptKey& key) override { forced.push_back(key); }
+  void replace_server() override { replaced += 1; }
+  std::vector<AttemptKey> forced;
+  int replaced = 0;
   std::vector<SpawnRequest> started;
   std::vector<std::pair<AttemptKey, Duration>> stopped;
   std::optional<std::vector<AttemptKey>> adopted;

@@ -390,6 +390,64 @@ TEST(NodeCore, SharesAreToldWhereTheMultiProcessServiceIs) {
   EXPECT_NE(std::find(words.begin(), words.end(), "CUDA_MPS_PIPE_DIRECTORY=/run/mps"), words.end());
 }
 
+TEST(NodeCore, AShimThatDoesNotStopIsEnded) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.core->on_shim_started(kKey, 17, 5);
+  node.order_stop(kKey);
+  node.pass(seconds(30));
+  EXPECT_TRUE(node.spawner.forced.empty());
+  node.pass(seconds(60));
+  EXPECT_EQ(node.spawner.forced, std::vector<AttemptKey>{kKey});
+  node.core->on_shim_lost(kKey, "it was ended");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::STOPPED);
+  node.pass(minutes(5));
+  EXPECT_EQ(node.spawner.forced.size(), 1u);
+}
+
+TEST(NodeCore, AShimThatLetsItsLimitPassIsEndedThoughNoSchedulerIsHeard) {
+  Node node;
+  node.connect();
+  v1::JobSpec spec;
+  spec.add_command("/bin/true");
+  v1::SchedulerMessage message;
+  *message.mutable_start()->mutable_key() = to_wire(kKey);
+  message.mutable_start()->set_spec(spec.SerializeAsString());
+  message.mutable_start()->set_max_runtime_ms(600'000);
+  node.receive(message);
+  node.core->on_shim_started(kKey, 17, 5);
+  node.core->settle();
+  node.core->on_link_down();
+  node.pass(minutes(10));
+  EXPECT_TRUE(node.spawner.forced.empty());
+  node.pass(minutes(2));
+  EXPECT_EQ(node.spawner.forced, std::vector<AttemptKey>{kKey});
+  node.core->on_shim_lost(kKey, "it was ended");
+  node.core->settle();
+  EXPECT_EQ(node.store.disk.attempts[kKey].outcome->cause(), v1::Outcome::TIMEOUT);
+}
+
+TEST(NodeCore, WhatStartsAttemptsIsReplacedWhenItDoesNotAnswer) {
+  Node node;
+  node.use_hooks = true;
+  node.begin("boot-1");
+  node.connect();
+  node.core->on_checked("");
+  node.order_start(kKey);
+  node.pass(seconds(90));
+  EXPECT_EQ(node.spawner.replaced, 1);
+  EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
+  node.core->on_shim_lost(kKey, "no trace of it");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
+  node.pass(minutes(5));
+  EXPECT_EQ(node.spawner.replaced, 1);
+}
+
 TEST(NodeCore, AReadingFromBeforeTheEndReleasesNothing) {
   Node node;
   node.connect();

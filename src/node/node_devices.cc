@@ -39,7 +39,7 @@ std::optional<std::string> NodeCore::conflict_of(const AttemptKey& key,
                                                  const std::vector<HeldDevice>& wanted) const {
   for (const HeldDevice& device : wanted) {
     const auto holders = holders_.find(device.index);
-    if (holders == holders_.end()) continue;
+    if (holders == holders_.end() || device.index >= options_.devices.size()) continue;
     for (const AttemptKey& holder : holders->second) {
       const Attempt& other = attempts_.at(holder);
       if (holder == key || other.outcome || other.of_earlier_boot) continue;

@@ -39,7 +39,7 @@ void NodeCore::on_prolog_done(const AttemptKey& key, const std::string& problem)
   if (found.mapped().stopped) {
     return end_attempt(key, attempt->second, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
   }
-  ports_.spawner.start(found.mapped().request);
+  start(found.mapped().request);
 }
 
 void NodeCore::release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now) {
@@ -168,6 +168,8 @@ void NodeCore::on_change(const v1::ChangeAttempt& order) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || found->second.outcome) return;
   ports_.spawner.set_max_runtime(key, limit);
+  if (const auto known = run_limits_.find(key); known != run_limits_.end()) known->second.max_runtime = limit;
+  expect_end_of_run(key);
 }
 
 }  // namespace gpusched

@@ -171,6 +171,12 @@ class Spawner {
   virtual std::vector<Preparation> preparing() { return {}; }
   /// Running attempts that said so, with the last time that each named.
   virtual std::vector<SavedWork> saved() { return {}; }
+  /// Ends an attempt whose shim does not do as it was told: the shim too, and all that is its. Answered as
+  /// any end is, by on_shim_ended when its outcome is on disk, else by on_shim_lost.
+  virtual void force_end(const AttemptKey&) {}
+  /// What starts attempts does not answer: another one takes its place. Attempts that it did not start are
+  /// lost.
+  virtual void replace_server() {}
   /// Whether the process is one of the attempt's, however it was started.
   virtual bool owns(const AttemptKey& key, int64_t pid) = 0;
 };
@@ -290,6 +296,8 @@ class AttemptFiles {
   virtual void forget_reads() = 0;
   /// Removes the folder.
   virtual void remove(const AttemptKey& key) = 0;
+  /// What time it is, by this machine's clock and the scheduler's: nothing is too old by a clock alone.
+  virtual void note_time(Time) {}
   /// How much output it wrote, of both kinds together; 0: not known.
   virtual int64_t output_size(const AttemptKey&) { return 0; }
 };

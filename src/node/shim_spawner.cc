@@ -42,6 +42,9 @@ constexpr Duration kPurgePauseMax = milliseconds(500);
 constexpr Duration kPreparingPause = milliseconds(100);
 constexpr std::size_t kProgressBytesMax = 4096;
 constexpr Duration kServerPatience = seconds(2);
+constexpr Duration kNoDescriptorPause = seconds(1);
+/// What is left of an attempt and may not be ended is left to itself after so long.
+constexpr Duration kPurgePatience = seconds(10);
 constexpr std::size_t kEventBytesMax = 16 * 1024;
 constexpr int kSocketBufferBytes = 1 << 20;
 constexpr int kHighDescriptor = 100;
@@ -257,16 +260,51 @@ void ShimSpawner::stop(const AttemptKey& key, const StopOrder& order) {
 }
 
 void ShimSpawner::set_max_runtime(const AttemptKey& key, Duration limit) {
-  if (!tracks_.contains(key)) return;
+  const auto found = tracks_.find(key);
+  if (found == tracks_.end()) return;
   // The shim looks at it when its limit is over; sooner, the scheduler orders the stop.
+  if (write_limit(key, limit)) return;
+  if (!found->second.started && errno == ENOENT) {  // Its folder is still to be made.
+    found->second.limit_wanted = limit;
+    return;
+  }
+  log_event(LogLevel::kWarning, "agent", "limit_not_changed", {.id = key.job}, {{"why", errno_words()}});
+}
+
+bool ShimSpawner::write_limit(const AttemptKey& key, Duration limit) const {
   const std::string folder =
       options_.data_folder + "/" + shim::kAttemptsFolder + "/" + shim::key_text(key) + "/";
   const std::string fresh = folder + shim::kRuntimeFile + ".new";
   std::ofstream(fresh, std::ios::trunc) << limit.ms() << '\n';
-  if (std::rename(fresh.c_str(), (folder + shim::kRuntimeFile).c_str()) != 0) {
-    log_event(LogLevel::kWarning, "agent", "limit_not_changed", {.id = key.job},
-              {{"why", std::strerror(errno)}});
+  return std::rename(fresh.c_str(), (folder + shim::kRuntimeFile).c_str()) == 0;
+}
+
+/// Its folder is there: what was ordered before that comes true.
+void ShimSpawner::begun(const AttemptKey& key, Track& track) {
+  if (!track.limit_wanted) return;
+  set_max_runtime(key, *std::exchange(track.limit_wanted, std::nullopt));
+}
+
+void ShimSpawner::force_end(const AttemptKey& key) {
+  const auto found = tracks_.find(key);
+  if (found == tracks_.end() || purging_.contains(key)) return;
+  Track& track = found->second;
+  if (track.pidfd >= 0) {
+    syscall(SYS_pidfd_send_signal, track.pidfd, SIGKILL, nullptr, 0);
+  } else if (track.shim_pid > 0) {
+    // Its name is looked at behind the pidfd, so that it is nobody else.
+    const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, track.shim_pid, 0));
+    const std::vector<std::string> words = processes_.command_line(track.shim_pid);
+    const bool is_its_shim = words.size() >= 2 && words[1] == title_of(key) &&
+                             shim::is_shim(track.shim_pid, options_.shim_program.c_str());
+    if (pidfd >= 0 && is_its_shim) syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
+    if (pidfd >= 0) close(pidfd);
   }
+  settle_without_shim(key, "its shim did not do as it was told and was ended", clock_.monotonic());
+}
+
+void ShimSpawner::replace_server() {
+  if (server_pid_ > 0) kill(server_pid_, SIGKILL);  // Its socket says so; then its shims are looked for.
 }
 
 void ShimSpawner::adopt(const std::vector<AttemptKey>& keys) {
@@ -304,9 +342,11 @@ void ShimSpawner::send_requests() {
       return;
     }
   }
+  next_send_ = kNever;
   while (!requests_.empty() && send_request(requests_.front())) requests_.pop_front();
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kControlTag}};
-  if (!requests_.empty()) interest.events |= EPOLLOUT;
+  // There is room on the socket, and none for a descriptor: waiting for the socket would be no waiting.
+  if (!requests_.empty() && next_send_ == kNever) interest.events |= EPOLLOUT;
   epoll_ctl(epoll_, EPOLL_CTL_MOD, control_, &interest);
 }
 
@@ -321,7 +361,11 @@ bool ShimSpawner::send_request(const std::string& packet) {
   int memory = -1;
   if (packet.size() > shim::kPacketBytesMax) {
     memory = memfd_create("start", MFD_CLOEXEC);
-    if (memory < 0) return false;
+    if (memory < 0) {
+      log_event(LogLevel::kError, "agent", "start_waits", {}, {{"why", errno_words()}});
+      next_send_ = clock_.monotonic() + kNoDescriptorPause;
+      return false;
+    }
     for (std::size_t done = 0; done < packet.size();) {
       const ssize_t wrote = write(memory, packet.data() + done, packet.size() - done);
       if (wrote < 0) break;
@@ -371,9 +415,12 @@ void ShimSpawner::pump() {
   if (now >= next_look_) search(now);
   if (now >= next_purge_) purge(now);
   if (now >= next_preparing_look_) look_at_preparing(now);
+  if (now >= next_send_) send_requests();
 }
 
-Time ShimSpawner::next_deadline() const { return std::min({next_look_, next_purge_, next_preparing_look_}); }
+Time ShimSpawner::next_deadline() const {
+  return std::min({next_look_, next_purge_, next_preparing_look_, next_send_});
+}
 
 void ShimSpawner::take_events() {
   std::array<char, kEventBytesMax> buffer;
@@ -401,11 +448,13 @@ void ShimSpawner::on_event(const shim::Event& event) {
       track.shim_pid = static_cast<pid_t>(event.shim_pid);
       track.shim = process_of(track.shim_pid);
       track.started = true;
+      begun(event.key, track);
       listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
       return;
     case shim::EventKind::kPrepared:
       track.shim_pid = static_cast<pid_t>(event.shim_pid);
       track.prepared = true;
+      begun(event.key, track);
       listener_.on_shim_prepared(event.key);
       return;
     case shim::EventKind::kEnded:
@@ -428,6 +477,7 @@ void ShimSpawner::on_event(const shim::Event& event) {
 void ShimSpawner::finish(Tracks::iterator track) {
   close_if_open(track->second.pidfd);
   purging_.erase(track->first);
+  purging_since_.erase(track->first);
   tracks_.erase(track);
 }
 
@@ -453,9 +503,10 @@ void ShimSpawner::search(Time now) {
   std::multimap<AttemptKey, pid_t> shims;
   bool clean = true;
   const std::string ending = "@" + options_.instance;
-  for (const pid_t pid : shim::all_processes()) {
+  std::vector<pid_t> hung;
+  for (const auto& [pid, text] : processes_.read_all(shim::all_processes(), "cmdline", &hung)) {
     if (pid == server_pid_) continue;
-    const std::vector<std::string> words = shim::command_line(pid);
+    const std::vector<std::string> words = words_of_process(text);
     if (words.size() < 2 || words[0] != "gpu-shim") continue;
     const bool is_server = words[1] == shim::kServerFlag && words.size() > 2 && words[2] == options_.instance;
     if (!is_server && !words[1].ends_with(ending)) continue;
@@ -468,6 +519,11 @@ void ShimSpawner::search(Time now) {
     const std::string_view name(words[1]);
     if (const auto key = shim::parse_key(name.substr(0, name.size() - ending.size())))
       shims.emplace(*key, pid);
+  }
+  // A shim whose name cannot be read is not gone.
+  for (const pid_t pid : hung) {
+    const std::string name = shim::read_small_file(("/proc/" + std::to_string(pid) + "/comm").c_str(), 64);
+    clean = clean && !name.starts_with("gpu-shim");
   }
   clean_looks_ = clean ? clean_looks_ + 1 : 0;
   next_look_ = now + kLookPause;
@@ -521,7 +577,7 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
                  errno_words().c_str());
     std::_Exit(71);
   }
-  const std::vector<std::string> words = shim::command_line(pid);
+  const std::vector<std::string> words = processes_.command_line(pid);
   if (words.size() < 2 || words[1] != title_of(key) || !shim::is_shim(pid, options_.shim_program.c_str())) {
     close(pidfd);
     return false;
@@ -680,15 +736,15 @@ void ShimSpawner::settle_without_shim(const AttemptKey& key, const std::string& 
 }
 
 /// Children of earlier agents' servers that are no shims: what shims that died left there.
-std::vector<pid_t> ShimSpawner::strays() const {
+std::vector<pid_t> ShimSpawner::strays() {
   std::vector<pid_t> found;
   const std::string ending = "@" + options_.instance;
-  for (const pid_t pid : shim::all_processes()) {
-    const std::vector<std::string> words = shim::command_line(pid);
+  for (const auto& [pid, text] : processes_.read_all(shim::all_processes(), "cmdline")) {
+    const std::vector<std::string> words = words_of_process(text);
     if (words.size() < 3 || words[0] != "gpu-shim" || words[1] != shim::kDrainFlag) continue;
     if (words[2] != options_.instance || !shim::is_shim(pid, options_.shim_program.c_str())) continue;
     for (const pid_t child : shim::children_of(pid)) {
-      const std::vector<std::string> name = shim::command_line(child);
+      const std::vector<std::string> name = processes_.command_line(child);
       if (name.size() < 2 || name[0] != "gpu-shim" || !name[1].ends_with(ending)) found.push_back(child);
     }
   }
@@ -710,7 +766,7 @@ bool ShimSpawner::kill_groups(const AttemptKey& key) const {
 // By the mark in its environment; of a program that wrote over that, by its ancestors.
 bool ShimSpawner::owns(const AttemptKey& key, int64_t pid) {
   const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
-  if (shim::has_environment(static_cast<pid_t>(pid), mark)) return true;
+  if (processes_.has_environment(static_cast<pid_t>(pid), mark)) return true;
   const auto track = tracks_.find(key);
   return track != tracks_.end() && track->second.shim_pid > 0 &&
          shim::descends_from(static_cast<pid_t>(pid), track->second.shim_pid);
@@ -733,9 +789,19 @@ void ShimSpawner::purge(Time now) {
   std::vector<AttemptKey> clean;
   for (const auto& [key, detail] : purging_) {
     const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);
-    const std::vector<pid_t> left = shim::processes_with_environment(mark);
-    for (const pid_t pid : left) kill(pid, SIGKILL);
-    if (kill_groups(key) && left.empty() && orphans.empty() && container_gone(key)) clean.push_back(key);
+    const std::vector<pid_t> left = processes_.processes_with_environment(mark);
+    // A set-uid program is another user's: an agent without root cannot end it, and trying for ever helps
+    // nobody.
+    const bool given_up = now - purging_since_.try_emplace(key, now).first->second >= kPurgePatience;
+    bool ours = false;
+    for (const pid_t pid : left) ours = kill(pid, SIGKILL) == 0 || errno != EPERM || ours;
+    if (!left.empty() && !ours && given_up) {
+      log_event(LogLevel::kError, "agent", "process_left", {.id = key.job},
+                {{"pid", static_cast<int64_t>(left.front())},
+                 {"why", "it runs as another user, and this agent may not end it"}});
+    }
+    const bool done = left.empty() || (!ours && given_up);
+    if (kill_groups(key) && done && orphans.empty() && container_gone(key)) clean.push_back(key);
   }
   for (const AttemptKey& key : clean) {
     const std::string detail = purging_.at(key);

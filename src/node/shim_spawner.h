@@ -17,6 +17,7 @@
 #include "node/cgroup_tree.h"
 #include "node/folder_files.h"
 #include "node/ports.h"
+#include "node/process_reader.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
@@ -71,6 +72,8 @@ class ShimSpawner final : public Spawner {
   std::vector<Preparation> preparing() override;
   std::vector<SavedWork> saved() override;
   bool owns(const AttemptKey& key, int64_t pid) override;
+  void force_end(const AttemptKey& key) override;
+  void replace_server() override;
   std::string image_digest(const AttemptKey& key) override;
   ShimProcess shim_of(const AttemptKey& key) override;
 
@@ -91,6 +94,7 @@ class ShimSpawner final : public Spawner {
     bool prepared = false;                 ///< on_shim_prepared was called.
     bool container = false;                ///< Its command is a container's runner.
     std::optional<StopOrder> stop_wanted;  ///< Ordered while its shim is being looked for.
+    std::optional<Duration> limit_wanted;  ///< Ordered before its folder was there.
   };
   using Tracks = std::map<AttemptKey, Track>;
 
@@ -123,7 +127,9 @@ class ShimSpawner final : public Spawner {
   void on_watched_end(const AttemptKey& key);
   void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
   void purge(Time now);
-  std::vector<pid_t> strays() const;
+  std::vector<pid_t> strays();
+  bool write_limit(const AttemptKey& key, Duration limit) const;
+  void begun(const AttemptKey& key, Track& track);
   bool kill_groups(const AttemptKey& key) const;
   void remove_leftovers();
 
@@ -141,7 +147,9 @@ class ShimSpawner final : public Spawner {
   pid_t server_pid_ = -1;
   rlimit files_given_ = {};  ///< The limit of open files that this process began with.
   Tracks tracks_;
+  ProcessReader processes_;
   std::deque<std::string> requests_;
+  Time next_send_ = kNever;  ///< Requests that could not be sent for want of descriptors wait until then.
 
   /// Looking for running shims: two looks in a row that show no server and no unnamed shim make the second
   /// whole.
@@ -155,6 +163,7 @@ class ShimSpawner final : public Spawner {
   /// Attempts without shim and outcome, whose processes are being killed.
   std::map<AttemptKey, std::string> purging_;
   Time next_purge_ = kNever;
+  std::map<AttemptKey, Time> purging_since_;
   std::map<AttemptKey, pid_t> enders_;  ///< Processes that remove containers of such attempts.
   /// Shims found before their container ran: when it does is seen by looking.
   Time next_preparing_look_ = kNever;

@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::string_view kNoUuid = "-";
 constexpr std::size_t kPidsTold = 8;
+/// A driver may leave one out of a listing that has it.
+constexpr int kMissedMax = 3;
 /// What an earlier agent left being made is there by then, or never.
 constexpr auto kLateMax = std::chrono::seconds(30);
 
@@ -84,8 +86,12 @@ std::string SliceKeeper::review(uint32_t index, std::vector<SliceReading>& slice
   const std::string& gpu = inventory().at(index).uuid;
   const bool all_came = std::chrono::steady_clock::now() - since_ > kLateMax;
   const std::size_t gone = std::erase_if(ours_, [&](const auto& entry) {
-    return entry.first.gpu == gpu && (all_came || !entry.second.empty()) &&
-           find(slices, entry.first.profile, entry.first.start) == nullptr;
+    if (entry.first.gpu != gpu || (!all_came && entry.second.empty())) return false;
+    if (find(slices, entry.first.profile, entry.first.start) != nullptr) {
+      missed_.erase(entry.first);
+      return false;
+    }
+    return ++missed_[entry.first] >= kMissedMax && missed_.erase(entry.first) > 0;
   });
   if (gone > 0) {
     if (const Result<Unit> saved = save(); !saved)

@@ -50,6 +50,7 @@ class SliceKeeper final : public GpuDriver {
   const std::string path_;
   const std::string boot_id_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::map<Place, int> missed_;        ///< How many listings in a row lacked one of ours.
   std::map<Place, std::string> ours_;  ///< With their uuids; empty: it may not have been made.
 };
 

@@ -714,12 +714,30 @@ class AttemptShim {
       if (outcome_file_ < 0) open_outcome();
       if (outcome_file_ >= 0) {
         const ssize_t written = pwrite(outcome_file_, text.data(), text.size(), 0);
-        if (written == static_cast<ssize_t>(text.size())) return;
-      } else if (errno == ENOENT) {
-        return;  // The folder itself was removed: the agent is told, and nothing else can be done.
+        struct stat facts{};
+        const bool removed = fstat(outcome_file_, &facts) == 0 && facts.st_nlink == 0;
+        if (written == static_cast<ssize_t>(text.size()) && !removed) return;
+        if (removed && rescue_outcome(text)) return;
+      } else if (errno == ENOENT && rescue_outcome(text)) {
+        return;
       }
       pause_for(kDiskPause);
     }
+  }
+
+  /// Somebody removed the attempt's folder, and perhaps those of all: an agent that was restarted meanwhile
+  /// finds the outcome only where it looks.
+  bool rescue_outcome(const std::string& text) const {
+    const std::string attempts = std::string(context_.data_folder) + "/" + kAttemptsFolder;
+    const std::string folder = attempts + "/" + key_text(request_.key);
+    mkdir(attempts.c_str(), request_.box.user ? 0711 : 0750);
+    mkdir(folder.c_str(), 0750);
+    const int file = open((folder + "/" + kOutcomeFile).c_str(),
+                          O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
+    if (file < 0) return errno != ENOSPC && errno != EDQUOT;  // Else nothing can be done: the agent is told.
+    const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    close(file);
+    return whole;
   }
 
   void send(const Event& event) {

@@ -6,6 +6,7 @@ namespace gpusched::shim {
 
 /// What a forked shim inherits from the server. Plain descriptors: they are the process's.
 struct ShimContext {
+  const char* data_folder = "";
   int attempts_folder = -1;  ///< DATA_DIR/attempts.
   int events = -1;           ///< To the agent; broken when the agent is gone, which is no failure.
   int contact = -1;          ///< DATA_DIR/contact: CLOCK_BOOTTIME of the last scheduler contact, 8 bytes.

@@ -193,6 +193,17 @@ std::optional<AttemptKey> decode_start_key(std::string_view packet) {
   return key;
 }
 
+std::optional<AttemptKey> foreign_start_key(std::string_view packet) {
+  constexpr uint8_t kKindBits = 0x0F;
+  ByteReader in(packet);
+  const uint8_t kind = in.u8();
+  const auto known = static_cast<uint8_t>(RequestKind::kStart);
+  if (kind == known || (kind & kKindBits) != (known & kKindBits)) return std::nullopt;
+  const AttemptKey key = get_key(in);
+  if (!in.ok()) return std::nullopt;
+  return key;
+}
+
 std::optional<StartView> decode_start(std::string_view packet) {
   ByteReader in(packet);
   if (in.u8() != static_cast<uint8_t>(RequestKind::kStart)) return std::nullopt;

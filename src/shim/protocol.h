@@ -93,8 +93,11 @@ inline constexpr std::size_t kPacketBytesMax = 32 * 1024;
 /// No request may be larger, whichever way it travels.
 inline constexpr std::size_t kRequestBytesMax = 8 * 1024 * 1024;
 
-/// To the server. The first byte of the packet.
-enum class RequestKind : uint8_t { kStart = 1, kStop = 2, kStartInMemory = 3 };
+/// To the server. The first byte of the packet: what it is, and in its upper half the version of what
+/// follows, which changes with every packet's layout. Without one (1, 2, 3): an agent from before versions.
+enum class RequestKind : uint8_t { kStart = 0x11, kStop = 0x12, kStartInMemory = 0x13 };
+/// A start in another version than this program's. Its key stands where it stands in every version.
+std::optional<AttemptKey> foreign_start_key(std::string_view packet);
 
 struct StartRequest {
   AttemptKey key;

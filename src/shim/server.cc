@@ -82,6 +82,7 @@ class Server {
     context_.contact = open(contact.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0640);
     context_.null_input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     context_.events = kEventDescriptor;
+    context_.data_folder = options_.data_folder.c_str();
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -124,7 +125,19 @@ class Server {
         start_in_memory(header);
         return true;
     }
-    return true;  // A newer agent's request: it restarts us together with itself, so this does not happen.
+    refuse(packet);
+    return true;
+  }
+
+  /// One of the two programs was exchanged, and the other runs on.
+  void refuse(std::string_view packet) {
+    const std::optional<AttemptKey> key = foreign_start_key(packet);
+    if (!key) return;
+    send(Event{.kind = EventKind::kEnded,
+               .key = *key,
+               .outcome = {.cause = Cause::kNodeFault,
+                           .detail = "gpu-shim and gpu-agent are of different versions; restart gpu-agent, "
+                                     "which ends no job"}});
   }
 
   void start_in_memory(const msghdr& header) {

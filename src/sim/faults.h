@@ -23,7 +23,7 @@ enum class Fault : uint8_t {
   kAgentKill,   ///< An agent's process is killed; its shims go on.
   kReboot,      ///< A node loses power.
   kReinstall,   ///< A node comes back with an empty data folder.
-  kShimDeath,   ///< A shim is killed, and its processes with it.
+  kShimDeath,   ///< A shim is killed, and its processes with it; or it is stopped.
   kGpu,         ///< A device is unhealthy or missing by its driver, shows a fault, or gets hot.
   kBusyDevice,  ///< Devices stay busy after their job ended.
   kSlowDriver,  ///< Readings take time, or hang.

@@ -9,6 +9,7 @@ namespace gpusched::sim {
 namespace {
 
 constexpr Duration kContactPoll = milliseconds(500);
+constexpr Duration kStoppedPoll = seconds(1);
 constexpr int64_t kJobMemoryMb = 3'000;
 constexpr int64_t kIdleMemoryMb = 5;
 
@@ -43,7 +44,10 @@ Behaviour from_arguments(const std::vector<std::string>& arguments) {
 
 Machine::Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent)
     : context_(context), to_agent_(std::move(to_agent)) {
-  for (DeviceFacts& facts : devices) gpus_.push_back({.facts = std::move(facts)});
+  for (DeviceFacts& facts : devices) {
+    order_.push_back(static_cast<uint32_t>(gpus_.size()));
+    gpus_.push_back({.facts = std::move(facts)});
+  }
 }
 
 void Machine::later(Duration delay, std::function<void()> action) {
@@ -65,10 +69,23 @@ Machine::Process* Machine::running(const AttemptKey& key) {
   return found == processes_.end() || !found->second.alive ? nullptr : &found->second;
 }
 
+void Machine::force_end(const AttemptKey& key) {
+  later(context_.some_delay(), [this, key] {
+    Process* process = running(key);
+    if (process == nullptr) return;
+    context_.trace.note("process-forced", {key.job.value, key.attempt});
+    process->alive = false;
+    context_.auditor.on_process_ended(key, {.cause = EndCause::kStopped});
+    leave_busy(*process);
+    tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "its shim did not do as it was told"); });
+  });
+}
+
 // Orders.
 
 void Machine::start(const SpawnRequest& request) {
-  unlaunched_[request.key] = request;
+  SpawnRequest& kept = unlaunched_[request.key] = request;
+  for (HeldDevice& device : kept.devices) device.index = gpu_of(device.index);  // Numbers are an agent's own.
   later(context_.some_delay(), [this, key = request.key] {
     const auto waiting = unlaunched_.find(key);
     if (waiting == unlaunched_.end()) return;
@@ -143,20 +160,23 @@ void Machine::begin(const AttemptKey& key) {
   tell(key, [key, pid = process.pid, at = process.started_unix_ns](NodeCore& core) {
     core.on_shim_started(key, pid, at);
   });
-  later(milliseconds(process.behaviour.runtime_ms), [this, key] {
-    Process* ending = running(key);
-    if (ending == nullptr) return;
-    const bool fails = static_cast<int32_t>(key.attempt) <= ending->behaviour.failing_attempts;
-    v1::Outcome outcome;
-    outcome.set_cause(ending->stopping);
-    if (fails) outcome.set_exit_code(ending->behaviour.exit_code);
-    if (fails) outcome.set_signal(ending->behaviour.signal);
-    if (ending->stopping == v1::Outcome::CAUSE_UNSPECIFIED) {
-      outcome.set_cause(outcome.signal() != 0 ? v1::Outcome::SIGNALED : v1::Outcome::EXITED);
-    }
-    finish(key, std::move(outcome));
-  });
+  later(milliseconds(process.behaviour.runtime_ms), [this, key] { end_by_itself(key); });
   if (request.max_runtime.ns > 0) watch_runtime(key, context_.schedule.now(), request.max_runtime);
+}
+
+void Machine::end_by_itself(const AttemptKey& key) {
+  Process* ending = running(key);
+  if (ending == nullptr) return;
+  if (ending->stopped) return later(kStoppedPoll, [this, key] { end_by_itself(key); });
+  const bool fails = static_cast<int32_t>(key.attempt) <= ending->behaviour.failing_attempts;
+  v1::Outcome outcome;
+  outcome.set_cause(ending->stopping);
+  if (fails) outcome.set_exit_code(ending->behaviour.exit_code);
+  if (fails) outcome.set_signal(ending->behaviour.signal);
+  if (ending->stopping == v1::Outcome::CAUSE_UNSPECIFIED) {
+    outcome.set_cause(outcome.signal() != 0 ? v1::Outcome::SIGNALED : v1::Outcome::EXITED);
+  }
+  finish(key, std::move(outcome));
 }
 
 // As a shim does: it looks for another limit when the one it knows is over.
@@ -200,6 +220,10 @@ void Machine::stop(const AttemptKey& key, const StopOrder& order) {
 void Machine::begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace) {
   Process* process = running(key);
   if (process == nullptr) return;
+  if (process->stopped) {
+    process->deaf = process->deaf || cause == v1::Outcome::STOPPED;
+    return later(kStoppedPoll, [this, key, cause, grace] { begin_stop(key, cause, grace); });
+  }
   if (process->waits) {
     v1::Outcome outcome;
     outcome.set_cause(cause);
@@ -352,18 +376,19 @@ DeviceReading Machine::take_reading(uint32_t index) {
 }
 
 std::optional<DeviceReading> Machine::read(uint32_t index) {
-  if (!context_.on(Fault::kSlowDriver) || !context_.prng.chance(200)) return take_reading(index);
+  const uint32_t gpu = gpu_of(index);
+  if (!context_.on(Fault::kSlowDriver) || !context_.prng.chance(200)) return take_reading(gpu);
   const Duration delay =
       context_.prng.chance(20) ? context_.some_ms(20'000, 60'000) : context_.some_ms(1, 2'000);
   // The driver looks at once or at the end of the call.
   std::optional<DeviceReading> early;
-  if (context_.prng.chance(500)) early = take_reading(index);
+  if (context_.prng.chance(500)) early = take_reading(gpu);
   context_.trace.note("slow-reading", {index, static_cast<uint64_t>(delay.ms())});
   open_readings_ += 1;
-  later(delay, [this, index, agent = agent_, early = std::move(early)] {
+  later(delay, [this, index, gpu, agent = agent_, early = std::move(early)] {
     if (agent != agent_) return;
     open_readings_ -= 1;
-    to_agent_([index, reading = early ? *early : take_reading(index)](NodeCore& core) {
+    to_agent_([index, reading = early ? *early : take_reading(gpu)](NodeCore& core) {
       core.on_reading(index, reading);
     });
   });
@@ -433,12 +458,12 @@ std::string Machine::destroy(uint32_t index, const std::string& profile, int32_t
 }
 
 void Machine::make_slice(uint32_t index, const std::string& profile, int32_t start) {
-  cut([this, index, profile, start]() -> Input {
-    const std::string problem = make(index, profile, start);
-    if (!problem.empty()) context_.auditor.on_slice_refused(gpus_.at(index).facts.uuid, start);
+  cut([this, index, gpu = gpu_of(index), profile, start]() -> Input {
+    const std::string problem = make(gpu, profile, start);
+    if (!problem.empty()) context_.auditor.on_slice_refused(gpus_.at(gpu).facts.uuid, start);
     context_.trace.note("slice-made", {index, static_cast<uint64_t>(start)}, profile + problem);
     MadeSlice made;
-    if (problem.empty()) made = gpus_.at(index).slices.at(start).made;
+    if (problem.empty()) made = gpus_.at(gpu).slices.at(start).made;
     return [index, profile, start, made, problem](NodeCore& core) {
       core.on_slice_made(index, profile, start, made, problem);
     };
@@ -446,8 +471,8 @@ void Machine::make_slice(uint32_t index, const std::string& profile, int32_t sta
 }
 
 void Machine::destroy_slice(uint32_t index, const std::string& profile, int32_t start) {
-  cut([this, index, profile, start]() -> Input {
-    const std::string problem = destroy(index, profile, start);
+  cut([this, index, gpu = gpu_of(index), profile, start]() -> Input {
+    const std::string problem = destroy(gpu, profile, start);
     context_.trace.note("slice-destroyed", {index, static_cast<uint64_t>(start)}, profile + problem);
     return [index, profile, start, problem](NodeCore& core) {
       core.on_slice_destroyed(index, profile, start, problem);
@@ -505,13 +530,26 @@ void Machine::power_fails() {
   ++boot_;
 }
 
-void Machine::kill_a_shim() {
+std::optional<AttemptKey> Machine::some_running() const {
   std::vector<AttemptKey> alive;
   for (const auto& [key, process] : processes_) {
     if (process.alive) alive.push_back(key);
   }
-  if (alive.empty()) return;
-  const AttemptKey key = alive[context_.prng.below(alive.size())];
+  if (alive.empty()) return std::nullopt;
+  return alive[context_.prng.below(alive.size())];
+}
+
+void Machine::stop_a_shim() {
+  const std::optional<AttemptKey> key = some_running();
+  if (!key) return;
+  context_.trace.note("shim-stops", {key->job.value, key->attempt});
+  processes_.at(*key).stopped = true;
+}
+
+void Machine::kill_a_shim() {
+  const std::optional<AttemptKey> chosen = some_running();
+  if (!chosen) return;
+  const AttemptKey key = *chosen;
   Process& process = processes_.at(key);
   context_.trace.note("shim-dies", {key.job.value, key.attempt});
   process.alive = false;
@@ -522,6 +560,7 @@ void Machine::kill_a_shim() {
 
 void Machine::heal() {
   black_hole_ = false;
+  for (auto& [key, process] : processes_) process.stopped = process.stopped && process.deaf;
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);
     for (auto& [start, slice] : gpu.slices) clear_busy(gpu, start, slice);

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node/device_watch.h"
@@ -59,6 +60,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
   void set_max_runtime(const AttemptKey& key, Duration limit) override;
+  void force_end(const AttemptKey& key) override;
   bool owns(const AttemptKey& key, int64_t pid) override {
     const Process* process = running(key);
     return process != nullptr && process->pid == pid;
@@ -68,12 +70,18 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void make_slice(uint32_t index, const std::string& profile, int32_t start) override;
   void destroy_slice(uint32_t index, const std::string& profile, int32_t start) override;
 
+  /// The driver counts the devices otherwise: `order` has the device of each of the agent's numbers.
+  void set_order(std::vector<uint32_t> order) { order_ = std::move(order); }
+  uint32_t gpu_of(uint32_t index) const { return order_.at(index); }
+
   /// What was on its way to the process that forks shims is done or lost with the agent.
   void agent_dies();
   /// Every process ends; outcomes that were not synced are there or not.
   void power_fails();
   /// Kills one running attempt's shim, if any runs.
   void kill_a_shim();
+  /// Stops one: it does nothing that it is told, until the agent ends it or the world heals.
+  void stop_a_shim();
   void set_condition(uint32_t index, v1::DeviceCondition condition, const std::string& detail);
   void set_temperature(uint32_t index, int32_t celsius) { gpus_.at(index).celsius = celsius; }
   void note_xid(uint32_t index, uint32_t xid) { gpus_.at(index).xids.push_back(xid); }
@@ -101,7 +109,9 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
     int64_t started_unix_ns = 0;
     Time contact_at;  ///< Since when it is silent, as its shim knows.
     bool alive = false;
-    bool waits = false;  ///< Its shim lives and holds everything; its command waits for its gang.
+    bool stopped = false;  ///< Its shim, and with it everything that a shim does.
+    bool deaf = false;     ///< It was told to end meanwhile: only the agent's own hand ends it.
+    bool waits = false;    ///< Its shim lives and holds everything; its command waits for its gang.
     v1::Outcome::Cause stopping = v1::Outcome::CAUSE_UNSPECIFIED;
     uint64_t stop_number = 0;  ///< Of the newest kill timer.
     std::optional<v1::Outcome> outcome;
@@ -110,6 +120,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void launch(const SpawnRequest& request);
   /// Its command runs.
   void begin(const AttemptKey& key);
+  void end_by_itself(const AttemptKey& key);
   void begin_stop(const AttemptKey& key, v1::Outcome::Cause cause, Duration grace);
   void finish(const AttemptKey& key, v1::Outcome outcome);
   void watch_contact(const AttemptKey& key);
@@ -128,6 +139,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   /// That, with what the driver tells once.
   DeviceReading take_reading(uint32_t index);
   Process* running(const AttemptKey& key);
+  std::optional<AttemptKey> some_running() const;
   /// A word about an attempt to the agent; those about one attempt arrive in order.
   void tell(const AttemptKey& key, Input input);
   /// Runs `action` after `delay` unless power failed meanwhile.
@@ -136,6 +148,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   Context& context_;
   std::function<void(Input)> to_agent_;
   std::vector<Gpu> gpus_;
+  std::vector<uint32_t> order_;  ///< By the agent's numbers.
   std::map<AttemptKey, Process> processes_;
   std::map<AttemptKey, SpawnRequest> unlaunched_;
   std::map<AttemptKey, Duration> stop_at_launch_;

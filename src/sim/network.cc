@@ -63,7 +63,11 @@ void Network::dial(std::size_t agent) {
 void Network::establish(std::size_t agent) {
   const uint64_t link = next_link_++;
   const Time now = context_.schedule.now();
-  links_[link] = Link{.agent = agent, .host_knows = true, .last_to_host = now, .last_to_agent = now};
+  links_[link] = Link{.agent = agent,
+                      .name = agents_[agent].end->name(),
+                      .host_knows = true,
+                      .last_to_host = now,
+                      .last_to_agent = now};
   agents_[agent].link = link;
   context_.trace.note("link-up", {link, agent});
   host_.opened(link, std::make_shared<Session>(*this, link));
@@ -99,7 +103,7 @@ void Network::from_host(uint64_t link, const v1::SchedulerMessage& message) {
   const auto known = links_.find(link);
   if (known == links_.end()) return;
   Link& stream = known->second;
-  context_.auditor.on_sent(link, agents_[stream.agent].end->name(), host_.position(), message);
+  context_.auditor.on_sent(link, stream.name, host_.position(), message);
   if (!stream.whole) return;
   const auto shared = std::make_shared<const v1::SchedulerMessage>(message);
   const bool first = message.has_registered() || message.has_refused();

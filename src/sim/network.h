@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpusched/v1/node.pb.h"
@@ -72,6 +73,7 @@ class Network {
   };
   struct Link {
     std::size_t agent = 0;
+    std::string name;         ///< Of the agent's node, when it was made.
     bool whole = true;        ///< Bytes flow.
     bool host_knows = false;  ///< The scheduler has it open.
     Time last_to_host;

@@ -152,8 +152,11 @@ void SimHost::begin(std::unique_ptr<Life> life, Recovered recovered) {
                                           clock_, *life, *life->observer,
                                           [&world](const Error& error) { world.fatal = error; });
   life_ = std::move(life);
-  if (life_->core->state().config != settings_.engine) {
-    life_->core->propose(Configure{.config = settings_.engine}, [](const Result<Decided>&) {});
+  EngineConfig wanted = settings_.engine;
+  if (wanted.feature_level >= 6)
+    name_cluster(life_->core->state(), clock_.wall(), "cluster-" + std::to_string(starts_), wanted);
+  if (life_->core->state().config != wanted) {
+    life_->core->propose(Configure{.config = std::move(wanted)}, [](const Result<Decided>&) {});
   }
   watch_space();
   run_soon(Duration{});

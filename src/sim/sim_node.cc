@@ -1,6 +1,7 @@
 #include "sim/sim_node.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace gpusched::sim {
@@ -64,7 +65,13 @@ void SimNode::start_agent(const std::string& as) {
                       .process = (uint64_t{index_} << 32) + agent_,
                       .cpu_milli = cpu_milli_,
                       .memory_mb = memory_mb_};
-  for (uint32_t i = 0; i < machine_.gpu_count(); ++i) options.devices.push_back(machine_.gpu(i).facts);
+  std::vector<uint32_t> order(machine_.gpu_count());
+  std::iota(order.begin(), order.end(), 0u);
+  // A driver counts them anew each time that it opens.
+  if (context_.on(Fault::kGpu) && context_.prng.chance(300))
+    std::rotate(order.begin(), order.begin() + (order.empty() ? 0 : 1), order.end());
+  for (const uint32_t gpu : order) options.devices.push_back(machine_.gpu(gpu).facts);
+  machine_.set_order(std::move(order));
   // A late copy of an order must still find its tombstone.
   const bool late_copies = context_.on(Fault::kDuplicate) || context_.on(Fault::kReorder);
   options.finished_kept = late_copies ? 1'000 : 20;

@@ -233,7 +233,7 @@ void World::break_node(Fault fault) {
       return schedule_.in(context_.some_ms(500, prng_.chance(300) ? 120'000 : 20'000),
                           [&node] { node.power_on(); });
     case Fault::kShimDeath:
-      return node.machine().kill_a_shim();
+      return prng_.chance(700) ? node.machine().kill_a_shim() : node.machine().stop_a_shim();
     case Fault::kGpu: {
       if (node.machine().gpu_count() == 0) return;
       const auto gpu = static_cast<uint32_t>(prng_.below(node.machine().gpu_count()));

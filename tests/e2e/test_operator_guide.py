@@ -10,7 +10,7 @@ import pytest
 from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
-PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot")
+PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails")
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -162,6 +162,15 @@ def test_back_up_and_recover(site):
     again = api.submit("echo mine; exit 6")
     assert api.wait_for(again)["exit_code"] == 6
     assert api.output(again) == "mine\n"
+
+
+def test_when_hardware_fails(site):
+    site.start()
+    printed = run_page(site, "when-hardware-fails")
+    assert "GPU is lost" in printed[0]
+    assert "gpu_missing" in printed[1]
+    assert "77 GB" in printed[3]
+    assert "start with --node n1;" in printed[5] and "node n1" in printed[5]
 
 
 def test_troubleshoot(site):
