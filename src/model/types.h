@@ -539,8 +539,6 @@ struct EngineConfig {
     visit(44, "interactive_gpus_max", self.interactive_gpus_max);
     visit(45, "interactive_runtime_max", self.interactive_runtime_max);
     visit(46, "interactive_wait", self.interactive_wait);
-    visit(80, "cluster", self.cluster);
-    visit(81, "cluster_since", self.cluster_since);
     visit(50, "admission_rate_milli", self.admission.rate_milli);
     visit(51, "admission_burst", self.admission.burst);
     visit(52, "admission_daily", self.admission.daily);
@@ -548,6 +546,8 @@ struct EngineConfig {
     visit(54, "admission_throttled_milli", self.admission.throttled_milli);
     visit(55, "admission_costs", self.admission.costs);
     visit(70, "domain_labels", self.policy.domain_labels);
+    visit(80, "cluster", self.cluster);
+    visit(81, "cluster_since", self.cluster_since);
     visit(90, "placement", self.policy.placement);
   }
 };

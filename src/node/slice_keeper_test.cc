@@ -64,9 +64,17 @@ TEST_F(SliceKeeperTest, AnothersSliceStaysAndStandsAgainstTheDevice) {
 TEST_F(SliceKeeperTest, WhatWentAndCameAgainIsNotOurs) {
   ASSERT_TRUE(keeper_->make_slice(0, "1g.10gb", 5).ok());
   ASSERT_TRUE(driver_->destroy_slice(0, "1g.10gb", 5).ok());
-  EXPECT_TRUE(keeper_->read(0).slices.empty());
+  for (int listing = 0; listing < 3; ++listing) EXPECT_TRUE(keeper_->read(0).slices.empty());
   ASSERT_TRUE(driver_->make_slice(0, "1g.10gb", 5).ok());
   EXPECT_FALSE(keeper_->read(0).slices.at(0).ours);
+}
+
+TEST_F(SliceKeeperTest, OneMissingFromOneListingStaysOurs) {
+  ASSERT_TRUE(keeper_->make_slice(0, "1g.10gb", 5).ok());
+  ASSERT_TRUE(driver_->destroy_slice(0, "1g.10gb", 5).ok());
+  EXPECT_TRUE(keeper_->read(0).slices.empty());
+  ASSERT_TRUE(driver_->make_slice(0, "1g.10gb", 5).ok());
+  EXPECT_TRUE(keeper_->read(0).slices.at(0).ours);
 }
 
 TEST_F(SliceKeeperTest, OneThatIsInUseIsNeitherGivenAgainNorDestroyed) {

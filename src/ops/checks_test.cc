@@ -161,9 +161,9 @@ TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
 }
 
 TEST_F(Machine, NamesTheFolderThatOtherUsersCannotPass) {
-  std::filesystem::create_directories(patient_.root + "/home/agent");
-  const std::string data = patient_.root + "/home/agent/data";
-  for (const char* above : {"", "/home", "/home/agent"}) ::chmod((patient_.root + above).c_str(), 0755);
+  std::filesystem::create_directories(patient_.root + "/srv/agent");
+  const std::string data = patient_.root + "/srv/agent/data";
+  for (const char* above : {"", "/home", "/srv/agent"}) ::chmod((patient_.root + above).c_str(), 0755);
   expect_mendable(check_way_to(data), Verdict::kOk);
   ::chmod((patient_.root + "/home").c_str(), 0700);
   const Finding closed = check_way_to(data);
