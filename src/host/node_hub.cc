@@ -25,8 +25,6 @@ std::string image_digest_of(const v1::Started& started) {
 /// How often leases are looked at.
 constexpr Duration kCheckInterval = seconds(1);
 constexpr std::size_t kProgressBytesMax = 1'024;
-/// A connected agent that was silent for so many heartbeats may have been followed by another one.
-constexpr int64_t kRivalBeats = 2;
 
 AttemptKey from_wire(const v1::AttemptKey& key) {
   return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
@@ -193,13 +191,6 @@ std::string problem_of(const v1::Register& message) {
 
 }  // namespace
 
-void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config) {
-  const bool begins = state.last.sequence == 0;
-  config.cluster = state.config.cluster.empty() ? std::move(drawn) : state.config.cluster;
-  config.cluster_since = state.config.cluster_since;
-  if (begins) config.cluster_since = wall;
-}
-
 NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace, Duration preempt_grace_max,
                  HeatLimits heat, WatchLimits watch)
     : hooks_(std::move(hooks)),
@@ -312,43 +303,6 @@ void NodeHub::on_register(SessionId id, const v1::Register& message) {
     if (rejection) return refuse(*waiting, std::string(to_string(rejection->code)), describe(*rejection));
     registered(id, message, *result);
   });
-}
-
-std::string NodeHub::problem_of_cluster(const v1::Register& message) const {
-  const std::string& ours = hooks_.state().config.cluster;
-  if (message.cluster().empty() || ours.empty() || message.cluster() == ours) return {};
-  return "this node belongs to the cluster " + message.cluster().substr(0, limits::kLabelBytesMax) +
-         ", and this scheduler is that of " + ours +
-         "; point the agent at its own scheduler, or, if that one's data is lost for good, remove the line "
-         "'cluster' of the file identity in the agent's data folder and restart the agent: its jobs run on";
-}
-
-/// Placed before this journal began: whoever placed it may want it still.
-bool NodeHub::is_foreign(const v1::AttemptOnNode& known) const {
-  const Time since = hooks_.state().config.cluster_since;
-  return !known.ended() && since.valid() && known.placed_at_ns() > 0 && known.placed_at_ns() < since.ns;
-}
-
-/// An operator wants the device back in service: what another scheduler left there ends now.
-void NodeHub::take_back(NodeId node, uint32_t slot) {
-  Session* session = session_of(node);
-  if (session == nullptr) return;
-  for (const Session::Foreign& foreign : session->foreign) {
-    if (((foreign.slots >> slot) & 1) != 0)
-      order_stop(*session, foreign.key, foreign.placed_at, StopReason::kAbandoned);
-  }
-  v1::SchedulerMessage check;
-  ask_release(*session, slot, {}, check);
-  if (check.has_check_release()) session->peer->send(check);
-}
-
-// Of an agent that was killed the stream ends with it, or falls silent for longer than a few heartbeats.
-bool NodeHub::has_rival(const v1::Register& message) {
-  const Node* node = hooks_.state().find_node_named(message.node_name());
-  if (node == nullptr || message.process() == 0) return false;
-  const Session* present = session_of(node->id);
-  if (present == nullptr || present->process == 0 || present->process == message.process()) return false;
-  return hooks_.monotonic() - heard_at_[node->id] < heartbeat_ * kRivalBeats;
 }
 
 void NodeHub::registered(SessionId id, const v1::Register& message, const Decided& decided) {
@@ -722,14 +676,6 @@ void NodeHub::propose_once(SessionId id, const AskKey& key, Command command, Dec
                    if (Session* asking = find(id); asking != nullptr) asking->asked -= 1;
                    if (decision) decision(decided);
                  });
-}
-
-bool NodeHub::is_of_another_node(const AttemptEnded& ended) const {
-  const Attempt* attempt = hooks_.state().find_attempt(ended.job, ended.attempt);
-  if (attempt == nullptr || ended.member >= attempt->members.size()) return false;
-  if (!attempt->was_placed(ended.placed_at)) return false;
-  const Member& member = attempt->members[ended.member];
-  return member.node != ended.node && member.state != MemberState::kEnded;
 }
 
 bool NodeHub::is_held(const DeviceReleased& release) const {
