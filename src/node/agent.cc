@@ -271,8 +271,8 @@ std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
 void Agent::end_hooks_of_earlier_agents() const {
   if (options_.hooks.prolog.empty() && options_.hooks.epilog.empty() && options_.hooks.health_script.empty())
     return;
-  for (const pid_t pid :
-       ProcessReader().processes_with_environment(std::string(kHookMark) + identity_.instance)) {
+  for (const pid_t pid : ProcessReader().processes_with_environment(std::string(kHookMark) +
+                                                                    mark_of_instance(identity_.instance))) {
     log_event(LogLevel::kWarning, "agent", "hook_ended", {}, {{"pid", static_cast<int64_t>(pid)}});
     kill(pid, SIGKILL);
   }
@@ -328,7 +328,7 @@ Result<Unit> Agent::open_core() {
                                          .data_folder = options_.data_folder,
                                          .device_uuids = std::move(uuids),
                                          .fault = [fault = driver_fault_] { return fault; },
-                                         .instance = identity_.instance});
+                                         .instance = mark});
   sessions_ = std::make_unique<Sessions>(
       SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = mark}, clock_,
       *link_);
