@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "model/topology.h"
 
 namespace gpusched {
@@ -172,6 +173,43 @@ bool is_sane(const SubmitJobs& command) {
 
 bool well_formed(const Command& command) {
   return std::visit([](const auto& concrete) { return is_sane(concrete); }, command);
+}
+
+namespace {
+
+/// Looks at all fields of a struct for texts with control characters.
+struct UnprintableSearch {
+  /// Names of fields whose texts are names and words of people. Not what programs said, which may have lines.
+  /// Nor labels that are to be removed: older ones may have such a character.
+  static constexpr std::array<std::string_view, 11> kLooksAt = {
+      "name", "value", "by",      "email",     "organization", "request_key",
+      "user", "users", "booking", "task_type", "gpu_model"};
+
+  const char* found = nullptr;
+
+  template <typename T>
+  void operator()(uint32_t, const char* name, const T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (has_control_character(value) &&
+          std::find(kLooksAt.begin(), kLooksAt.end(), std::string_view(name)) != kLooksAt.end())
+        found = name;
+    } else if constexpr (kIsBoxed<T>) {
+      (*this)(0, name, *value);
+    } else if constexpr (kIsVector<T>) {
+      for (const auto& element : value) (*this)(0, name, element);
+    } else if constexpr (HasFields<T>) {
+      T::fields(value, *this);
+    }
+  }
+};
+
+}  // namespace
+
+const char* unprintable_field(const Command& command) {
+  UnprintableSearch search;
+  std::visit([&](const auto& concrete) { std::decay_t<decltype(concrete)>::fields(concrete, search); },
+             command);
+  return search.found;
 }
 
 uint32_t sequence_count(const Command& command) {

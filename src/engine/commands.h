@@ -821,6 +821,11 @@ std::string_view name_of(const Command& command);
 /// asked before a command is journaled: a journal that holds another one cannot be read.
 bool well_formed(const Command& command);
 
+/// The name of the first field that holds a control character, of those that name things or people and are
+/// shown to others; null: none does. To be asked before a command is proposed: what holds one is refused, but
+/// older journals that do are read.
+const char* unprintable_field(const Command& command);
+
 /// True for what must wait while the disk is full: it adds work. Ends, cancels and releases do not.
 bool is_new_work(const Command& command);
 

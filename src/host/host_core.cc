@@ -142,6 +142,13 @@ void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
   const std::size_t bytes_max = group_bytes_max_ - kGroupHeaderBytes;
   if (proposal.bytes > bytes_max)
     return fail(proposal, too_large(proposal.command, proposal.bytes, bytes_max));
+  if (const char* field = unprintable_field(proposal.command)) {
+    return fail(proposal,
+                {.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(field) + " holds a control character, such as a line break; "
+                                                 "leave it out",
+                 .field = field});
+  }
   const bool new_work = is_new_work(proposal.command);
   if (new_work && storage_full_) return refuse_new_work(proposal);
   const bool full =

@@ -8,6 +8,7 @@
 #include "api/doors/rfc3339.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/webhook_url.h"
 #include "model/mig.h"
 
@@ -111,6 +112,10 @@ std::optional<ApiError> check_labels(const StringMap& labels) {
   }
   for (const auto& [name, value] : labels) {
     if (name.empty()) return invalid("labels", "a label has an empty name; name it");
+    if (has_control_character(name) || has_control_character(value)) {
+      return invalid("labels",
+                     "a label's name or value has a control character, such as a line break; leave it out");
+    }
     if (name.size() > limits::kLabelBytesMax || value.size() > limits::kLabelBytesMax) {
       return invalid("labels", "a label's name or value is longer than " +
                                    std::to_string(limits::kLabelBytesMax) + " bytes; shorten it");

@@ -172,6 +172,8 @@ TEST(SubmitBody, WrongTypesNameTheField) {
   expect_field(R"({"script":"x","environment":{"A":1}})", "environment");
   expect_field(R"({"script":"x","environment":{"A":{"B":"C"}}})", "environment");
   expect_field(R"({"script":"x","labels":"a"})", "labels");
+  expect_field(R"({"script":"x","labels":{"a":"one\ntwo"}})", "labels");
+  expect_field(R"({"script":"x","labels":{"a\u001b[2J":"b"}})", "labels");
   expect_field(R"({"script":"x","gang_scheduling":1})", "gang_scheduling");
   expect_field(R"({"tenant_id":12,"script":"x"})", "tenant_id");
 }

@@ -9,6 +9,7 @@
 
 #include "api/doors/names.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 namespace gpusched::api {
 namespace {
@@ -126,6 +127,9 @@ std::optional<std::string> pack_plain(const v1::JobSpec& spec) {
   if (has_nul(spec.command()) || has_nul(spec.args())) return std::nullopt;
   if (!spec.working_directory().empty() || spec.working_directory_optional()) return std::nullopt;
   if (!is_plain(spec.labels(), limits::kLabelCountMax, limits::kLabelBytesMax)) return std::nullopt;
+  if (std::any_of(spec.labels().begin(), spec.labels().end(),
+                  [](const auto& label) { return has_control_character(label.second); }))
+    return std::nullopt;
   if (!is_plain(spec.environment(), limits::kEnvironmentCountMax, limits::kSpecBytesMax)) return std::nullopt;
   std::string packed;
   if (spec.labels().size() < 2 && spec.environment().size() < 2) {
@@ -610,8 +614,10 @@ Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message) {
   };
   for (const Label& label : change.set) {
     if (label.name.empty()) return invalid("set", "a label has an empty name; name it");
-    if (bad(label.name) || bad(label.value))
-      return invalid("set", "a label's name or value is longer than 253 bytes or has a NUL character");
+    if (bad(label.name) || bad(label.value) || has_control_character(label.name) ||
+        has_control_character(label.value)) {
+      return invalid("set", "a label's name or value is longer than 253 bytes or has a control character");
+    }
   }
   for (const std::string& name : change.remove) {
     if (name.empty() || bad(name)) return invalid("remove", "remove has a name that no label can have");
