@@ -199,6 +199,9 @@ constexpr std::array kTable = {
              "A proposal of moves that is not known, is too old, or no longer holds: a job ended, started or "
              "changed, or a place is taken.",
              "Ask for moves again and apply one of those."},
+    ErrorRow{kNodeBusy, "node_busy", 409, kPrecondition,
+             "The node holds work, has GPUs that nobody has seen empty, or is part of a reservation.",
+             "Read the sentence: confirm the node dead, or cancel the reservation, then remove it."},
 };
 
 }  // namespace

@@ -87,6 +87,7 @@ enum class ErrorKind : uint8_t {
   kTenantQueueFull,
   kTenantThrottled,
   kMoveStale,
+  kNodeBusy,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

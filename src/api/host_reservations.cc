@@ -39,7 +39,7 @@ Answer<std::vector<NodeId>> nodes_of(const State& state, const std::vector<std::
   for (const std::string& name : names) {
     const std::size_t before = nodes.size();
     for (const Node& node : state.nodes) {
-      if (glob_matches(name, node.name)) nodes.push_back(node.id);
+      if (!node.removed && glob_matches(name, node.name)) nodes.push_back(node.id);
     }
     if (nodes.size() == before) {
       return ApiError{ErrorKind::kNodeNotFound, "no such node: " + name.substr(0, 64), "node_names"};

@@ -82,6 +82,7 @@ ErrorKind kind_of(RejectionCode code) {
     case RejectionCode::kBookingTaken:
       return ErrorKind::kReservationTaken;
     case RejectionCode::kBookingTimes:
+    case RejectionCode::kBookingTooFar:
       return ErrorKind::kReservationTimes;
     case RejectionCode::kBookingLimit:
       return ErrorKind::kReservationLimit;
@@ -99,6 +100,7 @@ ErrorKind kind_of(RejectionCode code) {
     case RejectionCode::kNoDomain:
       return ErrorKind::kInfeasible;
     case RejectionCode::kContradiction:
+    case RejectionCode::kFeasibilityLimit:
       return ErrorKind::kUnprocessable;
     case RejectionCode::kMoveStale:
       return ErrorKind::kMoveStale;
@@ -115,7 +117,11 @@ ErrorKind kind_of(RejectionCode code) {
     case RejectionCode::kNodeOverlap:
       return ErrorKind::kNodeOverlap;
     case RejectionCode::kNodeAlive:
+    case RejectionCode::kNodeConnected:
       return ErrorKind::kNodeAlive;
+    case RejectionCode::kNodeBusy:
+    case RejectionCode::kNodeReserved:
+      return ErrorKind::kNodeBusy;
     case RejectionCode::kNodeLimit:
       return ErrorKind::kNodeLimit;
     case RejectionCode::kDeviceNotFound:
@@ -727,7 +733,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
 }
 
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
-  ClusterView out{.total_nodes = static_cast<int64_t>(state.nodes.size()),
+  ClusterView out{.total_nodes = state.node_count(),
                   .total_jobs = static_cast<int64_t>(state.jobs.size()),
                   .running_jobs = state.count(JobState::kScheduled) + state.count(JobState::kRunning) +
                                   state.count(JobState::kPreempted),

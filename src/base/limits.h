@@ -36,6 +36,9 @@ inline constexpr Duration kBeginMax =
 inline constexpr int32_t kMembersMax = 16'384;      ///< Of one job's parts together.
 inline constexpr std::size_t kPartsMax = 16;        ///< Of one job.
 inline constexpr uint32_t kDevicesPerNodeMax = 64;  ///< One word is a node's bitmap.
+/// After so long without a device its slot is another one's that the node brings; before that only where no
+/// slot is left.
+inline constexpr Duration kMissingDeviceKept = hours(24 * 7);
 inline constexpr uint32_t kNodeFeaturesMax = 64;
 inline constexpr uint32_t kNodeLabelsMax = 64;  ///< Of an operator, and as many of the agent.
 inline constexpr uint32_t kNodesMax = 200'000;
@@ -76,7 +79,10 @@ inline constexpr std::size_t kAttainedLevelsMax = 16;    ///< Of the order `leas
 inline constexpr int64_t kAttainedGpuSecondsMax = 1'000'000'000'000;
 inline constexpr uint32_t kPassTriesMax = 64;   ///< Jobs behind a blocked one that are tried at a time.
 inline constexpr uint32_t kCandidatesMax = 64;  ///< Nodes scored for one placement.
-inline constexpr uint32_t kForgottenPerCommand = 256;  ///< Retention work of one AdvanceTime.
+inline constexpr int64_t kFeasibleLooksMax =
+    1'000'000;  ///< At nodes, for what one submission asks of feasibility.
+inline constexpr std::size_t kNearestNodesMax = 2'000;  ///< Among which the one that comes nearest is named.
+inline constexpr uint32_t kForgottenPerCommand = 256;   ///< Retention work of one AdvanceTime.
 
 // Retries by cause: 1 s, doubling, at most 5 min, at most so often.
 inline constexpr Duration kBackoffFirst = seconds(1);

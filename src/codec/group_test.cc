@@ -197,6 +197,7 @@ std::vector<Command> full_commands() {
                                     .preemptions = {}}},
                .by = "b",
                .why = "w"},
+      RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
   };
 }
 
@@ -287,7 +288,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    AttemptPrepared{},
                                    NoteDeviceFault{},
                                    NoteWatch{},
-                                   MoveJobs{}};
+                                   MoveJobs{},
+                                   RemoveNode{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -77,7 +77,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const Node& node : state.nodes) out.add(Section::kNode, node);
   add_jobs(out, state);
   for (const auto& [key, attempt] : state.attempts) out.add(Section::kAttempt, attempt);
-  for (const RememberedRequest& request : state.requests) out.add(Section::kRequest, request);
+  for (const auto& [number, request] : state.requests) out.add(Section::kRequest, request);
   out.add(Section::kFinished, FinishedJobs{.ids = {state.finished.begin(), state.finished.end()}});
   for (const Timer& timer : state.timers) {
     out.add(Section::kTimer,

@@ -25,7 +25,8 @@ template <typename Enum>
 bool known(Enum low, Enum value, Enum high) {
   return low <= value && value <= high;
 }
-bool possible(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
+/// Instants that were made of others may lie behind the last one that a command may have.
+bool possible(Time at) { return Time{} <= at && at <= limits::kTimeMax + limits::kSettingMax; }
 bool possible(Duration length) { return Duration{} <= length && length <= limits::kRuntimeMax; }
 
 // What no engine could have let into its state, and what would overflow when counted with.
@@ -77,7 +78,7 @@ bool possible(const Device& device) {
   return known(DeviceState::kFree, device.state, DeviceState::kShared) && possible_shares(device) &&
          known(DeviceCondition::kOk, device.condition, DeviceCondition::kMissing) &&
          between(0, device.memory_mb, limits::kMegabytesMax) && possible(device.draining_since) &&
-         device.fault <= kFaultClassLast && possible(device.fault_at);
+         device.fault <= kFaultClassLast && possible(device.fault_at) && possible(device.missing_since);
 }
 /// The member has the device, or the share of it, by the device's own book.
 bool holds(const Member& member, const Device& device, const AttemptKey& key) {
@@ -113,6 +114,7 @@ bool possible(const Job& job) {
          possible(job.watch_since) &&
          (job.state == JobState::kPending || (!job.not_before.valid() && !job.held && !job.promised)) &&
          !(job.promised && (job.not_before.valid() || job.held || job.unmet > 0)) &&
+         (!job.parked || (job.state == JobState::kPending && job.is_element() && !job.promised)) &&
          (job.retry.causes & ~kRetryKnown) == 0 && possible(job.deadline) && possible_flow(job);
 }
 bool possible(const JobArray& array) {
@@ -133,15 +135,22 @@ bool possible(const Amount& amount) {
          between(0, amount.gpu_memory_mb, limits::kGuaranteeMax) &&
          between(0, amount.cpu_milli, limits::kGuaranteeMax) &&
          between(0, amount.memory_mb, limits::kGuaranteeMax) &&
-         between(0, amount.jobs, limits::kGuaranteeMax);
+         between(0, amount.jobs, limits::kGuaranteeMax) &&
+         between(0, amount.gpu_milli, limits::kGuaranteeMax);
 }
 bool possible(const GpuTime& gpu_time) {
   return Duration{} <= gpu_time.length && gpu_time.length <= limits::kGpuTimeWindowMax &&
          between(0, gpu_time.max_ms, limits::kGpuTimeMaxMs) &&
-         between(0, gpu_time.used_ms, limits::kGpuTimeMaxMs) && possible(gpu_time.at);
+         between(0, gpu_time.used_ms, limits::kGpuTimeMaxMs) && between(0, gpu_time.rest, kMilliPerGpu - 1) &&
+         possible(gpu_time.at);
+}
+bool possible(const DecayedUse& use) {
+  constexpr int64_t kPartMax = (int64_t{1} << 20) - 1;
+  return between(0, use.gpus_part, kPartMax) && between(0, use.gpu_memory_mb_part, kPartMax) &&
+         between(0, use.cpu_milli_part, kPartMax) && between(0, use.memory_mb_part, kPartMax);
 }
 bool possible(const Tenant& tenant) {
-  if (!possible(tenant.guarantee) || !possible(tenant.gpu_time)) return false;
+  if (!possible(tenant.guarantee) || !possible(tenant.gpu_time) || !possible(tenant.use)) return false;
   const Amount& limit = tenant.limits.plus_one;
   return limit.gpus >= 0 && limit.gpu_memory_mb >= 0 && limit.cpu_milli >= 0 && limit.memory_mb >= 0 &&
          limit.jobs >= 0;
@@ -280,6 +289,9 @@ class SnapshotDecoder {
   Result<Unit> add_node(std::string_view bytes) {
     Node node;
     if (!read(bytes, node) || !was(node.id.value)) return corrupt("a node");
+    if (node.removed &&
+        (!node.name.empty() || !node.devices.empty() || !node.ends.empty() || node.state != NodeState::kDead))
+      return corrupt("a removed node");
     if (node.devices.size() > limits::kDevicesPerNodeMax) return corrupt("a node's devices");
     for (const Device& device : node.devices) {
       if (device.device_class >= state_.device_classes.size()) return corrupt("a device's class");
@@ -308,10 +320,9 @@ class SnapshotDecoder {
         !between(0, node.memory_mb, limits::kMegabytesMax)) {
       return corrupt("a node's size");
     }
-    if (state_.find_node(node.id) != nullptr || state_.find_node_named(node.name) != nullptr) {
-      return corrupt("a node twice");
-    }
-    state_.add_node(std::move(node));
+    const bool named = !node.removed && state_.find_node_named(node.name) != nullptr;
+    if (state_.find_node(node.id) != nullptr || named) return corrupt("a node twice");
+    state_.restore_node(std::move(node));
     return Unit{};
   }
   Result<Unit> add_job_class(std::string_view bytes) {
@@ -338,8 +349,8 @@ class SnapshotDecoder {
     if (job.is_element()) {
       JobArray& tally = elements_[job.array];
       tally.records += 1;
-      if (!is_final(job.state)) tally.live.insert(job.id);
-      if (job.state == JobState::kPending) tally.waiting += 1;
+      if (!is_final(job.state)) (job.parked ? tally.parked : tally.live).insert(job.id);
+      if (job.state == JobState::kPending && !job.parked) tally.waiting += 1;
     }
     if (job.promised) ++promised_jobs_;
     state_.add_job(std::move(job));
@@ -378,7 +389,8 @@ class SnapshotDecoder {
     bool all_over = true;
     for (uint32_t i = 0; i < attempt.members.size(); ++i) {
       const Member& member = attempt.members[i];
-      const bool of_job = job == nullptr || member.part < parts.size();
+      // What an abandoned one was of may have been changed since.
+      const bool of_job = attempt.abandoned || member.part < parts.size();
       if (!possible(member) || !of_job || state_.find_node(member.node) == nullptr)
         return corrupt("an attempt's member");
       if (member.state == MemberState::kEnded) continue;
@@ -398,6 +410,9 @@ class SnapshotDecoder {
   Result<Unit> add_request(std::string_view bytes) {
     RememberedRequest request;
     if (!read(bytes, request) || !possible(request.at)) return corrupt("a remembered request");
+    const auto newest = state_.requests.rbegin();
+    if (!was(request.first_id) || (newest != state_.requests.rend() && request.first_id <= newest->first))
+      return corrupt("a remembered request's number");
     state_.remember(std::move(request));
     return Unit{};
   }
@@ -463,12 +478,13 @@ class SnapshotDecoder {
       array.records = counted.records;
       array.waiting = counted.waiting;
       array.live = counted.live;
+      array.parked = counted.parked;
       elements_.erase(tally);
     }
     const Job* job = state_.jobs.find(array.id);
     if (job != nullptr && !job->is_array()) return corrupt("an array's job");
     if (job == nullptr && array.records == 0) return corrupt("an array without a job");
-    const bool over = array.unexpanded() == 0 && array.live.empty();
+    const bool over = array.unexpanded() == 0 && array.live.empty() && array.parked.empty();
     if ((job == nullptr || is_final(job->state)) && !over) return corrupt("an array that is over");
     if (job != nullptr) --array_jobs_;
     state_.restore_array(std::move(array));
@@ -535,8 +551,9 @@ class SnapshotDecoder {
     const Job* job = state_.jobs.find(promise.job);
     if (job == nullptr || job->promised == promise.moves || job->tenant != promise.tenant)
       return corrupt("a promise's job");
-    const Amount amount = promise.moves ? Amount{} : total_of(state_.class_of(*job).parts);
-    if (promise.amount != amount) return corrupt("a promise's amount");
+    // Before feature level 6 the job may have been changed since.
+    if (!possible(promise.amount) || (promise.moves && promise.amount != Amount{}))
+      return corrupt("a promise's amount");
     if (promise.moves) ++moves_;
     const Timer over{
         .due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = job->id.value};

@@ -55,7 +55,8 @@ bool is_sane(const SetDeviceCondition& command) { return known(command.condition
 bool is_sane(const Limits& own) {
   const Amount& stored = own.plus_one;
   return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
-         stored.jobs >= 0 && between(0, own.waiting_plus_one, limits::kWaitingJobsMax + 1) &&
+         stored.jobs >= 0 && stored.gpu_milli == 0 &&
+         between(0, own.waiting_plus_one, limits::kWaitingJobsMax + 1) &&
          between(0, own.soft_waiting_plus_one, limits::kWaitingJobsMax + 1);
 }
 bool is_sane(const Amount& amount) {
@@ -140,6 +141,7 @@ bool is_sane(const MoveJobs& command) {
          std::all_of(command.groups.begin(), command.groups.end(),
                      [](const PlanGroup& group) { return group.preemptions.size() <= limits::kMovesMax; });
 }
+bool is_sane(const RemoveNode& command) { return command.by.size() <= limits::kNameBytesMax; }
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const MakeBooking& command) {
   return !command.name.empty() && command.name.size() <= limits::kNameBytesMax && is_sane(command.begin_at) &&
@@ -253,7 +255,8 @@ std::string_view name_of(const Command& command) {
       "attempt_prepared",
       "note_device_fault",
       "note_watch",
-      "move_jobs"};
+      "move_jobs",
+      "remove_node"};
   return kNames[command.index()];
 }
 

@@ -803,13 +803,29 @@ struct MoveJobs {
   }
 };
 
+/// Takes a node that is gone for good off the books. Refused while it reports, holds something, or is part of
+/// a reservation.
+struct RemoveNode {
+  NodeId node;
+  std::string boot_id;  ///< Given: only if the node's boot is still this one.
+  std::string by;       ///< Who asked for it.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "boot_id", self.boot_id);
+    visit(3, "by", self.by);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
-using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
-                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
-                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
-                             NodeValidated, LabelNode, NoteStart, CheckpointSaved, MakeBooking, CancelBooking,
-                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, NoteWatch, MoveJobs>;
+using Command =
+    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
+                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
+                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
+                 NoteDeviceFault, NoteWatch, MoveJobs, RemoveNode>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

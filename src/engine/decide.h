@@ -1,5 +1,10 @@
 #pragma once
 
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
 #include "engine/engine.h"
 
 /// The rules of `decide`, one function a command. Internal to the engine. Each appends events or answers a
@@ -40,6 +45,7 @@ Applied requeue_job(const State& state, const RequeueJob& command, Events& event
 Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events);
 Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events);
 Applied node_lease_back(const State& state, const NodeLeaseBack& command, Stamp stamp, Events& events);
+Applied remove_node(const State& state, const RemoveNode& command, Stamp stamp, Events& events);
 Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, Stamp stamp, Events& events);
 Applied set_device_condition(const State& state, const SetDeviceCondition& command, Stamp stamp,
                              Events& events);
@@ -50,6 +56,16 @@ Applied label_node(const State& state, const LabelNode& command, Events& events)
 Applied device_released(const State& state, const DeviceReleased& command, Events& events);
 Applied device_still_busy(const State& state, const DeviceStillBusy& command, Stamp stamp, Events& events);
 Applied note_start(const State& state, Stamp stamp, Events& events);
+
+/// The slots that the registration's new devices take from devices that are gone and that nothing holds.
+/// Nothing: there are too few slots for all of them.
+std::optional<std::vector<uint32_t>> reused_slots(const State& state, const Node* node,
+                                                  const RegisterNode& command, bool rebooted, Time at);
+/// Deleted tenants of which nothing is left, the oldest first; some of them where there are many.
+std::vector<TenantId> forgettable_tenants(const State& state);
+/// There are numbers for all of the registration's kinds of device, those that no device is of any more
+/// counted.
+bool has_device_classes(const State& state, const RegisterNode& command);
 
 /// What a node would have beside what is free on it.
 struct Given {
@@ -93,10 +109,34 @@ void settle_start(const State& state, JobId job, Events& events);
 /// The next thing that is due at `now`: its events, or false when nothing is.
 bool next_due(const State& state, Time now, Events& events);
 
-/// One member is over: its end, and what that means for its gang and its job. Others of its attempt may have
-/// ended by `events` already.
-void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
-                bool devices_free, Time at, Events& events);
+/// Ends of members by one command: each, and what it means for its gang and its job. What is known of a gang
+/// is counted once, however many of its members end together.
+class MemberEnds {
+ public:
+  MemberEnds(const State& state, Time at, Events& events) : state_(state), at_(at), events_(events) {}
+
+  void end(const Attempt& attempt, uint32_t member, const Outcome& outcome, bool devices_free);
+
+ private:
+  /// A gang as the state and what this command did to it have it.
+  struct Gang {
+    std::map<uint32_t, Outcome> ended;  ///< By this command.
+    std::set<uint32_t> borne;           ///< By this command: the others went on without it.
+    std::vector<int64_t> left;          ///< Of each part: members that were not borne; none: not counted yet.
+    std::optional<uint32_t> failed;     ///< The first that ended badly.
+    std::size_t going = 0;
+    bool told_to_stop = false;  ///< By this command.
+  };
+
+  Gang& gang_of(const Attempt& attempt);
+  bool bears(const Attempt& attempt, Gang& gang, uint32_t member, const Outcome& outcome) const;
+  static Outcome outcome_of(const Attempt& attempt, const Gang& gang, const Outcome& last);
+
+  const State& state_;
+  const Time at_;
+  Events& events_;
+  std::map<AttemptKey, Gang> gangs_;
+};
 /// A member of a job's attempt ended so: what that says of its node. Asked before the end is applied.
 void judge_node(const State& state, const Attempt& attempt, uint32_t member, TenantId tenant,
                 const Outcome& outcome, Time at, Events& events);

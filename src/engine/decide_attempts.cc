@@ -234,9 +234,7 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
       state.config.feature_level >= 2 && !attempt->abandoned && job != nullptr && job->image_digest.empty();
   if (keep) started.image_digest = command.image_digest;
   events.push_back(std::move(started));
-  const auto waiting = std::count_if(attempt->members.begin(), attempt->members.end(),
-                                     [](const Member& one) { return !has_begun(one.state); });
-  if (waiting == 1 && !attempt->abandoned) {
+  if (attempt->unbegun == 1 && !attempt->abandoned) {
     settle_start(state, command.job, events);
     if (job != nullptr && job->is_element()) settle_start(state, job->array, events);
   }
@@ -251,7 +249,7 @@ Applied attempt_ended(const State& state, const AttemptEnded& command, Stamp sta
   const Member& member = attempt->members[command.member];
   if (member.node != command.node) return reject(RejectionCode::kAttemptNotFound);
   if (member.state == MemberState::kEnded) return accept();
-  end_member(state, *attempt, command.member, command.outcome, false, stamp.at, events);
+  MemberEnds(state, stamp.at, events).end(*attempt, command.member, command.outcome, false);
   const Job* job = state.jobs.find(command.job);
   if (job != nullptr)
     judge_node(state, *attempt, command.member, job->tenant, command.outcome, stamp.at, events);
@@ -270,110 +268,97 @@ bool is_loss(const Outcome& outcome) {
          outcome.cause == EndCause::kContactLost || outcome.cause == EndCause::kNodeFault;
 }
 
-/// What is known of a gang's members that ended, those that `events` end too.
-struct GangEnds {
-  std::vector<const Outcome*> of_member;  ///< Null: it goes on.
-  std::vector<bool> borne;                ///< The others went on without it.
-  std::optional<uint32_t> failed;         ///< The first that ended badly.
-  std::size_t going = 0;
-  bool told_to_stop = false;  ///< By `events`.
-};
+}  // namespace
 
-GangEnds gang_ends(const Attempt& attempt, const Events& events) {
-  GangEnds ends;
-  ends.of_member.resize(attempt.members.size());
-  ends.borne.resize(attempt.members.size());
-  if (attempt.failed_plus_one > 0) ends.failed = attempt.failed_plus_one - 1;
-  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
-    if (attempt.members[i].state == MemberState::kEnded) ends.of_member[i] = &attempt.members[i].outcome;
-    ends.borne[i] = attempt.members[i].borne;
-  }
-  for (const Event& event : events) {
-    if (const auto* stop = std::get_if<StopRequested>(&event)) {
-      ends.told_to_stop |= stop->job == attempt.job && stop->attempt == attempt.number;
-    }
-    const auto* ended = std::get_if<MemberEnded>(&event);
-    if (ended == nullptr || ended->job != attempt.job || ended->attempt != attempt.number) continue;
-    ends.of_member[ended->member] = &ended->outcome;
-    ends.borne[ended->member] = ended->borne;
-    if (!ends.failed && !ended->borne && !is_success(ended->outcome)) ends.failed = ended->member;
-  }
-  ends.going = static_cast<std::size_t>(std::count(ends.of_member.begin(), ends.of_member.end(), nullptr));
-  return ends;
+MemberEnds::Gang& MemberEnds::gang_of(const Attempt& attempt) {
+  const auto [it, fresh] = gangs_.try_emplace(attempt.key());
+  Gang& gang = it->second;
+  if (!fresh) return gang;
+  gang.going = attempt.going;
+  if (attempt.failed_plus_one > 0) gang.failed = attempt.failed_plus_one - 1;
+  return gang;
 }
 
 /// The gang may go on without this member too: it was asked for, all had begun, the one whose address the
 /// others have is still there, and so are as many of each part as it needs at least.
-bool bears(const State& state, const Attempt& attempt, const GangEnds& ends, uint32_t member,
-           const Outcome& outcome) {
-  const Job* job = state.jobs.find(attempt.job);
-  if (job == nullptr || !job->retry.bears_loss || attempt.abandoned || member == 0 || !is_loss(outcome))
-    return false;
-  if (attempt.stop != StopReason::kNone || ends.told_to_stop || ends.failed) return false;
-  const std::vector<Part>& parts = state.class_of(*job).parts;
-  std::vector<int64_t> left(parts.size());
-  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
-    if (!has_begun(attempt.members[i].state)) return false;
-    if (i != member && !ends.borne[i]) ++left[attempt.members[i].part];
+bool MemberEnds::bears(const Attempt& attempt, Gang& gang, uint32_t member, const Outcome& outcome) const {
+  if (member == 0 || !is_loss(outcome) || attempt.abandoned || attempt.unbegun > 0) return false;
+  if (attempt.stop != StopReason::kNone || gang.told_to_stop || gang.failed) return false;
+  const Job* job = state_.jobs.find(attempt.job);
+  if (job == nullptr || !job->retry.bears_loss) return false;
+  const std::vector<Part>& parts = state_.class_of(*job).parts;
+  if (gang.left.empty()) {
+    gang.left.resize(parts.size());
+    for (const Member& each : attempt.members) gang.left[each.part] += each.borne ? 0 : 1;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (left[i] < parts[i].member_count) return false;
+    const int64_t lost = i == attempt.members[member].part ? 1 : 0;
+    if (gang.left[i] - lost < parts[i].member_count) return false;
   }
   return true;
 }
 
 /// A gang ended as its first member that ended badly did; but where a node let one down, that is why the
 /// others failed, whoever's end was heard of first. What was borne counts for nothing.
-Outcome outcome_of_gang(const GangEnds& ends, const Outcome& last) {
-  std::optional<uint32_t> member = ends.failed;
-  for (uint32_t i = 0; i < ends.of_member.size(); ++i) {
-    if (ends.borne[i] || !is_loss(*ends.of_member[i])) continue;
+Outcome MemberEnds::outcome_of(const Attempt& attempt, const Gang& gang, const Outcome& last) {
+  const auto outcome_of = [&](uint32_t member) -> const Outcome& {
+    const auto now = gang.ended.find(member);
+    return now == gang.ended.end() ? attempt.members[member].outcome : now->second;
+  };
+  std::optional<uint32_t> member = gang.failed;
+  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+    if (attempt.members[i].borne || gang.borne.contains(i) || !is_loss(outcome_of(i))) continue;
     member = i;
     break;
   }
-  if (!member) return is_success(last) ? last : *ends.of_member.front();  // The first one is never borne.
-  Outcome outcome = *ends.of_member[*member];
+  if (!member) return is_success(last) ? last : outcome_of(0);  // The first one is never borne.
+  Outcome outcome = outcome_of(*member);
   outcome.detail =
       "member " + std::to_string(*member) + (outcome.detail.empty() ? "" : ": ") + outcome.detail;
   return outcome;
 }
 
-}  // namespace
-
-void end_member(const State& state, const Attempt& attempt, uint32_t member, const Outcome& outcome,
-                bool devices_free, Time at, Events& events) {
-  const bool borne = attempt.is_gang() && bears(state, attempt, gang_ends(attempt, events), member, outcome);
-  events.push_back(MemberEnded{.job = attempt.job,
-                               .attempt = attempt.number,
-                               .member = member,
-                               .outcome = outcome,
-                               .last = !attempt.is_gang(),
-                               .devices_free = devices_free,
-                               .at = at,
-                               .node = attempt.members[member].node,
-                               .borne = borne});
+void MemberEnds::end(const Attempt& attempt, uint32_t member, const Outcome& outcome, bool devices_free) {
+  MemberEnded ended{.job = attempt.job,
+                    .attempt = attempt.number,
+                    .member = member,
+                    .outcome = outcome,
+                    .last = !attempt.is_gang(),
+                    .devices_free = devices_free,
+                    .at = at_,
+                    .node = attempt.members[member].node};
   Outcome of_job = outcome;
   if (attempt.is_gang()) {
-    const std::size_t ended = events.size() - 1;
-    const GangEnds ends = gang_ends(attempt, events);
-    if (ends.going > 0) {
+    Gang& gang = gang_of(attempt);
+    ended.borne = bears(attempt, gang, member, outcome);
+    if (ended.borne) {
+      gang.borne.insert(member);
+      --gang.left[attempt.members[member].part];
+    } else if (!gang.failed && !is_success(outcome)) {
+      gang.failed = member;
+    }
+    gang.ended[member] = outcome;
+    --gang.going;
+    if (gang.going > 0) {
       const bool breaks =
-          attempt.stop == StopReason::kNone && !ends.told_to_stop && !is_success(outcome) && !borne;
-      if (breaks) {
-        events.push_back(
-            StopRequested{.job = attempt.job, .attempt = attempt.number, .reason = StopReason::kGang});
-      }
+          attempt.stop == StopReason::kNone && !gang.told_to_stop && !is_success(outcome) && !ended.borne;
+      events_.push_back(std::move(ended));
+      if (!breaks) return;
+      gang.told_to_stop = true;
+      events_.push_back(
+          StopRequested{.job = attempt.job, .attempt = attempt.number, .reason = StopReason::kGang});
       return;
     }
-    std::get<MemberEnded>(events[ended]).last = true;
-    of_job = outcome_of_gang(ends, outcome);
+    ended.last = true;
+    of_job = outcome_of(attempt, gang, outcome);
   }
+  events_.push_back(std::move(ended));
   if (attempt.abandoned) return;
-  const Job* job = state.jobs.find(attempt.job);
+  const Job* job = state_.jobs.find(attempt.job);
   CHECK(job != nullptr);
   CHECK(job->attempt_count == attempt.number);
   const StopReason stop = attempt.stop == StopReason::kGang ? StopReason::kNone : attempt.stop;
-  conclude(state, *job, stop, of_job, at, events);
+  conclude(state_, *job, stop, of_job, at_, events_);
 }
 
 }  // namespace gpusched::rules

@@ -51,6 +51,8 @@ Applied make_booking(const State& state, const MakeBooking& command, Stamp stamp
   if (!known || booking.nodes.empty()) return reject(RejectionCode::kNodeNotFound);
   if (booking.end() <= stamp.at || (booking.repeats() && booking.length > booking.every))
     return reject(RejectionCode::kBookingTimes);
+  if (state.config.feature_level >= 6 && booking.begin > stamp.at + limits::kBookingMax)
+    return reject(RejectionCode::kBookingTooFar);
   if (const Booking* rival = rival_of(state, booking)) {
     return reject(
         Rejection{.code = RejectionCode::kBookingTaken, .requested = static_cast<int64_t>(rival->id.value)});

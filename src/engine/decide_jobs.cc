@@ -50,6 +50,31 @@ bool feasible(const State& state, const std::vector<Part>& parts) {
   return false;
 }
 
+/// Answers for the jobs of one submission whether they could ever run: the same question once, and of
+/// different ones no more than the engine's thread can answer in a moment.
+class Feasibility {
+ public:
+  explicit Feasibility(const State& state) : state_(state) {}
+
+  /// Nothing: too much was asked of one submission.
+  std::optional<bool> of(const std::vector<Part>& parts) {
+    Digest digest;
+    for (const Part& part : parts) mix_fields(digest, part);
+    const auto known = answers_.find(digest.value());
+    if (known != answers_.end()) return known->second;
+    const int64_t looks = state_.node_count() * static_cast<int64_t>(parts.size());
+    const bool bounded = state_.config.feature_level >= 6 && !answers_.empty();
+    if (bounded && looks_ + looks > limits::kFeasibleLooksMax) return std::nullopt;
+    looks_ += looks;
+    return answers_[digest.value()] = feasible(state_, parts);
+  }
+
+ private:
+  const State& state_;
+  std::map<uint64_t, bool> answers_;  ///< By a hash of the parts.
+  int64_t looks_ = 0;
+};
+
 /// The job insists on a domain of a level that no node's labels name.
 bool lacks_domain(const State& state, const std::vector<Part>& parts) {
   const Part& part = parts.front();
@@ -314,6 +339,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
+  Feasibility feasibility(state);
   std::vector<JobFlow> flows;                          // Of the jobs that have one, in their order.
   std::map<std::size_t, std::vector<Part>> own_parts;  // Those that are others than were asked for, by job.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
@@ -323,7 +349,10 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     const std::vector<Part>& parts = divides ? own_parts[i] : request.parts;
     std::optional<Rejection> problem = check_parts(state, parts);
     if (!problem) problem = over_quota(state, command.tenant, total_of(parts), false);
-    if (!problem && request.require_feasible && !feasible(state, parts)) {
+    const std::optional<bool> could_run =
+        !problem && request.require_feasible ? feasibility.of(parts) : std::optional(true);
+    if (!could_run.has_value()) problem = Rejection{.code = RejectionCode::kFeasibilityLimit};
+    if (could_run == false) {
       const bool nowhere = lacks_domain(state, parts);
       problem = Rejection{.code = nowhere ? RejectionCode::kNoDomain : RejectionCode::kInfeasible};
       if (!nowhere) problem->nearest = nearest_node(state, parts.front());
@@ -379,21 +408,22 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
 
 namespace {
 
-/// The job that a command is about. An element that is no job yet becomes one by it: `subject` is its array
-/// then, and `added` says so first.
+/// The job that a command is about. An element that is no job yet becomes one by it, which waits for its
+/// turn: `subject` is its array then, and `added` says so first.
 struct Subject {
   const Job* job = nullptr;
   std::optional<ElementAdded> added;
   std::optional<RejectionCode> refusal;
 };
 Subject subject_of(const State& state, JobId id, TenantId tenant, Time at) {
+  const bool parks = state.config.feature_level >= 6;
   Subject subject{.job = state.jobs.find(id)};
   if (subject.job == nullptr) {
     subject.job = array_of_waiting(state, id);
     if (subject.job == nullptr) return {.refusal = RejectionCode::kJobNotFound};
     if (state.find_array(subject.job->id)->closed != JobReason::kNone)
       subject.refusal = RejectionCode::kJobFinished;
-    subject.added = ElementAdded{.job = id, .array = subject.job->id, .at = at};
+    subject.added = ElementAdded{.job = id, .array = subject.job->id, .at = at, .parked = parks};
   } else if (is_final(subject.job->state)) {
     subject.refusal = RejectionCode::kJobFinished;
   }
@@ -419,7 +449,9 @@ void cancel(const Job& job, Time at, Events& events) {
 /// Calls `visit(const Job&)` for each element of the array that is a job and has not ended.
 template <typename Visit>
 void for_each_live(const State& state, const Job& array_job, Visit&& visit) {
-  for (const JobId id : state.find_array(array_job.id)->live) visit(*state.jobs.find(id));
+  const JobArray& array = *state.find_array(array_job.id);
+  for (const JobId id : array.live) visit(*state.jobs.find(id));
+  for (const JobId id : array.parked) visit(*state.jobs.find(id));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ bool may_drain_another(const State& state) {
   const auto drained = std::count_if(state.nodes.begin(), state.nodes.end(), [](const Node& node) {
     return node.availability == Availability::kDraining && node.availability_by == "scheduler";
   });
-  const auto count = static_cast<int64_t>(state.nodes.size());
+  const int64_t count = state.node_count();
   return drained < std::max<int64_t>(1, count * state.config.auto_drain_percent / 100);
 }
 

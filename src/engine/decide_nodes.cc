@@ -7,16 +7,6 @@
 namespace gpusched::rules {
 namespace {
 
-/// How many kinds of device there would be with the offer's.
-std::size_t device_classes_with(const State& state, const RegisterNode& command) {
-  std::vector<DeviceClass> classes = state.device_classes;
-  for (const DeviceOffer& offer : command.devices) {
-    const DeviceClass kind{.model = offer.model, .memory_mb = offer.memory_mb, .mig = offer.mig};
-    if (std::find(classes.begin(), classes.end(), kind) == classes.end()) classes.push_back(kind);
-  }
-  return classes.size();
-}
-
 /// The node's slots with the offer's unknown devices behind them. A device that is named twice is one.
 std::size_t slots_with(const Node* node, const RegisterNode& command) {
   std::set<std::string_view> uuids;
@@ -33,6 +23,7 @@ std::size_t slots_with(const Node* node, const RegisterNode& command) {
 /// ended before, and the agent's folder has their outcomes, which follow.
 void end_everything(const State& state, const Node& node, const std::vector<KnownAttempt>& kept,
                     std::string_view detail, Time at, Events& events) {
+  MemberEnds ends(state, at, events);
   for (const AttemptKey& key : node.attempts) {
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
@@ -41,7 +32,7 @@ void end_everything(const State& state, const Node& node, const std::vector<Know
     });
     if (follows) continue;
     const Outcome lost{.cause = EndCause::kNodeLost, .detail = std::string(detail)};
-    end_member(state, *attempt, key.member, lost, true, at, events);
+    ends.end(*attempt, key.member, lost, true);
   }
   for (uint32_t i = 0; i < node.devices.size(); ++i) {
     const Device& device = node.devices[i];
@@ -59,6 +50,7 @@ void end_everything(const State& state, const Node& node, const std::vector<Know
 /// The same boot: what runs by the state but not by the agent is lost.
 void end_forgotten(const State& state, const Node& node, const RegisterNode& command, Time at,
                    Events& events) {
+  MemberEnds ends(state, at, events);
   for (const AttemptKey& key : node.attempts) {
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     CHECK(attempt != nullptr);
@@ -69,7 +61,7 @@ void end_forgotten(const State& state, const Node& node, const RegisterNode& com
     // A member that was only placed is ordered again; its order may never have arrived.
     if (!has_begun(attempt->members[key.member].state)) continue;
     const Outcome lost{.cause = EndCause::kShimLost, .detail = "the agent no longer knows the attempt"};
-    end_member(state, *attempt, key.member, lost, false, at, events);
+    ends.end(*attempt, key.member, lost, false);
   }
 }
 
@@ -178,13 +170,14 @@ Applied register_node(const State& state, const RegisterNode& command, Stamp sta
   }
   if (const std::optional<Rejection> copied = refuse_copies(state, node, command))
     return {.rejection = copied};
-  if (node == nullptr && state.nodes.size() >= limits::kNodesMax) return reject(RejectionCode::kNodeLimit);
-  const std::size_t slots = slots_with(node, command);
-  if (slots > limits::kDevicesPerNodeMax) return reject(RejectionCode::kNodeLimit);
-  if (device_classes_with(state, command) > limits::kDeviceClassesMax)
+  if (node == nullptr && state.node_count() >= int64_t{limits::kNodesMax})
     return reject(RejectionCode::kNodeLimit);
-
   const bool rebooted = node != nullptr && (moved || node->boot_id != command.boot_id);
+  std::optional<std::vector<uint32_t>> reused = reused_slots(state, node, command, rebooted, stamp.at);
+  if (!reused.has_value()) return reject(RejectionCode::kNodeLimit);
+  const std::size_t slots = slots_with(node, command) - reused->size();
+  if (!has_device_classes(state, command)) return reject(RejectionCode::kNodeLimit);
+
   if (node != nullptr) {
     if (rebooted) {
       end_everything(state, *node, command.attempts, "the node restarted", stamp.at, events);
@@ -193,7 +186,8 @@ Applied register_node(const State& state, const RegisterNode& command, Stamp sta
     }
   }
   const NodeId id = node == nullptr ? NodeId{stamp.sequence} : node->id;
-  NodeRegistered registered{.node = id, .rebooted = rebooted, .offer = command, .at = stamp.at};
+  NodeRegistered registered{
+      .node = id, .rebooted = rebooted, .offer = command, .at = stamp.at, .reused = std::move(*reused)};
   registered.offer->attempts.clear();
   events.push_back(std::move(registered));
   if (!rebooted) {

@@ -62,6 +62,22 @@ bool goes_on(const Promise& promise, const Job* job) {
          (job->state == JobState::kPreempted || job->state == JobState::kPending);
 }
 
+/// What is promised is what the job's parts are now, of each as many members as it asks for.
+bool is_of(const Promise& promise, const std::vector<Part>& parts) {
+  std::vector<int64_t> members(parts.size());
+  for (const Member& member : promise.members) {
+    if (member.part >= parts.size()) return false;
+    if (std::popcount(member.device_mask) != parts[member.part].gpu_count) return false;
+    ++members[member.part];
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    if (part.is_share() || part.is_elastic() || part.is_exclusive()) return false;
+    if (members[i] != part.member_count) return false;
+  }
+  return promise.moves || promise.amount == total_of(parts);
+}
+
 /// The job still waits for what was promised to it, or is on its way there.
 bool still_wants(const State& state, const Promise& promise) {
   const Job* job = state.jobs.find(promise.job);
@@ -70,6 +86,7 @@ bool still_wants(const State& state, const Promise& promise) {
       job != nullptr && job->state == JobState::kPending && !job->held && !job->not_before.valid();
   if (!promise.moves && !waits) return false;
   const std::vector<Part>& parts = state.class_of(*job).parts;
+  if (state.config.feature_level >= 6 && !is_of(promise, parts)) return false;
   return std::all_of(promise.members.begin(), promise.members.end(), [&](const Member& member) {
     if (member.part >= parts.size()) return false;
     const Part& part = parts[member.part];

@@ -117,7 +117,10 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
     if (known->body_digest != body.value()) return reject(RejectionCode::kRequestKeyConflict);
     return {.rejection = {}, .first_id = known->first_id, .id_count = 1, .repeated = true};
   }
-  if (state.tenants.size() >= limits::kTenantsMax) return reject(RejectionCode::kTenantLimit);
+  const bool full = state.tenants.size() >= limits::kTenantsMax;
+  std::vector<TenantId> forgotten;
+  if (full && state.config.feature_level >= 6) forgotten = forgettable_tenants(state);
+  if (full && forgotten.empty()) return reject(RejectionCode::kTenantLimit);
   if (state.find_tenant_named(command.name) != nullptr) return reject(RejectionCode::kTenantExists);
   if (command.parent.valid()) {
     const Tenant* parent = state.find_tenant(command.parent);
@@ -146,6 +149,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   if (const auto problem = guarantee_problem(state, tenant)) return reject(*problem);
   tenant.created_at = stamp.at;
   tenant.updated_at = stamp.at;
+  if (!forgotten.empty()) events.push_back(TenantsForgotten{.tenants = std::move(forgotten)});
   events.push_back(TenantCreated{.tenant = std::move(tenant)});
   if (!command.request_key.empty()) {
     events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = {},

@@ -29,6 +29,13 @@ void settle(const State& state, const Dependent& dependent, Time now, Events& ev
   if (child->is_array()) {
     events.push_back(DependencySettled{.job = child->id, .parent = dependent.parent, .met = false});
     events.push_back(ArrayClosed{.job = child->id, .reason = JobReason::kDependency, .at = now});
+    for (const JobId parked : state.find_array(child->id)->parked) {
+      events.push_back(JobFinished{.job = parked,
+                                   .state = JobState::kCancelled,
+                                   .reason = JobReason::kDependency,
+                                   .outcome = {},
+                                   .at = now});
+    }
     return;
   }
   const std::string_view how = parent == nullptr ? "ended" : to_string(parent->state);
@@ -42,15 +49,19 @@ void settle(const State& state, const Dependent& dependent, Time now, Events& ev
 }
 
 /// Makes its next element a job, or ends it behind the last one.
-void go_on_with_array(const JobArray& array, Time now, Events& events) {
-  if (array.unexpanded() > 0) {
-    events.push_back(ElementAdded{.job = array.element(array.next), .array = array.id, .at = now});
+void go_on_with_array(const State& state, const JobArray& array, Time now, Events& events) {
+  if (const std::optional<JobId> next = state.next_element(array)) {
+    if (array.parked.contains(*next)) {
+      events.push_back(ElementUnparked{.job = *next});
+    } else {
+      events.push_back(ElementAdded{.job = *next, .array = array.id, .at = now});
+    }
     return;
   }
   JobFinished over{
       .job = array.id, .state = JobState::kCompleted, .reason = JobReason::kSucceeded, .at = now};
-  const auto end = [&](JobState state, JobReason reason, int64_t count, const char* how) {
-    over.state = state;
+  const auto end = [&](JobState how_it_ended, JobReason reason, int64_t count, const char* how) {
+    over.state = how_it_ended;
     over.reason = reason;
     over.outcome.detail =
         std::to_string(count) + " of its " + std::to_string(array.count) + " elements " + how;
@@ -92,6 +103,7 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
 void contact_lost(const State& state, const Timer& timer, Events& events) {
   const Attempt* attempt = state.find_attempt(JobId{timer.id}, timer.extra);
   if (attempt == nullptr || attempt->abandoned) return;
+  MemberEnds ends(state, timer.due, events);
   for (uint32_t i = 0; i < attempt->members.size(); ++i) {
     if (attempt->members[i].state == MemberState::kEnded) continue;
     const Node* node = state.find_node(attempt->members[i].node);
@@ -104,7 +116,7 @@ void contact_lost(const State& state, const Timer& timer, Events& events) {
       continue;
     const Outcome lost{.cause = EndCause::kContactLost,
                        .detail = "its shim ended it after too long without contact"};
-    end_member(state, *attempt, i, lost, false, timer.due, events);
+    ends.end(*attempt, i, lost, false);
     if (!job->retry.bears_loss) return;
   }
 }
@@ -137,7 +149,7 @@ bool next_due(const State& state, Time now, Events& events) {
     return true;
   }
   if (!state.due_arrays.empty()) {
-    go_on_with_array(*state.find_array(*state.due_arrays.begin()), now, events);
+    go_on_with_array(state, *state.find_array(*state.due_arrays.begin()), now, events);
     return true;
   }
   if (!state.timers.empty() && state.timers.begin()->due <= now) {
@@ -182,9 +194,15 @@ bool next_due(const State& state, Time now, Events& events) {
     return true;
   }
   if (!state.requests.empty()) {
-    const bool expired = state.expiry(state.requests.front().at, limits::kRequestKeysKept) <= now;
-    if (expired || static_cast<int64_t>(state.requests.size()) > limits::kRequestKeysMax) {
+    const bool expired = state.expiry(state.requests.begin()->second.at, limits::kRequestKeysKept) <= now;
+    const bool too_many = static_cast<int64_t>(state.requests.size()) > limits::kRequestKeysMax;
+    if (expired || (too_many && state.config.feature_level < 6)) {
       events.push_back(OldestRequestForgotten{.count = 1});
+      return true;
+    }
+    if (too_many) {  // Whoever has most of them makes room: nobody's retries are forgotten for another's
+                     // flood.
+      events.push_back(RequestForgotten{.tenant = state.most_remembered()});
       return true;
     }
   }

@@ -41,6 +41,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const RegisterNode& c) { return rules::register_node(state, c, stamp, events); },
           [&](const NodeLeaseLost& c) { return rules::node_lease_lost(state, c, stamp, events); },
           [&](const NodeLeaseBack& c) { return rules::node_lease_back(state, c, stamp, events); },
+          [&](const RemoveNode& c) { return rules::remove_node(state, c, stamp, events); },
           [&](const ConfirmNodeDead& c) { return rules::confirm_node_dead(state, c, stamp, events); },
           [&](const SetDeviceCondition& c) { return rules::set_device_condition(state, c, stamp, events); },
           [&](const NoteDeviceHeat& c) { return rules::note_device_heat(state, c, events); },

@@ -64,6 +64,8 @@ struct NodeRegistered {
   bool rebooted = false;      ///< Everything that it held before is free.
   Boxed<RegisterNode> offer;  ///< Without its attempts.
   Time at;
+  std::vector<uint32_t>
+      reused;  ///< The slots that the first of its new devices take; others get slots of their own.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -71,6 +73,7 @@ struct NodeRegistered {
     visit(2, "rebooted", self.rebooted);
     visit(3, "offer", self.offer);
     visit(4, "at", self.at);
+    visit(5, "reused", self.reused);
   }
 };
 
@@ -531,12 +534,60 @@ struct ElementAdded {
   JobId job;
   JobId array;
   Time at;
+  bool parked = false;  ///< Before its turn, for which it waits.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "job", self.job);
     visit(2, "array", self.array);
     visit(3, "at", self.at);
+    visit(4, "parked", self.parked);
+  }
+};
+
+/// A node is off the books: nobody knows it any more.
+struct NodeRemoved {
+  NodeId node;
+  uint32_t slot = 0;  ///< In which it was.
+  std::string by;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "slot", self.slot);
+    visit(3, "by", self.by);
+    visit(4, "at", self.at);
+  }
+};
+
+/// Tenants that were deleted, and of which nothing is left, are forgotten.
+struct TenantsForgotten {
+  std::vector<TenantId> tenants;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenants", self.tenants);
+  }
+};
+
+/// There are too many remembered requests: the oldest one of the tenant that has most.
+struct RequestForgotten {
+  TenantId tenant;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+  }
+};
+
+/// The turn of an element that was parked has come.
+struct ElementUnparked {
+  JobId job;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
   }
 };
 
@@ -692,7 +743,7 @@ using Event =
                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                  BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
-                 NodeSuspected, WatchNoted>;
+                 NodeSuspected, WatchNoted, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -96,6 +97,7 @@ void on(State& state, const TenantUpdated& event) {
   if (given(kTenantGpuTimeWindow) && change.gpu_time_window != tenant->gpu_time.length) {
     tenant->gpu_time.length = change.gpu_time_window;
     tenant->gpu_time.used_ms = 0;
+    tenant->gpu_time.rest = 0;
     tenant->gpu_time.at = tenant->gpu_time.limited() ? event.at : Time{};
   }
   tenant->updated_at = event.at;
@@ -109,22 +111,38 @@ void on(State& state, const TenantDeleted& event) {
   tenant->updated_at = event.at;
 }
 
-void add_or_update_device(State& state, Node& node, const DeviceOffer& offer) {
+/// Puts a device into a slot of its own, or into that of one that is gone: in another generation.
+void add_device(Node& node, std::span<const uint32_t>& reused, Device device) {
+  if (reused.empty()) {
+    CHECK(node.devices.size() < limits::kDevicesPerNodeMax);
+    node.devices.push_back(std::move(device));
+    return;
+  }
+  Device& before = device_at(node, reused.front());
+  reused = reused.subspan(1);
+  CHECK(before.state == DeviceState::kFree);
+  CHECK(!before.promised_to.valid());
+  device.generation = before.generation + 1;
+  before = std::move(device);
+}
+
+void add_or_update_device(State& state, Node& node, const DeviceOffer& offer,
+                          std::span<const uint32_t>& reused) {
   const uint32_t device_class =
       state.intern_device_class({.model = offer.model, .memory_mb = offer.memory_mb, .mig = offer.mig});
   const auto known = std::find_if(node.devices.begin(), node.devices.end(),
                                   [&](const Device& d) { return d.uuid == offer.uuid; });
   if (known == node.devices.end()) {
-    CHECK(node.devices.size() < limits::kDevicesPerNodeMax);
-    node.devices.push_back(Device{.uuid = offer.uuid,
-                                  .device_class = device_class,
-                                  .memory_mb = offer.memory_mb,
-                                  .condition = offer.condition,
-                                  .detail = offer.detail,
-                                  .numa_plus_one = offer.numa_plus_one,
-                                  .pci_bus_id = offer.pci_bus_id});
-    return;
+    return add_device(node, reused,
+                      Device{.uuid = offer.uuid,
+                             .device_class = device_class,
+                             .memory_mb = offer.memory_mb,
+                             .condition = offer.condition,
+                             .detail = offer.detail,
+                             .numa_plus_one = offer.numa_plus_one,
+                             .pci_bus_id = offer.pci_bus_id});
   }
+  known->missing_since = {};
   known->numa_plus_one = offer.numa_plus_one;
   known->pci_bus_id = offer.pci_bus_id;
   known->condition = offer.condition;
@@ -208,11 +226,26 @@ void on(State& state, const NodeRegistered& event) {
     if (offered) continue;
     device.condition = DeviceCondition::kMissing;
     device.detail = "the node no longer has it";
+    if (state.config.feature_level >= 6 && !device.missing_since.valid()) device.missing_since = event.at;
   }
-  for (const DeviceOffer& device : offer.devices) add_or_update_device(state, *node, device);
+  std::span<const uint32_t> reused = event.reused;
+  for (const DeviceOffer& device : offer.devices) add_or_update_device(state, *node, device, reused);
   take_links(*node, offer);
   state.note_claims(*node);
   State::refresh_free_mask(*node);
+}
+
+void on(State& state, const NodeRemoved& event) {
+  Node& node = node_at(state, event.node);
+  CHECK(node.slot == event.slot);
+  state.timers.erase(Timer{
+      .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value});
+  rules::forget_ends(state, node);
+  state.remove_node(event.node);
+}
+
+void on(State& state, const TenantsForgotten& event) {
+  for (const TenantId tenant : event.tenants) state.remove_tenant(tenant);
 }
 
 void on(State& state, const NodeStateChanged& event) {
@@ -317,6 +350,8 @@ void on(State& state, const OldestRequestForgotten& event) {
   for (uint32_t i = 0; i < event.count; ++i) state.forget_oldest_request();
 }
 
+void on(State& state, const RequestForgotten& event) { state.forget_request_of(event.tenant); }
+
 // No device is granted twice, and no part of a shared one.
 void hold_device(const State& state, Device& device, const Member& member, const AttemptKey& key) {
   if (member.gpu_milli == 0) {
@@ -405,18 +440,16 @@ void on(State& state, const MemberPrepared& event) {
   Attempt* attempt = state.find_attempt(event.job, event.attempt);
   CHECK(attempt != nullptr);
   CHECK(event.member < attempt->members.size());
-  attempt->members[event.member].state = MemberState::kPrepared;
+  attempt->move_member(event.member, MemberState::kPrepared);
 }
 
 void on(State& state, const MemberStarted& event) {
   Attempt* attempt = state.find_attempt(event.job, event.attempt);
   CHECK(attempt != nullptr);
   CHECK(event.member < attempt->members.size());
-  attempt->members[event.member].state = MemberState::kRunning;
+  attempt->move_member(event.member, MemberState::kRunning);
   if (!event.image_digest.empty()) job_at(state, event.job).image_digest = Blob(event.image_digest);
-  const bool all = std::all_of(attempt->members.begin(), attempt->members.end(),
-                               [](const Member& member) { return has_begun(member.state); });
-  if (!all) return;
+  if (attempt->unbegun > 0) return;
   attempt->started_at = event.at;
   if (attempt->abandoned) return;
   Job& job = job_at(state, event.job);
@@ -470,7 +503,7 @@ void on(State& state, const MemberEnded& event) {
   CHECK(member.state != MemberState::kEnded);
   if (const auto end = rules::node_end_of(state, *attempt, event.member, event.outcome, event.at))
     rules::note_end(state, member.node, *end);
-  member.state = MemberState::kEnded;
+  attempt->move_member(event.member, MemberState::kEnded);
   member.outcome = event.outcome;
   member.borne = event.borne;
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
@@ -619,7 +652,9 @@ void on(State& state, const DependencySettled& event) {
   state.settle_dependency(job_at(state, event.job), event.parent, event.met);
 }
 
-void on(State& state, const ElementAdded& event) { state.add_element(event.job); }
+void on(State& state, const ElementAdded& event) { state.add_element(event.job, event.parked); }
+
+void on(State& state, const ElementUnparked& event) { state.unpark(job_at(state, event.job)); }
 
 void on(State& state, const ArrayClosed& event) { state.close_array(event.job, event.reason); }
 
@@ -782,6 +817,10 @@ void on(State& state, const TimeSkipped& event) {
     if (node.silent_since.valid()) node.silent_since = node.silent_since + event.span;
     for (Device& device : node.devices) {
       if (device.draining_since.valid()) device.draining_since = device.draining_since + event.span;
+      for (Share& share : device.shares) {
+        if (share.draining() && state.config.feature_level >= 6)
+          share.draining_since = share.draining_since + event.span;
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/limits.h"
 #include "engine/policy/devices/device_choice.h"
 #include "model/topology.h"
 
@@ -114,7 +115,7 @@ int64_t gpus_of(const Node& node) { return std::ssize(node.devices); }
 }  // namespace
 
 bool node_could_run(const State& state, const Node& node, const Part& part) {
-  if ((part.features & ~node.feature_bits) != 0) return false;
+  if (node.removed || (part.features & ~node.feature_bits) != 0) return false;
   if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return false;
   if (part.wishes() != nullptr && !labels_meet(node, *part.wishes())) return false;
   if (part.gpu_count == 0) return true;
@@ -131,7 +132,10 @@ bool feasible(const State& state, const Part& part) {
 std::string nearest_node(const State& state, const Part& part) {
   const Node* best = nullptr;
   std::vector<std::string> best_lacks;
+  std::size_t looked_at = 0;
   for (const Node& node : state.nodes) {
+    if (node.removed) continue;
+    if (++looked_at > limits::kNearestNodesMax) break;
     std::vector<std::string> lacks = lacks_of(state, node, part);
     const bool better = best == nullptr || lacks.size() < best_lacks.size() ||
                         (lacks.size() == best_lacks.size() && gpus_of(node) > gpus_of(*best));

@@ -105,6 +105,7 @@ void Planner::reset(const State& state, bool nodes_present) {
     nodes_[slot].present = nodes_present;
   }
   refresh_preemptors(state);
+  device_classes_reused_ = state.device_classes_reused;
   waiting_.reset(state, policies_, now_);
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
     if (!waiting_.of(state, i).empty()) make_ready(state, i);
@@ -123,9 +124,14 @@ void Planner::mark_dirty(uint32_t slot) {
   dirty_nodes_.push_back(slot);
 }
 
+// One that is not there any more was removed by a later command of the same group.
+void Planner::mark_dirty(const State& state, NodeId node) {
+  if (const Node* found = state.find_node(node)) mark_dirty(found->slot);
+}
+
 void Planner::node_gained(const State& state, NodeId node) {
   const Node* gained = state.find_node(node);
-  CHECK(gained != nullptr);
+  if (gained == nullptr) return;
   mark_dirty(gained->slot);
   look_promised_ = look_promised_ || !state.promises.empty();
   if (freed_nodes_.empty() || freed_nodes_.back() != gained->slot) freed_nodes_.push_back(gained->slot);
@@ -134,7 +140,7 @@ void Planner::node_gained(const State& state, NodeId node) {
 // What the node has at all is different: every reason may be another one now.
 void Planner::node_changed(const State& state, NodeId node) {
   const Node* changed = state.find_node(node);
-  CHECK(changed != nullptr);
+  if (changed == nullptr) return;
   mark_dirty(changed->slot);
   look_promised_ = look_promised_ || !state.promises.empty();
   unblock_all_ = true;
@@ -205,7 +211,7 @@ void Planner::observe(const State& state, const Event& event) {
     return note_arrival(state, submitted->job);
   }
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
-    for (const Member& member : placed->members) mark_dirty(state.find_node(member.node)->slot);
+    for (const Member& member : placed->members) mark_dirty(state, member.node);
     const Job* job = state.jobs.find(placed->job);
     if (job != nullptr) moved_tenants_.insert(job->tenant);
     return touch_job(state, placed->job);
@@ -237,7 +243,12 @@ void Planner::observe(const State& state, const Event& event) {
   }
   if (const auto* added = std::get_if<ElementAdded>(&event)) {
     touch_job(state, added->job);
-    return note_arrival(state, added->job);
+    if (!added->parked) note_arrival(state, added->job);
+    return;
+  }
+  if (const auto* unparked = std::get_if<ElementUnparked>(&event)) {
+    touch_job(state, unparked->job);
+    return note_arrival(state, unparked->job);
   }
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
   if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
@@ -261,17 +272,30 @@ void Planner::observe(const State& state, const Event& event) {
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
     return node_changed(state, quarantined->node);
   if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
-    note_relabeled(state.find_node(registered->node)->slot);
+    const Node* found = state.find_node(registered->node);
+    if (found == nullptr) return;
+    note_relabeled(found->slot);
     node_changed(state, registered->node);
-    NodeInfo& node = nodes_[state.find_node(registered->node)->slot];
+    NodeInfo& node = nodes_[found->slot];
     node.present = node.relabelled = true;
+    if (device_classes_reused_ != state.device_classes_reused) return start_over(state);
     if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
     return;
   }
+  if (const auto* removed = std::get_if<NodeRemoved>(&event)) {
+    note_relabeled(removed->slot);
+    mark_dirty(removed->slot);
+    nodes_[removed->slot].present = false;
+    nodes_[removed->slot].relabelled = true;
+    unblock_all_ = true;
+    return;
+  }
   if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
-    note_relabeled(state.find_node(labeled->change->node)->slot);
+    const Node* found = state.find_node(labeled->change->node);
+    if (found == nullptr) return;
+    note_relabeled(found->slot);
     node_changed(state, labeled->change->node);
-    nodes_[state.find_node(labeled->change->node)->slot].relabelled = true;
+    nodes_[found->slot].relabelled = true;
     return;
   }
   if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
@@ -280,18 +304,19 @@ void Planner::observe(const State& state, const Event& event) {
     return tenant_gained(state, updated->change->tenant);
   }
   if (std::holds_alternative<TenantCreated>(event)) return tenants_changed(state);
+  if (std::holds_alternative<TenantsForgotten>(event)) return start_over(state);
   if (const auto* stopped = std::get_if<StopRequested>(&event)) {
     const Job* job = state.jobs.find(stopped->job);
     const Attempt* attempt = state.find_attempt(stopped->job, stopped->attempt);
     if (attempt != nullptr) {
-      for (const Member& member : attempt->members) mark_dirty(state.find_node(member.node)->slot);
+      for (const Member& member : attempt->members) mark_dirty(state, member.node);
     }
     // What it holds counts no longer as kept when it is ended for another one.
     if (job != nullptr && may_ask_back()) moved_tenants_.insert(job->tenant);
     return;
   }
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
-    for (const Member& member : promised->promise->members) mark_dirty(state.find_node(member.node)->slot);
+    for (const Member& member : promised->promise->members) mark_dirty(state, member.node);
     look_promised_ = true;
     moved_tenants_.insert(promised->promise->tenant);
     return touch_job(state, promised->promise->job);

@@ -353,6 +353,7 @@ class Planner {
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);
   void mark_dirty(uint32_t slot);
+  void mark_dirty(const State& state, NodeId node);
   void node_gained(const State& state, NodeId node);
   void node_changed(const State& state, NodeId node);
   void touch_class(const State& state, uint32_t job_class);
@@ -574,6 +575,7 @@ class Planner {
   DomainTree domains_;
   FreeIndex index_;
   std::optional<policy::FragmentationPlacement> fragments_;  ///< Nothing: best fit.
+  uint64_t device_classes_reused_ = 0;                       ///< As the state had it.
   std::size_t fragments_classes_ = 0;                        ///< Classes of devices that it learned with.
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
   SliceIndex slices_;       ///< Nodes by what is taken of those in MIG mode.

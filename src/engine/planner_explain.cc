@@ -83,7 +83,7 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     reason.gpus_free_max = static_cast<int64_t>(free);
     break;
   }
-  if (state.nodes.empty()) {
+  if (state.node_count() == 0) {
     reason.code = WaitCode::kNoNode;
   } else if (with_feature == 0) {
     reason.code = WaitCode::kNoFeature;

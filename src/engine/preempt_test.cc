@@ -143,6 +143,31 @@ TEST(Preempt, AttainedServiceGrowsWithEachAttemptAtItsFeatureLevel) {
   }
 }
 
+TEST(Preempt, AJobThatAsksForSomethingElseLosesItsPromise) {
+  const auto changed = [](int64_t level, auto&& change) {
+    Crowded crowded;
+    EngineConfig config = crowded.engine.state().config;
+    config.feature_level = level;
+    crowded.engine.apply(Configure{.config = config});
+    crowded.engine.cycle();
+    EXPECT_NE(crowded.engine.state().find_promise(crowded.job), nullptr);
+    UpdateJob command{.job = crowded.job,
+                      .given = kJobParts,
+                      .parts = crowded.engine.state().class_of(crowded.engine.job(crowded.job)).parts};
+    change(command.parts.front());
+    EXPECT_FALSE(crowded.engine.apply(command).rejection.has_value());
+    return crowded.engine.state().find_promise(crowded.job) == nullptr;
+  };
+  const auto more_memory = [](Part& part) { part.gpu_memory_mb = 4'096; };
+  const auto more_members = [](Part& part) { part.member_count = 2; };
+  const auto fewer_gpus = [](Part& part) { part.gpu_count = 1; };
+  EXPECT_TRUE(changed(kFeatureLevel, more_memory));
+  EXPECT_TRUE(changed(kFeatureLevel, more_members));
+  EXPECT_TRUE(changed(kFeatureLevel, fewer_gpus));
+  EXPECT_FALSE(changed(kFeatureLevel, [](Part&) {}));
+  EXPECT_FALSE(changed(5, more_memory));  // As old journals have it.
+}
+
 TEST(Preempt, ARebootKeepsThePromiseAndFulfilsIt) {
   Crowded crowded;
   crowded.engine.cycle();

@@ -71,6 +71,16 @@ std::string_view to_string(RejectionCode code) {
       return "reservation_times";
     case RejectionCode::kBookingLimit:
       return "reservation_limit";
+    case RejectionCode::kBookingTooFar:
+      return "reservation_too_far";
+    case RejectionCode::kFeasibilityLimit:
+      return "feasibility_limit";
+    case RejectionCode::kNodeConnected:
+      return "node_connected";
+    case RejectionCode::kNodeBusy:
+      return "node_busy";
+    case RejectionCode::kNodeReserved:
+      return "node_reserved";
     case RejectionCode::kThrottled:
       return "throttled";
     case RejectionCode::kRateExceeded:
@@ -237,6 +247,23 @@ std::string describe(const Rejection& rejection) {
     case RejectionCode::kBookingTimes:
       return "the reservation is over before it begins, or lasts longer than from one time to the next; give "
              "other times";
+    case RejectionCode::kFeasibilityLimit:
+      return "the submission asks of too many different jobs whether they could ever run here; submit fewer "
+             "of "
+             "them at once, or drop require_feasible";
+    case RejectionCode::kNodeConnected:
+      return "the node's agent is connected and would register again at once; stop the agent first, then "
+             "remove the node";
+    case RejectionCode::kNodeBusy:
+      return "the node still holds work: " + std::to_string(rejection.current) + " attempts, and " +
+             std::to_string(rejection.requested) +
+             " GPUs that nobody has seen empty; once nothing runs there, run confirm-dead for it, then "
+             "remove it";
+    case RejectionCode::kNodeReserved:
+      return "reservation-" + std::to_string(rejection.requested) +
+             " names the node; cancel the reservation first, then remove the node";
+    case RejectionCode::kBookingTooFar:
+      return "the reservation would begin more than 366 days from now; give an earlier time";
     case RejectionCode::kBookingLimit:
       return "there are too many reservations; cancel some first";
     case RejectionCode::kThrottled:

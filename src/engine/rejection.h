@@ -57,6 +57,11 @@ enum class RejectionCode : uint8_t {
   kMoveStale,             ///< Moves that do not hold (any more).
   kNodeStillHeard,        ///< Another boot of the machine has the node's lease.
   kNodeOverlap,           ///< Its data folder or a device belongs to another node: `nearest` names both.
+  kBookingTooFar,         ///< A reservation begins later than one may.
+  kFeasibilityLimit,      ///< `require_feasible` of too many different jobs at once.
+  kNodeConnected,         ///< Its agent reports: it would only register again.
+  kNodeBusy,              ///< It holds `current` attempts and has `requested` devices that are not free.
+  kNodeReserved,          ///< The reservation `requested` names it.
 };
 
 std::string_view to_string(RejectionCode code);

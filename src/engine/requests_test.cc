@@ -123,5 +123,23 @@ TEST(Requests, AnUpdateThatContradictsIsRefused) {
             "another number of GPU ids is given than of GPUs asked for; give as many ids as GPUs");
 }
 
+TEST(ControlCharacters, AreFoundInNamesAndInWhoDidSomething) {
+  EXPECT_STREQ(unprintable_field(LabelNode{.node = NodeId{1}, .set = {{.name = "rack", .value = "a\nb"}}}),
+               "value");
+  EXPECT_STREQ(unprintable_field(CreateTenant{.name = "lab\x1b[2J"}), "name");
+  EXPECT_STREQ(unprintable_field(RemoveNode{.node = NodeId{1}, .by = std::string("a\0b", 3)}), "by");
+  EXPECT_STREQ(unprintable_field(SubmitJobs{.jobs = {{.parts = {Part{.gpu_model = "A100\t"}}}}}),
+               "gpu_model");
+}
+
+TEST(ControlCharacters, WhatProgramsSaidMayHaveLines) {
+  EXPECT_EQ(unprintable_field(SetDeviceCondition{.node = NodeId{1}, .detail = "one\ntwo", .by = "ada"}),
+            nullptr);
+  // A label that an older version let in can be removed.
+  EXPECT_EQ(unprintable_field(LabelNode{.node = NodeId{1}, .remove = {"old\nname"}}), nullptr);
+  EXPECT_EQ(unprintable_field(LabelNode{.node = NodeId{1}, .set = {{.name = "Zürich", .value = "ä"}}}),
+            nullptr);
+}
+
 }  // namespace
 }  // namespace gpusched

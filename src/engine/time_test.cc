@@ -106,7 +106,10 @@ TEST(Retention, RequestKeysBeyondTheirNumberAreDueAtOnce) {
   State state;
   state.last.at = Time{1000};
   for (int64_t i = 0; i <= limits::kRequestKeysMax; ++i) {
-    state.remember({.tenant = kDefaultTenant, .key = std::to_string(i), .at = Time{1000}});
+    state.remember({.tenant = kDefaultTenant,
+                    .key = std::to_string(i),
+                    .first_id = static_cast<uint64_t>(i + 1),
+                    .at = Time{1000}});
   }
   EXPECT_LE(state.next_due(), Time{1000});
   Events events;
@@ -114,6 +117,27 @@ TEST(Retention, RequestKeysBeyondTheirNumberAreDueAtOnce) {
   EXPECT_EQ(static_cast<int64_t>(state.requests.size()), limits::kRequestKeysMax);
   EXPECT_EQ(state.find_request(kDefaultTenant, "0"), nullptr);
   EXPECT_NE(state.find_request(kDefaultTenant, "1"), nullptr);
+}
+
+TEST(Retention, WhoRemembersMostMakesRoomForTheOthers) {
+  State state;
+  state.last.at = Time{1000};
+  state.config.feature_level = kFeatureLevel;
+  const auto remember = [&](TenantId tenant, int64_t number) {
+    state.remember({.tenant = tenant,
+                    .key = std::to_string(number),
+                    .first_id = static_cast<uint64_t>(number),
+                    .at = Time{1000}});
+  };
+  remember(TenantId{7}, 1);
+  for (int64_t i = 2; i <= limits::kRequestKeysMax + 100; ++i) remember(kDefaultTenant, i);
+  EXPECT_LE(state.next_due(), Time{1000});
+  Events events;
+  apply(state, AdvanceTime{}, {.sequence = state.last.sequence + 1, .at = Time{1000}}, events);
+  EXPECT_EQ(static_cast<int64_t>(state.requests.size()), limits::kRequestKeysMax);
+  EXPECT_NE(state.find_request(TenantId{7}, "1"), nullptr);
+  EXPECT_EQ(state.find_request(kDefaultTenant, "2"), nullptr);
+  EXPECT_NE(state.find_request(kDefaultTenant, std::to_string(limits::kRequestKeysMax)), nullptr);
 }
 
 TEST(Follow, AFollowersStateGivesTheSameAnswers) {
@@ -152,6 +176,24 @@ TEST(NoteStart, ARuntimeCountsOnFromWhereItStood) {
   EXPECT_EQ(other.state().find_attempt(kept, 1)->stop, StopReason::kNone);
   other.advance(minutes(10) + limits::kRuntimeSlack);
   EXPECT_EQ(other.state().find_attempt(kept, 1)->stop, StopReason::kTimeout);
+}
+
+TEST(NoteStart, ASharesDrainCountsOnFromWhereItStood) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.drain_limit = seconds(60), .feature_level = kFeatureLevel}});
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .gpu_milli = 500});
+  engine.run({.gpus = 1, .gpu_milli = 500});
+  engine.ended(job);
+  engine.set_now(engine.now() + hours(3));
+  engine.apply(NoteStart{});
+  const Share& share = engine.device(node, 0).shares.front();
+  engine.apply(DeviceStillBusy{.node = node,
+                               .device = 0,
+                               .generation = engine.device(node, 0).generation,
+                               .evidence = "pid 7",
+                               .share_of = share.held_by});
+  EXPECT_EQ(engine.device(node, 0).state, DeviceState::kShared);
 }
 
 TEST(NoteStart, ASilenceCountsOnFromWhereItStood) {

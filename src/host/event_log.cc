@@ -134,6 +134,9 @@ void log_node_event(const State& state, const Event& event) {
                {"code", fault->code},
                {"detail", fault->detail},
                {"by", fault->by}});
+  } else if (const auto* removed = std::get_if<NodeRemoved>(&event)) {
+    log_event(LogLevel::kInfo, kComponent, "node_removed", {},
+              {{"node", removed->node.value}, {"by", removed->by}});
   } else if (const auto* watch = std::get_if<WatchNoted>(&event)) {
     const bool warns = watch->kind != WatchKind::kNone;
     log_event(warns ? LogLevel::kWarning : LogLevel::kInfo, kComponent,

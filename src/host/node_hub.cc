@@ -256,6 +256,19 @@ void NodeHub::closed(SessionId id) {
   }
 }
 
+// A stream that it still had is of a node that nobody knows: its agent begins anew.
+void NodeHub::forget(NodeId node) {
+  heard_at_.erase(node);
+  const auto stream = by_node_.find(node);
+  if (stream != by_node_.end()) {
+    const SessionId id = stream->second;
+    Session* session = find(id);
+    if (session != nullptr) refuse(*session, "stale", "the node was removed; register again");
+    closed(id);
+  }
+  telemetry_->forget(node);
+}
+
 void NodeHub::refuse(Session& session, const std::string& code, const std::string& message) {
   v1::SchedulerMessage reply;
   reply.mutable_refused()->set_code(code);
@@ -396,7 +409,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
 void NodeHub::answer_heartbeat(SessionId id, NodeId node, uint64_t sequence) {
   Session* session = find(id);
   const Node* known = hooks_.state().find_node(node);
-  CHECK(known != nullptr);
+  if (known == nullptr) return;  // It was removed meanwhile.
   if (session == nullptr || known->state != NodeState::kReady || losing_.contains(node)) return;
   v1::SchedulerMessage seen;
   seen.mutable_heartbeat_seen()->set_sequence(sequence);
@@ -797,6 +810,7 @@ void NodeHub::on_event(const Event& event) {
     next_check_ = std::min(next_check_, now + kCheckInterval);
     return;
   }
+  if (const auto* removed = std::get_if<NodeRemoved>(&event)) return forget(removed->node);
   if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
     const Attempt* attempt = state.find_attempt(placed->job, placed->attempt);
     // Cancelled or lost within the same group: there is nothing left to start.

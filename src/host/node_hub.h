@@ -44,6 +44,7 @@ class TelemetryTable {
   void set_connected(NodeId node, bool connected);
   void set_evidence(NodeId node, uint32_t device, std::string evidence);
   NodeTelemetry get(NodeId node) const;
+  void forget(NodeId node);
 
  private:
   mutable std::mutex mutex_;
@@ -131,6 +132,7 @@ class NodeHub {
 
   Session* find(SessionId id);
   Session* session_of(NodeId node);
+  void forget(NodeId node);
   void refuse(Session& session, const std::string& code, const std::string& message);
   void on_register(SessionId id, const v1::Register& message);
   std::string problem_of_cluster(const v1::Register& message) const;

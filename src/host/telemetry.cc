@@ -30,4 +30,9 @@ NodeTelemetry TelemetryTable::get(NodeId node) const {
   return it == nodes_.end() ? NodeTelemetry{} : it->second;
 }
 
+void TelemetryTable::forget(NodeId node) {
+  const std::lock_guard lock(mutex_);
+  nodes_.erase(node);
+}
+
 }  // namespace gpusched

@@ -88,6 +88,8 @@ struct Device {
   int64_t fault_id = 0;  ///< Of the node's last word on its faults, whether one stands or not.
   Time fault_at;         ///< Since when it stands.
 
+  Time missing_since;  ///< Since when its node registers without it.
+
   /// MIG mode was switched on it while something held it: the class that it has once it is free, plus one. It
   /// takes no more shares until then. 0: its class stays.
   uint32_t becomes_plus_one = 0;
@@ -139,6 +141,7 @@ struct Device {
     visit(40, "numa_plus_one", self.numa_plus_one);
     visit(41, "pci_bus_id", self.pci_bus_id);
     visit(50, "becomes_plus_one", self.becomes_plus_one);
+    visit(51, "missing_since", self.missing_since);
   }
 };
 
@@ -201,6 +204,7 @@ struct Node {
   std::vector<NodeEnd> ends;   ///< The last ones, oldest first; since feature level 5.
   std::string suspect_detail;  ///< Why an operator should look at it, which nobody drained; empty: no reason.
   Time suspect_since;
+  bool removed = false;  ///< An operator took it off the books: its slot is the next new node's.
 
   const std::string& reached_at() const { return address.empty() ? name : address; }
   /// What the label of this name says, an operator's before the agent's; null: there is none.
@@ -248,6 +252,7 @@ struct Node {
     visit(41, "topology_note", self.topology_note);
     visit(60, "address", self.address);
     visit(70, "machine", self.machine);
+    visit(71, "removed", self.removed);
   }
 };
 
@@ -262,10 +267,13 @@ struct GpuTime {
   bool limited() const { return length.ns > 0; }
   /// When the window of `now` is over.
   Time end_of_window(Time now) const { return Time{(now.ns / length.ns + 1) * length.ns}; }
+  int64_t rest = 0;  ///< And so many thousandths of a GPU-millisecond; less than one.
+
   /// What is used of the window of `now` by then, when so much was held since `at`. Rounded down.
   int64_t used_by(Time now, const Amount& held) const;
-  /// Counts what was held until `now`.
-  void settle(const Amount& held, Time now);
+  /// Counts what was held until `now`. Without `keeps_rest` what is less than a GPU-millisecond is lost each
+  /// time, as old journals have it.
+  void settle(const Amount& held, Time now, bool keeps_rest);
 };
 
 /// The domain of this level that the node is in, by its labels: their values from the zone down, so that
@@ -333,6 +341,10 @@ struct Tenant {
     visit(22, "use_cpu_milli", self.use.cpu_milli);
     visit(23, "use_memory_mb", self.use.memory_mb);
     visit(24, "use_at", self.use.at);
+    visit(25, "use_gpus_part", self.use.gpus_part);
+    visit(26, "use_gpu_memory_mb_part", self.use.gpu_memory_mb_part);
+    visit(27, "use_cpu_milli_part", self.use.cpu_milli_part);
+    visit(28, "use_memory_mb_part", self.use.memory_mb_part);
     visit(30, "guarantee_gpus", self.guarantee.gpus);
     visit(31, "guarantee_gpu_memory_mb", self.guarantee.gpu_memory_mb);
     visit(32, "guarantee_cpu_milli", self.guarantee.cpu_milli);
@@ -345,6 +357,7 @@ struct Tenant {
     visit(39, "reclaims", self.reclaims);
     visit(40, "reclaim_ms", self.reclaim_ms);
     visit(41, "reclaim_ms_max", self.reclaim_ms_max);
+    visit(42, "gpu_time_rest", self.gpu_time.rest);
     visit(90, "anonymous", self.anonymous);
   }
 };

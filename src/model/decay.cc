@@ -10,6 +10,7 @@ namespace {
 __extension__ using Wide = __int128;
 
 constexpr int kBits = 40;
+constexpr int kPartBits = 20;  ///< Of DecayedUse::gpus_part and the others.
 /// ln 2 and 1 / ln 2 as fractions of 2^40.
 constexpr int64_t kLn2 = 762'123'384'786;
 constexpr int64_t kInverseLn2 = 1'586'259'972'792;
@@ -44,23 +45,30 @@ int64_t decay_factor(Duration elapsed, Duration half_life) {
   return two_to_minus(static_cast<int64_t>(rest / half_life.ns)) >> halvings;
 }
 
-void DecayedUse::settle(const Amount& usage, Duration half_life, Time now) {
+void DecayedUse::settle(const Amount& usage, Duration half_life, Time now, bool keeps_parts) {
   if (!at.valid()) at = now;
   if (now <= at) return;
   const int64_t kept = decay_factor(now - at, half_life);
   // The integral of 2^-(t/h) is h / ln 2 * (1 - 2^-(t/h)).
   const int64_t span_ms = clamp((Wide{half_life.ns} * kInverseLn2 >> kBits) / 1'000'000);
-  const auto add = [&](int64_t& use, int64_t held, int64_t in_units_of = 1) {
-    const Wide old = (Wide{use} * kept) >> kBits;
+  const auto add = [&](int64_t& use, int64_t& part, int64_t held, int64_t in_units_of = 1) {
     const Wide most = Wide{held} * span_ms / in_units_of;  // Less than 2^104.
     const bool fits = most < (Wide{1} << 86);
+    if (keeps_parts && fits) {
+      const Wide old = ((Wide{use} << kPartBits) + part) * kept;
+      const Wide sum = (old >> kBits) + ((most * (kDecayOne - kept)) >> (kBits - kPartBits));
+      use = clamp(sum >> kPartBits);
+      part = static_cast<int64_t>(sum & ((Wide{1} << kPartBits) - 1));
+      return;
+    }
+    const Wide old = (Wide{use} * kept) >> kBits;
     const Wide fresh = fits ? (most * (kDecayOne - kept)) >> kBits : (most >> kBits) * (kDecayOne - kept);
     use = clamp(old + fresh);
   };
-  add(gpus, usage.gpu_thousandths(), kMilliPerGpu);
-  add(gpu_memory_mb, usage.gpu_memory_mb);
-  add(cpu_milli, usage.cpu_milli);
-  add(memory_mb, usage.memory_mb);
+  add(gpus, gpus_part, usage.gpu_thousandths(), kMilliPerGpu);
+  add(gpu_memory_mb, gpu_memory_mb_part, usage.gpu_memory_mb);
+  add(cpu_milli, cpu_milli_part, usage.cpu_milli);
+  add(memory_mb, memory_mb_part, usage.memory_mb);
   at = now;
 }
 

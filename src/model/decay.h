@@ -22,9 +22,15 @@ struct DecayedUse {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   Time at;  ///< Until when it counts; none: nothing was counted yet.
+  // What is less than one of each, in 2^-20.
+  int64_t gpus_part = 0;
+  int64_t gpu_memory_mb_part = 0;
+  int64_t cpu_milli_part = 0;
+  int64_t memory_mb_part = 0;
 
-  /// Counts `usage`, which was held since `at`, until `now`. Saturates instead of overflowing.
-  void settle(const Amount& usage, Duration half_life, Time now);
+  /// Counts `usage`, which was held since `at`, until `now`. Saturates instead of overflowing. Without
+  /// `keeps_parts` what is less than one is lost each time, as old journals have it.
+  void settle(const Amount& usage, Duration half_life, Time now, bool keeps_parts);
 };
 
 }  // namespace gpusched

@@ -105,7 +105,7 @@ std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLe
 }
 
 int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part) {
-  if ((part.features & ~node.feature_bits) != 0) return 0;
+  if (node.removed || (part.features & ~node.feature_bits) != 0) return 0;
   const PlaceRequest* wishes = part.wishes();
   if (wishes != nullptr && !labels_meet(node, *wishes)) return 0;
   if (wishes != nullptr && wishes->names_devices()) return named_devices(node, *wishes) != 0 ? 1 : 0;

@@ -42,11 +42,24 @@ void Job::set_dependencies(const std::vector<JobDependency>& list) {
   dependencies = Blob(packed);
 }
 
-bool Attempt::may_go() const {
-  return is_gang() && stop == StopReason::kNone &&
-         std::none_of(members.begin(), members.end(),
-                      [](const Member& member) { return member.state == MemberState::kPlaced; });
+void Attempt::count_members() {
+  unprepared = unbegun = going = 0;
+  for (const Member& member : members) {
+    unprepared += member.state == MemberState::kPlaced ? 1 : 0;
+    unbegun += has_begun(member.state) ? 0 : 1;
+    going += member.state != MemberState::kEnded ? 1 : 0;
+  }
 }
+
+void Attempt::move_member(uint32_t member, MemberState to) {
+  MemberState& state = members[member].state;
+  if (state == MemberState::kPlaced && to != state) --unprepared;
+  if (!has_begun(state) && has_begun(to)) --unbegun;
+  if (state != MemberState::kEnded && to == MemberState::kEnded) --going;
+  state = to;
+}
+
+bool Attempt::may_go() const { return is_gang() && stop == StopReason::kNone && unprepared == 0; }
 
 NodeId Job::node_of_attempt(uint32_t attempt) const {
   if (attempt == 0 || attempt > attempt_count) return NodeId{};

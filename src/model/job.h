@@ -67,6 +67,7 @@ struct Job {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;  ///< Never ended for another job.
   bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
+  bool parked = false;             ///< An element that became a job before its turn, and waits for that.
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
   int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
   Blob member_nodes;            ///< Of a gang: where the last attempt's members ran; eight bytes each.
@@ -78,8 +79,8 @@ struct Job {
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool waits_in_line() const {
-    return state == JobState::kPending && !not_before.valid() && !held && !promised && unmet == 0 &&
-           array != id;
+    return state == JobState::kPending && !not_before.valid() && !held && !promised && !parked &&
+           unmet == 0 && array != id;
   }
   bool is_array() const { return array == id; }
   bool is_element() const { return array.valid() && array != id; }
@@ -147,6 +148,7 @@ struct Job {
     visit(54, "preemption_mode", self.preemption_mode);
     visit(55, "preemption_exempt", self.preemption_exempt);
     visit(56, "promised", self.promised);
+    visit(57, "parked", self.parked);
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
     visit(91, "member_nodes", self.member_nodes);
@@ -238,6 +240,15 @@ struct Attempt {
   /// Of a gang: the first member that ended badly, and one; 0: none did.
   uint32_t failed_plus_one = 0;
 
+  // Derived: how many of its members were never prepared, have not begun, and have not ended.
+  uint32_t unprepared = 0;
+  uint32_t unbegun = 0;
+  uint32_t going = 0;
+
+  /// Counts its members, of an attempt that is made or read.
+  void count_members();
+  /// Changes a member's state with the counts.
+  void move_member(uint32_t member, MemberState to);
   bool is_gang() const { return members.size() > 1; }
   /// Every member of a gang was prepared, and nothing ends it: they begin together. Some may run by then, or
   /// be done.
@@ -321,6 +332,8 @@ struct RememberedRequest {
   uint64_t first_id = 0;
   uint32_t id_count = 0;
   Time at;
+
+  uint64_t next = 0;  ///< Derived: the number of its tenant's next one; 0: it is the newest.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -27,9 +27,10 @@ struct JobArray {
   bool started = false;                 ///< An element ran.
 
   // Derived.
-  std::set<JobId> live;  ///< Elements that are jobs and have not ended.
-  int64_t waiting = 0;   ///< Of them, pending.
-  int64_t records = 0;   ///< Elements that are jobs, ended ones among them.
+  std::set<JobId> live;    ///< Elements that are jobs, have not ended and are not parked.
+  std::set<JobId> parked;  ///< Elements that are jobs before their turn. See Job::parked.
+  int64_t waiting = 0;     ///< Of `live`, pending.
+  int64_t records = 0;     ///< Elements that are jobs, ended ones among them.
 
   bool has(JobId element) const {
     return element > id && element.value <= id.value + static_cast<uint64_t>(count);

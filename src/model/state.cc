@@ -1,6 +1,7 @@
 #include "model/state.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -20,7 +21,8 @@ State State::clone() const {
   copy.requests = requests;
   copy.finished = finished;
   copy.request_by_hash_ = request_by_hash_;
-  copy.requests_forgotten_ = requests_forgotten_;
+  copy.request_chains_ = request_chains_;
+  copy.request_counts_ = request_counts_;
   return copy;
 }
 
@@ -69,6 +71,8 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.claims_ = claims_;
   copy.tenant_by_name_ = tenant_by_name_;
   copy.submitters_by_end_ = submitters_by_end_;
+  copy.removed_slots_ = removed_slots_;
+  copy.device_classes_reused = device_classes_reused;
 }
 
 const Tenant* State::find_tenant(TenantId id) const {
@@ -127,15 +131,14 @@ const Submitter* State::find_submitter(TenantId tenant, const std::string& user)
 const RememberedRequest* State::find_request(TenantId tenant, std::string_view key) const {
   const auto it = request_by_hash_.find(request_hash(tenant, key));
   if (it == request_by_hash_.end()) return nullptr;
-  CHECK(it->second >= requests_forgotten_);
-  const RememberedRequest& request = requests[it->second - requests_forgotten_];
+  const RememberedRequest& request = requests.at(it->second);
   return request.tenant == tenant && request.key == key ? &request : nullptr;
 }
 
 Time State::next_due() const {
   if (!settling.empty() || !due_arrays.empty()) return Time{};
   Time due = timers.empty() ? kNever : timers.begin()->due;
-  if (!requests.empty()) due = std::min(due, expiry(requests.front().at, limits::kRequestKeysKept));
+  if (!requests.empty()) due = std::min(due, expiry(requests.begin()->second.at, limits::kRequestKeysKept));
   if (static_cast<int64_t>(requests.size()) > limits::kRequestKeysMax) due = Time{};
   if (!finished.empty()) {
     const Job* oldest = jobs.find(finished.front());
@@ -156,21 +159,66 @@ Time State::expiry(Time since, Duration kept) const {
 uint32_t State::intern_device_class(const DeviceClass& device_class) {
   const auto it = std::find(device_classes.begin(), device_classes.end(), device_class);
   if (it != device_classes.end()) return static_cast<uint32_t>(it - device_classes.begin());
-  CHECK(device_classes.size() < limits::kDeviceClassesMax);
-  device_classes.push_back(device_class);
-  return static_cast<uint32_t>(device_classes.size() - 1);
+  if (device_classes.size() < limits::kDeviceClassesMax) {
+    device_classes.push_back(device_class);
+    return static_cast<uint32_t>(device_classes.size() - 1);
+  }
+  const auto unused = static_cast<uint32_t>(std::countr_one(used_device_classes()));
+  CHECK(unused < limits::kDeviceClassesMax);
+  device_classes[unused] = device_class;
+  ++device_classes_reused;
+  return unused;
 }
 
-Node& State::add_node(Node node) {
-  node.slot = static_cast<uint32_t>(nodes.size());
+uint64_t State::used_device_classes() const {
+  static_assert(limits::kDeviceClassesMax <= 64);
+  uint64_t used = 0;
+  for (const Node& node : nodes) {
+    for (const Device& device : node.devices) {
+      used |= uint64_t{1} << device.device_class;
+      if (device.becomes_plus_one > 0) used |= uint64_t{1} << (device.becomes_plus_one - 1);
+    }
+  }
+  return used;
+}
+
+Node& State::index_node(Node& node) {
   const bool inserted = node_by_name_.try_emplace(node.name, node.slot).second;
   CHECK(inserted);
   node_by_id_.try_emplace(node.id.value, node.slot);
   node.feature_bits = feature_bits_of(node.features);
   refresh_free_mask(node);
+  note_claims(node);
+  return node;
+}
+
+Node& State::add_node(Node node) {
+  if (removed_slots_.empty()) return restore_node(std::move(node));
+  node.slot = *removed_slots_.begin();
+  removed_slots_.erase(removed_slots_.begin());
+  CHECK(nodes[node.slot].removed);
+  nodes[node.slot] = std::move(node);
+  return index_node(nodes[node.slot]);
+}
+
+Node& State::restore_node(Node node) {
+  node.slot = static_cast<uint32_t>(nodes.size());
   nodes.push_back(std::move(node));
-  note_claims(nodes.back());
+  if (!nodes.back().removed) return index_node(nodes.back());
+  removed_slots_.insert(nodes.back().slot);
   return nodes.back();
+}
+
+void State::remove_node(NodeId id) {
+  Node* node = find_node(id);
+  CHECK(node != nullptr);
+  CHECK(node->attempts.empty());
+  CHECK(node->promised_count == 0);
+  node_by_name_.erase(node->name);
+  node_by_id_.erase(id.value);
+  const uint32_t slot = node->slot;
+  nodes[slot] = Node{.id = id, .state = NodeState::kDead, .removed = true, .slot = slot};
+  removed_slots_.insert(slot);
 }
 
 void State::note_claims(const Node& node) {
@@ -188,7 +236,31 @@ Tenant& State::add_tenant(Tenant tenant) {
   return it->second;
 }
 
+bool State::is_forgettable(const Tenant& tenant) const {
+  const bool has_jobs = std::any_of(std::begin(tenant.state_counts), std::end(tenant.state_counts),
+                                    [](int64_t count) { return count > 0; });
+  return tenant.deleted && !has_jobs && tenant.recent_ends == 0 && !request_chains_.contains(tenant.id);
+}
+
+void State::remove_tenant(TenantId id) {
+  const Tenant* tenant = find_tenant(id);
+  CHECK(tenant != nullptr);
+  CHECK(is_forgettable(*tenant));
+  const auto named = tenant_by_name_.find(tenant->name);
+  if (named != tenant_by_name_.end() && named->second == id) tenant_by_name_.erase(named);
+  const auto first = submitters.lower_bound({id, std::string()});
+  auto end = first;
+  for (; end != submitters.end() && end->first.first == id; ++end)
+    submitters_by_end_.erase({end->second.forgettable_at(), end->first});
+  submitters.erase(first, end);
+  waiting_below.erase(id);
+  tenant_by_id_.erase(id.value);
+  tenants.erase(id);
+}
+
 void State::rename_tenant(Tenant& tenant, const std::string& name) {
+  const auto before = tenant_by_name_.find(tenant.name);
+  if (before != tenant_by_name_.end() && before->second == tenant.id) tenant_by_name_.erase(before);
   tenant.name = name;
   tenant_by_name_[name] = tenant.id;
 }
@@ -289,6 +361,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
       job.not_before = Time{};
     }
     job.held = false;
+    job.parked = false;
     if (job.unmet > 0) {
       for (const JobDependency& one : job.dependency_list())
         forget_dependent({.parent = one.parent, .child = job.id});
@@ -337,6 +410,7 @@ void State::end_backoff(Job& job) {
 
 JobReason State::wait_reason(const Job& job) {
   if (job.held) return JobReason::kHeld;
+  if (job.parked) return JobReason::kArray;
   const bool tried = job.attempt_count > 0;
   if (job.unmet > 0) return JobReason::kDependency;
   if (job.not_before.valid()) return tried ? JobReason::kBackoff : JobReason::kBegin;
@@ -408,6 +482,7 @@ void State::set_held(Job& job, bool held) {
   job.held = held;
   job.reason = wait_reason(job);
   enter_line(job);
+  if (job.parked) refresh_array(job.array);
 }
 
 void State::reorder(Job& job, int64_t order_key) {
@@ -449,6 +524,7 @@ Attempt& State::add_attempt(Attempt attempt) {
   const AttemptKey key = attempt.key();
   const auto [it, inserted] = attempts.try_emplace(key, std::move(attempt));
   CHECK(inserted);
+  it->second.count_members();
   attempt_by_job_[key.job.value] = &it->second;
   return it->second;
 }
@@ -492,8 +568,10 @@ void State::count_going(const Job& job, int64_t sign) {
 }
 
 void State::settle_use(Tenant& tenant, Time at) const {
-  if (at.valid()) tenant.gpu_time.settle(tenant.usage, at);
-  if (config.feature_level >= 2 && at.valid()) tenant.use.settle(tenant.usage, config.half_life(), at);
+  if (!at.valid()) return;
+  const bool keeps_parts = config.feature_level >= 6;
+  tenant.gpu_time.settle(tenant.usage, at, keeps_parts);
+  if (config.feature_level >= 2) tenant.use.settle(tenant.usage, config.half_life(), at, keeps_parts);
 }
 
 void State::charge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
@@ -689,19 +767,46 @@ void State::refill_buckets() {
   }
 }
 
+void State::count_requests(TenantId tenant, RequestChain& chain, int64_t change) {
+  if (chain.count > 0) request_counts_.erase({chain.count, tenant});
+  chain.count += change;
+  if (chain.count > 0) request_counts_.emplace(chain.count, tenant);
+}
+
 void State::remember(RememberedRequest request) {
-  const uint64_t hash = request_hash(request.tenant, request.key);
-  request_by_hash_[hash] = requests_forgotten_ + requests.size();
-  requests.push_back(std::move(request));
+  const uint64_t number = request.first_id;
+  const TenantId tenant = request.tenant;
+  request_by_hash_[request_hash(tenant, request.key)] = number;
+  RequestChain& chain = request_chains_[tenant];
+  if (chain.newest != 0) requests.at(chain.newest).next = number;
+  if (chain.oldest == 0) chain.oldest = number;
+  chain.newest = number;
+  count_requests(tenant, chain, 1);
+  const bool inserted = requests.try_emplace(number, std::move(request)).second;
+  CHECK(inserted);  // A sequence number is used once.
 }
 
 void State::forget_oldest_request() {
   CHECK(!requests.empty());
-  const RememberedRequest& oldest = requests.front();
-  const auto it = request_by_hash_.find(request_hash(oldest.tenant, oldest.key));
-  if (it != request_by_hash_.end() && it->second == requests_forgotten_) request_by_hash_.erase(it);
-  requests.pop_front();
-  ++requests_forgotten_;
+  forget_request_of(requests.begin()->second.tenant);
+}
+
+void State::forget_request_of(TenantId tenant) {
+  const auto chain = request_chains_.find(tenant);
+  CHECK(chain != request_chains_.end());
+  const auto oldest = requests.find(chain->second.oldest);
+  CHECK(oldest != requests.end());
+  const auto known = request_by_hash_.find(request_hash(tenant, oldest->second.key));
+  if (known != request_by_hash_.end() && known->second == oldest->first) request_by_hash_.erase(known);
+  chain->second.oldest = oldest->second.next;
+  count_requests(tenant, chain->second, -1);
+  if (chain->second.count == 0) request_chains_.erase(chain);
+  requests.erase(oldest);
+}
+
+TenantId State::most_remembered() const {
+  CHECK(!request_counts_.empty());
+  return request_counts_.rbegin()->second;
 }
 
 uint32_t State::feature_bits_of(const std::vector<std::string>& features) {

@@ -74,14 +74,15 @@ struct State {
 
   std::map<TenantId, Tenant> tenants;
   std::vector<DeviceClass> device_classes;
-  std::vector<Node> nodes;  ///< By slot; a node is never erased.
+  std::vector<Node> nodes;  ///< By slot. A removed one stays in its slot, with nothing, until another has it.
+  uint64_t device_classes_reused = 0;  ///< How often one's number became another's; not in snapshots.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
   std::map<JobId, Promise> promises;
   std::map<BookingId, Booking> bookings;
-  std::map<SubmitterKey, Submitter> submitters;  ///< Those who spent lately.
-  std::deque<RememberedRequest> requests;        ///< Oldest first.
-  std::deque<JobId> finished;                    ///< Final jobs, oldest end first.
+  std::map<SubmitterKey, Submitter> submitters;    ///< Those who spent lately.
+  std::map<uint64_t, RememberedRequest> requests;  ///< By the number of its command: the oldest first.
+  std::deque<JobId> finished;                      ///< Final jobs, oldest end first.
 
   // Indexes.
   std::vector<JobClass> classes;  ///< By JobClass number; slots of dead classes are reused.
@@ -148,10 +149,22 @@ struct State {
   Time expiry(Time since, Duration kept) const;
 
   // Helpers of `evolve` and of snapshots.
+  /// Finds or makes it; where there are as many as may be, in the place of one that no device is of.
   uint32_t intern_device_class(const DeviceClass& device_class);
+  /// A bit for each that some device is of, or becomes.
+  uint64_t used_device_classes() const;
+  /// In the first slot of a removed one, or a new slot.
   Node& add_node(Node node);
   /// Must follow a change of its data folder or its devices.
   void note_claims(const Node& node);
+  /// In the next slot, as a snapshot has it.
+  Node& restore_node(Node node);
+  /// One that nothing refers to but what is over.
+  void remove_node(NodeId id);
+  /// Without those that were removed.
+  int64_t node_count() const {
+    return static_cast<int64_t>(nodes.size()) - static_cast<int64_t>(removed_slots_.size());
+  }
   Tenant& add_tenant(Tenant tenant);
   /// Finds or makes the class and counts one reference.
   uint32_t acquire_class(TenantId tenant, const std::vector<Part>& parts);
@@ -162,12 +175,20 @@ struct State {
   void remove_job(JobId id);
   /// The array of a job that was just added.
   void add_array(JobArray array);
-  Job& add_element(JobId element);
+  Job& add_element(JobId element, bool parked = false);
+  /// The turn of a parked element has come.
+  void unpark(Job& element);
+  /// The element that is next to have its turn: parked or no job yet; none: those that are left are held.
+  std::optional<JobId> next_element(const JobArray& array) const;
   /// What is not expanded ends so: as cancelled, or by a deadline as failed.
   void close_array(JobId id, JobReason reason);
   /// Counts what a snapshot does not carry: the elements that are jobs, and whether it has something to do.
   void restore_array(JobArray array);
   void rename_tenant(Tenant& tenant, const std::string& name);
+  /// A deleted one to which nothing belongs any more (see is_forgettable), and what its users spent.
+  void remove_tenant(TenantId id);
+  /// Deleted, without jobs, ends that nodes remember, or remembered requests. It may have children.
+  bool is_forgettable(const Tenant& tenant) const;
   /// Moves the job on to `to`, not back to pending, keeping line, counts and the finished list true.
   void move_job(Job& job, JobState to, JobReason reason);
   /// Back to pending, out of line until `not_before`.
@@ -218,6 +239,10 @@ struct State {
   void refill_buckets();
   void remember(RememberedRequest request);
   void forget_oldest_request();
+  /// The tenant's oldest, which there is.
+  void forget_request_of(TenantId tenant);
+  /// Of all with remembered requests the one with most of them.
+  TenantId most_remembered() const;
   /// Puts `job` down as whom the devices are promised to.
   void mark_promised(const Promise& promise, JobId job);
   static void refresh_free_mask(Node& node);
@@ -239,6 +264,7 @@ struct State {
   void settle_use(Tenant& tenant, Time at) const;
   /// The job is being ended for another one (sign 1), or no longer (-1).
   void count_going(const Job& job, int64_t sign);
+  Node& index_node(Node& node);
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;
@@ -249,10 +275,19 @@ struct State {
   boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of its; mostly the newest.
   std::map<std::string, TenantId, std::less<>> tenant_by_name_;
   boost::unordered_flat_map<uint64_t, Tenant*> tenant_by_id_;
-  boost::unordered_flat_map<uint64_t, uint64_t>
-      request_by_hash_;  ///< To the index since `requests_forgotten_` began.
-  uint64_t requests_forgotten_ = 0;
+  /// A tenant's remembered requests, chained by RememberedRequest::next.
+  struct RequestChain {
+    uint64_t oldest = 0;
+    uint64_t newest = 0;
+    int64_t count = 0;
+  };
+  void count_requests(TenantId tenant, RequestChain& chain, int64_t change);
+
+  boost::unordered_flat_map<uint64_t, uint64_t> request_by_hash_;  ///< To its number in `requests`.
+  std::map<TenantId, RequestChain> request_chains_;
+  std::set<std::pair<int64_t, TenantId>> request_counts_;
   std::set<std::pair<Time, SubmitterKey>> submitters_by_end_;
+  std::set<uint32_t> removed_slots_;
 };
 
 }  // namespace gpusched

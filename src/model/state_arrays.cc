@@ -47,7 +47,7 @@ void State::restore_array(JobArray array) {
   refresh_array(id);
 }
 
-Job& State::add_element(JobId element) {
+Job& State::add_element(JobId element, bool parked) {
   const JobArray* known = array_of_element(element);
   CHECK(known != nullptr);
   JobArray& array = arrays.find(known->id)->second;
@@ -71,13 +71,42 @@ Job& State::add_element(JobId element) {
   job.job_class = whole->job_class;
   retain_class(job.job_class);
   const Time deadline = whole->deadline;
-  array.live.insert(element);
-  array.waiting += 1;
+  job.parked = parked;
+  if (parked) {
+    array.parked.insert(element);
+  } else {
+    array.live.insert(element);
+    array.waiting += 1;
+  }
   array.records += 1;
   Job& added = add_job(std::move(job));
   set_deadline(added, deadline);
   refresh_array(array.id);
   return added;
+}
+
+void State::unpark(Job& element) {
+  CHECK(element.parked);
+  CHECK(element.state == JobState::kPending);
+  JobArray& array = arrays.find(element.array)->second;
+  leave_line(element);
+  element.parked = false;
+  element.reason = wait_reason(element);
+  array.parked.erase(element.id);
+  array.live.insert(element.id);
+  array.waiting += 1;
+  enter_line(element);
+  refresh_array(array.id);
+}
+
+std::optional<JobId> State::next_element(const JobArray& array) const {
+  std::optional<JobId> next;
+  if (array.unexpanded() > 0) next = array.element(array.next);
+  for (const JobId parked : array.parked) {
+    if (next.has_value() && *next < parked) break;
+    if (!jobs.find(parked)->held) return parked;
+  }
+  return next;
 }
 
 void State::close_array(JobId id, JobReason reason) {
@@ -103,6 +132,9 @@ void State::element_moved(const Job& job, JobState from) {
   if (job.is_array()) {
     if (is_final(job.state))
       count_array_waiting(job, 1);  // It counted for its elements, of which none is left.
+  } else if (array.parked.erase(job.id) > 0) {
+    if (job.state == JobState::kFailed) array.failed += 1;
+    if (job.state == JobState::kCancelled) array.cancelled += 1;
   } else {
     if (from == JobState::kPending) array.waiting -= 1;
     if (job.state == JobState::kPending) array.waiting += 1;
@@ -129,10 +161,10 @@ void State::refresh_array(JobId id) {
   if (array == nullptr) return;
   const Job* job = jobs.find(id);
   bool due = job != nullptr && job->state == JobState::kPending;
-  if (due && array->unexpanded() > 0) {
+  if (due && (array->unexpanded() > 0 || !array->parked.empty())) {
     const auto live = static_cast<int64_t>(array->live.size());
     due = !job->held && job->unmet == 0 && !job->not_before.valid() && array->waiting < limits::kArrayAhead &&
-          (array->at_once == 0 || live < array->at_once);
+          (array->at_once == 0 || live < array->at_once) && next_element(*array).has_value();
   } else if (due) {
     due = array->live.empty();
   }

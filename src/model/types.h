@@ -447,8 +447,10 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// jobs know that they once started. 3: jobs remember how much service they had. 4: an array's element that
 /// is no job yet is named once in a job's dependencies, as others are. 5: jobs of several parts and members;
 /// nodes remember how attempts ended on them, and those on which jobs die that live elsewhere are found. 6: a
-/// node's name, data folder and devices belong to one machine until it is dead for certain; a
-/// cluster has a name.
+/// node's name, data folder and devices belong to one machine until it is dead for certain; a cluster has a
+/// name; an array's element that is touched before its turn waits for its turn; a promise to a job that now
+/// asks for something else ends; reservations begin within a year; time that nobody watched is not counted
+/// against shares that drain; GPU time of shares keeps what is less than a millisecond.
 inline constexpr int64_t kFeatureLevel = 6;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose

@@ -132,6 +132,7 @@ class Reader {
   void keep_nodes() {
     int64_t cores = 0;
     for (const Node& node : state_.nodes) {
+      if (node.removed) continue;
       RegisterNode offer{.name = node.name, .instance = node.name, .boot_id = "replay", .version = {}};
       offer.cpu_milli = node.cpu_milli;
       offer.memory_mb = node.memory_mb;

@@ -22,7 +22,7 @@ Amount held_by(const LineView& line, const Tenant& tenant) {
 
 DecayedUse use_now(const LineView& line, const Tenant& tenant) {
   DecayedUse use = tenant.use;
-  use.settle(tenant.usage, line.state.config.half_life(), line.now);
+  use.settle(tenant.usage, line.state.config.half_life(), line.now, line.state.config.feature_level >= 6);
   return use;
 }
 
