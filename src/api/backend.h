@@ -675,6 +675,9 @@ class Backend {
   virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
   virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
   virtual void confirm_dead(const std::string& node, Done<NodeView> done) = 0;
+  /// Takes a node off the books. kNodeAlive while its agent is connected, kNodeBusy while it holds work or is
+  /// reserved. `by` is logged.
+  virtual void remove_node(const std::string& node, const std::string& by, Done<Unit> done) = 0;
   /// An operator's word on a device: kUnhealthy quarantines it, kOk ends that. `by` and `detail` are shown.
   virtual void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                              const std::string& detail, const std::string& by, Done<NodeView> done) = 0;

@@ -669,6 +669,19 @@ void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
   });
 }
 
+void HostBackend::remove_node(const std::string& node, const std::string& by, Done<Unit> done) {
+  read([this, node, by, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    RemoveNode command{
+        .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
+    propose(std::move(command), [done](Result<Decided> decided) {
+      if (auto refused = refusal(decided)) return done(std::move(*refused));
+      done(Unit{});
+    });
+  });
+}
+
 void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                                 const std::string& detail, const std::string& by, Done<NodeView> done) {
   if (sheds_read(done)) return;
@@ -850,8 +863,9 @@ void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
   scan_once([this, done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
     std::vector<NodeView> out;
-    for (const Node& node : view.state.nodes)
-      out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+    for (const Node& node : view.state.nodes) {
+      if (!node.removed) out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+    }
     std::sort(out.begin(), out.end(), [](const NodeView& a, const NodeView& b) { return a.name < b.name; });
     done(std::move(out));
   });

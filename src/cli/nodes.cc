@@ -495,6 +495,21 @@ Action define_node_label(Grammar& grammar) {
   return [label](Session& session) { return label_node(session, *label); };
 }
 
+Action define_node_remove(Grammar& grammar) {
+  const auto name = std::make_shared<std::string>();
+  grammar.argument("NODE", name.get(), "Its name").completes(Complete::kNode);
+  grammar.details(
+      "Forgets a node whose agent is stopped and which holds nothing: its name, its GPUs, its labels and "
+      "what was said of them. Refused while it is connected, holds work (confirm it dead first) or is part "
+      "of a reservation.");
+  return [name](Session& session) -> int {
+    const Reply reply = session.send("DELETE", "/v1/nodes/" + url_encoded(*name));
+    if (!reply) return session.fail(*reply.trouble);
+    session.io().out(session.options().json ? json_line(reply) : "node " + *name + " is removed\n");
+    return kExitOk;
+  };
+}
+
 Action define_node_confirm_dead(Grammar& grammar) {
   const auto name = std::make_shared<std::string>();
   grammar.argument("NODE", name.get(), "Its name").completes(Complete::kNode);

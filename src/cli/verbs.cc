@@ -48,6 +48,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"node confirm-dead", kCluster,
                    "Say that a silent node is certainly off: its jobs are retried elsewhere",
                    define_node_confirm_dead},
+    VerbDefinition{"node remove", kCluster, "Take a node that is gone for good off the books",
+                   define_node_remove},
     VerbDefinition{"node condition", kCluster, "Take a GPU out of service, or back into it",
                    define_node_condition},
     VerbDefinition{"device list", kCluster, "List the GPUs", define_device_list, "gpus"},

@@ -38,6 +38,7 @@ Action define_node_resume(Grammar& grammar);
 Action define_node_reboot(Grammar& grammar);
 Action define_node_label(Grammar& grammar);
 Action define_node_confirm_dead(Grammar& grammar);
+Action define_node_remove(Grammar& grammar);
 Action define_node_condition(Grammar& grammar);
 
 Action define_reservation_create(Grammar& grammar);

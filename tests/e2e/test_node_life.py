@@ -1,5 +1,7 @@
 """A node takes work when its checks pass, and what an operator, a hook or a driver says about it is kept and shown."""
 
+import os
+import signal
 
 import pytest
 from harness import wait_until
@@ -204,3 +206,49 @@ def test_a_time_limit_of_a_running_job_may_be_raised_and_lowered(new_world, rest
     status, job, _ = api.call("PATCH", f"/v1/jobs/{endless}", {"max_runtime_ms": 1})
     assert status == 200, job
     assert api.wait_for(endless)["reason"] == "timeout"
+
+
+def end_attempts(world, agents):
+    """Ends all that is left of attempts, as a machine that was switched off has: not our own daemons."""
+    own = {world.scheduler.pid()}
+    for agent in agents:
+        own |= {agent.pid(), *agent.children()}
+    for left in world.attempts_left():
+        if left not in own:
+            os.kill(left, signal.SIGKILL)
+
+
+def test_a_node_that_is_gone_is_removed_when_nothing_of_it_is_held(new_world):
+    world = new_world(SCHEDULER_NODE_LEASE_MS=1000)
+    world.scheduler.start()
+    agent = world.add_agent("n1")
+    agent.start()
+    world.add_agent("n2").start()
+    api = world.api()
+    api.wait_node("n1")
+    world.cli("node", "label", "n1", "rack=r7", expected=0)
+    refused = world.cli("node", "remove", "n1", expected=4)
+    assert "stop the agent first" in refused.stderr
+    job_id = api.submit("while :; do sleep 0.1; done", gpu_count=1, node_labels=["rack=r7"])
+    wait_until("it runs", lambda: api.job(job_id)["state"] == "running")
+    agent.kill()
+    api.wait_node("n1", "unreachable")
+    status, error, _ = api.call("DELETE", "/v1/nodes/n1")
+    assert (status, error["error"]["code"]) == (409, "node_busy"), error
+    assert api.job(job_id)["state"] == "running"
+
+    end_attempts(world, world.agents()[1:])
+    world.cli("node", "confirm-dead", "n1", expected=0)
+    assert "n1" in world.cli("node", "remove", "n1", expected=0).stdout
+    assert [node["name"] for node in world.cli_json("nodes")["nodes"]] == ["n2"]
+    assert "n1" in world.cli("node", "remove", "n1", expected=4).stderr
+    # It stays forgotten after a restart, and an agent of its name begins anew, without what was said of it.
+    assert world.scheduler.stop() == 0
+    world.scheduler.start()
+    assert api.call("GET", "/v1/nodes/n1")[0] == 404
+    assert api.job(job_id)["state"] == "pending"
+    agent.start()
+    api.wait_node("n1")
+    assert "rack" not in node_of(api).get("labels", {})
+    world.cli("node", "label", "n1", "rack=r7", expected=0)
+    wait_until("it runs again", lambda: api.job(job_id)["state"] == "running")

@@ -112,6 +112,7 @@ class NativeService final : public AsyncService {
     serve_unary(thread, *this, &AsyncService::RequestListTenants, &NativeService::ListTenants);
     serve_unary(thread, *this, &AsyncService::RequestListNodes, &NativeService::ListNodes);
     serve_unary(thread, *this, &AsyncService::RequestConfirmNodeDead, &NativeService::ConfirmNodeDead);
+    serve_unary(thread, *this, &AsyncService::RequestRemoveNode, &NativeService::RemoveNode);
     serve_unary(thread, *this, &AsyncService::RequestDrainNode, &NativeService::DrainNode);
     serve_unary(thread, *this, &AsyncService::RequestResumeNode, &NativeService::ResumeNode);
     serve_unary(thread, *this, &AsyncService::RequestRebootNode, &NativeService::RebootNode);
@@ -386,6 +387,15 @@ class NativeService final : public AsyncService {
   void ConfirmNodeDead(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       backend.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
+    });
+  }
+
+  void RemoveNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::RemoveNodeResponse*) {
+    guarded(incoming, [&](const GrpcCall& call) {
+      backend_.remove_node(request->node_name(), "operator", [call](Answer<Unit> answer) {
+        if (!answer) return call.fail(answer.error());
+        call.finish();
+      });
     });
   }
 

@@ -391,6 +391,13 @@ void NativeRest::confirm_dead(NativeCall& call) {
   backend_.confirm_dead(call.path[2], answer_with<NodeView>(call, write_node));
 }
 
+void NativeRest::remove_node(NativeCall& call) {
+  backend_.remove_node(call.path[2], call.request.peer, [reply = call.call](Answer<Unit> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, "{}");
+  });
+}
+
 void NativeRest::set_condition(NativeCall& call) {
   const auto index = parse_count(call.path[4], limits::kDevicesPerNodeMax - 1);
   if (!index) {

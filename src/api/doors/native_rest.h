@@ -106,6 +106,7 @@ class NativeRest {
   void cancel_reservation(NativeCall& call);
   void label_node(NativeCall& call);
   void confirm_dead(NativeCall& call);
+  void remove_node(NativeCall& call);
   void set_condition(NativeCall& call);
   void get_cluster(NativeCall& call);
   void get_quality(NativeCall& call);

@@ -249,6 +249,11 @@ void NativeRest::Routes::nodes(Table& table) {
            "Takes an operator's word that nothing runs on a lost node any more.")
       .answers(node);
   table
+      .add(kDelete, "v1/nodes/{node_name}", "remove_node", &NativeRest::remove_node,
+           "Takes a node that is gone for good off the books; 409 while it is connected, holds work or is "
+           "reserved.")
+      .answers(v1::RemoveNodeResponse::descriptor());
+  table
       .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", "set_device_condition",
            &NativeRest::set_condition,
            "Quarantines a device, or ends its quarantine; what runs there goes on.")
