@@ -126,7 +126,7 @@ bool Auditor::device_in_use(const std::string& uuid) const {
 
 const Auditor::BookNode* Auditor::node_named(const std::string& name) const {
   for (const auto& [id, node] : nodes_) {
-    if (node.name == name) return &node;
+    if (node.name == name && !node.removed) return &node;
   }
   return nullptr;
 }

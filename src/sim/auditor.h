@@ -75,6 +75,8 @@ class Auditor {
   // After each step.
   void check_digest(const char* whose, const State& state, uint64_t position);
   /// Compares everything; for a state at the newest durable position.
+  /// The state's snapshot is read as the state.
+  void check_snapshot(const char* whose, const State& state);
   void check_all(const char* whose, const State& state);
   /// Replays the whole journal from nothing.
   void check_replay();
@@ -125,6 +127,7 @@ class Auditor {
     int64_t element_count = 0;  ///< Of an array; else 0.
     int64_t elements_at_once = 0;
     int64_t elements_added = 0;
+    bool parked = false;       ///< An element whose turn has not come.
     bool closed = false;       ///< No more of its elements become jobs.
     bool out_of_time = false;  ///< Closed by its deadline.
   };
@@ -168,6 +171,7 @@ class Auditor {
     NodeState state = NodeState::kReady;
     Availability availability = Availability::kInService;
     bool drained_by_itself = false;  ///< Nobody asked for it.
+    bool removed = false;            ///< Nobody knows it any more.
     Time silent_at;                  ///< When it became unreachable.
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
@@ -220,6 +224,11 @@ class Auditor {
   void check_overtaking(const AttemptPlaced& event);
   void on_event(const Event& event);
   void on(const ElementAdded& event);
+  void on(const ElementUnparked& event);
+  bool is_of(const Promise& promise, const BookJob& job) const;
+  void on(const NodeRemoved& event);
+  void give_back_slot(BookDevice& gone, const std::string& uuid);
+  void check_turn(JobId element, const BookJob& array);
   void on(const ArrayClosed& event);
   void on(const DependencySettled& event);
   void book_flow(const JobSubmitted& event, BookJob& job);

@@ -87,11 +87,13 @@ void Auditor::on_event(const Event& event) {
   if (const auto* finished = std::get_if<JobFinished>(&event)) return on(*finished);
   if (const auto* requeued = std::get_if<JobRequeued>(&event)) return on(*requeued);
   if (const auto* registered = std::get_if<NodeRegistered>(&event)) return on(*registered);
+  if (const auto* removed = std::get_if<NodeRemoved>(&event)) return on(*removed);
   if (const auto* freed = std::get_if<DeviceFreed>(&event)) return on(*freed);
   if (const auto* share = std::get_if<ShareFreed>(&event)) return on(*share);
   if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) return on(*quarantined);
   if (const auto* updated = std::get_if<TenantUpdated>(&event)) return on(*updated);
   if (const auto* added = std::get_if<ElementAdded>(&event)) return on(*added);
+  if (const auto* unparked = std::get_if<ElementUnparked>(&event)) return on(*unparked);
   if (const auto* closed = std::get_if<ArrayClosed>(&event)) return on(*closed);
   if (const auto* settled = std::get_if<DependencySettled>(&event)) return on(*settled);
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) return on(*promised);
@@ -112,6 +114,8 @@ void Auditor::on_event(const Event& event) {
                            .window = tenant.gpu_time.length,
                            .gpu_ms_max = tenant.gpu_time.max_ms,
                            .window_since = tenant.created_at};
+  } else if (const auto* gone = std::get_if<TenantsForgotten>(&event)) {
+    for (const TenantId tenant : gone->tenants) tenants_.erase(tenant);
   } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
     jobs_.at(over->job).backs_off = false;
   } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
@@ -171,9 +175,11 @@ void Auditor::on_event(const Event& event) {
 
 bool Auditor::may_drain_another() const {
   const auto drained = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) {
-    return entry.second.availability == Availability::kDraining && entry.second.drained_by_itself;
+    return !entry.second.removed && entry.second.availability == Availability::kDraining &&
+           entry.second.drained_by_itself;
   });
-  const auto count = static_cast<int64_t>(nodes_.size());
+  const auto count =
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return !entry.second.removed; });
   return drained < std::max<int64_t>(1, count * replica_.config.auto_drain_percent / 100);
 }
 
@@ -341,7 +347,11 @@ void Auditor::check_share(JobId job, const Part& part, const BookDevice& book, c
   if (!part.mig_profile.empty()) return check_slice(what, part, book, member);
   const int64_t wanted_mb =
       part.gpu_share_mb > 0 ? part.gpu_share_mb : book.memory_mb * part.gpu_milli / kMilliPerGpu;
-  if (member.gpu_milli != part.gpu_milli || member.gpu_share_mb != wanted_mb) fail(what + " of another size");
+  if (member.gpu_milli != part.gpu_milli || member.gpu_share_mb != wanted_mb) {
+    fail(what + " of another size: " + std::to_string(member.gpu_milli) + " thousandths and " +
+         std::to_string(member.gpu_share_mb) + " MB instead of " + std::to_string(part.gpu_milli) + " and " +
+         std::to_string(wanted_mb));
+  }
   int64_t milli = member.gpu_milli;
   int64_t memory_mb = member.gpu_share_mb;
   for (const auto& [key, share] : book.shares) {
@@ -362,7 +372,8 @@ void Auditor::check_slice(const std::string& what, const Part& part, const BookD
     return static_cast<int32_t>((mb * 8 + book.memory_mb / 2) / book.memory_mb);
   };
   if (member.mig_profile != part.mig_profile || member.gpu_milli != 1000 * compute_of(part.mig_profile) / 7)
-    fail(what + " of another size");
+    fail(what + " of another size: " + member.mig_profile + " with " + std::to_string(member.gpu_milli) +
+         " thousandths instead of " + part.mig_profile);
   const int32_t slots = slots_of(member.mig_profile);
   const int32_t end = member.mig_start + slots;
   if (member.mig_start < 0 || end > 8 || member.mig_start % slots != 0) fail(what + " where none may begin");
@@ -771,9 +782,14 @@ void Auditor::on(const NodeRegistered& event) {
   node.linked.clear();
   for (const DeviceOffer& offer : event.offer->devices) node.linked.push_back(offer.uuid);
   for (BookDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
+  std::size_t reused = 0;
   for (const DeviceOffer& offer : event.offer->devices) {
     auto known = std::find_if(node.devices.begin(), node.devices.end(),
                               [&](const BookDevice& book) { return book.uuid == offer.uuid; });
+    if (known == node.devices.end() && reused < event.reused.size()) {
+      known = node.devices.begin() + static_cast<std::ptrdiff_t>(event.reused[reused++]);
+      give_back_slot(*known, offer.uuid);
+    }
     if (known == node.devices.end()) known = node.devices.insert(known, BookDevice{.uuid = offer.uuid});
     known->memory_mb = offer.memory_mb;
     known->model = offer.model;
@@ -781,6 +797,30 @@ void Auditor::on(const NodeRegistered& event) {
     if (known->state == DeviceState::kFree) known->mig = offer.mig;
     known->condition = offer.condition;
   }
+}
+
+// The slot of a device that is gone is another one's now.
+void Auditor::give_back_slot(BookDevice& gone, const std::string& uuid) {
+  if (gone.condition != DeviceCondition::kMissing || gone.state != DeviceState::kFree || gone.barred ||
+      gone.promised_to.valid())
+    fail("the slot of " + gone.uuid + " is given to " + uuid + " and is not vacant");
+  gone = BookDevice{.uuid = uuid, .generation = gone.generation + 1};
+}
+
+void Auditor::on(const NodeRemoved& event) {
+  const BookNode& node = nodes_.at(event.node);
+  if (node.state == NodeState::kReady) fail("node " + node.name + " is removed while it reports");
+  for (const BookDevice& device : node.devices) {
+    if (device.state != DeviceState::kFree || device.promised_to.valid())
+      fail("node " + node.name + " is removed and its " + device.uuid + " is not free");
+  }
+  for (const JobAttempt& live : live_) {
+    for (const Member& member : attempts_.at(live).members) {
+      if (member.node == event.node && member.state != MemberState::kEnded)
+        fail("node " + node.name + " is removed while it holds " + name_of(live.first));
+    }
+  }
+  nodes_.at(event.node).removed = true;
 }
 
 void Auditor::on(const DeviceFreed& event) {

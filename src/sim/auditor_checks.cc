@@ -11,6 +11,12 @@ namespace {
 
 std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
 
+std::string shown(const Amount& amount) {
+  return std::to_string(amount.gpu_thousandths()) + " thousandths of GPUs, " +
+         std::to_string(amount.gpu_memory_mb) + " MB of theirs, " + std::to_string(amount.cpu_milli) +
+         " of CPUs, " + std::to_string(amount.memory_mb) + " MB, " + std::to_string(amount.jobs) + " jobs";
+}
+
 }  // namespace
 
 void Auditor::check_digest(const char* whose, const State& state, uint64_t position) {
@@ -48,12 +54,34 @@ void Auditor::check_replay() {
     fail("a replay from nothing gives another snapshot");
 }
 
+void Auditor::check_snapshot(const char* whose, const State& state) {
+  const auto written = [](const State& of) {
+    std::string bytes;
+    const Result<Unit> done = encode_snapshot(of, [&](std::string_view piece) -> Result<Unit> {
+      bytes += piece;
+      return Unit{};
+    });
+    CHECK(done.ok());
+    return bytes;
+  };
+  const std::string bytes = written(state);
+  const Result<State> copy = decode_snapshot(bytes);
+  if (!copy) return fail(std::string(whose) + " writes a snapshot that is refused: " + copy.error().message);
+  if (written(*copy) != bytes || copy->digest != state.digest)
+    fail(std::string(whose) + " is read from its snapshot as another state");
+}
+
 void Auditor::check_all(const char* whose, const State& state) {
   if (state.last.sequence != replica_.last.sequence) return;
   check_jobs(whose, state);
   check_nodes(whose, state);
   check_tenants(whose, state);
   if (state.promises.size() != promises_.size()) fail(std::string(whose) + " miscounts promises");
+  for (const auto& [job, promise] : state.promises) {
+    // Before feature level 6 a promise stayed when its job was changed.
+    if (state.config.feature_level >= 6 && !is_of(promise, jobs_.at(job)))
+      fail(std::string(whose) + " keeps for " + name_of(job) + " what that does not ask for");
+  }
 }
 
 void Auditor::check_jobs(const char* whose, const State& state) {
@@ -85,7 +113,7 @@ void Auditor::check_jobs(const char* whose, const State& state) {
       waiting += 1;
     }
     if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0 &&
-        !book.promised)
+        !book.promised && !book.parked)
       in_line += 1;
     if (job.promised != book.promised || job.preempt_count != book.preempt_count)
       fail(std::string(whose) + " has another promise or count of preemptions of " + name_of(job.id));
@@ -104,8 +132,11 @@ void Auditor::check_jobs(const char* whose, const State& state) {
 }
 
 void Auditor::check_nodes(const char* whose, const State& state) {
-  if (state.nodes.size() != nodes_.size()) return fail(std::string(whose) + " has another number of nodes");
+  const auto there =
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return !entry.second.removed; });
+  if (state.node_count() != there) return fail(std::string(whose) + " has another number of nodes");
   for (const Node& node : state.nodes) {
+    if (node.removed) continue;
     const BookNode& book = nodes_.at(node.id);
     const std::string name = std::string(whose) + ": node " + node.name;
     if (node.state != book.state) fail(name + " is in another state");
@@ -184,8 +215,10 @@ void Auditor::check_tenants(const char* whose, const State& state) {
       if (counted > used || counted < used - rounded)
         fail(std::string(whose) + " miscounts the GPU hours of tenant " + tenant->name);
     }
-    if (tenant->usage != usage_of(id))
-      fail(std::string(whose) + " miscounts the usage of tenant " + tenant->name);
+    if (tenant->usage != usage_of(id)) {
+      fail(std::string(whose) + " miscounts the usage of tenant " + tenant->name + ": " +
+           shown(tenant->usage) + " instead of " + shown(usage_of(id)));
+    }
     int64_t unfinished = 0;
     for (const auto& [job_id, job] : jobs_) unfinished += job.tenant == id && !job.final ? 1 : 0;
     if (tenant->unfinished != unfinished)

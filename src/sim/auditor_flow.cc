@@ -1,5 +1,6 @@
 // The auditor's books of what jobs wait for: times, other jobs, and arrays' elements.
 #include <algorithm>
+#include <utility>
 
 #include "sim/auditor.h"
 
@@ -53,7 +54,21 @@ void Auditor::on(const ElementAdded& event) {
   job.begin_at = array.begin_at;
   job.deadline = array.deadline;
   job.cancel_asked = event.job == cancelling_;
+  job.parked = event.parked;
+  if (!event.parked && replica_.config.feature_level >= 6) check_turn(event.job, array);
   if (!jobs_.emplace(event.job, std::move(job)).second) fail(name_of(event.job) + " was given to two jobs");
+}
+
+void Auditor::on(const ElementUnparked& event) {
+  BookJob& job = jobs_.at(event.job);
+  if (!std::exchange(job.parked, false)) fail(name_of(event.job) + " has its turn twice");
+  check_turn(event.job, jobs_.at(job.array));
+}
+
+// What its array waits for, its elements do: whoever touches one of them does not start it.
+void Auditor::check_turn(JobId element, const BookJob& array) {
+  if (array.held || array.backs_off || !array.unmet.empty())
+    fail(name_of(element) + " has its turn although its array waits");
 }
 
 void Auditor::on(const ArrayClosed& event) {
@@ -106,6 +121,9 @@ bool Auditor::has_failed_parent(const BookJob& job) const {
 }
 
 void Auditor::check_may_start(JobId id, const BookJob& job, Time at) {
+  if (job.parked) fail(name_of(id) + " is placed before its turn");
+  // Before feature level 6 an element that was touched ran in spite of what its array waits for.
+  if (job.array.valid() && replica_.config.feature_level < 6) return;
   if (job.begin_at.valid() && at < job.begin_at) fail(name_of(id) + " is placed before it may begin");
   if (job.element_count > 0) fail(name_of(id) + " is an array and is placed itself");
   for (const auto& [parent, kind] : job.parents) {

@@ -49,6 +49,22 @@ void Auditor::on(const DevicesPromised& event) {
   if (promise.reclaims) check_reclaim(promise);
 }
 
+// What is promised is what the job asks for: each of its members, whole.
+bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
+  std::vector<int32_t> members(job.parts.size(), 0);
+  for (const Member& member : promise.members) {
+    if (member.part >= job.parts.size()) return false;
+    const Part& part = job.parts[member.part];
+    if (part.cpu_milli != member.cpu_milli || part.memory_mb != member.memory_mb) return false;
+    if (part.gpu_count != std::popcount(member.device_mask) || part.gpu_milli > 0) return false;
+    ++members[member.part];
+  }
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    if (members[i] != job.parts[i].member_count) return false;
+  }
+  return promise.moves || promise.amount == total_of(job.parts);
+}
+
 // A promise is kept, or somebody or something is to blame.
 void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
   const BookJob& job = jobs_.at(event.job);
@@ -58,7 +74,7 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       fulfilled_.emplace(event.job, promise);
       return;
     case PromiseEnd::kNotWaiting:
-      excused = job.final || job.held;
+      excused = job.final || job.held || !is_of(promise, job);
       break;
     case PromiseEnd::kNode:
       for (const Member& member : promise.members) {

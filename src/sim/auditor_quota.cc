@@ -57,7 +57,9 @@ std::pair<int64_t, int64_t> Auditor::gpu_ms_of(TenantId tenant, Time now) const 
   };
   for (const Hold& hold : past_holds_) count(hold);
   for (const auto& [key, hold] : holds_) count(hold);
-  return {sum / kMilliPerGpu, shares ? changes + 1 : 0};
+  // Before feature level 6 each settlement rounded down.
+  const int64_t roundings = replica_.config.feature_level >= 6 ? 1 : changes + 1;
+  return {sum / kMilliPerGpu, shares ? roundings : 0};
 }
 
 void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/policy/policies.h"
+#include "forecast/changes.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::sim {
@@ -23,8 +25,23 @@ struct Clients::Submission {
   bool accepted = false;
 };
 
+// What identifies a job to the auditor stays, and what would have it tried for ever.
 Clients::Clients(Context& context, SimHost& host, Demand demand)
-    : context_(context), host_(host), demand_(std::move(demand)) {}
+    : context_(context),
+      host_(host),
+      demand_(std::move(demand)),
+      wild_(context.prng,
+            {"spec", "request_key", "array", "booking", "exit_code_retries", "system_retries", "node_name"},
+            {"jobs"}) {}
+
+Command Clients::maybe_wild(Command command) {
+  if (stopped_ || !context_.prng.chance(static_cast<uint32_t>(demand_.wild_chance))) return command;
+  const State& state = context_.auditor.replica();
+  Command changed = wild_.changed(command, state, state.last.at);
+  // Another job's specification would be taken for its own.
+  if (auto* update = std::get_if<UpdateJob>(&changed)) update->given &= ~uint32_t{kJobSpec};
+  return changed;
+}
 
 void Clients::begin() {
   const uint64_t tenants = context_.prng.below(4);
@@ -207,7 +224,11 @@ void Clients::submit_something() {
     flow.front().array = {{.first = 0, .last = prng.between(0, prng.chance(100) ? 600 : 12), .step = 1}};
     if (prng.chance(600)) flow.front().array_at_once = prng.between(1, 4);
   }
-  if (submission->number % 8 == 5) make_bulky(submission->command, submission->number);
+  if (submission->number % 8 == 5) {
+    make_bulky(submission->command, submission->number);
+  } else {
+    submission->command = std::get<SubmitJobs>(maybe_wild(submission->command));
+  }
   ++open_;
   send(submission);
 }
@@ -329,26 +350,69 @@ void Clients::cancel(JobId job) {
 // Holds, releases, requeues or updates a job; what became of it is in the journal.
 void Clients::control_something() {
   if (jobs_.empty()) return;
-  const JobId job = jobs_[context_.prng.below(jobs_.size())];
+  const JobId job = some_job_of_any_kind();
   const uint64_t draw = context_.prng.below(100);
   Command command = HoldJob{.job = job, .held = draw < 20};
   if (draw >= 50) command = RequeueJob{.job = job};
-  if (draw >= 75) {
-    command = UpdateJob{.job = job,
-                        .given = static_cast<uint32_t>(context_.prng.between(1, 3)),
-                        .priority = static_cast<int32_t>(context_.prng.between(-100, 100)),
-                        .max_runtime = milliseconds(context_.prng.between(0, demand_.runtime_max_ms))};
-  }
+  if (draw >= 75) command = some_update(job);
   call(
-      std::move(command), [] {},
+      maybe_wild(std::move(command)), [] {},
       [this](const Result<Decided>& result) {
         if (result.ok()) context_.auditor.on_answer(result->sequence);
       },
       [](bool) {});
 }
 
+JobId Clients::some_job_of_any_kind() {
+  Prng& prng = context_.prng;
+  const State& state = context_.auditor.replica();
+  const uint64_t draw = prng.below(10);
+  if (draw == 0 && !state.promises.empty()) return state.promises.begin()->first;
+  if (draw <= 2 && !elements_.empty()) return elements_[prng.below(elements_.size())];
+  return jobs_[prng.below(jobs_.size())];
+}
+
+// Of what a job needs one thing is changed; its other fields are given or not.
+Command Clients::some_update(JobId job) {
+  Prng& prng = context_.prng;
+  UpdateJob command{.job = job,
+                    .given = static_cast<uint32_t>(prng.between(1, 3)),
+                    .priority = static_cast<int32_t>(prng.between(-100, 100)),
+                    .max_runtime = milliseconds(prng.between(0, demand_.runtime_max_ms))};
+  const State& state = context_.auditor.replica();
+  const Job* known = state.jobs.find(job);
+  if (known == nullptr || !prng.chance(300)) return command;
+  command.given = kJobParts;
+  command.parts = state.class_of(*known).parts;
+  Part& part = command.parts.back();
+  if (prng.chance(500)) {
+    part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);
+  } else {
+    part.gpu_memory_mb = part.gpu_count > 0 ? prng.between(0, 4) * 4'096 : 0;
+  }
+  return command;
+}
+
+// Why does a job wait, when does it start, what would start it now? Answered on a copy, as it is for people.
+void Clients::explain_something() {
+  const JobId job = some_job_of_any_kind();
+  host_.read(0, [job](const Observer::View& view) {
+    forecast::World world(view.state.clone_unfinished(), policy::default_policies(), view.state.last.at);
+    forecast::Work settling{.left = 5'000};
+    if (!forecast::subject_of(view.state, job).valid() || !world.settle(settling)) return;
+    forecast::Work work{.left = 2'000};
+    forecast::smallest_changes(world, job, 5, work);
+  });
+}
+
+void Clients::cancel_reservations() {
+  for (const auto& [id, booking] : context_.auditor.replica().bookings)
+    call(CancelBooking{.booking = id}, [] {}, [](const Result<Decided>&) {}, [](bool) {});
+}
+
 void Clients::look_at_something() {
   if (jobs_.empty() || !host_.up()) return;
+  if (context_.prng.chance(150)) return explain_something();
   const JobId job = jobs_[context_.prng.below(jobs_.size())];
   host_.read(0, [this, job](const Observer::View& view) {
     context_.auditor.on_job_told(job, view.state.jobs.find(job));
@@ -390,7 +454,7 @@ void Clients::label_something() {
       command.set = {{.name = "topology.rack", .value = "rack-" + std::to_string(prng.below(2))}};
     }
     call(
-        command, [] {},
+        maybe_wild(command), [] {},
         [this](const Result<Decided>& result) {
           if (result.ok() && !result->applied.rejection) context_.auditor.on_answer(result->sequence);
         },
@@ -409,7 +473,7 @@ void Clients::reserve_something() {
                         .begin_after = milliseconds(prng.between(0, 30'000)),
                         .length = milliseconds(prng.between(500, 60'000))};
     call(
-        command, [] {},
+        maybe_wild(command), [] {},
         [this](const Result<Decided>& result) {
           if (result.ok() && !result->applied.rejection) context_.auditor.on_answer(result->sequence);
         },
@@ -431,7 +495,7 @@ void Clients::create_tenant() {
   if (context_.prng.chance(400)) command.parent = some_tenant();
   if (!command.parent.valid() || command.parent == kDefaultTenant) command.parent = {};
   call(
-      command, [] {},
+      maybe_wild(command), [] {},
       [this](const Result<Decided>& result) {
         if (!result.ok() || result->applied.rejection) return;
         context_.auditor.on_answer(result->sequence);
@@ -454,7 +518,7 @@ void Clients::update_tenant() {
   if (context_.prng.chance(100)) command.given |= kTenantGpuTimeWindow | kTenantGpuTimeMax;
   if (command.tenant == kDefaultTenant && context_.prng.chance(500)) return;
   call(
-      command, [] {},
+      maybe_wild(command), [] {},
       [this](const Result<Decided>& result) {
         if (result.ok()) context_.auditor.on_answer(result->sequence);
       },

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/commands.h"
+#include "engine/testing/wild_fields.h"
 #include "sim/context.h"
 #include "sim/machine.h"
 #include "sim/sim_host.h"
@@ -20,6 +21,7 @@ struct Demand {
   int32_t share_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a share of one.
   int32_t slice_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a MIG slice.
   int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
+  int32_t wild_chance = 0;   ///< Of 1,000 calls so many have fields drawn from all that their types can hold.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };
@@ -38,6 +40,7 @@ class Clients {
   /// Releases every job that is held.
   void let_all_go();
   void cancel(JobId job);
+  void cancel_reservations();
   /// True when no submission waits for its answer or its next try.
   bool settled() const { return open_ == 0 && calls_ == 0; }
   uint64_t submissions() const { return next_submission_ - 1; }
@@ -66,6 +69,12 @@ class Clients {
   void cancel_something();
   void control_something();
   void look_at_something();
+  void explain_something();
+  /// Something about a job in any state, or an element that is no job yet.
+  JobId some_job_of_any_kind();
+  Command some_update(JobId job);
+  /// The command, or a wild one in its place.
+  Command maybe_wild(Command command);
   JobFlow some_flow(std::size_t index);
   TenantId some_tenant();
   Limits some_limits();
@@ -79,6 +88,7 @@ class Clients {
   int calls_ = 0;  ///< Not answered and not given up yet.
   uint64_t next_submission_ = 1;
   uint64_t next_tenant_ = 1;
+  testing::WildFields wild_;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
   std::vector<JobId> jobs_;      ///< Acknowledged.
   std::vector<JobId> elements_;  ///< Some of arrays.

@@ -558,6 +558,17 @@ void Machine::kill_a_shim() {
   tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "its shim was killed"); });
 }
 
+void Machine::replace_gpus() {
+  ++replaced_;
+  for (Gpu& gpu : gpus_) {
+    if (gpu.busy_pid != 0 || !gpu.slices.empty()) continue;
+    DeviceFacts facts = gpu.facts;
+    facts.uuid = facts.uuid.substr(0, facts.uuid.find('#')) + "#" + std::to_string(replaced_);
+    gpu = Gpu{.facts = std::move(facts)};
+  }
+  context_.trace.note("gpus-replaced", {static_cast<uint64_t>(replaced_)});
+}
+
 void Machine::heal() {
   black_hole_ = false;
   for (auto& [key, process] : processes_) process.stopped = process.stopped && process.deaf;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -90,11 +91,16 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void set_black_hole(bool is) { black_hole_ = is; }
   /// While it is off: MIG mode of this device is switched, if its model has one. Whether it was.
   bool switch_mig(uint32_t index);
+  /// While it is off: other GPUs of the same kinds are in the places of all that nothing is left on.
+  void replace_gpus();
   /// Nothing is left on any device, and all are healthy.
   void heal();
 
   std::size_t gpu_count() const { return gpus_.size(); }
   const Gpu& gpu(uint32_t index) const { return gpus_[index]; }
+  bool has(const std::string& uuid) const {
+    return std::any_of(gpus_.begin(), gpus_.end(), [&](const Gpu& gpu) { return gpu.facts.uuid == uuid; });
+  }
   bool is_empty() const;
   /// No reading is under way.
   bool is_read() const { return open_readings_ == 0; }
@@ -161,6 +167,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   uint64_t boot_ = 0;
   uint64_t agent_ = 0;  ///< Counts agents: none hears what was said to the one before.
   int64_t next_pid_ = 100;
+  int replaced_ = 0;  ///< How often its GPUs were.
 };
 
 }  // namespace gpusched::sim

@@ -11,6 +11,7 @@ namespace {
 constexpr int32_t kHotCelsius = 75;  ///< The threshold.
 constexpr uint64_t kFullCheckSteps = 256;
 constexpr uint64_t kSnapshotCheckSteps = 2'048;
+constexpr uint64_t kDecodeCheckSteps = 128;
 constexpr uint64_t kRestStepsMax = 400'000;
 constexpr Duration kRestMax = hours(2);
 constexpr Duration kQuiet = seconds(60);
@@ -138,6 +139,8 @@ void World::build() {
   if (prng_.chance(500)) demand.share_chance = 400;
   if (prng_.chance(500)) demand.slice_chance = prng_.chance(500) ? 200 : 700;
   if (prng_.chance(600)) demand.gang_chance = prng_.chance(500) ? 100 : 500;
+  if (prng_.chance(500)) demand.wild_chance = static_cast<int32_t>(prng_.between(20, 300));
+  wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }
 
@@ -229,7 +232,10 @@ void World::break_node(Fault fault) {
     case Fault::kReinstall:
       if (!node.powered()) return;
       node.power_off();
-      if (fault == Fault::kReinstall) node.reinstall();
+      if (fault == Fault::kReinstall) {
+        node.reinstall();
+        if (prng_.chance(500)) node.machine().replace_gpus();
+      }
       return schedule_.in(context_.some_ms(500, prng_.chance(300) ? 120'000 : 20'000),
                           [&node] { node.power_on(); });
     case Fault::kShimDeath:
@@ -284,6 +290,7 @@ void World::operate() {
   std::vector<Command> commands;
   host_->with_observer([&](const Observer::View& view) {
     for (const Node& known : view.state.nodes) {
+      if (known.removed) continue;
       const SimNode* node = copies_->machine_of(known.name);
       CHECK(node != nullptr);
       const Machine& machine = node->machine();
@@ -292,6 +299,12 @@ void World::operate() {
         const bool over = !copies_->is_running(known.boot_id);
         if (over) commands.emplace_back(ConfirmNodeDead{.node = known.id, .boot_id = known.boot_id});
       }
+      // Also what still holds something, which is refused.
+      const uint32_t removals = known.state == NodeState::kDead    ? 300
+                                : known.state == NodeState::kReady ? 0
+                                                                   : 50;
+      if (!healed_ && prng_.chance(removals))
+        commands.emplace_back(RemoveNode{.node = known.id, .boot_id = known.boot_id, .by = "operator"});
       const bool drained = known.availability == Availability::kDraining;
       if (drained ? healed_ || prng_.chance(400) : !healed_ && prng_.chance(40)) {
         commands.emplace_back(
@@ -337,6 +350,7 @@ void World::step() {
   const bool full = schedule_.steps() % kFullCheckSteps == 0;
   const bool whole = schedule_.steps() % kSnapshotCheckSteps == 0;
   if (full) auditor_.check_all("the scheduler", core->state());
+  if (schedule_.steps() % kDecodeCheckSteps == 0) auditor_.check_snapshot("the scheduler", core->state());
   host_->with_observer([&](const Observer::View& view) {
     auditor_.check_digest("the observer", view.state, view.position);
     if (full) auditor_.check_all("the observer", view.state);
@@ -406,6 +420,19 @@ void World::heal() {
       if (waiting != nullptr && (waiting->attempt_count == 0 || switched)) clients_->cancel(job);
     }
   });
+  if (!wild_) return;
+  schedule_.in(seconds(20), [this] { clients_->cancel_reservations(); });
+  // What was changed into something that cannot run, or not for years, is given up too.
+  schedule_.in(seconds(2'000), [this] {
+    for (const JobId job : auditor_.unfinished()) clients_->cancel(job);
+  });
+}
+
+// A GPU that was replaced stays on its node's books for a while.
+bool World::is_replaced(const std::string& name, const Device& device) const {
+  const auto node =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& one) { return one->name() == name; });
+  return device.condition == DeviceCondition::kMissing && !(*node)->machine().has(device.uuid);
 }
 
 bool World::converged() {
@@ -414,13 +441,13 @@ bool World::converged() {
   if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
   if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
   for (const Node& node : host_->core()->state().nodes) {
-    if (copies_->is_leftover(node)) continue;
+    if (node.removed || copies_->is_leftover(node)) continue;
     if (!node.in_service()) return false;
     for (const Device& device : node.devices) {
       if (Copies::is_of_copy(device.uuid) && device.condition == DeviceCondition::kMissing) continue;
       // Nor one of which shares still drain: a MIG slice takes a moment to be destroyed.
       const bool gone = device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined;
-      if (!gone || !device.fit()) return false;
+      if (!gone || (!device.fit() && !is_replaced(node.name, device))) return false;
     }
   }
   return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
@@ -504,12 +531,13 @@ std::string World::why_not() {
   if (jobs.size() > 3) add(std::to_string(jobs.size()) + " jobs in all are not final");
   if (!host_->core()->idle()) add("the scheduler has work in its queue");
   for (const Node& node : host_->core()->state().nodes) {
+    if (node.removed) continue;
     if (node.state != NodeState::kReady)
       add("node " + node.name + " is " + std::string(to_string(node.state)));
     if (node.availability != Availability::kInService)
       add("node " + node.name + " is out of service: " + node.availability_reason);
     for (const Device& device : node.devices) {
-      if (!device.fit())
+      if (!device.fit() && !is_replaced(node.name, device))
         add("device " + device.uuid + " is " + std::string(to_string(device.condition)) +
             (device.barred ? " and barred" : ""));
       if (device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined) continue;

@@ -60,6 +60,7 @@ class World {
   /// No promise was broken, and none became void because a device lied.
   bool goes_on() const { return !auditor_.failed() && !host_->lied_to(); }
   void heal();
+  bool is_replaced(const std::string& node, const Device& device) const;
   bool converged();
   /// Why the world is not at rest, as far as one sentence can say.
   std::string why_not();
@@ -84,7 +85,8 @@ class World {
   int64_t fault_pause_ms_ = 1'000;
   bool healed_ = false;
   std::array<uint64_t, kFaultCount> struck_{};
-  Time rest_after_;  ///< What heals late has healed.
+  bool wild_ = false;  ///< Clients ask for what no door lets them think of.
+  Time rest_after_;    ///< What heals late has healed.
 };
 
 /// Runs one seed.
