@@ -513,6 +513,7 @@ struct HealthView {
   bool serving = true;  ///< Writes are accepted.
   std::string reason;   ///< Why not; one sentence.
   ErrorKind kind = ErrorKind::kUnavailable;
+  std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
 };
 
 /// Counters for Prometheus. Everything is since the start unless it says "now".

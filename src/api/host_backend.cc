@@ -912,6 +912,24 @@ void add_health(const State& state, MetricsView& metrics) {
   gauge("jobs_warned", "Running jobs that are warned about: idle, hung, over their share.", warned);
 }
 
+/// What the scheduler keeps, and how.
+void add_keeping(const HostHealth& health, MetricsView& metrics) {
+  const auto add = [&](std::string_view name, std::string_view type, std::string_view help, uint64_t value) {
+    metrics.counters.push_back(
+        {.name = name, .type = type, .help = help, .value = static_cast<int64_t>(value)});
+  };
+  add("snapshots_written_total", "counter", "Snapshots written, read back and proven.",
+      health.snapshots.written);
+  add("snapshots_failed_total", "counter", "Snapshots that could not be written.", health.snapshots.failed);
+  add("snapshots_unprovable_total", "counter",
+      "Snapshots that were thrown away: they did not read back as the state.", health.snapshots.unprovable);
+  add("snapshots_refused", "gauge", "Snapshots that the last start could not use.", health.refused_snapshots);
+  add("snapshot_bytes", "gauge", "Size of the newest snapshot; 0 before the first one.",
+      health.snapshots.last_bytes);
+  if (health.free_bytes)
+    add("data_free_bytes", "gauge", "Free bytes on the volume of the data folder.", *health.free_bytes);
+}
+
 }  // namespace
 
 void HostBackend::get_metrics(Done<MetricsView> done) {
@@ -919,6 +937,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     MetricsView metrics;
     counts->fill(metrics);
     const HostStats stats = host_.stats();
+    add_keeping(host_.health(), metrics);
     metrics.queue_size = view.state.waiting_count();
     metrics.preemptions = static_cast<int64_t>(stats.preemptions);
     const auto telemetry = host_.telemetry();
@@ -988,8 +1007,11 @@ void HostBackend::read_log(LogRequest request, Done<LogPiece> done) {
 }
 
 HealthView HostBackend::health() const {
-  if (host_.accepts_new_work()) return {};
-  return {.serving = false, .reason = host_.health_reason(), .kind = ErrorKind::kStorageFull};
+  HostHealth host = host_.health();
+  HealthView view{
+      .serving = host.serving, .reason = std::move(host.reason), .concerns = std::move(host.concerns)};
+  if (!view.serving) view.kind = ErrorKind::kStorageFull;
+  return view;
 }
 
 }  // namespace gpusched::api

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/queue_limits.h"
+#include "base/storage_limits.h"
 #include "host/event_log.h"
 #include "host/journal_thread.h"
 #include "host/recovery.h"
@@ -87,15 +88,18 @@ class HostImpl final : public Host {
  public:
   HostImpl(std::unique_ptr<FileJournal> journal, std::unique_ptr<SnapshotStore> snapshots,
            Recovered recovered, RecoveryReport report, const HostOptions& options)
-      : journal_(std::move(journal)),
+      : data_dir_(options.data_dir),
+        segment_bytes_(static_cast<uint64_t>(options.segment_bytes)),
+        journal_(std::move(journal)),
         snapshots_(std::move(snapshots)),
         report_(std::move(report)),
         observer_(recovered.state.clone(), recovered.position),
         forecasts_(observer_, clock_, options.tuning, options.forecasts),
         journal_thread_(*journal_,
                         [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
-        snapshotter_(*snapshots_, static_cast<uint64_t>(options.snapshot_bytes), report_.replayed_bytes,
-                     [this](uint64_t position) { journal_thread_.compact_before(position); }),
+        snapshotter_(
+            *snapshots_, clock_, {static_cast<uint64_t>(options.snapshot_bytes), report_.replayed_bytes},
+            static_cast<uint64_t>(options.segment_bytes), report_.snapshot_position, snapshot_hooks()),
         core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
               observer_, [](const Error& error) { write_failed(error); }) {
     telemetry_ = core_.nodes().telemetry();
@@ -114,6 +118,7 @@ class HostImpl final : public Host {
 
   void start() {
     thread_ = std::thread([this] { run(); });
+    snapshotter_.start();
   }
 
   void propose(Command command, Decision decision) override {
@@ -143,11 +148,7 @@ class HostImpl final : public Host {
   void with_nodes(std::function<void(NodeHub*)> use) override { push({Input::WithNodes{std::move(use)}}); }
   std::shared_ptr<TelemetryTable> telemetry() const override { return telemetry_; }
 
-  bool accepts_new_work() const override { return accepts_.load(std::memory_order_relaxed); }
-  std::string health_reason() const override {
-    const std::lock_guard lock(stats_mutex_);
-    return health_reason_;
-  }
+  HostHealth health() const override;
   HostStats stats() const override {
     const std::lock_guard lock(stats_mutex_);
     return stats_;
@@ -222,8 +223,14 @@ class HostImpl final : public Host {
   void run();
   void take(Input& input);
   void publish_stats();
+  Snapshotter::Hooks snapshot_hooks();
+  /// Why only the journal's reserve is left.
+  std::string space_reason() const;
+  std::optional<uint64_t> free_bytes() const;
 
   SystemClock clock_;
+  const std::string data_dir_;
+  const uint64_t segment_bytes_;
   std::unique_ptr<FileJournal> journal_;
   std::unique_ptr<SnapshotStore> snapshots_;
   RecoveryReport report_;
@@ -252,7 +259,7 @@ class HostImpl final : public Host {
   std::atomic<bool> accepts_{true};
   mutable std::mutex stats_mutex_;
   HostStats stats_;
-  std::string health_reason_;
+  std::string hold_reason_;  ///< Why new work waits for room although the journal has some.
   std::thread thread_;
 };
 
@@ -328,11 +335,56 @@ void HostImpl::publish_stats() {
   if (accepts != accepts_.load(std::memory_order_relaxed)) {
     accepts_.store(accepts, std::memory_order_relaxed);
     log_event(accepts ? LogLevel::kInfo : LogLevel::kError, "journal", accepts ? "space_open" : "space_full",
-              {}, {{"reason", journal_->space_reason()}});
+              {}, {{"reason", space_reason()}});
   }
   const std::lock_guard lock(stats_mutex_);
   stats_ = core_.stats();
-  health_reason_ = accepts ? std::string() : "the disk is full: " + journal_->space_reason();
+}
+
+std::string HostImpl::space_reason() const {
+  const std::string reason = journal_->space_reason();
+  if (!reason.empty()) return reason;
+  const std::lock_guard lock(stats_mutex_);
+  return hold_reason_;
+}
+
+std::optional<uint64_t> HostImpl::free_bytes() const {
+  const std::optional<DiskRoom> room = posix_disk().room(data_dir_);
+  return room ? std::optional<uint64_t>(room->free_bytes) : std::nullopt;
+}
+
+Snapshotter::Hooks HostImpl::snapshot_hooks() {
+  return {
+      .committed = [this](uint64_t position) { journal_thread_.compact_before(position); },
+      .ask = [this] { observer_.read(0, [this](const Observer::View& view) { snapshotter_.look(view); }); },
+      .full = [this] { return journal_->space() == JournalSpace::kReserveOnly; },
+      .free_bytes = [this] { return free_bytes().value_or(UINT64_MAX); },
+      .hold =
+          [this](bool waits, const std::string& reason) {
+            {
+              const std::lock_guard lock(stats_mutex_);
+              hold_reason_ = waits ? reason : "";
+            }
+            journal_thread_.hold(waits);
+            touch([] {});  // The loop looks at the space in its turn.
+          },
+      .press = [this] { propose(AdvanceTime{}, [](const Result<Decided>&) {}); }};
+}
+
+HostHealth HostImpl::health() const {
+  HostHealth health{.serving = accepts_.load(std::memory_order_relaxed),
+                    .snapshots = snapshotter_.stats(),
+                    .refused_snapshots = report_.refused_snapshots.size(),
+                    .free_bytes = free_bytes()};
+  if (!health.serving) health.reason = "the disk is full: " + space_reason();
+  if (!health.snapshots.trouble.empty())
+    health.concerns.push_back("the newest snapshot could not be taken: " + health.snapshots.trouble);
+  if (health.free_bytes && *health.free_bytes < 4 * segment_bytes_) {
+    health.concerns.push_back("the volume of " + data_dir_ + " has " +
+                              std::to_string(*health.free_bytes >> 20) +
+                              " MB left: make room before new work has to be refused");
+  }
+  return health;
 }
 
 void HostImpl::stop() {
@@ -368,6 +420,17 @@ Result<Unit> make_folder(const std::string& path) {
   return Unit{};
 }
 
+void warn_of_small_volume(const HostOptions& options) {
+  const std::optional<DiskRoom> room = posix_disk().room(options.data_dir);
+  if (!room || room->total_bytes >= limits::kVolumeBytesMin) return;
+  log_event(
+      LogLevel::kWarning, "journal", "volume_small", {},
+      {{"folder", options.data_dir},
+       {"bytes", room->total_bytes},
+       {"recommended_bytes", limits::kVolumeBytesMin},
+       {"means", "snapshots are taken often, and new work is refused early: see docs/operate/recover.md"}});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
@@ -375,6 +438,7 @@ Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
   const Time begin = clock.monotonic();
   const Result<Unit> made = make_folder(options.data_dir);
   if (!made.ok()) return made.error();
+  warn_of_small_volume(options);
   FileJournalOptions journal_options;
   journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
   const std::string snapshot_dir = options.data_dir + "/snapshots";

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "host/forecast_desk.h"
 #include "host/host_core.h"
 #include "host/observer.h"
+#include "host/snapshotter.h"
 #include "journal/journal.h"
 
 namespace gpusched {
@@ -37,6 +39,16 @@ struct RecoveryReport {
   int64_t elapsed_ms = 0;
   std::vector<std::string> refused_snapshots;  ///< Passed over for an older one; a sentence each.
   std::string notes;                           ///< Such as a torn tail that was cut back.
+};
+
+/// How the scheduler itself is.
+struct HostHealth {
+  bool serving = true;                ///< Whether new work is accepted.
+  std::string reason;                 ///< Why not.
+  std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
+  SnapshotStats snapshots;
+  uint64_t refused_snapshots = 0;      ///< When it started.
+  std::optional<uint64_t> free_bytes;  ///< On the volume of its folder.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.
@@ -71,9 +83,7 @@ class Host {
   /// Calls `alive` on the host's thread, in its turn: a sign that the loop goes round. Dropped after the end.
   virtual void touch(std::function<void()> alive) = 0;
 
-  /// Whether new work is accepted; else `health_reason` says why not.
-  virtual bool accepts_new_work() const = 0;
-  virtual std::string health_reason() const = 0;
+  virtual HostHealth health() const = 0;
   virtual HostStats stats() const = 0;
   virtual const RecoveryReport& recovery() const = 0;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -20,8 +21,12 @@ class JournalThread final : public GroupWriter {
   ~JournalThread() override;
 
   void start(DurableGroup group) override;
-  JournalSpace space() const override { return journal_.space(); }
   std::size_t payload_max() const override { return journal_.payload_max(); }
+  JournalSpace space() const override {
+    return held_.load(std::memory_order_relaxed) ? JournalSpace::kReserveOnly : journal_.space();
+  }
+  /// Keeps new work from the journal although that has room, or no longer.
+  void hold(bool held) { held_.store(held, std::memory_order_relaxed); }
   /// Lets the journal forget records before `position`, between two groups.
   void compact_before(uint64_t position);
   /// Ends the thread after the group in flight; with `seal`, marks a clean end.
@@ -34,6 +39,7 @@ class JournalThread final : public GroupWriter {
   std::function<void(Result<Unit>)> done_;
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::atomic<bool> held_{false};
   std::optional<DurableGroup> group_;
   uint64_t compact_before_ = 0;
   bool stopping_ = false;

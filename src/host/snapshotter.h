@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -7,42 +8,85 @@
 #include <string>
 #include <thread>
 
+#include "base/time.h"
 #include "host/observer.h"
 #include "host/snapshot_image.h"
+#include "host/snapshot_pace.h"
 #include "journal/snapshot_store.h"
 
 namespace gpusched {
 
-/// Takes snapshots of the observer's state when enough journal has come since the last one. The state is
-/// encoded on the observer's thread, written by a thread of its own. Public members are thread-safe.
+/// What became of snapshots since the start, for metrics and health.
+struct SnapshotStats {
+  uint64_t written = 0;     ///< And proven.
+  uint64_t failed = 0;      ///< Not written: the disk.
+  uint64_t unprovable = 0;  ///< Written, and not believed: a defect.
+  uint64_t last_sequence = 0;
+  uint64_t last_bytes = 0;
+  std::string trouble;  ///< Why the newest try failed; empty: it did not.
+};
+
+/// Takes snapshots of the observer's state when SnapshotPace says so. The state is encoded on the observer's
+/// thread; a thread of its own writes it, reads it back and proves it. Public members are thread-safe.
 class Snapshotter {
  public:
-  /// `bytes_since`: of the journal behind the newest snapshot, as recovery found it, so that crashes do not
-  /// make the tail grow. `committed` is told up to which journal record nothing older is needed any more.
-  Snapshotter(SnapshotStore& store, uint64_t every_bytes, uint64_t bytes_since,
-              std::function<void(uint64_t position)> committed);
+  struct Hooks {
+    /// Nothing older than this journal record is needed any more.
+    std::function<void(uint64_t position)> committed;
+    /// Calls `look` on the observer's thread.
+    std::function<void()> ask;
+    /// Whether the journal has only its reserve left; cheap.
+    std::function<bool()> full;
+    /// What is free on the volume; UINT64_MAX: not known.
+    std::function<uint64_t()> free_bytes;
+    /// New work has to wait for room, or no longer. The reason is a sentence.
+    std::function<void(bool waits, const std::string& reason)> hold;
+    /// Has a record written that changes nothing.
+    std::function<void()> press;
+  };
+
+  /// `pace` knows how much journal recovery found behind the newest snapshot, so that crashes do not make the
+  /// tail grow. `last_position`: of that snapshot; 0: there is none.
+  Snapshotter(SnapshotStore& store, const Clock& clock, SnapshotPace pace, uint64_t segment_bytes,
+              uint64_t last_position, Hooks hooks);
   ~Snapshotter();
 
+  /// Starts the thread: from now on hooks are called.
+  void start();
   /// For Observer::add_listener.
   void on_changes(const Observer::View& view, const Changes& changes);
+  /// Takes a snapshot if one is due; on the observer's thread.
+  void look(const Observer::View& view);
   /// Takes a snapshot now if anything came since the last one; on the observer's thread.
   void take(const Observer::View& view);
   /// Waits for what is being written and ends the thread.
   void stop();
+  SnapshotStats stats() const;
 
  private:
   void run();
-  Result<Unit> write(const SnapshotImage& job);
+  void tick(std::unique_lock<std::mutex>& lock);
+  SnapshotPace::Volume volume() const;
+  void write(std::unique_lock<std::mutex>& lock);
+  void encode(const Observer::View& view);
+  void note_outcome(const SnapshotInfo& info, const Result<Unit>& written);
+  /// Removes what is superfluous and lets the journal forget.
+  void forget_older();
 
   SnapshotStore& store_;
-  const uint64_t every_bytes_;
-  std::function<void(uint64_t)> committed_;
-  uint64_t bytes_since_;    ///< Observer's thread only.
-  uint64_t last_size_ = 0;  ///< Of the newest snapshot; the observer's thread only.
+  const Clock& clock_;
+  const Hooks hooks_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<SnapshotImage> job_;
+  SnapshotPace pace_;
+  SnapshotStats stats_;
+  std::optional<SnapshotImage> image_;
+  uint64_t free_bytes_ = UINT64_MAX;  ///< When it was last looked at.
+  const uint64_t segment_bytes_;
+  uint64_t newest_position_;         ///< Of the newest snapshot.
+  uint64_t compacted_position_ = 0;  ///< Up to which the journal may be forgotten.
+  bool holds_ = false;               ///< New work waits for room.
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;

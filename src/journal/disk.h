@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,12 @@ class DiskLock {
   virtual Result<Unit> check() const = 0;
 };
 
+/// What a volume holds, and what of it may still be written.
+struct DiskRoom {
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+};
+
 enum class DiskOpen {
   kRead,       ///< Must exist.
   kReadWrite,  ///< Must exist.
@@ -71,6 +78,8 @@ class Disk {
   /// process id. kLocked: held by another one, even if somebody removed or replaced the file meanwhile; the
   /// message names its process id.
   virtual Result<std::unique_ptr<DiskLock>> lock(const std::string& path) = 0;
+  /// The volume on which `path` lies; nothing when that cannot be known.
+  virtual std::optional<DiskRoom> room(const std::string& /*path*/) { return std::nullopt; }
 };
 
 /// The computer's own file system. Lives as long as the process.

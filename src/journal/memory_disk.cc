@@ -358,6 +358,13 @@ void MemoryDisk::set_rule(Rule rule) {
   rule_ = std::move(rule);
 }
 
+std::optional<DiskRoom> MemoryDisk::room(const std::string&) {
+  const uint64_t taken = used();
+  const std::lock_guard guard(mutex_);
+  if (capacity_ == UINT64_MAX) return std::nullopt;
+  return DiskRoom{.total_bytes = capacity_, .free_bytes = capacity_ - std::min(capacity_, taken)};
+}
+
 void MemoryDisk::fail(Call call, ErrorCode code, uint64_t after) {
   const std::lock_guard guard(mutex_);
   planned_[call] = {.verdict = {.outcome = Outcome::kFails, .code = code}, .after = after, .once = false};

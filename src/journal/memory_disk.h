@@ -68,6 +68,8 @@ class MemoryDisk final : public Disk {
   Result<Unit> sync_dir(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& path) override;
   Result<std::unique_ptr<DiskLock>> lock(const std::string& path) override;
+  /// Known once it has a capacity.
+  std::optional<DiskRoom> room(const std::string& path) override;
 
   /// What the disk holds after a power loss now: each dirty sector of 512 bytes is the old or the new one,
   /// and so is each name whose folder was not synced. The same draws give the same image.

@@ -3,6 +3,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -252,6 +253,14 @@ class PosixDisk final : public Disk {
     }
     return Error{.code = ErrorCode::kLocked,
                  .message = path + " is replaced again and again: stop what does so"};
+  }
+
+  std::optional<DiskRoom> room(const std::string& path) override {
+    struct statvfs facts{};
+    if (retry([&] { return ::statvfs(path.c_str(), &facts); }) != 0 || facts.f_blocks == 0)
+      return std::nullopt;
+    return DiskRoom{.total_bytes = uint64_t{facts.f_blocks} * facts.f_frsize,
+                    .free_bytes = uint64_t{facts.f_bavail} * facts.f_frsize};
   }
 };
 

@@ -14,6 +14,8 @@
 #include <sstream>
 
 #include "api/token.h"
+#include "base/limits.h"
+#include "base/storage_limits.h"
 #include "client/http_client.h"
 #include "client/json.h"
 #include "ops/checks.h"
@@ -97,8 +99,17 @@ Finding check_health(const Config& config, const Running& running) {
     return finding;
   }
   const Result<Json> body = Json::parse(answer->body);
-  if (answer->status == 200)
-    return {.check = "health", .detail = "it answers at " + url + " and takes new work"};
+  if (answer->status == 200) {
+    std::string concerns;
+    if (body.ok()) {
+      for (const Json& concern : (*body)["concerns"].items()) concerns += "; but " + concern.text();
+    }
+    finding.verdict = concerns.empty() ? Verdict::kOk : Verdict::kWarn;
+    finding.detail = "it answers at " + url + " and takes new work" + concerns;
+    if (!concerns.empty())
+      finding.mend = "journalctl -u gpu-scheduler -n 50    # docs/operate/troubleshoot.md";
+    return finding;
+  }
   finding.detail = "it takes no new work: " + (body.ok() ? (*body)["error"].text() : answer->body);
   finding.mend = "df -h; journalctl -u gpu-scheduler -n 50";
   return finding;
@@ -128,6 +139,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   diagnosis.add(ops::check_processes(patient));
   diagnosis.add(ops::check_folder(patient, data_dir, true));
   diagnosis.add_all(ops::check_disk(patient, data_dir));
+  diagnosis.add(ops::check_volume(data_dir, limits::kVolumeBytesMin));
   diagnosis.add_all(ops::check_sync(data_dir));
   if (ops::exists(data_dir + "/token")) {
     diagnosis.add(ops::check_token(data_dir + "/token",

@@ -127,6 +127,21 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
   return found;
 }
 
+Finding check_volume(const std::string& folder, uint64_t recommended_bytes) {
+  const std::string there = nearest_existing(folder);
+  struct statvfs facts{};
+  // What cannot be looked at is said by `check_disk`.
+  if (::statvfs(there.c_str(), &facts) != 0) return {.check = "volume", .detail = "unknown for " + folder};
+  const uint64_t bytes = uint64_t{facts.f_blocks} * facts.f_frsize;
+  if (bytes >= recommended_bytes)
+    return {.check = "volume", .detail = "has " + gib(bytes) + " for " + folder};
+  return {.check = "volume",
+          .verdict = Verdict::kWarn,
+          .detail = "has " + gib(bytes) + " for " + folder + ", " + gib(recommended_bytes) +
+                    " are recommended: journal and snapshots fill it soon, and new work is refused then",
+          .mend = "df -h    # put --data-dir on a larger volume"};
+}
+
 std::vector<Finding> check_sync(const std::string& folder) {
   if (!exists(folder)) return {};
   const std::string path = folder + "/.doctor." + std::to_string(::getpid());

@@ -26,6 +26,8 @@ Finding check_processes(const Patient& patient);
 // Files.
 /// Free space, inodes and the kind of file system of `folder`, or of the nearest folder above that exists.
 std::vector<Finding> check_disk(const Patient& patient, const std::string& folder);
+/// That the volume of `folder` is large enough for what grows there.
+Finding check_volume(const std::string& folder, uint64_t recommended_bytes);
 /// How long a durable write of 4 KiB takes there: writes and removes a file. Nothing for an absent folder.
 std::vector<Finding> check_sync(const std::string& folder);
 /// That the folder is ours, and closed to others where it holds secrets.

@@ -136,6 +136,11 @@ TEST_F(Machine, TellsDisksByTheirFileSystem) {
   EXPECT_EQ(only(check_disk(patient_, data), "filesystem").detail, data + " is on ext4");
 }
 
+TEST_F(Machine, SaysWhenAVolumeIsSmall) {
+  EXPECT_EQ(check_volume(patient_.root, 1).verdict, Verdict::kOk);
+  expect_mendable(check_volume(patient_.root, UINT64_MAX), Verdict::kWarn);
+}
+
 TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
   const std::string folder = patient_.root + "/folder";
   EXPECT_NE(check_folder(patient_, folder, true).detail.find("first start makes it"), std::string::npos);

@@ -350,9 +350,15 @@ std::string health_json(const HealthView& health, std::string_view version, Time
                         std::string_view token_file) {
   std::string out;
   JsonWriter json(out);
-  json.begin_object().field("status", health.serving ? "healthy" : "unhealthy").field("version", version);
+  const char* status = !health.serving ? "unhealthy" : health.concerns.empty() ? "healthy" : "degraded";
+  json.begin_object().field("status", status).field("version", version);
   json.field("timestamp", now);
   if (!token_file.empty()) json.field("token_file", token_file);
+  if (!health.concerns.empty()) {
+    json.key("concerns").begin_array();
+    for (const std::string& concern : health.concerns) json.value(concern);
+    json.end_array();
+  }
   if (!health.serving) json.field("error", health.reason).field("code", row_of(health.kind).code);
   json.end_object();
   return out;

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+/// The bounds of what the scheduler keeps, and of its clock; apart from limits.h, so that few files see them.
+namespace gpusched::limits {
+
+// Snapshots.
+inline constexpr uint64_t kSnapshotEveryMin = uint64_t{1} << 20;  ///< Of journal, on the smallest volume.
+inline constexpr Duration kSnapshotRetryFirst = seconds(2);       ///< After one that failed; doubling,
+inline constexpr Duration kSnapshotRetryMax = minutes(5);         ///< up to this.
+inline constexpr Duration kSnapshotPressFirst = seconds(1);       ///< Between two on a full volume; doubling,
+inline constexpr Duration kSnapshotPressMax = minutes(1);         ///< up to this.
+/// Of the volume of a scheduler's folder: below it `doctor` and the log warn.
+inline constexpr uint64_t kVolumeBytesMin = uint64_t{1} << 30;
+
+// The clock.
+inline constexpr Time kTimeMin{1'704'067'200'000'000'000};  ///< 2024: no scheduler's first start was before.
+/// How far the wall clock may be from the newest time in the journal, by default, before an operator has to
+/// accept it.
+inline constexpr Duration kClockJumpMax = hours(24 * 7);
+
+}  // namespace gpusched::limits
