@@ -12,7 +12,8 @@
 /// The binary form of structs with `fields` (base/fields.h): for each field that is not zero, in ascending
 /// order, `varint(number << 3 | kind)` and the value. Kinds: 0 a zigzag varint (integers, enums, ids, times),
 /// 1 length and bytes (strings, blobs), 2 length and a struct, 3 length, count and elements (vectors). A
-/// struct ends where its length ends, so unknown fields of a newer writer can be skipped by their kind.
+/// struct ends where its length ends, so unknown fields can be skipped by their kind; the reader is told when
+/// a newer writer wrote them.
 namespace gpusched {
 
 enum class WireKind : uint8_t { kInteger = 0, kBytes = 1, kStruct = 2, kVector = 3 };
@@ -100,6 +101,9 @@ class Decoder {
   explicit Decoder(std::string_view in) : reader_(in) {}
 
   bool ok() const { return reader_.ok(); }
+  /// Whether there were fields with higher numbers than this program knows: a newer one wrote them, and what
+  /// was decoded is not what it meant.
+  bool is_newer() const { return newer_; }
 
   /// Reads one struct that ends with the input.
   template <HasFields T>
@@ -107,6 +111,7 @@ class Decoder {
     next_tag();
     T::fields(value, *this);
     // What is left are fields of a newer writer.
+    newer_ |= has_tag_;
     while (has_tag_) skip();
   }
 
@@ -163,6 +168,7 @@ class Decoder {
       inner.depth_ = depth_ + 1;
       if (!reader_.ok() || inner.depth_ > kDepthMax) return fail();
       inner.decode(value);
+      newer_ |= inner.newer_;
       if (!inner.ok()) fail();
     } else {
       get_integer(value);
@@ -179,6 +185,7 @@ class Decoder {
     if (count > inner.reader_.remaining()) return fail();
     value.reserve(count);
     for (uint64_t i = 0; i < count && inner.ok(); ++i) inner.get(value.emplace_back());
+    newer_ |= inner.newer_;
     if (!inner.ok() || !inner.reader_.at_end()) fail();
   }
 
@@ -209,6 +216,7 @@ class Decoder {
   ByteReader reader_;
   uint64_t tag_ = 0;
   bool has_tag_ = false;
+  bool newer_ = false;
   int depth_ = 0;
 };
 

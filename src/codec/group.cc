@@ -1,5 +1,8 @@
 #include "codec/group.h"
 
+#include <cinttypes>
+#include <cstdio>
+
 #include "base/check.h"
 #include "base/limits.h"
 #include "codec/binary.h"
@@ -9,25 +12,54 @@
 namespace gpusched {
 namespace {
 
+/// Stands where a command's type does, in front of a digest. Programs that know no digests refuse it as a
+/// command of a newer version.
+constexpr uint64_t kDigestEntry = 0x3FFF;
+
+enum class Decoded : uint8_t { kOk, kCorrupt, kNewer };
+
 template <std::size_t Index = 0>
-bool decode_command(std::size_t index, std::string_view bytes, Command& command) {
+Decoded decode_command(std::size_t index, std::string_view bytes, Command& command) {
   if constexpr (Index < std::variant_size_v<Command>) {
     if (index != Index) return decode_command<Index + 1>(index, bytes, command);
     auto& concrete = command.emplace<Index>();
     Decoder decoder(bytes);
     decoder.decode(concrete);
-    return decoder.ok();
+    if (!decoder.ok()) return Decoded::kCorrupt;
+    return decoder.is_newer() ? Decoded::kNewer : Decoded::kOk;
   } else {
-    return false;
+    return Decoded::kCorrupt;
   }
+}
+
+std::string hex64(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+Error newer(const std::string& what) {
+  return {.code = ErrorCode::kVersion,
+          .message =
+              what + " is not known: it was written by a newer version; start that version on this folder"};
 }
 
 }  // namespace
 
 void GroupEncoder::begin(Time at) {
+  CHECK(at >= Time{});
+  CHECK(at <= limits::kTimeMax);  // What is written must be readable.
   bytes_.clear();
   count_ = 0;
   ByteWriter(bytes_).fixed64(static_cast<uint64_t>(at.ns));
+}
+
+void GroupEncoder::note_digest(uint64_t digest) {
+  CHECK(count_ == 0);
+  ByteWriter writer(bytes_);
+  writer.varint(kDigestEntry);
+  writer.fixed32(sizeof digest);
+  writer.fixed64(digest);
 }
 
 void GroupEncoder::add(const Command& command) {
@@ -61,14 +93,20 @@ Result<CommandGroup> decode_group(std::string_view payload) {
     if (!reader.ok() || size > reader.remaining()) {
       return Error{.code = ErrorCode::kCorrupt, .message = "a command's length leads out of its record"};
     }
-    if (index >= std::variant_size_v<Command>) {
-      return Error{
-          .code = ErrorCode::kVersion,
-          .message = "command type " + std::to_string(index) + " is not known: written by a newer version"};
-    }
     const std::string_view bytes = reader.take(size);
+    if (index == kDigestEntry) {
+      ByteReader digest(bytes);
+      const bool first = group.commands.empty() && !group.digest_before;
+      if (!first || bytes.size() != sizeof(uint64_t))
+        return Error{.code = ErrorCode::kCorrupt, .message = "a record's digest is not where it belongs"};
+      group.digest_before = digest.fixed64();
+      continue;
+    }
+    if (index >= std::variant_size_v<Command>) return newer("command type " + std::to_string(index));
     Command& command = group.commands.emplace_back();
-    if (!decode_command(index, bytes, command) || !well_formed(command)) {
+    const Decoded decoded = decode_command(index, bytes, command);
+    if (decoded == Decoded::kNewer) return newer("a field of the command " + std::string(name_of(command)));
+    if (decoded == Decoded::kCorrupt || !well_formed(command)) {
       return Error{
           .code = ErrorCode::kCorrupt,
           .message = "command " + std::to_string(group.commands.size()) + " of a record cannot be decoded"};
@@ -82,7 +120,9 @@ Result<CommandGroup> decode_group(std::string_view payload) {
 }
 
 std::string dump_group(const CommandGroup& group) {
-  std::string out = "{\"at_ns\":" + std::to_string(group.at.ns) + ",\"commands\":[";
+  std::string out = "{\"at_ns\":" + std::to_string(group.at.ns);
+  if (group.digest_before) out += ",\"digest_before\":\"" + hex64(*group.digest_before) + "\"";
+  out += ",\"commands\":[";
   bool first = true;
   for (const Command& command : group.commands) {
     if (!first) out += ',';

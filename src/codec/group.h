@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,14 +16,18 @@ namespace gpusched {
 /// Commands keep their sequence numbers by their order; see `sequence_count`.
 struct CommandGroup {
   Time at;
+  /// The state's running digest behind the group before; absent in what older versions wrote.
+  std::optional<uint64_t> digest_before;
   std::vector<Command> commands;
 };
 
 /// Builds a payload command by command, so that a command's bytes are made once.
 class GroupEncoder {
  public:
-  /// Forgets everything; the next payload has this time.
+  /// Forgets everything; the next payload has this time, which must not be past limits::kTimeMax.
   void begin(Time at);
+  /// Notes the state's running digest behind the group before. Before the first command.
+  void note_digest(uint64_t digest);
   /// `command` must be well formed.
   void add(const Command& command);
   uint32_t command_count() const { return count_; }

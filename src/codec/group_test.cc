@@ -355,14 +355,70 @@ std::string raw_command(uint64_t index, std::string_view bytes) {
   return payload + std::string(bytes);
 }
 
-TEST(Group, UnknownFieldsOfANewerVersionAreSkipped) {
+TEST(Group, FieldsOfANewerVersionAreNotDroppedInSilence) {
   std::string bytes;
   Encoder(bytes).encode(NewerCancel{});
   const Result<CommandGroup> group = decode_group(raw_command(11, bytes));
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().code, ErrorCode::kVersion);
+  EXPECT_NE(group.error().message.find("cancel_job"), std::string::npos) << group.error().message;
+}
+
+/// A value with a newer field deep inside a struct in a vector.
+struct NewerPart {
+  int32_t known = 3;
+  std::string added = "x";
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "known", self.known);
+    visit(2, "added", self.added);
+  }
+};
+struct OlderPart {
+  int32_t known = 0;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "known", self.known);
+  }
+};
+template <typename Part>
+struct Whole {
+  std::vector<Part> parts = std::vector<Part>(2);
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(3, "parts", self.parts);
+  }
+};
+
+TEST(Group, ANewerFieldIsNoticedHoweverDeepItIs) {
+  std::string bytes;
+  Encoder(bytes).encode(Whole<NewerPart>{});
+  Decoder decoder(bytes);
+  Whole<OlderPart> whole;
+  decoder.decode(whole);
+  EXPECT_TRUE(decoder.ok());
+  EXPECT_TRUE(decoder.is_newer());
+  Whole<NewerPart> same;
+  Decoder newer(bytes);
+  newer.decode(same);
+  EXPECT_FALSE(newer.is_newer());
+}
+
+TEST(Group, ADigestComesBackAndStandsBeforeTheCommands) {
+  GroupEncoder encoder;
+  encoder.begin(Time{5});
+  encoder.note_digest(0x1234'5678'9ABC'DEF0);
+  encoder.add(AdvanceTime{});
+  const std::string payload(encoder.payload());
+  const Result<CommandGroup> group = decode_group(payload);
   ASSERT_TRUE(group.ok()) << group.error().message;
-  const auto& cancel = std::get<CancelJob>(group->commands[0]);
-  EXPECT_EQ(cancel.job, JobId{3});
-  EXPECT_EQ(cancel.tenant, TenantId{4});
+  EXPECT_EQ(group->digest_before, 0x1234'5678'9ABC'DEF0);
+  EXPECT_EQ(group->commands.size(), 1u);
+  EXPECT_NE(dump_group(*group).find("\"digest_before\":\"123456789abcdef0\""), std::string::npos);
+  // Twice, or behind a command, nobody wrote it.
+  const std::string entry = payload.substr(8, 14);
+  EXPECT_EQ(decode_group(payload + entry).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(decode_group(payload.substr(0, 8) + entry + payload.substr(8)).error().code, ErrorCode::kCorrupt);
 }
 
 TEST(Group, AnUnknownCommandIsOfANewerVersion) {

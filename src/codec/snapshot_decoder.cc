@@ -172,8 +172,11 @@ class SnapshotDecoder {
       const uint64_t number = reader_.varint();
       const std::string_view bytes = reader_.take(reader_.fixed32());
       if (!reader_.ok()) break;
+      if (section > snapshot::kSectionLast)
+        return newer("section " + std::to_string(static_cast<int>(section)));
       if (!in_order(section)) return corrupt("its sections are out of order");
       const Result<Unit> added = add(section, number, bytes);
+      if (newer_) return newer("a field of section " + std::to_string(static_cast<int>(section)));
       if (!added) return added.error();
     }
     if (!reader_.ok() || section_ != Section::kEnd) return corrupt("it ends too early");
@@ -235,10 +238,17 @@ class SnapshotDecoder {
     return corrupt("an unknown section");
   }
 
+  static Error newer(const std::string& what) {
+    return {.code = ErrorCode::kVersion,
+            .message = "the snapshot's " + what +
+                       " is not known: it was written by a newer version; start that version on this folder"};
+  }
+
   template <typename T>
-  static bool read(std::string_view bytes, T& value) {
+  bool read(std::string_view bytes, T& value) {
     Decoder decoder(bytes);
     decoder.decode(value);
+    newer_ |= decoder.ok() && decoder.is_newer();
     return decoder.ok();
   }
   /// Ids are sequence numbers of commands that were.
@@ -253,6 +263,8 @@ class SnapshotDecoder {
           .code = ErrorCode::kVersion,
           .message = "snapshot format " + std::to_string(header.format) + " was written by a newer version"};
     }
+    if (header.config.feature_level > kFeatureLevel)
+      return newer("feature level " + std::to_string(header.config.feature_level));
     if (header.sequence < kFirstSequence - 1 || !possible(header.at)) return corrupt("its header");
     if (!well_formed(Configure{.config = header.config})) return corrupt("its configuration");
     state_.config = header.config;
@@ -631,6 +643,7 @@ class SnapshotDecoder {
   int64_t array_jobs_ = 0;              ///< Arrays' own jobs whose arrays are still to come.
   int64_t with_deadline_ = 0;           ///< Pending.
   int64_t deadline_timers_ = 0;
+  bool newer_ = false;  ///< Something had a field that this program does not know.
 };
 
 }  // namespace

@@ -128,6 +128,23 @@ TEST(Snapshot, BytesBehindItsEndAreCorrupt) {
   EXPECT_FALSE(decode_snapshot(snapshot_of(State()) + "x").ok());
 }
 
+TEST(Snapshot, ANewerFeatureLevelIsNamedAsSuch) {
+  State state;
+  state.config.feature_level = kFeatureLevel + 1;
+  const Result<State> decoded = decode_snapshot(snapshot_of(state));
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_EQ(decoded.error().code, ErrorCode::kVersion);
+}
+
+TEST(Snapshot, ANewerSectionIsNamedAsSuch) {
+  std::string bytes = snapshot_of(State());
+  // Before the last section, which is empty: kind, prefix, length.
+  bytes.insert(bytes.size() - 6, std::string("\x63\x00\x00\x00\x00\x00", 6));
+  const Result<State> decoded = decode_snapshot(bytes);
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_EQ(decoded.error().code, ErrorCode::kVersion) << decoded.error().message;
+}
+
 TEST(Snapshot, ANewerFormatIsNamedAsSuch) {
   std::string bytes;
   ByteWriter writer(bytes);

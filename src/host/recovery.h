@@ -16,11 +16,14 @@ struct Recovered {
 /// Builds the state from the newest snapshot that proves to be what it says, and the journal behind it. A
 /// snapshot that is refused, for whatever reason but a newer program's format, is passed over for the one
 /// before, and at last for the whole journal; the report says so. kCorrupt when the journal does not continue
-/// where the snapshot ends, or a record cannot be decoded; nothing is changed then.
-Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report);
+/// where the snapshot ends, or a record cannot be decoded; kVersion when a program of a higher feature level
+/// than `level` has used the folder, which may decide otherwise. Nothing is changed then.
+Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report,
+                          int64_t level = kFeatureLevel);
 
-/// Applies one journal record to the state behind the record before it. kCorrupt, kVersion: the record is not
-/// what follows; the state may be half way then.
-Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events);
+/// Applies one journal record to the state behind the record before it, whose digest must be the one that the
+/// record names. kCorrupt, kVersion: the record is not what follows; the state may be half way then.
+Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events,
+                    int64_t level = kFeatureLevel);
 
 }  // namespace gpusched

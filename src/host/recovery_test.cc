@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "codec/group.h"
 #include "codec/snapshot.h"
@@ -29,20 +30,26 @@ class Recovery : public testing::Test {
     for (int i = 0; i < records; ++i) {
       SubmitJobs submit{.tenant = kDefaultTenant, .request_key = {}, .jobs = {}};
       submit.jobs.push_back(JobRequest{.parts = {Part{.gpu_count = 1}}, .spec = Blob("spec")});
-      GroupEncoder encoder;
-      encoder.begin(now_ = now_ + seconds(1));
-      encoder.add(submit);
-      const uint64_t sequence = state_.last.sequence + 1;
-      CHECK(journal_
-                .append({.position = journal_.last_position() + 1,
-                         .term = 1,
-                         .first_sequence = sequence,
-                         .command_count = 1,
-                         .payload = encoder.payload()})
-                .ok());
-      Events events;
-      apply(state_, submit, {.sequence = sequence, .at = now_}, events);
+      append(submit, state_.digest.value());
     }
+  }
+  void append(const Command& command, std::optional<uint64_t> digest) {
+    GroupEncoder encoder;
+    encoder.begin(now_ = now_ + seconds(1));
+    if (digest) encoder.note_digest(*digest);
+    encoder.add(command);
+    append_payload(encoder.payload());
+    Events events;
+    apply(state_, command, {.sequence = state_.last.sequence + 1, .at = now_}, events);
+  }
+  void append_payload(std::string_view payload) {
+    CHECK(journal_
+              .append({.position = journal_.last_position() + 1,
+                       .term = 1,
+                       .first_sequence = state_.last.sequence + 1,
+                       .command_count = 1,
+                       .payload = payload})
+              .ok());
     CHECK(journal_.sync().ok());
   }
   void snapshot() { CHECK(write_image(*store_, image_of(state_, journal_.last_position())).ok()); }
@@ -183,6 +190,71 @@ TEST_F(Recovery, WhatAStartRefusedIsReplacedByTheNextSnapshotAndTheJournalStaysU
   ASSERT_TRUE(store_->prune().ok());
   EXPECT_FALSE(disk_.exists(refused));
   EXPECT_EQ(*store_->compactable_position(), 3u);
+}
+
+TEST_F(Recovery, ARecordBehindAnotherStateEndsTheStart) {
+  append(3);
+  append(AdvanceTime{}, state_.digest.value() + 1);
+  append(1);
+  const Result<Recovered> recovered = recover();
+  ASSERT_FALSE(recovered.ok());
+  EXPECT_EQ(recovered.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(recovered.error().message.find("record 4 was written behind a state with digest"),
+            std::string::npos)
+      << recovered.error().message;
+}
+
+TEST_F(Recovery, RecordsOfOlderVersionsHaveNoDigest) {
+  append(2);
+  append(AdvanceTime{}, std::nullopt);
+  append(2);
+  expect_whole(recover(), 0, 0);
+}
+
+TEST_F(Recovery, AFolderThatANewerProgramConfiguredIsRefused) {
+  append(2);
+  snapshot();
+  EngineConfig config = state_.config;
+  config.feature_level = kFeatureLevel + 1;
+  append(Configure{.config = config}, state_.digest.value());
+  const auto expect_refused = [&](const Result<Recovered>& recovered) {
+    ASSERT_FALSE(recovered.ok());
+    EXPECT_EQ(recovered.error().code, ErrorCode::kVersion);
+    EXPECT_NE(recovered.error().message.find("newer version"), std::string::npos)
+        << recovered.error().message;
+  };
+  expect_refused(recover());
+  // By its snapshot alone, too: an older one, which this program could read, is no way back.
+  unproven(image_of(state_, journal_.last_position()));
+  expect_refused(recover());
+}
+
+TEST_F(Recovery, AnOlderProgramIsRefusedAndTheOneOfTheFolderGoesOn) {
+  append(2);
+  EngineConfig config = state_.config;
+  config.feature_level = kFeatureLevel;
+  append(Configure{.config = config}, state_.digest.value());
+  snapshot();
+  append(1);
+  store_ = open();
+  const Result<Recovered> older = gpusched::recover(journal_, *store_, report_, kFeatureLevel - 1);
+  ASSERT_FALSE(older.ok());
+  EXPECT_EQ(older.error().code, ErrorCode::kVersion);
+  expect_whole(recover(), 3, 0);
+}
+
+TEST_F(Recovery, AFieldThatThisProgramDoesNotKnowIsNewer) {
+  append(2);
+  std::string payload;
+  ByteWriter writer(payload);
+  writer.fixed64(static_cast<uint64_t>((now_ + seconds(1)).ns));
+  writer.varint(Command(CancelJob{}).index());
+  const std::string fields("\x08\x06\xF8\x06\x02", 5);  // Field 1, a job, and field 111, a number.
+  writer.fixed32(static_cast<uint32_t>(fields.size()));
+  append_payload(payload + fields);
+  const Result<Recovered> recovered = recover();
+  ASSERT_FALSE(recovered.ok());
+  EXPECT_EQ(recovered.error().code, ErrorCode::kVersion) << recovered.error().message;
 }
 
 }  // namespace
