@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/storage_limits.h"
 
 namespace gpusched {
@@ -58,6 +59,12 @@ void SnapshotPace::pressed(Time now) {
 void SnapshotPace::relax() {
   presses_ = 0;
   press_at_ = {};
+}
+
+uint64_t SnapshotPace::missing(const Volume& volume) const {
+  const uint64_t needed = estimate() + 2 * volume.segment_bytes;
+  const uint64_t comfortable = needed + needed / 8;
+  return volume.free_bytes >= comfortable ? 0 : comfortable - volume.free_bytes;
 }
 
 bool SnapshotPace::lacks_room(const Volume& volume, bool lacked) const {

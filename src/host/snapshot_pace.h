@@ -46,6 +46,8 @@ class SnapshotPace {
   /// then, or the journal could never be shortened again. Once missing it is so until there is an eighth
   /// more.
   bool lacks_room(const Volume& volume, bool lacked) const;
+  /// How much more room a full volume needs before new work can be taken, beside a second segment.
+  uint64_t missing(const Volume& volume) const;
   int failures() const { return failures_; }
 
  private:

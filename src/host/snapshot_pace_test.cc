@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/limits.h"
 #include "base/storage_limits.h"
 
 namespace gpusched {

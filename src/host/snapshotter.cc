@@ -111,19 +111,19 @@ void Snapshotter::write(std::unique_lock<std::mutex>& lock) {
   const Result<Unit> written = write_image(store_, image);
   if (written.ok()) forget_older();
   lock.lock();
-  note_outcome(image.info, written);
+  note_outcome(image, written);
   pace_.ended(clock_.monotonic(), written.ok(), volume());
   busy_ = false;
 }
 
-void Snapshotter::note_outcome(const SnapshotInfo& info, const Result<Unit>& written) {
-  const std::string sequence = std::to_string(info.last_sequence);
+void Snapshotter::note_outcome(const SnapshotImage& image, const Result<Unit>& written) {
+  const std::string sequence = std::to_string(image.info.last_sequence);
   stats_.trouble = written.ok() ? "" : written.error().message;
   if (written.ok()) {
     stats_.written += 1;
-    stats_.last_sequence = info.last_sequence;
-    stats_.last_bytes = info.content_bytes;
-    newest_position_ = info.last_position;
+    stats_.last_sequence = image.info.last_sequence;
+    stats_.last_bytes = image.bytes;
+    newest_position_ = image.info.last_position;
     return log_event(LogLevel::kInfo, "snapshot", "snapshot_written", {}, {{"sequence", sequence}});
   }
   const bool unprovable =
@@ -174,8 +174,17 @@ void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
   const bool due = pace_.is_due(now, now_free);
   // The journal is forgotten up to the older of two snapshots: with one more record the newest becomes the
   // older one.
-  const bool press = newest_position_ > compacted_position_ + 1 && pace_.may_press(now, now_free);
-  if (press) pace_.pressed(now);
+  const bool may = pace_.may_press(now, now_free);
+  const bool press = may && newest_position_ > compacted_position_ + 1;
+  // When both are as new as can be it is the state that is too large.
+  const uint64_t missing = pace_.missing(now_free);
+  const uint64_t snapshot_bytes = stats_.last_bytes;
+  const bool shed = may && !press && missing > 0 && snapshot_bytes != shed_bytes_;
+  if (may) pace_.pressed(now);
+  if (shed) {
+    shed_bytes_ = snapshot_bytes;
+    pace_.relax();  // What follows from it shall not wait.
+  }
   const bool holds = holds_;
   const std::string reason = "the volume has " + megabytes(free_bytes) +
                              " left, and the next snapshot needs up to " + megabytes(pace_.estimate()) +
@@ -184,6 +193,7 @@ void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
   if (held != holds) hooks_.hold(holds, reason);
   if (due) hooks_.ask();
   if (press) hooks_.press();
+  if (shed) hooks_.shed(missing, snapshot_bytes);
   lock.lock();
 }
 

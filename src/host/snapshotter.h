@@ -43,6 +43,9 @@ class Snapshotter {
     std::function<void(bool waits, const std::string& reason)> hold;
     /// Has a record written that changes nothing.
     std::function<void()> press;
+    /// So many bytes are missing although the journal is as short as it can be: the state has to shrink, of
+    /// which a snapshot takes `snapshot_bytes`.
+    std::function<void(uint64_t needed, uint64_t snapshot_bytes)> shed;
   };
 
   /// `pace` knows how much journal recovery found behind the newest snapshot, so that crashes do not make the
@@ -69,7 +72,7 @@ class Snapshotter {
   SnapshotPace::Volume volume() const;
   void write(std::unique_lock<std::mutex>& lock);
   void encode(const Observer::View& view);
-  void note_outcome(const SnapshotInfo& info, const Result<Unit>& written);
+  void note_outcome(const SnapshotImage& image, const Result<Unit>& written);
   /// Removes what is superfluous and lets the journal forget.
   void forget_older();
 
@@ -86,7 +89,8 @@ class Snapshotter {
   const uint64_t segment_bytes_;
   uint64_t newest_position_;         ///< Of the newest snapshot.
   uint64_t compacted_position_ = 0;  ///< Up to which the journal may be forgotten.
-  bool holds_ = false;               ///< New work waits for room.
+  uint64_t shed_bytes_ = 0;  ///< Size of the snapshot behind which the state was last asked to shrink.
+  bool holds_ = false;       ///< New work waits for room.
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;
