@@ -926,6 +926,10 @@ void add_keeping(const HostHealth& health, MetricsView& metrics) {
   add("snapshots_refused", "gauge", "Snapshots that the last start could not use.", health.refused_snapshots);
   add("snapshot_bytes", "gauge", "Size of the newest snapshot; 0 before the first one.",
       health.snapshots.last_bytes);
+  metrics.counters.push_back({.name = "clock_ahead_seconds",
+                              .type = "gauge",
+                              .help = "How far the wall clock is ahead of the journal's time.",
+                              .value = health.clock_gap.ms() / 1'000});
   if (health.free_bytes)
     add("data_free_bytes", "gauge", "Free bytes on the volume of the data folder.", *health.free_bytes);
 }

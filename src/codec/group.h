@@ -41,8 +41,8 @@ class GroupEncoder {
   uint32_t count_ = 0;
 };
 
-/// Bytes that every group has besides its commands'.
-inline constexpr std::size_t kGroupHeaderBytes = 8;
+/// Bytes that every group has besides its commands': its time, and the entry of its digest.
+inline constexpr std::size_t kGroupHeaderBytes = 8 + 14;
 
 /// Bytes that `GroupEncoder::add` appends for the command. Exact, and cheaper than encoding: it answers
 /// whether a command fits a journal record before anything waits for it. The command must be well formed.

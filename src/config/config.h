@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/storage_limits.h"
 #include "base/result.h"
 #include "base/session_limits.h"
 
@@ -69,6 +70,7 @@ struct Config {
     int64_t auto_drain_percent = limits::kAutoDrainPercentDefault;
     int64_t drain_limit_seconds = limits::kDrainLimitDefault.ns / 1'000'000'000;
     int64_t snapshot_mb = 256;
+    int64_t clock_jump_max_hours = limits::kClockJumpMax.ns / 3'600'000'000'000;
   } scheduler;
 
   struct Admission {

@@ -191,6 +191,14 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = 1 << 20},
     {.section = "scheduler",
+     .name = "clock_jump_max_hours",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.clock_jump_max_hours; },
+     .meaning = "How far the wall clock may be from the newest time in the journal to be believed; beyond it "
+                "time goes "
+                "on by itself until an operator accepts the clock.",
+     .min = 1,
+     .max = 24 * 366},
+    {.section = "scheduler",
      .name = "scheduling_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.scheduling_interval_ms; },
      .meaning = "Planning starts at each event, at once, so that there is no interval to set.",

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
@@ -18,12 +17,11 @@
 #include "base/check.h"
 #include "base/queue_limits.h"
 #include "base/storage_limits.h"
+#include "host/data_folder.h"
 #include "host/event_log.h"
 #include "host/journal_thread.h"
-#include "host/recovery.h"
 #include "host/snapshotter.h"
 #include "host/system_clock.h"
-#include "journal/file_journal.h"
 #include "log/log.h"
 
 namespace gpusched {
@@ -81,8 +79,22 @@ struct Input {
   struct Touch {
     std::function<void()> alive;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook, Touch> what;
+  struct KeepFinished {
+    int64_t count = 0;
+  };
+  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook, Touch,
+               KeepFinished>
+      what;
 };
+
+std::string clock_concern(Duration gap) {
+  const int64_t hours_off = (gap.ns < 0 ? -gap.ns : gap.ns) / hours(1).ns;
+  return "the wall clock is " + std::to_string(hours_off) + " hours " + (gap.ns < 0 ? "behind" : "ahead of") +
+         " the journal's time and is not believed: time goes on without it. If the clock is wrong, set it "
+         "(timedatectl set-ntp true); if it is right, stop the scheduler, run `gpu-scheduler accept-clock`, "
+         "and "
+         "start it again";
+}
 
 class HostImpl final : public Host {
  public:
@@ -110,9 +122,7 @@ class HostImpl final : public Host {
     });
     EngineConfig wanted = options.engine;
     name_cluster(core_.state(), clock_.wall(), draw_cluster_name(), wanted);
-    if (core_.state().config != wanted) {
-      core_.propose(Configure{.config = std::move(wanted)}, [](const Result<Decided>&) {});
-    }
+    core_.want(std::move(wanted));
   }
   ~HostImpl() override { stop(); }
 
@@ -224,6 +234,8 @@ class HostImpl final : public Host {
   void take(Input& input);
   void publish_stats();
   Snapshotter::Hooks snapshot_hooks();
+  /// Forgets finished jobs before their time if that makes the room that is needed.
+  void shed_history(const State& state, uint64_t needed, uint64_t snapshot_bytes);
   /// Why only the journal's reserve is left.
   std::string space_reason() const;
   std::optional<uint64_t> free_bytes() const;
@@ -259,6 +271,9 @@ class HostImpl final : public Host {
   std::atomic<bool> accepts_{true};
   mutable std::mutex stats_mutex_;
   HostStats stats_;
+  Duration clock_gap_;
+  bool believes_clock_ = true;
+  std::string config_trouble_;
   std::string hold_reason_;  ///< Why new work waits for room although the journal has some.
   std::thread thread_;
 };
@@ -291,12 +306,16 @@ void HostImpl::take(Input& input) {
     core_.on_group_done(std::move(add->hook));
   } else if (auto* touched = std::get_if<Input::Touch>(&input.what)) {
     touched->alive();
+  } else if (const auto* keep = std::get_if<Input::KeepFinished>(&input.what)) {
+    core_.keep_finished(keep->count);
   }
 }
 
 void HostImpl::run() {
   ::pthread_setname_np(::pthread_self(), "host-loop");
   std::vector<Input> taken;
+  core_.turn();  // What a start has to write waits for nobody.
+  publish_stats();
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -337,8 +356,16 @@ void HostImpl::publish_stats() {
     log_event(accepts ? LogLevel::kInfo : LogLevel::kError, "journal", accepts ? "space_open" : "space_full",
               {}, {{"reason", space_reason()}});
   }
+  const bool believes = core_.stamps().believes();
   const std::lock_guard lock(stats_mutex_);
   stats_ = core_.stats();
+  clock_gap_ = core_.stamps().gap();
+  config_trouble_ = core_.config_trouble();
+  if (std::exchange(believes_clock_, believes) == believes) return;
+  log_event(
+      believes ? LogLevel::kInfo : LogLevel::kError, "scheduler",
+      believes ? "clock_believed" : "clock_not_believed", {},
+      {{"ahead_seconds", clock_gap_.ms() / 1'000}, {"means", believes ? "" : clock_concern(clock_gap_)}});
 }
 
 std::string HostImpl::space_reason() const {
@@ -368,7 +395,28 @@ Snapshotter::Hooks HostImpl::snapshot_hooks() {
             journal_thread_.hold(waits);
             touch([] {});  // The loop looks at the space in its turn.
           },
-      .press = [this] { propose(AdvanceTime{}, [](const Result<Decided>&) {}); }};
+      .press = [this] { propose(AdvanceTime{}, [](const Result<Decided>&) {}); },
+      .shed =
+          [this](uint64_t needed, uint64_t bytes) {
+            observer_.read(0, [this, needed, bytes](const Observer::View& view) {
+              shed_history(view.state, needed, bytes);
+            });
+          }};
+}
+
+// Two snapshots are kept, and room for a third.
+void HostImpl::shed_history(const State& state, uint64_t needed, uint64_t snapshot_bytes) {
+  const auto finished = static_cast<double>(state.finished.size());
+  const double to_gain = 3.0 * static_cast<double>(snapshot_bytes) * finished;
+  if (finished == 0 || to_gain < static_cast<double>(needed) * static_cast<double>(state.jobs.size())) return;
+  const auto kept = static_cast<int64_t>(state.finished.size() / 2);
+  log_event(LogLevel::kWarning, "journal", "history_shed", {},
+            {{"finished_jobs_kept", kept},
+             {"bytes_needed", needed},
+             {"means",
+              "the volume is too small for the state: the older half of the finished jobs is forgotten "
+              "before its time, so that new work can be taken"}});
+  push({Input::KeepFinished{kept}});
 }
 
 HostHealth HostImpl::health() const {
@@ -376,6 +424,14 @@ HostHealth HostImpl::health() const {
                     .snapshots = snapshotter_.stats(),
                     .refused_snapshots = report_.refused_snapshots.size(),
                     .free_bytes = free_bytes()};
+  {
+    const std::lock_guard lock(stats_mutex_);
+    health.clock_gap = clock_gap_;
+    if (!config_trouble_.empty())
+      health.concerns.push_back("the configuration is not in force, the engine refused it: " +
+                                config_trouble_);
+    if (!believes_clock_) health.concerns.push_back(clock_concern(clock_gap_));
+  }
   if (!health.serving) health.reason = "the disk is full: " + space_reason();
   if (!health.snapshots.trouble.empty())
     health.concerns.push_back("the newest snapshot could not be taken: " + health.snapshots.trouble);
@@ -408,65 +464,13 @@ void HostImpl::stop() {
     log_event(LogLevel::kError, "journal", "seal_failed", {}, {{"error", sealed.error().message}});
 }
 
-/// Makes the data folder, durably: what is synced in a folder that is gone is gone.
-Result<Unit> make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0) {
-    if (errno == EEXIST) return Unit{};
-    return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
-  }
-  const Result<Unit> synced = posix_disk().sync_dir(folder_above(path));
-  // One that may be written and not read cannot be synced.
-  if (!synced && synced.error().code != ErrorCode::kPermissionDenied) return synced;
-  return Unit{};
-}
-
-void warn_of_small_volume(const HostOptions& options) {
-  const std::optional<DiskRoom> room = posix_disk().room(options.data_dir);
-  if (!room || room->total_bytes >= limits::kVolumeBytesMin) return;
-  log_event(
-      LogLevel::kWarning, "journal", "volume_small", {},
-      {{"folder", options.data_dir},
-       {"bytes", room->total_bytes},
-       {"recommended_bytes", limits::kVolumeBytesMin},
-       {"means", "snapshots are taken often, and new work is refused early: see docs/operate/recover.md"}});
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
-  const SystemClock clock;
-  const Time begin = clock.monotonic();
-  const Result<Unit> made = make_folder(options.data_dir);
-  if (!made.ok()) return made.error();
-  warn_of_small_volume(options);
-  FileJournalOptions journal_options;
-  journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
-  const std::string snapshot_dir = options.data_dir + "/snapshots";
-  journal_options.needed_from = SnapshotStore::needed_from(posix_disk(), snapshot_dir);
-  Result<std::unique_ptr<FileJournal>> journal =
-      FileJournal::open(options.data_dir + "/journal", journal_options);
-  if (!journal.ok()) return journal.error();
-  Result<std::unique_ptr<SnapshotStore>> snapshots =
-      SnapshotStore::open(snapshot_dir, nullptr, (*journal)->store_id());
-  if (!snapshots.ok()) return snapshots.error();
-  RecoveryReport report;
-  const OpenReport& opened = (*journal)->open_report();
-  if (opened.bytes_cut > 0) {
-    report.notes += "cut a torn tail of " + std::to_string(opened.bytes_cut) + " bytes from " +
-                    opened.segment + " at offset " + std::to_string(opened.offset) + " (" + opened.reason +
-                    "). ";
-  }
-  Result<Recovered> recovered = recover(**journal, **snapshots, report);
-  if (!recovered.ok()) return recovered.error();
-  for (const std::string& refused : report.refused_snapshots) {
-    log_event(
-        LogLevel::kError, "snapshot", "snapshot_refused", {},
-        {{"error", refused},
-         {"did", "the state was built from an older snapshot or none, and the journal; nothing is lost"}});
-  }
-  report.elapsed_ms = (clock.monotonic() - begin).ms();
-  auto host = std::make_unique<HostImpl>(std::move(*journal), std::move(*snapshots), std::move(*recovered),
-                                         std::move(report), options);
+  Result<DataFolder> folder = open_data_folder(options);
+  if (!folder.ok()) return folder.error();
+  auto host = std::make_unique<HostImpl>(std::move(folder->journal), std::move(folder->snapshots),
+                                         std::move(folder->recovered), std::move(folder->report), options);
   host->start();
   return std::unique_ptr<Host>(std::move(host));
 }

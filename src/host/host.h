@@ -49,6 +49,7 @@ struct HostHealth {
   SnapshotStats snapshots;
   uint64_t refused_snapshots = 0;      ///< When it started.
   std::optional<uint64_t> free_bytes;  ///< On the volume of its folder.
+  Duration clock_gap;                  ///< How far the wall clock is ahead of the journal's time.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.

@@ -60,7 +60,7 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
       writer_(writer),
       sink_(sink),
       fatal_(std::move(fatal)),
-      stamps_(clock, state_.last.at),
+      stamps_(clock, state_.last.at, tuning.clock_jump_max),
       planner_(policies_of(tuning, run_times_)),
       nodes_({.propose = [this](Command command,
                                 Decision decision) { propose(std::move(command), std::move(decision)); },
@@ -135,6 +135,13 @@ void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
     return fail(proposal, {.code = ErrorCode::kUnavailable,
                            .message = "the scheduler is shutting down; try again soon"});
   }
+  if (const auto* wish = std::get_if<Configure>(&proposal.command)) {
+    proposal.decision = [this, config = wish->config,
+                         decision = std::move(proposal.decision)](const Result<Decided>& decided) {
+      if (decided.ok() && !decided->applied.rejection) want(config);
+      if (decision) decision(decided);
+    };
+  }
   if (!well_formed(proposal.command)) {
     return fail(proposal, {.code = ErrorCode::kInvalidArgument,
                            .message = std::string(name_of(proposal.command)) + " has a value out of range"});
@@ -157,6 +164,29 @@ void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
   queue_.push_back(std::move(proposal));
 }
 
+// In the way of every other command, so that it waits for room and for its turn as they do.
+void HostCore::configure() {
+  if (!wanted_ || configuring_ || closed_) return;
+  if (!storage_full_) finished_kept_.reset();
+  EngineConfig config = *wanted_;
+  if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
+  if (config == state_.config || config == refused_config_) return;
+  if (storage_full_ && !finished_kept_) return;
+  configuring_ = true;
+  queue_.push_back(Proposal{.command = Configure{.config = config},
+                            .decision = [this, config](const Result<Decided>& decided) {
+                              configuring_ = false;
+                              if (!decided.ok() || !decided->applied.rejection) return;
+                              refused_config_ = config;
+                              config_trouble_ = describe(*decided->applied.rejection);
+                            }});
+}
+
+void HostCore::keep_finished(int64_t count) {
+  CHECK(count >= 0);
+  if (storage_full_) finished_kept_ = count;
+}
+
 void HostCore::turn() {
   const bool full = writer_.space() == JournalSpace::kReserveOnly;
   if (full != storage_full_) {
@@ -175,6 +205,7 @@ void HostCore::turn() {
   }
   if (clock_.monotonic() >= nodes_.next_check()) nodes_.check_leases();
   if (nodes_.starts_wait()) nodes_.send_starts();
+  configure();
   advance_time();
   if (!sink_.has_room()) return;  // It is behind: nothing more is decided until it has caught up.
   plan();
@@ -224,6 +255,7 @@ void HostCore::start_group() {
   CHECK(group_.empty());
   group_at_ = stamps_.now();
   encoder_.begin(group_at_);
+  encoder_.note_digest(state_.digest.value());
   uint32_t sequences = 0;
   // No longer than needed for the disk to be busy, unless one command alone is.
   const auto fits = [&](const Proposal& next) {
@@ -305,6 +337,7 @@ void HostCore::apply_group() {
                   .last = state_.last,
                   .position = position_,
                   .payload_bytes = group_bytes_,
+                  .digest = state_.digest.value(),
                   .reasons = {}};
   events_ = Events();
   for (const uint32_t job_class : planner_.take_changed_reasons()) {
@@ -360,6 +393,12 @@ Time HostCore::next_wakeup() const {
   return std::min(next, clock_.monotonic() + wait);
 }
 
-void HostCore::close() { closed_ = true; }
+void HostCore::close() {
+  closed_ = true;
+  const Error error{
+      .code = ErrorCode::kUnavailable,
+      .message = "the scheduler is shutting down, and nothing of this was done; try again soon"};
+  for (Proposal& proposal : queue_.take_all()) fail(proposal, error);
+}
 
 }  // namespace gpusched

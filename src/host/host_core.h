@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/queue_limits.h"
+#include "base/storage_limits.h"
 #include "base/time.h"
 #include "codec/group.h"
 #include "engine/engine.h"
@@ -41,6 +43,7 @@ struct HostTuning {
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
   WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
   MoveTuning moves;                         ///< What is done about free GPUs that are scattered.
+  Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
 };
 
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.
@@ -87,12 +90,21 @@ class HostCore {
   /// Proposals that are not decided, and what they take in the journal.
   std::size_t proposals_waiting() const { return queue_.size() + group_.size(); }
   std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
-  /// Stops taking proposals: everything new is refused. For a clean end.
+  /// What the configuration shall be from now on. It is journaled as soon as the disk takes it, and tried
+  /// again until then. A Configure that is proposed and accepted says the same.
+  void want(EngineConfig config) { wanted_ = std::move(config); }
+  /// Why the engine did not take what is wanted; empty: it did, or will.
+  const std::string& config_trouble() const { return config_trouble_; }
+  /// Has all but so many finished jobs forgotten, the oldest first, although the disk is full: only that
+  /// makes room. When new work is taken again the configuration is as it is wanted.
+  void keep_finished(int64_t count);
+  /// Stops taking proposals: everything new is refused, and so is what waits. For a clean end.
   void close();
 
   NodeHub& nodes() { return nodes_; }
   const State& state() const { return state_; }
   const HostStats& stats() const { return stats_; }
+  const StampClock& stamps() const { return stamps_; }
   uint64_t position() const { return position_; }
   /// Called after the last decision of each group.
   void on_group_done(std::function<void()> hook) { group_done_.push_back(std::move(hook)); }
@@ -110,6 +122,7 @@ class HostCore {
   void advance_time();
   /// Leaves out the last groups of a plan that no record could hold; the planner plans them again.
   void trim(CommitPlan& plan) const;
+  void configure();
   Error storage_full_error() const;
 
   State state_;
@@ -140,6 +153,11 @@ class HostCore {
   bool storage_full_ = false;
   bool closed_ = false;
   Time retry_at_ = kNever;  ///< When to try again after a full disk.
+  std::optional<EngineConfig> wanted_;
+  std::optional<int64_t> finished_kept_;        ///< While the disk is full.
+  std::optional<EngineConfig> refused_config_;  ///< By the engine: not to be tried again.
+  std::string config_trouble_;
+  bool configuring_ = false;
   std::vector<std::function<void()>> group_done_;
 };
 

@@ -43,6 +43,7 @@ struct Changes {
   Stamp last;
   uint64_t position = 0;  ///< Of the journal record.
   uint64_t payload_bytes = 0;
+  std::optional<uint64_t> digest = {};                   ///< The state's, behind these events.
   std::vector<std::pair<uint32_t, WaitReason>> reasons;  ///< By class number.
 };
 

@@ -9,6 +9,7 @@
 #include "codec/group.h"
 #include "config/config.h"
 #include "log/log.h"
+#include "main/accept_clock_command.h"
 #include "main/admin_command.h"
 #include "main/dev_command.h"
 #include "main/doctor_command.h"
@@ -62,6 +63,8 @@ int run_scheduler(int argc, char** argv) {
   }
   if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "admin") return run_admin_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "accept-clock")
+    return run_accept_clock_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
 
   std::string config_path;
@@ -73,6 +76,7 @@ int run_scheduler(int argc, char** argv) {
       "  gpu-scheduler dev                             scheduler and agent on this machine\n"
       "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal\n"
       "  gpu-scheduler doctor                          what this machine lacks, and what mends it\n"
+      "  gpu-scheduler accept-clock --data-dir DIR     this machine's clock is right, however far it jumped\n"
       "  gpu-scheduler admin apply -f FILE             make a file's tenants, quotas and labels true\n"
       "  gpu-scheduler admin get                       the present as such a file",
       "gpu-scheduler");

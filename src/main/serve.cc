@@ -8,7 +8,6 @@
 #include "api/token.h"
 #include "base/check.h"
 #include "config/keys.h"
-#include "host/host.h"
 #include "log/log.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
@@ -95,6 +94,8 @@ AdmissionPolicy admission_of(const Config& config) {
   return policy;
 }
 
+}  // namespace
+
 HostOptions host_options(const Config& config, const std::string& data_dir) {
   HostOptions options;
   options.data_dir = data_dir;
@@ -124,11 +125,14 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.heat = heat_limits_of(config.scheduler);
   options.tuning.watch = watch_limits_of(config.scheduler);
   options.tuning.moves = move_tuning_of(config.scheduler);
+  options.tuning.clock_jump_max = hours(config.scheduler.clock_jump_max_hours);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
   options.snapshot_bytes = config.scheduler.snapshot_mb << 20;
   return options;
 }
+
+namespace {
 
 class ServiceImpl final : public Service {
  public:

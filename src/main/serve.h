@@ -7,8 +7,12 @@
 
 #include "base/result.h"
 #include "config/config.h"
+#include "host/host.h"
 
 namespace gpusched {
+
+/// What the host of a scheduler with this configuration is told.
+HostOptions host_options(const Config& config, const std::string& data_dir);
 
 /// The ports that are really bound.
 struct BoundPorts {

@@ -319,8 +319,10 @@ def test_a_full_disk_refuses_new_work_keeps_every_promise_and_recovers_by_itself
     for job_id in (goes_on, to_cancel):
         api.wait_for(job_id, "running")
 
+    early = api.submit(["true"], gpu_count=64)
     filler = fill(data)
     told, status, body, headers = submit_until_full(api)
+    told.append(early)
     assert (status, body["code"]) == (503, "storage_full"), body
     assert "full" in body["error"]
     assert int(headers["Retry-After"]) >= 1
@@ -361,6 +363,36 @@ def test_a_full_disk_refuses_new_work_keeps_every_promise_and_recovers_by_itself
     world.scheduler.restart()
     assert set(told) <= {job["id"] for job in api.jobs()}
     assert api.job(told[0])["state"] == "cancelled"
+    assert world.scheduler.journal("verify", str(data)).returncode == 0
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a small disk")
+def test_a_small_disk_that_the_journal_filled_takes_new_work_again_once_everything_is_cancelled(disk):
+    world = disk("scheduler", 128, JOURNAL_SEGMENT_MB=16)
+    data = world.scheduler.data_dir
+    world.scheduler.start()
+    pid = world.scheduler.pid()
+    api = world.api()
+
+    def taken():
+        status, body, _ = api.call("POST", "/api/v1/jobs", {"command": ["true"], "gpu_count": 64})
+        assert status in (201, 503), body
+        return body.get("job_id")
+
+    cancelled, waiting = [], []
+    for _ in range(3):
+        told, status, body, _ = submit_until_full(api)
+        assert (status, body["code"]) == (503, "storage_full"), body
+        for job_id in told + waiting:
+            api.cancel(job_id)
+        cancelled += told + waiting
+        waiting = [wait_until("new work is taken again", taken)]
+    # By itself, and what waits is there after a kill, too; of what was cancelled the oldest may be forgotten.
+    assert world.scheduler.pid() == pid
+    world.scheduler.restart()
+    known = {job["id"]: job["state"] for job in api.jobs()}
+    assert known.pop(waiting[0]) == "pending"
+    assert set(known) <= set(cancelled) and set(known.values()) <= {"cancelled"}
     assert world.scheduler.journal("verify", str(data)).returncode == 0
 
 
