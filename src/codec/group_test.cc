@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "base/prng.h"
@@ -502,8 +504,15 @@ TEST(Group, ValuesThatNoDoorLetsPassAreCorrupt) {
 }
 
 TEST(Group, ATimeBeforeTheEpochOrBeyondTheYear2116IsCorrupt) {
-  expect_corrupt(encoded({AdvanceTime{}}, Time{-1}));
-  expect_corrupt(encoded({AdvanceTime{}}, Time{INT64_MAX}));
+  const auto at = [](int64_t ns) {
+    std::string payload = encoded({AdvanceTime{}});
+    std::memcpy(payload.data(), &ns, sizeof ns);
+    return payload;
+  };
+  expect_corrupt(at(-1));
+  expect_corrupt(at(limits::kTimeMax.ns + 1));
+  expect_corrupt(at(INT64_MAX));
+  EXPECT_TRUE(decode_group(at(limits::kTimeMax.ns)).ok());
 }
 
 TEST(Group, FieldsOutOfOrderOrOfAnotherKindAreCorrupt) {
