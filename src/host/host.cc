@@ -109,9 +109,12 @@ class HostImpl final : public Host {
         forecasts_(observer_, clock_, options.tuning, options.forecasts),
         journal_thread_(*journal_,
                         [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
-        snapshotter_(
-            *snapshots_, clock_, {static_cast<uint64_t>(options.snapshot_bytes), report_.replayed_bytes},
-            static_cast<uint64_t>(options.segment_bytes), report_.snapshot_position, snapshot_hooks()),
+        snapshotter_(*snapshots_, clock_,
+                     {.every_bytes = static_cast<uint64_t>(options.snapshot_bytes),
+                      .segment_bytes = static_cast<uint64_t>(options.segment_bytes),
+                      .bytes_since = report_.replayed_bytes,
+                      .newest_position = report_.snapshot_position},
+                     snapshot_hooks()),
         core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
               observer_, [](const Error& error) { write_failed(error); }) {
     telemetry_ = core_.nodes().telemetry();
@@ -385,7 +388,7 @@ Snapshotter::Hooks HostImpl::snapshot_hooks() {
       .committed = [this](uint64_t position) { journal_thread_.compact_before(position); },
       .ask = [this] { observer_.read(0, [this](const Observer::View& view) { snapshotter_.look(view); }); },
       .full = [this] { return journal_->space() == JournalSpace::kReserveOnly; },
-      .free_bytes = [this] { return free_bytes().value_or(UINT64_MAX); },
+      .free_bytes = [this] { return free_bytes().value_or(SnapshotPace::kUnknown); },
       .hold =
           [this](bool waits, const std::string& reason) {
             {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "base/limits.h"
 #include "base/prng.h"
@@ -25,12 +26,14 @@ class FakeWriter final : public GroupWriter {
   void start(DurableGroup group) override {
     started += 1;
     largest = std::max(largest, group.payload.size());
+    last = std::move(group);
   }
   JournalSpace space() const override { return room; }
   std::size_t payload_max() const override { return record; }
   int started = 0;
   std::size_t largest = 0;  ///< Payload so far.
   const std::size_t record;
+  DurableGroup last;
   JournalSpace room = JournalSpace::kOpen;
 };
 
@@ -207,6 +210,110 @@ TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
     while (!core.core.idle()) core.commit();
     EXPECT_TRUE(answered);
   }
+}
+
+EngineConfig with_queue(int64_t size) {
+  EngineConfig config;
+  config.queue_size_max = size;
+  return config;
+}
+
+TEST(HostCore, TheConfigurationIsJournaledOnceTheDiskHasRoom) {
+  Core core;
+  core.writer.room = JournalSpace::kReserveOnly;
+  core.core.want(with_queue(7));
+  core.commit();
+  EXPECT_NE(core.core.state().config, with_queue(7));
+  core.writer.room = JournalSpace::kOpen;
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(7));
+  const int groups = core.writer.started;
+  core.commit();
+  EXPECT_EQ(core.writer.started, groups) << "and only once";
+}
+
+TEST(HostCore, AConfigurationThatTheFullDiskRefusedIsTriedAgain) {
+  Core core;
+  core.core.want(with_queue(7));
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  core.core.on_durable(Error{.code = ErrorCode::kStorageFull, .message = "no room"});
+  EXPECT_NE(core.core.state().config, with_queue(7));
+  core.clock.now = core.clock.now + seconds(1);
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(7));
+}
+
+TEST(HostCore, AConfigurationThatWasProposedIsNotTakenBack) {
+  Core core;
+  core.core.want(with_queue(7));
+  core.commit();
+  core.core.propose(Configure{.config = with_queue(8)}, {});
+  core.commit();
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(8));
+}
+
+TEST(HostCore, AConfigurationThatTheEngineRefusesIsTriedOnceAndTold) {
+  Core core;
+  EngineConfig bad;
+  bad.pools = {.online_milli = 900, .batch_milli = 900};
+  core.core.want(bad);
+  core.commit();
+  EXPECT_NE(core.core.config_trouble(), "");
+  const int groups = core.writer.started;
+  core.commit();
+  EXPECT_EQ(core.writer.started, groups);
+}
+
+TEST(HostCore, FinishedJobsAreForgottenOnAFullDiskAndTheConfigurationComesBack) {
+  Core core;
+  core.core.want(EngineConfig{});
+  for (int i = 0; i < 4; ++i) {
+    const auto job = core.submit("");
+    core.core.propose(CancelJob{.job = JobId{(*job)->applied.first_id}}, {});
+    core.commit();
+  }
+  ASSERT_EQ(core.core.state().finished.size(), 4u);
+  core.core.keep_finished(2);
+  core.commit();
+  EXPECT_EQ(core.core.state().finished.size(), 4u) << "the disk has room";
+  core.writer.room = JournalSpace::kReserveOnly;
+  core.core.turn();
+  core.core.keep_finished(2);
+  for (int i = 0; i < 6; ++i) core.commit();
+  EXPECT_EQ(core.core.state().finished.size(), 2u);
+  EXPECT_EQ(core.core.state().config.finished_jobs_max, 2);
+  core.writer.room = JournalSpace::kOpen;
+  for (int i = 0; i < 3; ++i) core.commit();
+  EXPECT_EQ(core.core.state().config, EngineConfig{});
+}
+
+TEST(HostCore, WhatWaitsAtTheEndIsAnswered) {
+  Core core;
+  const auto job = core.submit("");
+  std::vector<ErrorCode> answers;
+  const auto answer = [&](const Result<Decided>& result) {
+    answers.push_back(result.ok() ? ErrorCode::kIo : result.error().code);
+  };
+  core.core.propose(CancelJob{.job = JobId{(*job)->applied.first_id}}, answer);
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  // Nothing was written: it waits for room, and the end comes before that.
+  core.core.on_durable(Error{.code = ErrorCode::kStorageFull, .message = "no room"});
+  EXPECT_TRUE(answers.empty());
+  core.core.close();
+  EXPECT_EQ(answers, std::vector<ErrorCode>{ErrorCode::kUnavailable});
+}
+
+TEST(HostCore, EachGroupNamesTheDigestBehindTheOneBefore) {
+  Core core;
+  ASSERT_TRUE(core.submit(""));
+  const uint64_t digest = core.core.state().digest.value();
+  ASSERT_TRUE(core.submit(""));
+  const Result<CommandGroup> group = decode_group(core.writer.last.payload);
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ(group->digest_before, digest);
 }
 
 }  // namespace

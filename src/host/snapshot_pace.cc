@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include "base/limits.h"
 #include "base/storage_limits.h"
 
 namespace gpusched {
 namespace {
+
+constexpr int kDoublingsMax = 30;
 
 /// `first`, doubled `times` times, at most `most`.
 Duration doubled(Duration first, int times, Duration most) {
@@ -17,15 +18,15 @@ Duration doubled(Duration first, int times, Duration most) {
 
 }  // namespace
 
-bool SnapshotPace::is_due(Time now, const Volume& volume) const {
+bool SnapshotPace::is_due(Time now, bool journal_full) const {
   if (!has_news()) return false;
   if (failures_ > 0) return now >= retry_at_;
-  if (volume.full) return now >= press_at_;
-  uint64_t threshold = std::max(every_bytes_, last_bytes_);
+  if (is_full(journal_full)) return now >= press_at_;
+  uint64_t threshold = std::max(options_.every_bytes, last_bytes_);
   // On a small volume, or one that others fill, the journal takes an eighth of what is left before it is
   // shortened.
-  if (volume.free_bytes != UINT64_MAX)
-    threshold = std::min(threshold, std::max(volume.free_bytes / 8, limits::kSnapshotEveryMin));
+  if (free_bytes_ != kUnknown)
+    threshold = std::min(threshold, std::max(free_bytes_ / 8, limits::kSnapshotEveryMin));
   return bytes_since_ >= threshold;
 }
 
@@ -35,42 +36,54 @@ void SnapshotPace::begun(uint64_t bytes) {
   last_bytes_ = bytes;
 }
 
-void SnapshotPace::ended(Time now, bool proven, const Volume& volume) {
-  if (proven) {
-    failures_ = 0;
-  } else {
-    bytes_since_ += pending_bytes_;
-    retry_at_ = now + doubled(limits::kSnapshotRetryFirst, failures_, limits::kSnapshotRetryMax);
-    failures_ = std::min(failures_ + 1, 30);
-  }
+void SnapshotPace::proven(Time now, bool journal_full, uint64_t position) {
   pending_bytes_ = 0;
-  if (volume.full) pressed(now);
+  failures_ = 0;
+  newest_position_ = position;
+  if (is_full(journal_full)) pause(now);
 }
 
-bool SnapshotPace::may_press(Time now, const Volume& volume) const {
-  return volume.full && failures_ == 0 && !has_news() && now >= press_at_;
+void SnapshotPace::failed(Time now) {
+  bytes_since_ += pending_bytes_;
+  pending_bytes_ = 0;
+  retry_at_ = now + doubled(limits::kSnapshotRetryFirst, failures_, limits::kSnapshotRetryMax);
+  failures_ = std::min(failures_ + 1, kDoublingsMax);
 }
 
-void SnapshotPace::pressed(Time now) {
-  press_at_ = now + doubled(limits::kSnapshotPressFirst, presses_, limits::kSnapshotPressMax);
-  presses_ = std::min(presses_ + 1, 30);
+void SnapshotPace::pause(Time now) {
+  press_at_ = now + doubled(limits::kSnapshotPressFirst, pauses_, limits::kSnapshotPressMax);
+  pauses_ = std::min(pauses_ + 1, kDoublingsMax);
 }
 
-void SnapshotPace::relax() {
-  presses_ = 0;
-  press_at_ = {};
+bool SnapshotPace::lacks_room(uint64_t free_bytes) const {
+  if (free_bytes == kUnknown) return false;
+  const uint64_t needed = estimate() + options_.segment_bytes;
+  return free_bytes < (holds_ ? needed + needed / 8 : needed);  // Not on and off.
 }
 
-uint64_t SnapshotPace::missing(const Volume& volume) const {
-  const uint64_t needed = estimate() + 2 * volume.segment_bytes;
+SnapshotPace::Advice SnapshotPace::look(Time now, bool journal_full, uint64_t free_bytes) {
+  free_bytes_ = free_bytes;
+  holds_ = lacks_room(free_bytes);
+  const bool full = is_full(journal_full);
+  if (!full) {
+    pauses_ = 0;
+    press_at_ = {};
+  }
+  Advice advice{.take = is_due(now, journal_full)};
+  if (!full || failures_ > 0 || has_news() || now < press_at_) return advice;
+  advice.press = newest_position_ > compacted_position_ + 1;
+  pause(now);
+  const bool known = free_bytes != kUnknown && last_bytes_ > 0;
+  if (advice.press || !known || last_bytes_ == shed_bytes_) return advice;
+  const uint64_t needed = estimate() + 2 * options_.segment_bytes;
   const uint64_t comfortable = needed + needed / 8;
-  return volume.free_bytes >= comfortable ? 0 : comfortable - volume.free_bytes;
-}
-
-bool SnapshotPace::lacks_room(const Volume& volume, bool lacked) const {
-  if (volume.free_bytes == UINT64_MAX) return false;
-  const uint64_t needed = estimate() + volume.segment_bytes;
-  return volume.free_bytes < (lacked ? needed + needed / 8 : needed);
+  if (free_bytes >= comfortable) return advice;
+  advice.missing_bytes = comfortable - free_bytes;
+  shed_bytes_ = last_bytes_;
+  // What follows from it shall not wait.
+  pauses_ = 0;
+  press_at_ = {};
+  return advice;
 }
 
 }  // namespace gpusched

@@ -7,58 +7,78 @@
 namespace gpusched {
 
 /// Decides when the next snapshot is due: after enough journal, again and again with growing pauses after one
-/// that failed, and at once when the journal has only its reserve left, because only a snapshot lets it
-/// forget. Pure; not thread-safe. Times are monotonic ones.
+/// that failed, and at once when the volume is full, because only a snapshot lets the journal be shortened.
+/// It also says when new work has to wait for room, and what would make some. Pure; not thread-safe. Times
+/// are monotonic ones.
 class SnapshotPace {
  public:
-  /// What is known of the volume at this moment.
-  struct Volume {
-    bool full = false;                   ///< Only the journal's reserve is left.
-    uint64_t free_bytes = UINT64_MAX;    ///< UINT64_MAX: not known.
-    uint64_t segment_bytes = 16u << 20;  ///< That the journal needs to go on.
-  };
+  static constexpr uint64_t kUnknown = UINT64_MAX;
 
-  /// `every_bytes` of journal are written between two snapshots, at least as much as the last one was large,
-  /// and less on a small volume. `bytes_since` the newest snapshot stand in the journal already.
-  SnapshotPace(uint64_t every_bytes, uint64_t bytes_since)
-      : every_bytes_(every_bytes), bytes_since_(bytes_since) {}
+  struct Options {
+    /// Of journal between two snapshots; at least as much as the last one was large, and less on a small
+    /// volume.
+    uint64_t every_bytes = 0;
+    uint64_t segment_bytes = 0;    ///< That the journal needs to go on.
+    uint64_t bytes_since = 0;      ///< Of journal behind the newest snapshot already.
+    uint64_t newest_position = 0;  ///< Of that snapshot; 0: there is none.
+  };
+  explicit SnapshotPace(const Options& options)
+      : options_(options), bytes_since_(options.bytes_since), newest_position_(options.newest_position) {}
 
   /// So much was added to the journal.
   void note(uint64_t payload_bytes) { bytes_since_ += payload_bytes; }
+  /// Whether anything came since the newest snapshot.
   bool has_news() const { return bytes_since_ > 0; }
-  bool is_due(Time now, const Volume& volume) const;
+  /// `journal_full`: the journal has only its reserve left.
+  bool is_due(Time now, bool journal_full) const;
   /// One is being taken of everything so far; `bytes` long.
   void begun(uint64_t bytes);
-  /// It is there and proven, or it is not and its share of the journal still counts.
-  void ended(Time now, bool proven, const Volume& volume);
+  /// It is there and proven, and stands for the journal up to `position`.
+  void proven(Time now, bool journal_full, uint64_t position);
+  /// It is not, and its share of the journal still counts.
+  void failed(Time now);
+  /// The journal may forget what is before this record.
+  void compacted(uint64_t position) { compacted_position_ = position; }
 
-  /// True when `now` is a moment for a harmless record, so that a snapshot of another position can be taken:
-  /// the journal is only forgotten up to the older of two.
-  bool may_press(Time now, const Volume& volume) const;
-  void pressed(Time now);
-  /// The volume has room: the next time that it is full begins without a pause.
-  void relax();
+  /// What is to be done now. To be asked each second or so, but not while a snapshot is being taken.
+  struct Advice {
+    bool take = false;  ///< A snapshot is due.
+    /// A record is to be written that changes nothing: the journal is shortened up to the older of two
+    /// snapshots, and with one record more the newest can become the older one.
+    bool press = false;
+    /// Not 0: both are as new as can be, so it is the state that is too large. So much room is missing.
+    uint64_t missing_bytes = 0;
+  };
+  /// `free_bytes` on the volume; kUnknown holds nobody up.
+  Advice look(Time now, bool journal_full, uint64_t free_bytes);
 
+  /// Whether room for the next snapshot and for the journal's next segment was missing at the last look: new
+  /// work must wait then, or the journal could never be shortened again.
+  bool holds() const { return holds_; }
   /// How large the next snapshot will be at most, by what is known: small jobs take more of a state than of a
   /// journal.
   uint64_t estimate() const { return last_bytes_ + 2 * (bytes_since_ + pending_bytes_); }
-  /// Whether room for the next snapshot and for the journal's next segment is missing: new work must wait
-  /// then, or the journal could never be shortened again. Once missing it is so until there is an eighth
-  /// more.
-  bool lacks_room(const Volume& volume, bool lacked) const;
-  /// How much more room a full volume needs before new work can be taken, beside a second segment.
-  uint64_t missing(const Volume& volume) const;
+  uint64_t last_bytes() const { return last_bytes_; }
   int failures() const { return failures_; }
 
  private:
-  const uint64_t every_bytes_;
+  bool is_full(bool journal_full) const { return journal_full || holds_; }
+  bool lacks_room(uint64_t free_bytes) const;
+  void pause(Time now);
+
+  const Options options_;
   uint64_t bytes_since_;
   uint64_t pending_bytes_ = 0;  ///< Of journal, in the one that is being taken.
   uint64_t last_bytes_ = 0;     ///< Of the newest snapshot.
-  int failures_ = 0;            ///< In a row.
-  int presses_ = 0;             ///< In a row, on a full volume.
-  Time retry_at_;               ///< After a failure;
-  Time press_at_;               ///< on a full volume.
+  uint64_t newest_position_;
+  uint64_t compacted_position_ = 0;
+  uint64_t free_bytes_ = kUnknown;  ///< At the last look.
+  uint64_t shed_bytes_ = 0;         ///< `last_bytes_` when the state was last found too large.
+  bool holds_ = false;
+  int failures_ = 0;  ///< In a row.
+  int pauses_ = 0;    ///< In a row, on a full volume.
+  Time retry_at_;     ///< After a failure;
+  Time press_at_;     ///< on a full volume.
 };
 
 }  // namespace gpusched

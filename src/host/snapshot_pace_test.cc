@@ -9,109 +9,137 @@ namespace gpusched {
 namespace {
 
 constexpr uint64_t kMega = 1u << 20;
-constexpr SnapshotPace::Volume kRoomy{
-    .full = false, .free_bytes = 1'000'000 * kMega, .segment_bytes = 16 * kMega};
-constexpr SnapshotPace::Volume kFull{.full = true, .free_bytes = 40 * kMega, .segment_bytes = 16 * kMega};
+constexpr uint64_t kRoomy = 1'000'000 * kMega;
 constexpr Time kNow{1'000'000'000'000};
 
-void take(SnapshotPace& pace, uint64_t bytes, bool proven, Time now, const SnapshotPace::Volume& volume) {
+SnapshotPace::Options every(uint64_t bytes, uint64_t since = 0) {
+  return {.every_bytes = bytes, .segment_bytes = 16 * kMega, .bytes_since = since, .newest_position = 0};
+}
+
+void take(SnapshotPace& pace, uint64_t bytes, Time now, bool full, uint64_t position = 1) {
   pace.begun(bytes);
-  pace.ended(now, proven, volume);
+  pace.proven(now, full, position);
+}
+void fail(SnapshotPace& pace, Time now) {
+  pace.begun(kMega);
+  pace.failed(now);
 }
 
 TEST(SnapshotPace, IsDueAfterSoMuchJournalAndAsMuchAsTheLastOneWasLarge) {
-  SnapshotPace pace(100 * kMega, 0);
+  SnapshotPace pace(every(100 * kMega));
   pace.note(100 * kMega - 1);
-  EXPECT_FALSE(pace.is_due(kNow, kRoomy));
+  EXPECT_FALSE(pace.is_due(kNow, false));
   pace.note(1);
-  EXPECT_TRUE(pace.is_due(kNow, kRoomy));
-  take(pace, 300 * kMega, true, kNow, kRoomy);
+  EXPECT_TRUE(pace.is_due(kNow, false));
+  take(pace, 300 * kMega, kNow, false);
   pace.note(299 * kMega);
-  EXPECT_FALSE(pace.is_due(kNow, kRoomy));
+  EXPECT_FALSE(pace.is_due(kNow, false));
   pace.note(kMega);
-  EXPECT_TRUE(pace.is_due(kNow, kRoomy));
+  EXPECT_TRUE(pace.is_due(kNow, false));
+  EXPECT_TRUE(pace.look(kNow, false, kRoomy).take);
 }
 
 TEST(SnapshotPace, WhatRecoveryFoundInTheJournalCounts) {
-  SnapshotPace pace(100 * kMega, 100 * kMega);
-  EXPECT_TRUE(pace.is_due(kNow, kRoomy));
+  EXPECT_TRUE(SnapshotPace(every(100 * kMega, 100 * kMega)).is_due(kNow, false));
 }
 
 TEST(SnapshotPace, ASmallVolumeGivesTheJournalAnEighthOfWhatIsLeft) {
-  SnapshotPace pace(256 * kMega, 0);
-  const SnapshotPace::Volume small{.full = false, .free_bytes = 80 * kMega, .segment_bytes = 16 * kMega};
+  SnapshotPace pace(every(256 * kMega));
+  pace.look(kNow, false, 80 * kMega);
   pace.note(10 * kMega - 1);
-  EXPECT_FALSE(pace.is_due(kNow, small));
+  EXPECT_FALSE(pace.is_due(kNow, false));
   pace.note(1);
-  EXPECT_TRUE(pace.is_due(kNow, small));
+  EXPECT_TRUE(pace.is_due(kNow, false));
 }
 
 TEST(SnapshotPace, OnAFullVolumeItIsDueAtOnceThenWithGrowingPauses) {
-  SnapshotPace pace(256 * kMega, 0);
-  EXPECT_FALSE(pace.is_due(kNow, kFull)) << "there is nothing new";
+  SnapshotPace pace(every(256 * kMega));
+  EXPECT_FALSE(pace.is_due(kNow, true)) << "there is nothing new";
   pace.note(1);
-  EXPECT_TRUE(pace.is_due(kNow, kFull));
+  EXPECT_TRUE(pace.is_due(kNow, true));
   Time now = kNow;
   for (Duration pause = limits::kSnapshotPressFirst; pause < limits::kSnapshotPressMax; pause = pause * 2) {
-    take(pace, kMega, true, now, kFull);
+    take(pace, kMega, now, true);
     pace.note(1);
-    EXPECT_FALSE(pace.is_due(now + pause - milliseconds(1), kFull)) << pause.ms();
-    EXPECT_TRUE(pace.is_due(now + pause, kFull)) << pause.ms();
+    EXPECT_FALSE(pace.is_due(now + pause - milliseconds(1), true)) << pause.ms();
+    EXPECT_TRUE(pace.is_due(now + pause, true)) << pause.ms();
     now = now + pause;
   }
-  for (int i = 0; i < 100; ++i) take(pace, kMega, true, now, kFull);
+  for (int i = 0; i < 100; ++i) take(pace, kMega, now, true);
   pace.note(1);
-  EXPECT_TRUE(pace.is_due(now + limits::kSnapshotPressMax, kFull));
+  EXPECT_TRUE(pace.is_due(now + limits::kSnapshotPressMax, true));
   // Another time it begins anew.
-  pace.relax();
-  EXPECT_TRUE(pace.is_due(now, kFull));
+  pace.look(now, false, kRoomy);
+  EXPECT_TRUE(pace.is_due(now, true));
 }
 
 TEST(SnapshotPace, AFailedOneIsTriedAgainWithGrowingPausesWhateverCame) {
-  SnapshotPace pace(256 * kMega, 0);
+  SnapshotPace pace(every(256 * kMega));
   pace.note(256 * kMega);
   Time now = kNow;
   for (Duration pause = limits::kSnapshotRetryFirst; pause < limits::kSnapshotRetryMax; pause = pause * 2) {
-    take(pace, kMega, false, now, kRoomy);
-    EXPECT_FALSE(pace.is_due(now + pause - milliseconds(1), kRoomy)) << pause.ms();
-    EXPECT_TRUE(pace.is_due(now + pause, kRoomy)) << pause.ms();
+    fail(pace, now);
+    EXPECT_FALSE(pace.look(now + pause - milliseconds(1), false, kRoomy).take) << pause.ms();
+    EXPECT_TRUE(pace.look(now + pause, false, kRoomy).take) << pause.ms();
     now = now + pause;
   }
-  for (int i = 0; i < 100; ++i) take(pace, kMega, false, now, kRoomy);
-  EXPECT_TRUE(pace.is_due(now + limits::kSnapshotRetryMax, kRoomy));
-  take(pace, kMega, true, now, kRoomy);
+  for (int i = 0; i < 100; ++i) fail(pace, now);
+  EXPECT_TRUE(pace.is_due(now + limits::kSnapshotRetryMax, false));
+  take(pace, kMega, now, false);
   EXPECT_FALSE(pace.has_news());
   pace.note(1);
-  EXPECT_FALSE(pace.is_due(now, kRoomy)) << "all is well again";
+  EXPECT_FALSE(pace.is_due(now, false)) << "all is well again";
 }
 
-TEST(SnapshotPace, ARecordIsWishedForOnlyOnAFullVolumeWithoutNews) {
-  SnapshotPace pace(256 * kMega, 0);
-  EXPECT_FALSE(pace.may_press(kNow, kRoomy));
-  EXPECT_TRUE(pace.may_press(kNow, kFull));
-  pace.pressed(kNow);
-  EXPECT_FALSE(pace.may_press(kNow, kFull));
-  EXPECT_TRUE(pace.may_press(kNow + limits::kSnapshotPressFirst, kFull));
+TEST(SnapshotPace, ARecordIsWishedForWhereItWouldShortenTheJournal) {
+  SnapshotPace pace(every(256 * kMega));
   pace.note(1);
-  EXPECT_FALSE(pace.may_press(kNow + limits::kSnapshotPressFirst, kFull));
+  take(pace, kMega, kNow, false, 9);
+  EXPECT_FALSE(pace.look(kNow, false, kRoomy).press) << "there is room";
+  EXPECT_TRUE(pace.look(kNow, true, kRoomy).press);
+  EXPECT_FALSE(pace.look(kNow, true, kRoomy).press) << "once in a while";
+  EXPECT_TRUE(pace.look(kNow + limits::kSnapshotPressFirst, true, kRoomy).press);
+  pace.note(1);
+  EXPECT_FALSE(pace.look(kNow + minutes(1), true, kRoomy).press) << "there is one";
+  take(pace, kMega, kNow + minutes(1), true, 10);
+  pace.compacted(9);
+  EXPECT_FALSE(pace.look(kNow + minutes(3), true, kRoomy).press) << "it is as short as can be";
 }
 
-TEST(SnapshotPace, RoomIsMissingBeforeTheNextSnapshotAndASegmentCannotBeWritten) {
-  SnapshotPace pace(256 * kMega, 0);
+TEST(SnapshotPace, NewWorkWaitsBeforeTheNextSnapshotAndASegmentCannotBeWritten) {
+  SnapshotPace pace(every(256 * kMega));
   pace.note(10 * kMega);
-  take(pace, 10 * kMega, true, kNow, kRoomy);
+  take(pace, 10 * kMega, kNow, false);
   pace.note(5 * kMega);
   EXPECT_EQ(pace.estimate(), 20 * kMega);
-  SnapshotPace::Volume volume{.full = false, .free_bytes = 36 * kMega, .segment_bytes = 16 * kMega};
-  EXPECT_FALSE(pace.lacks_room(volume, false));
-  volume.free_bytes -= 1;
-  EXPECT_TRUE(pace.lacks_room(volume, false));
-  volume.free_bytes = 40 * kMega;
-  EXPECT_TRUE(pace.lacks_room(volume, true)) << "not on and off";
-  volume.free_bytes = 41 * kMega;
-  EXPECT_FALSE(pace.lacks_room(volume, true));
-  volume.free_bytes = UINT64_MAX;
-  EXPECT_FALSE(pace.lacks_room(volume, true)) << "what is not known holds nobody up";
+  const auto holds = [&](uint64_t free_bytes) {
+    pace.look(kNow, false, free_bytes);
+    return pace.holds();
+  };
+  EXPECT_FALSE(holds(36 * kMega));
+  EXPECT_TRUE(holds(36 * kMega - 1));
+  EXPECT_TRUE(pace.is_due(kNow, false)) << "it is as good as full";
+  EXPECT_TRUE(holds(40 * kMega)) << "not on and off";
+  EXPECT_FALSE(holds(41 * kMega));
+  EXPECT_FALSE(holds(SnapshotPace::kUnknown)) << "what is not known holds nobody up";
+}
+
+TEST(SnapshotPace, WhenTheJournalIsAsShortAsCanBeTheStateHasToShrink) {
+  SnapshotPace pace(every(256 * kMega));
+  pace.note(1);
+  take(pace, 30 * kMega, kNow, true, 9);
+  pace.note(1);
+  take(pace, 30 * kMega, kNow, true, 10);
+  pace.compacted(9);
+  const Time later = kNow + minutes(2);
+  const uint64_t comfortable = (30 + 2 * 16) * kMega * 9 / 8;
+  const SnapshotPace::Advice advice = pace.look(later, true, kMega);
+  EXPECT_FALSE(advice.press);
+  EXPECT_EQ(advice.missing_bytes, comfortable - kMega);
+  EXPECT_EQ(pace.look(later, true, kMega).missing_bytes, 0u) << "once for each size of the state";
+  pace.note(1);
+  EXPECT_TRUE(pace.is_due(later + limits::kSnapshotPressFirst, true))
+      << "what comes of it does not wait long";
 }
 
 }  // namespace

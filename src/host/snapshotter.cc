@@ -18,19 +18,21 @@ std::string megabytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " M
 
 }  // namespace
 
-Snapshotter::Snapshotter(SnapshotStore& store, const Clock& clock, SnapshotPace pace, uint64_t segment_bytes,
-                         uint64_t last_position, Hooks hooks)
+Snapshotter::Snapshotter(SnapshotStore& store, const Clock& clock, const SnapshotPace::Options& options,
+                         Hooks hooks)
     : store_(store),
       clock_(clock),
       hooks_(std::move(hooks)),
-      pace_(pace),
-      segment_bytes_(segment_bytes),
-      newest_position_(last_position) {}
+      segment_bytes_(options.segment_bytes),
+      pace_(options) {}
 
 Snapshotter::~Snapshotter() { stop(); }
 
 void Snapshotter::start() {
-  free_bytes_ = hooks_.free_bytes();
+  {
+    std::unique_lock lock(mutex_);
+    tick(lock);
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -42,11 +44,6 @@ void Snapshotter::stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-}
-
-// With the mutex held.
-SnapshotPace::Volume Snapshotter::volume() const {
-  return {.full = holds_ || hooks_.full(), .free_bytes = free_bytes_, .segment_bytes = segment_bytes_};
 }
 
 SnapshotStats Snapshotter::stats() const {
@@ -65,7 +62,7 @@ void Snapshotter::on_changes(const Observer::View& view, const Changes& changes)
 void Snapshotter::look(const Observer::View& view) {
   {
     const std::lock_guard lock(mutex_);
-    if (busy_ || stopping_ || !pace_.is_due(clock_.monotonic(), volume())) return;
+    if (busy_ || stopping_ || !pace_.is_due(clock_.monotonic(), hooks_.full())) return;
     busy_ = true;
   }
   encode(view);
@@ -112,7 +109,6 @@ void Snapshotter::write(std::unique_lock<std::mutex>& lock) {
   if (written.ok()) forget_older();
   lock.lock();
   note_outcome(image, written);
-  pace_.ended(clock_.monotonic(), written.ok(), volume());
   busy_ = false;
 }
 
@@ -123,9 +119,10 @@ void Snapshotter::note_outcome(const SnapshotImage& image, const Result<Unit>& w
     stats_.written += 1;
     stats_.last_sequence = image.info.last_sequence;
     stats_.last_bytes = image.bytes;
-    newest_position_ = image.info.last_position;
+    pace_.proven(clock_.monotonic(), hooks_.full(), image.info.last_position);
     return log_event(LogLevel::kInfo, "snapshot", "snapshot_written", {}, {{"sequence", sequence}});
   }
+  pace_.failed(clock_.monotonic());
   const bool unprovable =
       written.error().code == ErrorCode::kCorrupt || written.error().code == ErrorCode::kVersion;
   if (!unprovable) {
@@ -158,7 +155,7 @@ void Snapshotter::forget_older() {
   if (*position == 0) return;
   hooks_.committed(*position + 1);
   const std::lock_guard lock(mutex_);
-  compacted_position_ = *position;
+  pace_.compacted(*position);
 }
 
 void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
@@ -166,34 +163,18 @@ void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
   const uint64_t free_bytes = hooks_.free_bytes();
   lock.lock();
   if (busy_ || stopping_) return;
-  free_bytes_ = free_bytes;
-  const bool held = std::exchange(holds_, pace_.lacks_room(volume(), holds_));
-  const SnapshotPace::Volume now_free = volume();
-  if (!now_free.full) pace_.relax();
-  const Time now = clock_.monotonic();
-  const bool due = pace_.is_due(now, now_free);
-  // The journal is forgotten up to the older of two snapshots: with one more record the newest becomes the
-  // older one.
-  const bool may = pace_.may_press(now, now_free);
-  const bool press = may && newest_position_ > compacted_position_ + 1;
-  // When both are as new as can be it is the state that is too large.
-  const uint64_t missing = pace_.missing(now_free);
-  const uint64_t snapshot_bytes = stats_.last_bytes;
-  const bool shed = may && !press && missing > 0 && snapshot_bytes != shed_bytes_;
-  if (may) pace_.pressed(now);
-  if (shed) {
-    shed_bytes_ = snapshot_bytes;
-    pace_.relax();  // What follows from it shall not wait.
-  }
-  const bool holds = holds_;
+  const bool held = pace_.holds();
+  const SnapshotPace::Advice advice = pace_.look(clock_.monotonic(), hooks_.full(), free_bytes);
+  const bool holds = pace_.holds();
+  const uint64_t snapshot_bytes = pace_.last_bytes();
   const std::string reason = "the volume has " + megabytes(free_bytes) +
                              " left, and the next snapshot needs up to " + megabytes(pace_.estimate()) +
                              " beside a journal segment of " + megabytes(segment_bytes_);
   lock.unlock();
   if (held != holds) hooks_.hold(holds, reason);
-  if (due) hooks_.ask();
-  if (press) hooks_.press();
-  if (shed) hooks_.shed(missing, snapshot_bytes);
+  if (advice.take) hooks_.ask();
+  if (advice.press) hooks_.press();
+  if (advice.missing_bytes > 0) hooks_.shed(advice.missing_bytes, snapshot_bytes);
   lock.lock();
 }
 

@@ -37,7 +37,7 @@ class Snapshotter {
     std::function<void()> ask;
     /// Whether the journal has only its reserve left; cheap.
     std::function<bool()> full;
-    /// What is free on the volume; UINT64_MAX: not known.
+    /// What is free on the volume; SnapshotPace::kUnknown: not known.
     std::function<uint64_t()> free_bytes;
     /// New work has to wait for room, or no longer. The reason is a sentence.
     std::function<void(bool waits, const std::string& reason)> hold;
@@ -45,13 +45,10 @@ class Snapshotter {
     std::function<void()> press;
     /// So many bytes are missing although the journal is as short as it can be: the state has to shrink, of
     /// which a snapshot takes `snapshot_bytes`.
-    std::function<void(uint64_t needed, uint64_t snapshot_bytes)> shed;
+    std::function<void(uint64_t missing, uint64_t snapshot_bytes)> shed;
   };
 
-  /// `pace` knows how much journal recovery found behind the newest snapshot, so that crashes do not make the
-  /// tail grow. `last_position`: of that snapshot; 0: there is none.
-  Snapshotter(SnapshotStore& store, const Clock& clock, SnapshotPace pace, uint64_t segment_bytes,
-              uint64_t last_position, Hooks hooks);
+  Snapshotter(SnapshotStore& store, const Clock& clock, const SnapshotPace::Options& options, Hooks hooks);
   ~Snapshotter();
 
   /// Starts the thread: from now on hooks are called.
@@ -69,7 +66,6 @@ class Snapshotter {
  private:
   void run();
   void tick(std::unique_lock<std::mutex>& lock);
-  SnapshotPace::Volume volume() const;
   void write(std::unique_lock<std::mutex>& lock);
   void encode(const Observer::View& view);
   void note_outcome(const SnapshotImage& image, const Result<Unit>& written);
@@ -79,18 +75,13 @@ class Snapshotter {
   SnapshotStore& store_;
   const Clock& clock_;
   const Hooks hooks_;
+  const uint64_t segment_bytes_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   SnapshotPace pace_;
   SnapshotStats stats_;
   std::optional<SnapshotImage> image_;
-  uint64_t free_bytes_ = UINT64_MAX;  ///< When it was last looked at.
-  const uint64_t segment_bytes_;
-  uint64_t newest_position_;         ///< Of the newest snapshot.
-  uint64_t compacted_position_ = 0;  ///< Up to which the journal may be forgotten.
-  uint64_t shed_bytes_ = 0;  ///< Size of the snapshot behind which the state was last asked to shrink.
-  bool holds_ = false;       ///< New work waits for room.
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;

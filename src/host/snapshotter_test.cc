@@ -42,8 +42,9 @@ class SnapshotterTest : public testing::Test {
                                    pressed_ += 1;
                                    pressed_.notify_all();
                                  }};
-    snapshotter_ =
-        std::make_unique<Snapshotter>(*store_, clock_, SnapshotPace(every_bytes, 0), 1'000, 0, hooks);
+    hooks.shed = [this](uint64_t missing, uint64_t) { missing_ = missing; };
+    const SnapshotPace::Options options{.every_bytes = every_bytes, .segment_bytes = 1'000};
+    snapshotter_ = std::make_unique<Snapshotter>(*store_, clock_, options, hooks);
     snapshotter_->start();
   }
   /// One more command, of so many bytes of journal.
@@ -78,6 +79,7 @@ class SnapshotterTest : public testing::Test {
   std::atomic<uint64_t> compacted_{0};
   std::atomic<int> asked_{0};
   std::atomic<int> pressed_{0};
+  std::atomic<uint64_t> missing_{0};
   std::atomic<bool> full_{false};
   std::atomic<bool> held_{false};
   std::atomic<uint64_t> free_bytes_{UINT64_MAX};
