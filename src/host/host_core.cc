@@ -169,6 +169,10 @@ void HostCore::configure() {
   if (!wanted_ || configuring_ || closed_) return;
   if (!storage_full_) finished_kept_.reset();
   EngineConfig config = *wanted_;
+  if (!state_.config.cluster.empty()) {  // Once named it is that for ever, whatever is asked for.
+    config.cluster = state_.config.cluster;
+    config.cluster_since = state_.config.cluster_since;
+  }
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
   if (config == state_.config || config == refused_config_) return;
   if (storage_full_ && !finished_kept_) return;

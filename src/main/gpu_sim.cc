@@ -118,6 +118,11 @@ class Runner {
     host_.refused_starts += result.host.refused_starts;
     host_.repairs += result.host.repairs;
     host_.failed_snapshots += result.host.failed_snapshots;
+    host_.unprovable_snapshots += result.host.unprovable_snapshots;
+    host_.second_hosts += result.host.second_hosts;
+    host_.older_hosts += result.host.older_hosts;
+    host_.clock_jumps += result.host.clock_jumps;
+    host_.sheddings += result.host.sheddings;
     host_.disk.failed_calls += result.host.disk.failed_calls;
     host_.disk.lying_calls += result.host.disk.lying_calls;
     host_.disk.decays += result.host.disk.decays;
@@ -140,6 +145,11 @@ class Runner {
     line("starts refused for that", host_.refused_starts);
     line("of them repaired by an operator", host_.repairs);
     line("snapshots that failed", host_.failed_snapshots);
+    line("spoilt snapshots thrown away", host_.unprovable_snapshots);
+    line("second schedulers refused", host_.second_hosts);
+    line("older programs refused", host_.older_hosts);
+    line("wall clocks off by years", host_.clock_jumps);
+    line("history shed for room", host_.sheddings);
     line("runs that a lying device ended", lied_to_);
   }
 

@@ -12,6 +12,9 @@ namespace {
 
 /// Between a group's time and its being durable.
 constexpr Duration kDiskDelayMax = seconds(5);
+/// Between a group's time and the true one: wall clocks are off by hours, and time that was lost while one
+/// was not believed adds to that.
+constexpr Duration kTimeOffMax = hours(24);
 
 std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
 std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
@@ -40,6 +43,13 @@ void Auditor::on_durable(const JournalRecord& record) {
   payloads_.emplace_back(record.payload);
   const Result<CommandGroup> group = decode_group(record.payload);
   if (!group) return fail("a journal record cannot be decoded: " + group.error().message);
+  if (group->digest_before != replica_.digest.value())
+    fail("journal record " + std::to_string(record.position) +
+         " names another digest than the state's before it");
+  const Duration off = group->at - MachineClock::true_wall(schedule_);
+  if (off > kTimeOffMax || off < Duration{} - kTimeOffMax)
+    fail("journal record " + std::to_string(record.position) + " is stamped " +
+         std::to_string(off.ms() / 3'600'000) + " hours from the true time");
   Events events;
   for (const Command& command : group->commands) {
     events.clear();

@@ -62,7 +62,9 @@ class MachineClock final : public Clock {
   explicit MachineClock(const Schedule& schedule) : schedule_(schedule) {}
 
   Time monotonic() const override { return schedule_.now() - since_; }
-  Time wall() const override { return schedule_.now() + kEpoch + wall_offset_; }
+  Time wall() const override { return true_wall(schedule_) + wall_offset_; }
+  /// What a wall clock that is right says.
+  static Time true_wall(const Schedule& schedule) { return schedule.now() + kEpoch; }
 
   /// What a time of this machine's monotonic clock is in the schedule's.
   Time to_schedule(Time monotonic_time) const {

@@ -48,7 +48,9 @@ bool needs_room(Call call) {
 
 }  // namespace
 
-SimDisk::SimDisk(Context& context, uint64_t seed) : context_(context), prng_(seed), memory_(prng_.next()) {
+SimDisk::SimDisk(Context& context, uint64_t seed, uint64_t volume_bytes)
+    : context_(context), prng_(seed), memory_(prng_.next()), volume_bytes_(volume_bytes) {
+  memory_.set_capacity(volume_bytes);
   memory_.set_rule([this](Call call, const std::string&) { return judge(call); });
 }
 
@@ -164,21 +166,38 @@ bool SimDisk::decay_at(const std::string& path, const std::string& bytes) {
   if (offset < end && begin < offset + changed.size()) return false;
   context_.trace.note("disk-decays", {offset, changed.size()}, path);
   memory_.decay(path, offset, changed);
+  decayed_.insert(path);
   counts_.decays += 1;
   return true;
 }
 
 void SimDisk::fill(uint64_t room) {
   full_ = true;
-  memory_.set_capacity(memory_.used() + room);
+  memory_.set_capacity(std::min(volume_bytes_, memory_.used() + room));
+}
+
+uint64_t SimDisk::free_bytes() {
+  const std::optional<DiskRoom> room = memory_.room("/");
+  return room ? room->free_bytes : UINT64_MAX;
 }
 
 void SimDisk::empty() {
   full_ = false;
-  memory_.set_capacity(UINT64_MAX);
+  memory_.set_capacity(volume_bytes_);
+}
+
+bool SimDisk::only_decayed_in(const std::string& dir) {
+  if (decayed_.empty() || counts_.lying_calls > 0) return false;
+  const auto in_dir = [&](const std::string& path) { return path.starts_with(dir + "/"); };
+  const std::vector<std::string> files = memory_.files();
+  return std::all_of(decayed_.begin(), decayed_.end(), in_dir) &&
+         std::any_of(files.begin(), files.end(), [&](const std::string& path) {
+           return in_dir(path) && path.ends_with(".snap") && !decayed_.contains(path);
+         });
 }
 
 void SimDisk::repair() {
+  decayed_.clear();
   context_.trace.note("disk-repaired", {});
   memory_.repair();
 }
@@ -188,6 +207,7 @@ void SimDisk::heal() {
   failing_.reset();
   ++failing_number_;
   empty();
+  decayed_.clear();
   memory_.repair();
   if (process_ != nullptr) process_->die_at(UINT64_MAX, /*after=*/false);
   // What the device only said that it had done, it does now.

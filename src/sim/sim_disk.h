@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,17 @@ struct DiskCounts {
 /// are gone, can be told from a broken promise.
 class SimDisk {
  public:
-  SimDisk(Context& context, uint64_t seed);
+  /// `volume_bytes`: how large the disk is.
+  SimDisk(Context& context, uint64_t seed, uint64_t volume_bytes);
 
   Prng& prng() { return prng_; }
   Disk& process() { return *process_; }
+  /// For another process that is started beside it.
+  std::unique_ptr<ProcessDisk> another_process() { return std::make_unique<ProcessDisk>(memory_); }
+  /// Whether it has an end.
+  bool is_bounded() const { return full_ || volume_bytes_ != UINT64_MAX; }
+  /// What is free; UINT64_MAX where it has no end.
+  uint64_t free_bytes();
 
   /// A process begins; the one before is over.
   void begin_process();
@@ -59,7 +67,11 @@ class SimDisk {
   void note_durable(uint64_t position) { durable_ = position; }
   /// A call failed or was wrong since the process began, or there is no room.
   bool broke_in_this_life() const { return broken_calls_ > 0 || full_; }
+  /// Whether such an error can come of a disk that has an end.
+  bool may_be_full(const Error& error) const { return is_bounded() && error.code == ErrorCode::kStorageFull; }
   bool is_damaged() const { return memory_.is_damaged(); }
+  /// Nothing is wrong with it but that files in this folder decayed, and not all of them.
+  bool only_decayed_in(const std::string& dir);
   const DiskCounts& counts() const { return counts_; }
   /// An operator puts back what should be there.
   void repair();
@@ -86,9 +98,11 @@ class SimDisk {
   uint64_t failing_number_ = 0;
   uint64_t broken_calls_ = 0;  ///< In this life.
   DiskCounts counts_;
+  const uint64_t volume_bytes_;
   bool full_ = false;
   uint64_t durable_ = 0;
   std::optional<uint64_t> lied_from_;
+  std::set<std::string> decayed_;  ///< Files, since the last repair.
 };
 
 }  // namespace gpusched::sim

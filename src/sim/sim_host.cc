@@ -41,15 +41,21 @@ JournalRecord record_of(const DurableGroup& group) {
 struct SimHost::Life final : public GroupWriter {
   explicit Life(SimHost& owner) : host(owner) {}
   void start(DurableGroup group) override { host.write(std::move(group)); }
-  JournalSpace space() const override { return journal->space(); }
   std::size_t payload_max() const override { return journal->payload_max(); }
+  JournalSpace space() const override {
+    return pace && pace->holds() ? JournalSpace::kReserveOnly : journal->space();
+  }
+  bool full() const { return journal->space() == JournalSpace::kReserveOnly; }
 
   SimHost& host;
   uint64_t number = 0;
   std::unique_ptr<FileJournal> journal;
   std::unique_ptr<SnapshotStore> snapshots;
   std::shared_ptr<SnapshotWriter> snapshot;  ///< Being written.
-  uint64_t bytes_since_snapshot = 0;
+  bool spoilt = false;                       ///< That one.
+  RecoveryReport report;
+  std::optional<SnapshotPace> pace;
+  bool watches_volume = false;
   std::unique_ptr<Observer> observer;
   std::unique_ptr<HostCore> core;
   std::vector<std::function<void(Life&)>> inbox;
@@ -62,7 +68,10 @@ struct SimHost::Life final : public GroupWriter {
 };
 
 SimHost::SimHost(Context& context, HostSettings settings)
-    : context_(context), settings_(settings), clock_(context.schedule), disk_(context, settings.disk_seed) {}
+    : context_(context),
+      settings_(settings),
+      clock_(context.schedule),
+      disk_(context, settings.disk_seed, settings.volume_bytes) {}
 
 SimHost::~SimHost() = default;
 
@@ -92,7 +101,7 @@ Result<Unit> SimHost::feed_auditor(Journal& journal) {
 }
 
 /// What Host::open does, in its order.
-Result<Recovered> SimHost::open_folder(Life& life) {
+Result<Recovered> SimHost::open_folder(Life& life, int64_t level) {
   Disk& disk = disk_.process();
   Result<Unit> made = disk.make_dir(kDataDir);
   if (made) made = disk.sync_dir(folder_above(kDataDir));
@@ -110,12 +119,12 @@ Result<Recovered> SimHost::open_folder(Life& life) {
       SnapshotStore::open(kSnapshotDir, &disk, life.journal->store_id());
   if (!snapshots) return snapshots.error();
   life.snapshots = std::move(*snapshots);
-  RecoveryReport report;
-  return recover(*life.journal, *life.snapshots, report);
+  return recover(*life.journal, *life.snapshots, life.report, level);
 }
 
 void SimHost::start() {
   if (life_ != nullptr || story_.lied) return;
+  if (std::exchange(older_next_, false)) try_older();
   auto life = std::make_unique<Life>(*this);
   life->number = ++starts_;
   disk_.begin_process();
@@ -151,21 +160,28 @@ void SimHost::begin(std::unique_ptr<Life> life, Recovered recovered) {
   life->core = std::make_unique<HostCore>(std::move(recovered.state), recovered.position, settings_.tuning,
                                           clock_, *life, *life->observer,
                                           [&world](const Error& error) { world.fatal = error; });
-  life_ = std::move(life);
   EngineConfig wanted = settings_.engine;
   if (wanted.feature_level >= 6)
-    name_cluster(life_->core->state(), clock_.wall(), "cluster-" + std::to_string(starts_), wanted);
-  if (life_->core->state().config != wanted) {
-    life_->core->propose(Configure{.config = std::move(wanted)}, [](const Result<Decided>&) {});
-  }
+    name_cluster(life->core->state(), clock_.wall(), "cluster-" + std::to_string(starts_), wanted);
+  life->core->want(std::move(wanted));
+  life->pace.emplace(SnapshotPace::Options{.every_bytes = settings_.snapshot_bytes,
+                                           .segment_bytes = settings_.segment_bytes,
+                                           .bytes_since = life->report.replayed_bytes,
+                                           .newest_position = life->report.snapshot_position});
+  life_ = std::move(life);
   watch_space();
+  watch_volume();
   run_soon(Duration{});
 }
 
 void SimHost::refused(const Error& error) {
   context_.trace.note("start-refused", {static_cast<uint64_t>(error.code)}, error.message);
   story_.refused_starts += 1;
-  if (!disk_.broke_in_this_life()) {
+  if (!disk_.broke_in_this_life() && !disk_.may_be_full(error)) {
+    if (disk_.only_decayed_in(kSnapshotDir)) {
+      return context_.auditor.fail("a start is refused although a snapshot and the journal are whole: " +
+                                   error.message);
+    }
     if (disk_.is_damaged()) {
       disk_.repair();
       story_.repairs += 1;
@@ -210,6 +226,7 @@ void SimHost::gone() {
   (power ? story_.power_losses : story_.kills) += 1;
   disk_.bury(power);
   if (power) clock_.reboot();
+  if (std::exchange(off_when_down_, false)) clock_.step_wall(clock_off_);
   if (died_) died_();
   // What a killed process left is put to the test while it is young.
   if (power || !context_.on(Fault::kHostPower) || !disk_.prng().chance(250)) return;
@@ -320,11 +337,21 @@ void SimHost::sync(const DurableGroup& group) {
 }
 
 void SimHost::take_snapshot(const Observer::View& view, const Changes& changes) {
+  life_->pace->note(changes.payload_bytes);
+  if (life_->pace->is_due(context_.schedule.now(), life_->full())) take_snapshot(view);
+}
+
+void SimHost::take_snapshot(const Observer::View& view) {
   Life& life = *life_;
-  life.bytes_since_snapshot += changes.payload_bytes;
-  if (life.bytes_since_snapshot < settings_.snapshot_bytes || life.snapshot != nullptr) return;
-  life.bytes_since_snapshot = 0;
-  const SnapshotImage image = image_of(view.state, view.position);
+  if (life.snapshot != nullptr) return;
+  SnapshotImage image = image_of(view.state, view.position);
+  life.pace->begun(image.bytes);
+  life.spoilt = spoilt_ > 0;
+  if (life.spoilt) {
+    spoilt_ -= 1;
+    std::string& piece = image.pieces[disk_.prng().below(image.pieces.size())];
+    piece[disk_.prng().below(piece.size())] ^= static_cast<char>(1 << disk_.prng().below(8));
+  }
   Result<std::unique_ptr<SnapshotWriter>> writer = life.snapshots->begin(image.info);
   if (!writer) return snapshot_failed(writer.error());
   for (const std::string& piece : image.pieces) {
@@ -332,37 +359,82 @@ void SimHost::take_snapshot(const Observer::View& view, const Changes& changes) 
     if (!written) return snapshot_failed(written.error());
   }
   life.snapshot = std::move(*writer);
-  context_.schedule.in(context_.some_ms(1, 200), [this, number = life.number] {
-    if (life_ != nullptr && life_->number == number) commit_snapshot();
+  context_.schedule.in(context_.some_ms(1, 200), [this, number = life.number, position = view.position] {
+    if (life_ != nullptr && life_->number == number) commit_snapshot(position);
   });
 }
 
-void SimHost::commit_snapshot() {
+void SimHost::commit_snapshot(uint64_t position) {
   std::shared_ptr<SnapshotWriter> written = std::exchange(life_->snapshot, nullptr);
-  const Result<Unit> done = finish_snapshot(*written);
+  const Result<Unit> committed = life_->snapshots->commit(*written, prove_snapshot);
   written.reset();  // It uses the process's disk.
   if (died_in_call()) return;
-  if (!done) snapshot_failed(done.error());
+  if (!committed) return snapshot_failed(committed.error());
+  ++snapshots_taken_;
+  const Result<Unit> forgotten = forget_older();
+  if (died_in_call()) return;
+  life_->pace->proven(context_.schedule.now(), life_->full(), position);
+  if (forgotten) return;
+  context_.trace.note("not-forgotten", {}, forgotten.error().message);
+  if (!disk_.broke_in_this_life() && !disk_.is_damaged())
+    context_.auditor.fail("the journal is not shortened without reason: " + forgotten.error().message);
 }
 
-Result<Unit> SimHost::finish_snapshot(SnapshotWriter& written) {
-  const Result<Unit> committed = life_->snapshots->commit(written, prove_snapshot);
-  if (!committed) return committed;
-  ++snapshots_taken_;
+Result<Unit> SimHost::forget_older() {
   const Result<Unit> pruned = life_->snapshots->prune();
   if (!pruned) return pruned;
   const Result<uint64_t> position = life_->snapshots->compactable_position();
   if (!position) return position.error();
   context_.trace.note("snapshot", {*position});
-  return *position > 0 ? life_->journal->compact_before(*position + 1) : Result<Unit>(Unit{});
+  if (*position == 0) return Unit{};
+  life_->pace->compacted(*position);
+  return life_->journal->compact_before(*position + 1);
 }
 
 void SimHost::snapshot_failed(const Error& error) {
   context_.trace.note("snapshot-fails", {static_cast<uint64_t>(error.code)}, error.message);
-  story_.failed_snapshots += 1;
-  if (!disk_.broke_in_this_life() && !disk_.is_damaged() && !disk_.process_is_dead()) {
+  (life_->spoilt ? story_.unprovable_snapshots : story_.failed_snapshots) += 1;
+  life_->pace->failed(context_.schedule.now());
+  watch_volume();
+  const bool explained = life_->spoilt || disk_.broke_in_this_life() || disk_.may_be_full(error);
+  if (!explained && !disk_.is_damaged() && !disk_.process_is_dead()) {
     context_.auditor.fail("a snapshot fails without reason: " + error.message);
   }
+}
+
+// What the snapshotter's own thread does each second, as long as it can matter.
+void SimHost::watch_volume() {
+  if (life_ == nullptr || life_->watches_volume) return;
+  if (!disk_.is_bounded() && !life_->pace->holds() && life_->pace->failures() == 0) return;
+  life_->watches_volume = true;
+  context_.schedule.in(kSpaceRetry, [this, number = life_->number] {
+    if (life_ == nullptr || life_->number != number) return;
+    life_->watches_volume = false;
+    look_at_volume();
+    if (life_ != nullptr) watch_volume();
+  });
+}
+
+void SimHost::look_at_volume() {
+  Life& life = *life_;
+  if (life.snapshot != nullptr) return;
+  const SnapshotPace::Advice advice =
+      life.pace->look(context_.schedule.now(), life.full(), disk_.free_bytes());
+  run_soon(Duration{});  // It looks at the space in its turn.
+  if (advice.press) life.core->propose(AdvanceTime{}, [](const Result<Decided>&) {});
+  if (advice.missing_bytes > 0) shed(advice.missing_bytes);
+  if (!advice.take) return;
+  life.observer->read(0, [this](const Observer::View& view) { take_snapshot(view); });
+  (void)died_in_call();
+}
+
+void SimHost::shed(uint64_t missing) {
+  const State& state = life_->core->state();
+  const uint64_t finished = state.finished.size();
+  if (finished == 0 || 3 * life_->pace->last_bytes() * finished < missing * state.jobs.size()) return;
+  context_.trace.note("history-shed", {finished / 2});
+  story_.sheddings += 1;
+  life_->core->keep_finished(static_cast<int64_t>(finished / 2));
 }
 
 void SimHost::watch_space() {
@@ -413,6 +485,55 @@ void SimHost::read(uint64_t sequence, Observer::Query query) {
 }
 
 // What breaks.
+
+void SimHost::wrong_clock(Duration by, bool when_down) {
+  CHECK(!clock_is_wrong());
+  context_.trace.note("clock-is-wrong", {static_cast<uint64_t>(by.ms())});
+  story_.clock_jumps += 1;
+  clock_off_ = by;
+  off_when_down_ = when_down;
+  if (!when_down) clock_.step_wall(by);
+}
+
+void SimHost::right_clock() {
+  if (!clock_is_wrong()) return;
+  if (!std::exchange(off_when_down_, false)) clock_.step_wall(Duration{} - clock_off_);
+  clock_off_ = {};
+}
+
+void SimHost::try_second(bool without_lock) {
+  if (life_ == nullptr) return;
+  const std::unique_ptr<ProcessDisk> disk = disk_.another_process();
+  if (without_lock) (void)disk->remove(std::string(kJournalDir) + "/" + kLockName).ok();
+  const Result<std::unique_ptr<FileJournal>> journal =
+      FileJournal::open(kJournalDir, {.segment_bytes = settings_.segment_bytes,
+                                      .reserve_bytes = 1,
+                                      .background = false,
+                                      .disk = disk.get(),
+                                      .store_id = kStoreId,
+                                      .needed_from = 0});
+  if (journal) return context_.auditor.fail("two schedulers have the same folder");
+  if (journal.error().code == ErrorCode::kLocked) story_.second_hosts += 1;
+}
+
+void SimHost::try_older() {
+  const int64_t used = context_.auditor.replica().config.feature_level;
+  if (context_.auditor.position() == 0) return;
+  disk_.begin_process();
+  {
+    Life life(*this);
+    const Result<Recovered> recovered = open_folder(life, used - 1);
+    if (recovered) {
+      context_.auditor.fail("an older program takes a folder of feature level " + std::to_string(used));
+    } else if (recovered.error().code == ErrorCode::kVersion) {
+      story_.older_hosts += 1;
+    }
+    context_.trace.note("older-program", {static_cast<uint64_t>(used)},
+                        recovered ? "" : recovered.error().message);
+    disk_.kill();
+  }
+  disk_.bury(/*power=*/false);
+}
 
 void SimHost::pause(Duration span) {
   if (life_ != nullptr) life_->paused_until = context_.schedule.now() + span;

@@ -24,6 +24,7 @@ struct HostSettings {
   uint64_t snapshot_bytes = 8'000;  ///< A snapshot after so much journal.
   uint64_t disk_seed = 1;
   uint64_t segment_bytes = 65'536;
+  uint64_t volume_bytes = UINT64_MAX;
 };
 
 /// What the schedulers of one run went through.
@@ -34,6 +35,11 @@ struct HostStory {
   uint64_t refused_starts = 0;   ///< Because of what the disk did.
   uint64_t repairs = 0;          ///< Of these: for damage, which an operator then put right.
   uint64_t failed_snapshots = 0;
+  uint64_t unprovable_snapshots = 0;  ///< That an encoder spoilt, and nobody ever saw.
+  uint64_t second_hosts = 0;          ///< That were refused.
+  uint64_t older_hosts = 0;           ///< That were refused.
+  uint64_t clock_jumps = 0;
+  uint64_t sheddings = 0;  ///< Of history, so that there was room.
   DiskCounts disk;
   bool lied = false;  ///< A loss that only a lying device explains ended the run.
 };
@@ -65,11 +71,24 @@ class SimHost final : public HostEnd {
   void read(uint64_t sequence, Observer::Query query);
 
   SimDisk& disk() { return disk_; }
+  const HostSettings& settings() const { return settings_; }
   /// The power goes once more, and what is left must be what was said to be durable.
   void check_folder();
   void pause(Duration span);
   void step_clock(Duration by) { clock_.step_wall(by); }
   Duration wall_offset() const { return clock_.wall_offset(); }
+  /// The wall clock is off by so much, from the end of this process on or at once, until `right_clock`.
+  void wrong_clock(Duration by, bool when_down);
+  void right_clock();
+  bool clock_is_wrong() const { return clock_off_.ns != 0; }
+  /// Another scheduler tries to have the folder, after somebody removed the lock's file, or not.
+  void try_second(bool without_lock);
+  /// Before the next start an older program is started.
+  void start_older_next() { older_next_ = true; }
+  /// So many of the next snapshots are spoilt before they are written.
+  void spoil_snapshots(int count) { spoilt_ = count; }
+  /// The disk has become fuller or emptier.
+  void watch_volume();
 
   /// What the auditor looks at after every step; null while it is down.
   const HostCore* core() const;
@@ -87,7 +106,9 @@ class SimHost final : public HostEnd {
   void run_soon(Duration delay);
   void run();
   void wake_at(Time when);
-  Result<Recovered> open_folder(Life& life);
+  Result<Recovered> open_folder(Life& life, int64_t level = kFeatureLevel);
+  /// An older program is refused, and changes nothing.
+  void try_older();
   Result<Unit> feed_auditor(Journal& journal);
   void begin(std::unique_ptr<Life> life, Recovered recovered);
   /// A start came to nothing.
@@ -104,9 +125,12 @@ class SimHost final : public HostEnd {
   void sync(const DurableGroup& group);
   void tell_auditor(const JournalRecord& record);
   void take_snapshot(const Observer::View& view, const Changes& changes);
-  void commit_snapshot();
-  Result<Unit> finish_snapshot(SnapshotWriter& written);
+  void take_snapshot(const Observer::View& view);
+  void commit_snapshot(uint64_t position);
+  Result<Unit> forget_older();
   void snapshot_failed(const Error& error);
+  void look_at_volume();
+  void shed(uint64_t missing);
   /// As the journal's own thread would: a full disk is asked again until it has room.
   void watch_space();
 
@@ -116,7 +140,11 @@ class SimHost final : public HostEnd {
   std::function<void()> died_;
   SimDisk disk_;
   std::unique_ptr<Life> life_;
-  bool power_goes_ = false;  ///< With the death that is armed.
+  bool power_goes_ = false;     ///< With the death that is armed.
+  Duration clock_off_;          ///< That the wall clock is wrong,
+  bool off_when_down_ = false;  ///< from the end of this process on.
+  bool older_next_ = false;
+  int spoilt_ = 0;
   HostStory story_;
   uint64_t starts_ = 0;
   uint64_t snapshots_taken_ = 0;

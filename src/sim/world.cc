@@ -39,6 +39,7 @@ World::World(const RunOptions& options)
     : options_(options),
       prng_(options.seed * 0x9E3779B97F4A7C15ULL + 0x632BE59BD9B4E019ULL),
       disk_prng_(options.seed * 0xD1342543DE82EF95ULL + 0x2545F4914F6CDD1DULL),
+      folder_prng_(options.seed * 0x2127599BF4325C37ULL + 0x880355F21E6D1965ULL),
       trace_(schedule_, options.trace),
       auditor_(schedule_),
       context_{.schedule = schedule_, .prng = prng_, .trace = trace_, .auditor = auditor_, .faults = {}} {
@@ -50,11 +51,16 @@ void World::build() {
   const auto share = static_cast<uint32_t>(prng_.between(100, 900));
   for (std::size_t i = 0; i < kFaultCount; ++i) {
     const auto fault = static_cast<Fault>(i);
-    const bool of_disks = fault >= kFirstDiskFault;
-    const bool drawn = of_disks ? disk_prng_.chance(kDiskFaultShare) : prng_.chance(share);
+    const bool of_folder = fault >= kFirstFolderFault;
+    const bool of_disks = fault >= kFirstDiskFault && !of_folder;
+    const bool drawn = of_folder  ? folder_prng_.chance(kDiskFaultShare)
+                       : of_disks ? disk_prng_.chance(kDiskFaultShare)
+                                  : prng_.chance(share);
     if (!drawn || !options_.faults.has(fault)) continue;
     context_.faults.add(fault);
-    if (of_disks) {
+    if (of_folder) {
+      active_on_folder_.push_back(fault);
+    } else if (of_disks) {
       active_on_disks_.push_back(fault);
     } else if (!is_passive(fault)) {
       active_.push_back(fault);
@@ -101,6 +107,13 @@ void World::build() {
   settings.snapshot_bytes = static_cast<uint64_t>(prng_.between(1'000, 40'000));
   settings.disk_seed = disk_prng_.next();
   settings.segment_bytes = uint64_t{65'536} << disk_prng_.below(3);
+  settings.tuning.clock_jump_max = kWallOffsetMax * 2 + hours(1);
+  // A volume that the journal fills by itself, long before so much of it that a snapshot is due.
+  if (options_.faults.has(Fault::kDiskFull) && folder_prng_.chance(100)) {
+    settings.segment_bytes = 32'768;
+    settings.snapshot_bytes = uint64_t{1} << 40;
+    settings.volume_bytes = static_cast<uint64_t>(folder_prng_.between(500'000, 1'000'000));
+  }
   host_ = std::make_unique<SimHost>(context_, settings);
   network_ = std::make_unique<Network>(context_, *host_);
   host_->on_died([this] {
@@ -176,6 +189,41 @@ void World::break_something() {
   }
 }
 
+// So do the folder and its clock.
+
+void World::break_folder_later() {
+  if (active_on_folder_.empty()) return;
+  schedule_.in(milliseconds(folder_prng_.between(0, 4 * fault_pause_ms_)), [this] {
+    if (healed_) return;
+    break_folder(active_on_folder_[folder_prng_.below(active_on_folder_.size())]);
+    break_folder_later();
+  });
+}
+
+void World::break_folder(Fault fault) {
+  trace_.note("fault", {static_cast<uint64_t>(fault)}, to_string(fault));
+  struck_[static_cast<std::size_t>(fault)] += 1;
+  switch (fault) {
+    case Fault::kClockYears: {
+      if (host_->clock_is_wrong()) return host_->right_clock();
+      const Duration by = hours(24 * 365) * folder_prng_.between(1, 120);
+      const bool down = folder_prng_.chance(700);
+      host_->wrong_clock(folder_prng_.chance(700) ? by : Duration{} - by, down);
+      if (down) host_->crash(folder_prng_.chance(300));
+      return schedule_.in(milliseconds(folder_prng_.between(100, 90'000)), [this] { host_->right_clock(); });
+    }
+    case Fault::kSecondHost:
+      return host_->try_second(folder_prng_.chance(300));
+    case Fault::kOlderHost:
+      host_->start_older_next();
+      return host_->crash(false);
+    case Fault::kEncoderErrs:
+      return host_->spoil_snapshots(static_cast<int>(folder_prng_.between(1, 4)));
+    default:
+      UNREACHABLE();
+  }
+}
+
 // Disks break on their own.
 
 void World::break_disk_later() {
@@ -210,6 +258,7 @@ void World::break_host(Fault fault) {
   if (fault == Fault::kSyncFails) return host_->disk().fail_next_sync();
   if (fault == Fault::kDiskFull) {
     host_->disk().fill(prng_.below(20'000));
+    host_->watch_volume();
     return schedule_.in(context_.some_ms(100, 30'000), [this] { host_->disk().empty(); });
   }
   const Duration by = milliseconds(prng_.between(-hours(2).ms(), hours(2).ms()));
@@ -368,6 +417,7 @@ RunResult World::run() {
   schedule_.in(milliseconds(10), [this] { clients_->begin(); });
   break_something_later();
   break_disk_later();
+  break_folder_later();
   operate_later();
   const FaultSet used = context_.faults;
   while (schedule_.steps() < options_.steps && goes_on()) step();
@@ -395,6 +445,8 @@ void World::heal() {
   network_->heal();
   clients_->stop();
   host_->disk().heal();
+  host_->spoil_snapshots(0);
+  host_->right_clock();
   host_->pause({});
   if (!host_->up()) host_->start();
   copies_->heal();
@@ -474,6 +526,8 @@ void World::check_rest() {
   auditor_.check_all("the scheduler at rest", core->state());
   host_->with_observer(
       [&](const Observer::View& view) { auditor_.check_all("the observer at rest", view.state); });
+  if (core->state().config != host_->settings().engine)
+    auditor_.fail("the configuration was never journaled: what was wanted was dropped");
   const Time until = schedule_.now() + kQuiet;
   const uint64_t commands = auditor_.command_count();
   const uint64_t advances = auditor_.advance_count();

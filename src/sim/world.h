@@ -50,6 +50,8 @@ class World {
   void break_something();
   void break_disk_later();
   void break_disk(Fault fault);
+  void break_folder_later();
+  void break_folder(Fault fault);
   void break_host(Fault fault);
   void break_node(Fault fault);
   void heat(SimNode& node, uint32_t gpu);
@@ -72,6 +74,7 @@ class World {
   Schedule schedule_;
   Prng prng_;
   Prng disk_prng_;  ///< Of what disks do, so that it disturbs no other draw.
+  Prng folder_prng_;
   Trace trace_;
   Auditor auditor_;
   Context context_;
@@ -82,6 +85,7 @@ class World {
   std::unique_ptr<Clients> clients_;
   std::vector<Fault> active_;           ///< Those that something must start.
   std::vector<Fault> active_on_disks_;  ///< Of disks.
+  std::vector<Fault> active_on_folder_;
   int64_t fault_pause_ms_ = 1'000;
   bool healed_ = false;
   std::array<uint64_t, kFaultCount> struck_{};
