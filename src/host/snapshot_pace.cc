@@ -43,10 +43,12 @@ void SnapshotPace::proven(Time now, bool journal_full, uint64_t position) {
   if (is_full(journal_full)) pause(now);
 }
 
-void SnapshotPace::failed(Time now) {
+void SnapshotPace::failed(Time now, bool no_room) {
   bytes_since_ += pending_bytes_;
   pending_bytes_ = 0;
-  retry_at_ = now + doubled(limits::kSnapshotRetryFirst, failures_, limits::kSnapshotRetryMax);
+  no_room_ = no_room;
+  const Duration most = no_room ? limits::kSnapshotPressMax : limits::kSnapshotRetryMax;
+  retry_at_ = now + doubled(limits::kSnapshotRetryFirst, failures_, most);
   failures_ = std::min(failures_ + 1, kDoublingsMax);
 }
 
@@ -61,28 +63,43 @@ bool SnapshotPace::lacks_room(uint64_t free_bytes) const {
   return free_bytes < (holds_ ? needed + needed / 8 : needed);  // Not on and off.
 }
 
-SnapshotPace::Advice SnapshotPace::look(Time now, bool journal_full, uint64_t free_bytes) {
+void SnapshotPace::see(uint64_t free_bytes) {
+  unseen_bytes_ = 0;
   free_bytes_ = free_bytes;
   holds_ = lacks_room(free_bytes);
+}
+
+// How much the state has to shrink by.
+uint64_t SnapshotPace::missing() const {
+  if (free_bytes_ == kUnknown || last_bytes_ == 0 || last_bytes_ == shed_bytes_) return 0;
+  const uint64_t needed = failures_ > 0 ? last_bytes_ : estimate() + 2 * options_.segment_bytes;
+  const uint64_t comfortable = needed + needed / 8;
+  return comfortable - std::min(comfortable, free_bytes_);
+}
+
+SnapshotPace::Advice SnapshotPace::look(Time now, bool journal_full, uint64_t free_bytes) {
+  see(free_bytes);
   const bool full = is_full(journal_full);
   if (!full) {
     pauses_ = 0;
     press_at_ = {};
   }
   Advice advice{.take = is_due(now, journal_full)};
-  if (!full || failures_ > 0 || has_news() || now < press_at_) return advice;
-  advice.press = newest_position_ > compacted_position_ + 1;
-  pause(now);
-  const bool known = free_bytes != kUnknown && last_bytes_ > 0;
-  if (advice.press || !known || last_bytes_ == shed_bytes_) return advice;
-  const uint64_t needed = estimate() + 2 * options_.segment_bytes;
-  const uint64_t comfortable = needed + needed / 8;
-  if (free_bytes >= comfortable) return advice;
-  advice.missing_bytes = comfortable - free_bytes;
+  if (!full || (failures_ > 0 && !no_room_)) return advice;
+  if (failures_ == 0) {
+    if (has_news() || now < press_at_) return advice;
+    advice.press = newest_position_ > compacted_position_ + 1;
+    pause(now);
+    if (advice.press) return advice;
+  }
+  advice.missing_bytes = missing();
+  if (advice.missing_bytes == 0) return advice;
   shed_bytes_ = last_bytes_;
   // What follows from it shall not wait.
+  advice.take = false;
   pauses_ = 0;
   press_at_ = {};
+  retry_at_ = now + limits::kSnapshotRetryFirst;
   return advice;
 }
 

@@ -26,7 +26,15 @@ class SnapshotPace {
       : options_(options), bytes_since_(options.bytes_since), newest_position_(options.newest_position) {}
 
   /// So much was added to the journal.
-  void note(uint64_t payload_bytes) { bytes_since_ += payload_bytes; }
+  void note(uint64_t payload_bytes) {
+    bytes_since_ += payload_bytes;
+    unseen_bytes_ += payload_bytes;
+  }
+  /// Whether so much was added since the volume was last seen that it has to be seen again: whoever writes
+  /// fast fills it between two looks.
+  bool wants_sight() const { return unseen_bytes_ >= options_.segment_bytes / 16; }
+  /// What is free on the volume now; kUnknown holds nobody up.
+  void see(uint64_t free_bytes);
   /// Whether anything came since the newest snapshot.
   bool has_news() const { return bytes_since_ > 0; }
   /// `journal_full`: the journal has only its reserve left.
@@ -35,8 +43,8 @@ class SnapshotPace {
   void begun(uint64_t bytes);
   /// It is there and proven, and stands for the journal up to `position`.
   void proven(Time now, bool journal_full, uint64_t position);
-  /// It is not, and its share of the journal still counts.
-  void failed(Time now);
+  /// It is not, and its share of the journal still counts. `no_room`: because the volume is full.
+  void failed(Time now, bool no_room);
   /// The journal may forget what is before this record.
   void compacted(uint64_t position) { compacted_position_ = position; }
 
@@ -46,7 +54,8 @@ class SnapshotPace {
     /// A record is to be written that changes nothing: the journal is shortened up to the older of two
     /// snapshots, and with one record more the newest can become the older one.
     bool press = false;
-    /// Not 0: both are as new as can be, so it is the state that is too large. So much room is missing.
+    /// Not 0: both are as new as can be, or the next one has no room, so it is the state that is too large.
+    /// So much room is missing.
     uint64_t missing_bytes = 0;
   };
   /// `free_bytes` on the volume; kUnknown holds nobody up.
@@ -64,21 +73,24 @@ class SnapshotPace {
  private:
   bool is_full(bool journal_full) const { return journal_full || holds_; }
   bool lacks_room(uint64_t free_bytes) const;
+  uint64_t missing() const;
   void pause(Time now);
 
   const Options options_;
   uint64_t bytes_since_;
   uint64_t pending_bytes_ = 0;  ///< Of journal, in the one that is being taken.
+  uint64_t unseen_bytes_ = 0;   ///< Of journal, since the volume was last seen.
   uint64_t last_bytes_ = 0;     ///< Of the newest snapshot.
   uint64_t newest_position_;
   uint64_t compacted_position_ = 0;
   uint64_t free_bytes_ = kUnknown;  ///< At the last look.
   uint64_t shed_bytes_ = 0;         ///< `last_bytes_` when the state was last found too large.
   bool holds_ = false;
-  int failures_ = 0;  ///< In a row.
-  int pauses_ = 0;    ///< In a row, on a full volume.
-  Time retry_at_;     ///< After a failure;
-  Time press_at_;     ///< on a full volume.
+  bool no_room_ = false;  ///< For the newest snapshot, which failed.
+  int failures_ = 0;      ///< In a row.
+  int pauses_ = 0;        ///< In a row, on a full volume.
+  Time retry_at_;         ///< After a failure;
+  Time press_at_;         ///< on a full volume.
 };
 
 }  // namespace gpusched

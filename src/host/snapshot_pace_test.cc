@@ -22,7 +22,7 @@ void take(SnapshotPace& pace, uint64_t bytes, Time now, bool full, uint64_t posi
 }
 void fail(SnapshotPace& pace, Time now) {
   pace.begun(kMega);
-  pace.failed(now);
+  pace.failed(now, /*no_room=*/false);
 }
 
 TEST(SnapshotPace, IsDueAfterSoMuchJournalAndAsMuchAsTheLastOneWasLarge) {
@@ -122,6 +122,44 @@ TEST(SnapshotPace, NewWorkWaitsBeforeTheNextSnapshotAndASegmentCannotBeWritten) 
   EXPECT_TRUE(holds(40 * kMega)) << "not on and off";
   EXPECT_FALSE(holds(41 * kMega));
   EXPECT_FALSE(holds(SnapshotPace::kUnknown)) << "what is not known holds nobody up";
+}
+
+TEST(SnapshotPace, TheVolumeIsSeenAgainAfterASixteenthOfASegment) {
+  SnapshotPace pace(every(256 * kMega));
+  pace.note(kMega - 1);
+  EXPECT_FALSE(pace.wants_sight());
+  pace.note(1);
+  EXPECT_TRUE(pace.wants_sight());
+  pace.see(18 * kMega - 1);
+  EXPECT_FALSE(pace.wants_sight());
+  EXPECT_TRUE(pace.holds()) << "no snapshot has room beside a segment";
+}
+
+TEST(SnapshotPace, WhereTheNextSnapshotHasNoRoomTheStateHasToShrink) {
+  SnapshotPace pace(every(256 * kMega));
+  pace.note(50 * kMega);
+  pace.begun(56 * kMega);
+  pace.failed(kNow, /*no_room=*/true);
+  SnapshotPace::Advice advice = pace.look(kNow, true, 32 * kMega);
+  EXPECT_EQ(advice.missing_bytes, (63 - 32) * kMega);
+  EXPECT_FALSE(advice.take);
+  EXPECT_FALSE(advice.press) << "of two snapshots there is none";
+  advice = pace.look(kNow + limits::kSnapshotRetryFirst, true, 32 * kMega);
+  EXPECT_EQ(advice.missing_bytes, 0u) << "once for each size of the state";
+  EXPECT_TRUE(advice.take) << "it is smaller now";
+  pace.begun(28 * kMega);
+  pace.failed(kNow, /*no_room=*/true);
+  EXPECT_EQ(pace.look(kNow, true, 32 * kMega).missing_bytes, 0u) << "there is room";
+}
+
+TEST(SnapshotPace, WhereThereWasNoRoomItIsTriedAgainEachMinute) {
+  SnapshotPace pace(every(256 * kMega));
+  pace.note(1);
+  for (int i = 0; i < 100; ++i) {
+    pace.begun(kMega);
+    pace.failed(kNow, /*no_room=*/true);
+  }
+  EXPECT_TRUE(pace.is_due(kNow + limits::kSnapshotPressMax, false));
 }
 
 TEST(SnapshotPace, WhenTheJournalIsAsShortAsCanBeTheStateHasToShrink) {

@@ -52,10 +52,13 @@ SnapshotStats Snapshotter::stats() const {
 }
 
 void Snapshotter::on_changes(const Observer::View& view, const Changes& changes) {
+  bool unseen = false;
   {
     const std::lock_guard lock(mutex_);
     pace_.note(changes.payload_bytes);
+    unseen = pace_.wants_sight();
   }
+  if (unseen) see_room();
   look(view);
 }
 
@@ -122,7 +125,7 @@ void Snapshotter::note_outcome(const SnapshotImage& image, const Result<Unit>& w
     pace_.proven(clock_.monotonic(), hooks_.full(), image.info.last_position);
     return log_event(LogLevel::kInfo, "snapshot", "snapshot_written", {}, {{"sequence", sequence}});
   }
-  pace_.failed(clock_.monotonic());
+  pace_.failed(clock_.monotonic(), written.error().code == ErrorCode::kStorageFull);
   const bool unprovable =
       written.error().code == ErrorCode::kCorrupt || written.error().code == ErrorCode::kVersion;
   if (!unprovable) {
@@ -158,20 +161,36 @@ void Snapshotter::forget_older() {
   pace_.compacted(*position);
 }
 
-void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
+void Snapshotter::see_room() {
+  const std::lock_guard one_at_a_time(sight_mutex_);
   const uint64_t free_bytes = hooks_.free_bytes();
-  lock.lock();
-  if (busy_ || stopping_) return;
-  const bool held = pace_.holds();
-  const SnapshotPace::Advice advice = pace_.look(clock_.monotonic(), hooks_.full(), free_bytes);
+  std::unique_lock lock(mutex_);
+  pace_.see(free_bytes);
+  tell_hold(lock, free_bytes);
+}
+
+void Snapshotter::tell_hold(std::unique_lock<std::mutex>& lock, uint64_t free_bytes) {
   const bool holds = pace_.holds();
-  const uint64_t snapshot_bytes = pace_.last_bytes();
+  if (std::exchange(told_hold_, holds) == holds) return;
   const std::string reason = "the volume has " + megabytes(free_bytes) +
                              " left, and the next snapshot needs up to " + megabytes(pace_.estimate()) +
                              " beside a journal segment of " + megabytes(segment_bytes_);
   lock.unlock();
-  if (held != holds) hooks_.hold(holds, reason);
+  hooks_.hold(holds, reason);
+  lock.lock();
+}
+
+void Snapshotter::tick(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::unique_lock one_at_a_time(sight_mutex_);
+  const uint64_t free_bytes = hooks_.free_bytes();
+  lock.lock();
+  if (busy_ || stopping_) return;
+  const SnapshotPace::Advice advice = pace_.look(clock_.monotonic(), hooks_.full(), free_bytes);
+  const uint64_t snapshot_bytes = pace_.last_bytes();
+  tell_hold(lock, free_bytes);
+  lock.unlock();
+  one_at_a_time.unlock();
   if (advice.take) hooks_.ask();
   if (advice.press) hooks_.press();
   if (advice.missing_bytes > 0) hooks_.shed(advice.missing_bytes, snapshot_bytes);

@@ -66,6 +66,9 @@ class Snapshotter {
  private:
   void run();
   void tick(std::unique_lock<std::mutex>& lock);
+  /// Whoever writes fast must not fill the volume between two ticks.
+  void see_room();
+  void tell_hold(std::unique_lock<std::mutex>& lock, uint64_t free_bytes);
   void write(std::unique_lock<std::mutex>& lock);
   void encode(const Observer::View& view);
   void note_outcome(const SnapshotImage& image, const Result<Unit>& written);
@@ -77,11 +80,13 @@ class Snapshotter {
   const Hooks hooks_;
   const uint64_t segment_bytes_;
 
+  std::mutex sight_mutex_;  ///< Taken before the other: what is told is told in the order of what was seen.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   SnapshotPace pace_;
   SnapshotStats stats_;
   std::optional<SnapshotImage> image_;
+  bool told_hold_ = false;
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -147,5 +147,12 @@ TEST_F(SnapshotterTest, NewWorkWaitsWhileTheNextSnapshotHasNoRoom) {
   EXPECT_FALSE(held_);
 }
 
+TEST_F(SnapshotterTest, WhoWritesFastIsHeldUpBeforeTheNextTick) {
+  start(1'000'000);
+  free_bytes_ = 2'999;
+  change(1'000);
+  EXPECT_TRUE(held_) << "by what was just written";
+}
+
 }  // namespace
 }  // namespace gpusched
