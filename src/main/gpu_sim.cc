@@ -119,6 +119,7 @@ class Runner {
     host_.repairs += result.host.repairs;
     host_.failed_snapshots += result.host.failed_snapshots;
     host_.unprovable_snapshots += result.host.unprovable_snapshots;
+    host_.clean_stops += result.host.clean_stops;
     host_.second_hosts += result.host.second_hosts;
     host_.older_hosts += result.host.older_hosts;
     host_.clock_jumps += result.host.clock_jumps;
@@ -146,6 +147,7 @@ class Runner {
     line("of them repaired by an operator", host_.repairs);
     line("snapshots that failed", host_.failed_snapshots);
     line("spoilt snapshots thrown away", host_.unprovable_snapshots);
+    line("clean stops", host_.clean_stops);
     line("second schedulers refused", host_.second_hosts);
     line("older programs refused", host_.older_hosts);
     line("wall clocks off by years", host_.clock_jumps);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/prng.h"
 #include "engine/engine.h"
 #include "gpusched/v1/node.pb.h"
 #include "host/interfaces.h"
@@ -80,6 +81,9 @@ class Auditor {
   void check_all(const char* whose, const State& state);
   /// Replays the whole journal from nothing.
   void check_replay();
+  /// Replays the journal as a program would that decides otherwise from a drawn record on: recovery must
+  /// notice it at the record behind.
+  void check_otherwise(Prng& prng);
 
   // For whoever waits for the end.
   uint64_t position() const { return position_; }

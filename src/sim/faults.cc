@@ -4,10 +4,11 @@ namespace gpusched::sim {
 namespace {
 
 constexpr std::array<std::string_view, kFaultCount> kNames = {
-    "delay",       "cut",         "stall",      "duplicate",   "reorder",     "host-kill",  "host-power",
-    "disk-full",   "sync-fails",  "agent-kill", "reboot",      "reinstall",   "shim-death", "gpu",
-    "busy-device", "slow-driver", "clock-step", "pause",       "start-fails", "copy",       "disk-fails",
-    "disk-lies",   "decay",       "agent-disk", "clock-years", "second-host", "older-host", "encoder-errs"};
+    "delay",       "cut",         "stall",       "duplicate",    "reorder",    "host-kill",
+    "host-power",  "disk-full",   "sync-fails",  "agent-kill",   "reboot",     "reinstall",
+    "shim-death",  "gpu",         "busy-device", "slow-driver",  "clock-step", "pause",
+    "start-fails", "copy",        "disk-fails",  "disk-lies",    "decay",      "agent-disk",
+    "clock-years", "second-host", "older-host",  "encoder-errs", "host-stop"};
 
 }  // namespace
 

@@ -39,8 +39,9 @@ enum class Fault : uint8_t {
   kSecondHost,   ///< A second scheduler is started on the folder of the first.
   kOlderHost,    ///< An older program is started on the folder before the right one.
   kEncoderErrs,  ///< Snapshots are written that do not read back as the state.
+  kHostStop,     ///< The scheduler is stopped as an operator does it.
 };
-inline constexpr std::size_t kFaultCount = 28;
+inline constexpr std::size_t kFaultCount = 29;
 /// From here on each is drawn from the disks' own generator.
 inline constexpr Fault kFirstDiskFault = Fault::kDiskFails;
 /// And from here on from that of the folder and its clock.

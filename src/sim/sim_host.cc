@@ -61,6 +61,8 @@ struct SimHost::Life final : public GroupWriter {
   std::vector<std::function<void(Life&)>> inbox;
   std::map<uint64_t, SessionId> sessions;
   std::optional<Error> fatal;
+  uint64_t unanswered = 0;  ///< Proposals.
+  bool stopping = false;
   bool run_is_near = false;
   bool retries_space = false;
   Time wake_at = kNever;
@@ -212,6 +214,29 @@ void SimHost::crash(bool power) {
   });
 }
 
+void SimHost::stop() {
+  if (life_ == nullptr || life_->stopping) return;
+  life_->stopping = true;
+  run_soon(Duration{});
+}
+
+// What Host::stop does.
+void SimHost::end_cleanly() {
+  context_.trace.note("host-stops", {});
+  life_->core->close();
+  if (life_->unanswered > 0)
+    context_.auditor.fail(std::to_string(life_->unanswered) + " proposals have no answer when it stopped");
+  life_->observer->read(0, [this](const Observer::View& view) {
+    if (life_->pace->has_news()) take_snapshot(view);
+  });
+  if (life_->snapshot != nullptr) commit_snapshot(life_->core->position());
+  if (life_ == nullptr || died_in_call()) return;
+  (void)life_->journal->seal().ok();  // A start needs none.
+  if (died_in_call()) return;
+  stops_ = true;
+  die(false);
+}
+
 void SimHost::die(bool power) {
   context_.trace.note("host-dies", {power ? 1u : 0u});
   power_goes_ = power;
@@ -223,7 +248,8 @@ void SimHost::die(bool power) {
 
 void SimHost::gone() {
   const bool power = std::exchange(power_goes_, false);
-  (power ? story_.power_losses : story_.kills) += 1;
+  const bool in_order = std::exchange(stops_, false);
+  (power ? story_.power_losses : in_order ? story_.clean_stops : story_.kills) += 1;
   disk_.bury(power);
   if (power) clock_.reboot();
   if (std::exchange(off_when_down_, false)) clock_.step_wall(clock_off_);
@@ -297,6 +323,7 @@ void SimHost::run() {
   life.core->turn();
   if (died_in_call()) return;
   context_.trace.mix(life.core->state().digest.value());
+  if (life.stopping && life.inbox.empty() && !life.core->in_flight()) return end_cleanly();
   wake_at(
       std::max(clock_.to_schedule(life.core->next_wakeup()), context_.schedule.now() + microseconds(100)));
 }
@@ -338,6 +365,10 @@ void SimHost::sync(const DurableGroup& group) {
 
 void SimHost::take_snapshot(const Observer::View& view, const Changes& changes) {
   life_->pace->note(changes.payload_bytes);
+  if (life_->pace->wants_sight()) {
+    life_->pace->see(disk_.free_bytes());
+    watch_volume();
+  }
   if (life_->pace->is_due(context_.schedule.now(), life_->full())) take_snapshot(view);
 }
 
@@ -394,7 +425,7 @@ Result<Unit> SimHost::forget_older() {
 void SimHost::snapshot_failed(const Error& error) {
   context_.trace.note("snapshot-fails", {static_cast<uint64_t>(error.code)}, error.message);
   (life_->spoilt ? story_.unprovable_snapshots : story_.failed_snapshots) += 1;
-  life_->pace->failed(context_.schedule.now());
+  life_->pace->failed(context_.schedule.now(), error.code == ErrorCode::kStorageFull);
   watch_volume();
   const bool explained = life_->spoilt || disk_.broke_in_this_life() || disk_.may_be_full(error);
   if (!explained && !disk_.is_damaged() && !disk_.process_is_dead()) {
@@ -476,7 +507,11 @@ void SimHost::closed(uint64_t link) {
 
 void SimHost::propose(Command command, Decision decision) {
   input([command = std::move(command), decision = std::move(decision)](Life& life) {
-    life.core->propose(command, decision);
+    life.unanswered += 1;
+    life.core->propose(command, [&life, decision](const Result<Decided>& decided) {
+      life.unanswered -= 1;
+      decision(decided);
+    });
   });
 }
 

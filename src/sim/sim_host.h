@@ -36,8 +36,9 @@ struct HostStory {
   uint64_t repairs = 0;          ///< Of these: for damage, which an operator then put right.
   uint64_t failed_snapshots = 0;
   uint64_t unprovable_snapshots = 0;  ///< That an encoder spoilt, and nobody ever saw.
-  uint64_t second_hosts = 0;          ///< That were refused.
-  uint64_t older_hosts = 0;           ///< That were refused.
+  uint64_t clean_stops = 0;
+  uint64_t second_hosts = 0;  ///< That were refused.
+  uint64_t older_hosts = 0;   ///< That were refused.
   uint64_t clock_jumps = 0;
   uint64_t sheddings = 0;  ///< Of history, so that there was room.
   DiskCounts disk;
@@ -58,6 +59,8 @@ class SimHost final : public HostEnd {
   /// The process ends, or with `power` the machine; `died` is called. Now or in the middle of some call on
   /// the disk, a little later.
   void crash(bool power);
+  /// It ends as soon as nothing is on its way to the disk, and everybody has an answer.
+  void stop();
   void on_died(std::function<void()> died) { died_ = std::move(died); }
 
   bool up() const override { return life_ != nullptr; }
@@ -105,6 +108,7 @@ class SimHost final : public HostEnd {
   void input(std::function<void(Life&)> given);
   void run_soon(Duration delay);
   void run();
+  void end_cleanly();
   void wake_at(Time when);
   Result<Recovered> open_folder(Life& life, int64_t level = kFeatureLevel);
   /// An older program is refused, and changes nothing.
@@ -144,6 +148,7 @@ class SimHost final : public HostEnd {
   Duration clock_off_;          ///< That the wall clock is wrong,
   bool off_when_down_ = false;  ///< from the end of this process on.
   bool older_next_ = false;
+  bool stops_ = false;  ///< The process ends in order.
   int spoilt_ = 0;
   HostStory story_;
   uint64_t starts_ = 0;

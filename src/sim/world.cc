@@ -206,6 +206,7 @@ void World::break_folder(Fault fault) {
   switch (fault) {
     case Fault::kClockYears: {
       if (host_->clock_is_wrong()) return host_->right_clock();
+      if (auditor_.position() == 0) return;  // There is nothing yet to compare a clock with.
       const Duration by = hours(24 * 365) * folder_prng_.between(1, 120);
       const bool down = folder_prng_.chance(700);
       host_->wrong_clock(folder_prng_.chance(700) ? by : Duration{} - by, down);
@@ -217,6 +218,8 @@ void World::break_folder(Fault fault) {
     case Fault::kOlderHost:
       host_->start_older_next();
       return host_->crash(false);
+    case Fault::kHostStop:
+      return host_->stop();
     case Fault::kEncoderErrs:
       return host_->spoil_snapshots(static_cast<int>(folder_prng_.between(1, 4)));
     default:
@@ -424,6 +427,7 @@ RunResult World::run() {
   if (goes_on()) come_to_rest();
   if (goes_on()) check_rest();
   if (goes_on()) auditor_.check_replay();
+  if (goes_on()) auditor_.check_otherwise(folder_prng_);
   if (goes_on()) host_->check_folder();
   trace_.mix(auditor_.replica().digest.value());
   return {.failure = auditor_.failure(),
