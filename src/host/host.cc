@@ -29,6 +29,7 @@ namespace {
 
 /// The exit status after a failed write: what became of the bytes is unknown, only a restart can tell.
 constexpr int kExitWriteFailed = 74;
+constexpr int kExitStateDiffers = 70;
 
 /// 16 hexadecimal digits.
 std::string draw_cluster_name() {
@@ -123,6 +124,7 @@ class HostImpl final : public Host {
       event_log_.on_changes(view, changes);
       snapshotter_.on_changes(view, changes);
     });
+    observer_.on_difference([](const std::string& what) { state_differs(what); });
     EngineConfig wanted = options.engine;
     name_cluster(core_.state(), clock_.wall(), draw_cluster_name(), wanted);
     core_.want(std::move(wanted));
@@ -177,6 +179,17 @@ class HostImpl final : public Host {
         stderr, "gpu-scheduler: writing the journal failed: %s; ending, because what is durable is unknown\n",
         error.message.c_str());
     std::_Exit(kExitWriteFailed);
+  }
+
+  [[noreturn]] static void state_differs(const std::string& what) {
+    log_event(LogLevel::kError, "scheduler", "state_differs", {}, {{"error", what}});
+    log_flush();
+    std::fprintf(
+        stderr,
+        "gpu-scheduler: %s; ending, because one of them is wrong: the next start builds both from the "
+        "journal. Report this, and check the machine's memory\n",
+        what.c_str());
+    std::_Exit(kExitStateDiffers);
   }
 
   void push(Input input) {

@@ -126,6 +126,7 @@ void Observer::publish(Changes changes) {
 
 void Observer::take(Changes& changes) {
   follow(state_, changes.events.data(), changes.events.size(), changes.last);
+  if (changes.digest && *changes.digest != state_.digest.value()) return differs(changes);
   CHECK(changes.position >= position_);
   position_ = changes.position;
   for (auto& [job_class, reason] : changes.reasons) {
@@ -139,6 +140,13 @@ void Observer::take(Changes& changes) {
     put_back(std::move(question));
   }
   if (!watchers_.empty()) wake_watchers(changes);
+}
+
+void Observer::differs(const Changes& changes) {
+  CHECK(difference_);
+  difference_("behind journal record " + std::to_string(changes.position) +
+              " the state for readers has digest " + std::to_string(state_.digest.value()) +
+              ", the scheduler's own " + std::to_string(*changes.digest));
 }
 
 void Observer::wake_watchers(const Changes& changes) {
@@ -203,6 +211,10 @@ void Observer::cancel(uint64_t token) {
 
 void Observer::add_listener(Listener listener) {
   post([this, listener = std::move(listener)]() mutable { listeners_.push_back(std::move(listener)); });
+}
+
+void Observer::on_difference(std::function<void(const std::string&)> hook) {
+  post([this, hook = std::move(hook)]() mutable { difference_ = std::move(hook); });
 }
 
 }  // namespace gpusched

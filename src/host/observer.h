@@ -57,6 +57,9 @@ class Observer final : public ChangeSink {
   void cancel(uint64_t token);
   /// Told of every batch published after it was added.
   void add_listener(Listener listener);
+  /// Told, with a sentence, of a batch behind which the state is not the one that was published: a defect, or
+  /// memory that erred. Nobody else is told of that batch. Without it the process ends.
+  void on_difference(std::function<void(const std::string&)> hook);
   /// Runs what is queued, then ends the thread.
   void stop();
 
@@ -82,6 +85,7 @@ class Observer final : public ChangeSink {
   void answer(Question question);
   void put_back(Question question);
   void take(Changes& changes);
+  void differs(const Changes& changes);
   void wake_watchers(const Changes& changes);
 
   State state_;
@@ -89,6 +93,7 @@ class Observer final : public ChangeSink {
   bool threaded_;
   std::vector<WaitReason> reasons_;
   std::vector<Listener> listeners_;
+  std::function<void(const std::string&)> difference_;
   std::multimap<uint64_t, Question> waiting_for_sequence_;
   std::multimap<JobId, Waiter> watchers_;
   std::map<uint64_t, JobId> watched_;

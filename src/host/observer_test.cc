@@ -118,6 +118,26 @@ TEST(Observer, AQuestionForALaterStateWaitsAndIsCounted) {
   EXPECT_EQ(observer.reads_waiting(), 0u);
 }
 
+TEST(Observer, AStateThatIsNotThePublishedOneIsToldAndNobodySeesTheBatch) {
+  Observer observer(State(), 0, false);
+  uint64_t told = 0;
+  std::string difference;
+  observer.add_listener([&](const Observer::View& view, const Changes&) { told = view.position; });
+  observer.on_difference([&](const std::string& what) { difference = what; });
+  Changes same = changes(1);
+  same.position = 1;
+  same.digest = State().digest.value();
+  observer.publish(std::move(same));
+  EXPECT_EQ(told, 1u);
+  EXPECT_EQ(difference, "");
+  Changes other = changes(2);
+  other.position = 2;
+  other.digest = State().digest.value() + 1;
+  observer.publish(std::move(other));
+  EXPECT_EQ(told, 1u);
+  EXPECT_NE(difference.find("journal record 2"), std::string::npos) << difference;
+}
+
 TEST(Observer, WithoutAThreadEverythingHappensInTheCalls) {
   Observer observer(State(), 0, false);
   int steps = 0;

@@ -158,6 +158,7 @@ void SimHost::begin(std::unique_ptr<Life> life, Recovered recovered) {
   life->observer = std::make_unique<Observer>(recovered.state.clone(), recovered.position, false);
   life->observer->add_listener(
       [this](const Observer::View& view, const Changes& changes) { take_snapshot(view, changes); });
+  life->observer->on_difference([this](const std::string& what) { context_.auditor.fail(what); });
   Life& world = *life;
   life->core = std::make_unique<HostCore>(std::move(recovered.state), recovered.position, settings_.tuning,
                                           clock_, *life, *life->observer,
