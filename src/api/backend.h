@@ -163,6 +163,27 @@ struct TenantRequest {
   std::string request_key;
 };
 
+/// Changes that are made together or not at all.
+struct EditsRequest {
+  struct Labels {
+    std::string node;
+    std::vector<Label> set;
+    std::vector<std::string> remove;
+  };
+  /// Each named: created where nobody has the name, else what is given of it is changed. A parent may be the
+  /// name of one before it.
+  std::vector<TenantRequest> tenants;
+  std::vector<Labels> nodes;  ///< Each node once.
+  bool dry_run = false;       ///< Only tell whether all would be accepted.
+};
+
+struct EditsView {
+  bool dry_run = false;
+  int32_t tenants_created = 0;
+  int32_t tenants_updated = 0;
+  int32_t nodes_labeled = 0;
+};
+
 struct TenantView {
   TenantId id;
   std::string name, email, organization;
@@ -675,6 +696,8 @@ class Backend {
   virtual void create_tenant(TenantRequest request, Done<TenantView> done) = 0;
   virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
   virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
+  /// The error's field names the edit that is refused, such as "tenants[2].max_gpus".
+  virtual void edit_cluster(EditsRequest request, Done<EditsView> done) = 0;
   virtual void confirm_dead(const std::string& node, Done<NodeView> done) = 0;
   /// Takes a node off the books. kNodeAlive while its agent is connected, kNodeBusy while it holds work or is
   /// reserved. `by` is logged.

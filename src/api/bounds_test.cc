@@ -53,6 +53,7 @@ class CountingHost final : public Host {
   void propose(Command command, Decision decision) override {
     host_.propose(std::move(command), std::move(decision));
   }
+  void propose(EditSet set) override { host_.propose(std::move(set)); }
   void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
   Observer& observer() override { return host_.observer(); }
   ForecastDesk& forecasts() override { return host_.forecasts(); }

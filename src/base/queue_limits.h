@@ -13,7 +13,9 @@ inline constexpr std::size_t kRequestsWaitingMax = 400'000;               ///< C
 inline constexpr std::size_t kProposalBytesMax = std::size_t{256} << 20;  ///< Of new work that waits.
 inline constexpr std::size_t kReadsWaitingMax = 20'000;  ///< Short questions for the observer's state,
 inline constexpr std::size_t kScansWaitingMax = 256;     ///< and long ones, such as pages of jobs.
-inline constexpr std::size_t kStreamMessagesMax = 64;    ///< States that wait for a slow client of a stream.
+inline constexpr std::size_t kEditsMax = 2'048;  ///< Changes of tenants and labels that are made together,
+inline constexpr std::size_t kEditSetsWaitingMax = 64;  ///< and sets of them that wait.
+inline constexpr std::size_t kStreamMessagesMax = 64;   ///< States that wait for a slow client of a stream.
 
 // Agents.
 inline constexpr uint32_t kAttemptsPerRegistration = 65'536;  ///< That an agent knows, ended ones too.

@@ -46,6 +46,10 @@ struct Input {
     Decision decision;
     std::size_t bytes = 0;  ///< In the journal.
   };
+  struct ProposeEdits {
+    EditSet set;
+    std::size_t bytes = 0;
+  };
   struct Durable {
     Result<Unit> result;
   };
@@ -83,8 +87,8 @@ struct Input {
   struct KeepFinished {
     int64_t count = 0;
   };
-  std::variant<Propose, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook, Touch,
-               KeepFinished>
+  std::variant<Propose, ProposeEdits, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook,
+               Touch, KeepFinished>
       what;
 };
 
@@ -139,6 +143,10 @@ class HostImpl final : public Host {
   void propose(Command command, Decision decision) override {
     const std::size_t bytes = encoded_bytes(command);
     push({Input::Propose{std::move(command), std::move(decision), bytes}});
+  }
+  void propose(EditSet set) override {
+    const std::size_t bytes = encoded_bytes(set);
+    push({Input::ProposeEdits{std::move(set), bytes}});
   }
   void on_group_done(std::function<void()> hook) override { push({Input::AddHook{std::move(hook)}}); }
   Observer& observer() override { return observer_; }
@@ -211,10 +219,12 @@ class HostImpl final : public Host {
   /// things at a time.
   bool has_room_for(const Input& input) {
     const auto* propose = std::get_if<Input::Propose>(&input.what);
-    const bool asks = propose != nullptr || std::holds_alternative<Input::ReadLog>(input.what) ||
+    const auto* edits = std::get_if<Input::ProposeEdits>(&input.what);
+    const bool asks = propose != nullptr || edits != nullptr ||
+                      std::holds_alternative<Input::ReadLog>(input.what) ||
                       std::holds_alternative<Input::Reboot>(input.what);
     if (!asks) return true;
-    const std::size_t bytes = propose == nullptr ? 0 : propose->bytes;
+    const std::size_t bytes = propose != nullptr ? propose->bytes : edits != nullptr ? edits->bytes : 0;
     if (asked_count_ + core_count_ >= limits::kRequestsWaitingMax ||
         asked_bytes_ + core_bytes_ + bytes > 2 * limits::kProposalBytesMax)
       return false;
@@ -230,13 +240,12 @@ class HostImpl final : public Host {
     }
     drop(input, ended ? shutting_down() : overloaded());
   }
-  static Error shutting_down() {
-    return {.code = ErrorCode::kUnavailable, .message = "the scheduler is shutting down; try again soon"};
-  }
   /// Nobody decides it; who asks is told so.
   static void drop(Input& input, const Error& error) {
     if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
       if (propose->decision) propose->decision(error);
+    } else if (auto* edits = std::get_if<Input::ProposeEdits>(&input.what)) {
+      edits->set.decided(error);
     } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
       log->done(error);
     } else if (auto* reboot = std::get_if<Input::Reboot>(&input.what)) {
@@ -297,6 +306,8 @@ class HostImpl final : public Host {
 void HostImpl::take(Input& input) {
   if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
     core_.propose(std::move(propose->command), std::move(propose->decision), propose->bytes);
+  } else if (auto* edits = std::get_if<Input::ProposeEdits>(&input.what)) {
+    core_.propose(std::move(edits->set));
   } else if (auto* durable = std::get_if<Input::Durable>(&input.what)) {
     core_.on_durable(durable->result);
   } else if (auto* opened = std::get_if<Input::Opened>(&input.what)) {
@@ -339,8 +350,9 @@ void HostImpl::run() {
       core_bytes_ = core_.proposal_bytes_waiting();
       if (inbox_.empty()) {
         if (stopping_ && !core_.in_flight()) {
-          core_.close();
           ended_ = true;
+          lock.unlock();
+          core_.close();  // What still waits is refused: who is told so may ask us something else.
           return;
         }
         sleeping_ = true;

@@ -1,6 +1,7 @@
 #include "host/host_core.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -132,8 +133,7 @@ void HostCore::refuse_new_work(Proposal& proposal) {
 void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
   Proposal proposal{.command = std::move(command), .decision = std::move(decision), .bytes = bytes};
   if (closed_) {
-    return fail(proposal, {.code = ErrorCode::kUnavailable,
-                           .message = "the scheduler is shutting down; try again soon"});
+    return fail(proposal, shutting_down());
   }
   if (const auto* wish = std::get_if<Configure>(&proposal.command)) {
     proposal.decision = [this, config = wish->config,
@@ -191,11 +191,63 @@ void HostCore::keep_finished(int64_t count) {
   if (storage_full_) finished_kept_ = count;
 }
 
+void HostCore::propose(EditSet set) {
+  if (closed_) return set.decided(shutting_down());
+  std::set<NodeId> labelled;
+  for (const ClusterEdit& edit : set.edits) {
+    const auto* const label = std::get_if<LabelNode>(&edit.command);
+    const Command command = std::visit([](const auto& concrete) { return Command(concrete); }, edit.command);
+    if (well_formed(command) && (label == nullptr || labelled.insert(label->node).second)) continue;
+    return set.decided(
+        Error{.code = ErrorCode::kInvalidArgument,
+              .message = std::string(name_of(command)) + " has a value out of range, or names a node twice"});
+  }
+  const std::size_t bytes = encoded_bytes(set);
+  const std::size_t bytes_max = group_bytes_max_ - kGroupHeaderBytes;
+  if (set.edits.size() > limits::kEditsMax || bytes > bytes_max) {
+    return set.decided(
+        Error{.code = ErrorCode::kTooLarge,
+              .message = std::to_string(set.edits.size()) + " changes of " + std::to_string(bytes) +
+                         " bytes are more than can be made together (" + std::to_string(limits::kEditsMax) +
+                         ", " + std::to_string(bytes_max) + " bytes); make them in parts"});
+  }
+  if (storage_full_ && !set.dry_run) return set.decided(storage_full_error());
+  if (edit_sets_.size() >= limits::kEditSetsWaitingMax) return set.decided(overloaded());
+  edit_sets_.push_back(std::move(set));
+}
+
+bool HostCore::begin_with_edits() {
+  bool answered = false;
+  while (!edit_sets_.empty() && group_.empty()) {
+    const EditSet set = std::move(edit_sets_.front());
+    edit_sets_.pop_front();
+    const Stamp stamp{.sequence = state_.last.sequence + 1, .at = group_at_};
+    std::vector<Command> commands = commands_of(set.edits, stamp.sequence);
+    const std::optional<RefusedEdit> refused = try_edits(state_, commands, stamp);
+    if (refused || set.dry_run || commands.empty()) {
+      set.decided(EditsDecided{.refused = refused, .sequence = state_.last.sequence});
+      answered = true;
+      continue;
+    }
+    for (Command& command : commands) group_.push_back({.command = std::move(command), .is_edit = true});
+    group_.back().decision = [decided = set.decided](const Result<Decided>& last) {
+      if (!last.ok()) return decided(last.error());
+      decided(EditsDecided{.sequence = last->sequence});
+    };
+  }
+  return answered;
+}
+
+void HostCore::refuse_edits(const Error& error) {
+  for (const EditSet& set : std::exchange(edit_sets_, {})) set.decided(error);
+}
+
 void HostCore::turn() {
   const bool full = writer_.space() == JournalSpace::kReserveOnly;
   if (full != storage_full_) {
     storage_full_ = full;
     if (full) {
+      refuse_edits(storage_full_error());
       // What adds work must not wait in the queue for a disk that may stay full.
       for (Proposal& proposal : queue_.take_all()) {
         if (is_new_work(proposal.command)) {
@@ -213,7 +265,7 @@ void HostCore::turn() {
   advance_time();
   if (!sink_.has_room()) return;  // It is behind: nothing more is decided until it has caught up.
   plan();
-  if (in_flight_ || queue_.empty()) return;
+  if (in_flight_ || (queue_.empty() && edit_sets_.empty())) return;
   if (retry_at_ != kNever && clock_.monotonic() < retry_at_) return;
   start_group();
 }
@@ -261,6 +313,14 @@ void HostCore::start_group() {
   encoder_.begin(group_at_);
   encoder_.note_digest(state_.digest.value());
   uint32_t sequences = 0;
+  const auto add = [&](const Command& command) {
+    encoder_.add(command);
+    sequences += sequence_count(command);
+  };
+  if (begin_with_edits()) {
+    for (const auto& hook : group_done_) hook();
+  }
+  for (const Proposal& edit : group_) add(edit.command);
   // No longer than needed for the disk to be busy, unless one command alone is.
   const auto fits = [&](const Proposal& next) {
     const std::size_t size = encoder_.payload().size();
@@ -268,10 +328,10 @@ void HostCore::start_group() {
                               size + next.bytes <= group_bytes_max_);
   };
   while (!queue_.empty() && fits(queue_.front())) {
-    encoder_.add(queue_.front().command);
-    sequences += sequence_count(queue_.front().command);
+    add(queue_.front().command);
     group_.push_back(queue_.take_front());
   }
+  if (group_.empty()) return;                            // Edits alone waited, and none are to be made.
   CHECK(encoder_.payload().size() <= group_bytes_max_);  // No command larger than a record is queued.
   in_flight_ = true;
   retry_at_ = kNever;
@@ -304,7 +364,9 @@ void HostCore::on_durable(const Result<Unit>& result) {
   // Nothing was written. Ends and releases wait for room, new work is refused.
   std::deque<Proposal> behind = queue_.take_all();
   for (Proposal& proposal : group_) {
-    if (is_new_work(proposal.command)) {
+    if (proposal.is_edit) {
+      fail(proposal, storage_full_error());
+    } else if (is_new_work(proposal.command)) {
       refuse_new_work(proposal);
     } else {
       queue_.push_back(std::move(proposal));
@@ -327,6 +389,7 @@ void HostCore::apply_group() {
         apply(state_, proposal.command, Stamp{.sequence = sequence, .at = group_at_}, events_);
     ++stats_.commands;
     if (applied.rejection) ++stats_.rejected;
+    CHECK(!proposal.is_edit || !applied.rejection);  // It was tried on this very state.
     observe(begin);
     if (proposal.is_plan) {
       plan_in_flight_ = false;
@@ -399,10 +462,8 @@ Time HostCore::next_wakeup() const {
 
 void HostCore::close() {
   closed_ = true;
-  const Error error{
-      .code = ErrorCode::kUnavailable,
-      .message = "the scheduler is shutting down, and nothing of this was done; try again soon"};
-  for (Proposal& proposal : queue_.take_all()) fail(proposal, error);
+  refuse_edits(shutting_down());
+  for (Proposal& proposal : queue_.take_all()) fail(proposal, shutting_down());
 }
 
 }  // namespace gpusched

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/planner.h"
 #include "engine/policy/victims.h"
+#include "host/edit_set.h"
 #include "host/interfaces.h"
 #include "host/learned_run_times.h"
 #include "host/node_hub.h"
@@ -75,6 +77,8 @@ class HostCore {
   }
   /// `bytes` is what `encoded_bytes` says of the command.
   void propose(Command command, Decision decision, std::size_t bytes);
+  /// Queues edits that are made together, refused at once for what `propose` refuses.
+  void propose(EditSet set);
   /// The writer's answer to the group in flight. kStorageFull and kTooLarge: nothing was written. Any other
   /// error is fatal.
   void on_durable(const Result<Unit>& result);
@@ -83,12 +87,12 @@ class HostCore {
   /// The monotonic time at which `turn` is needed without any input; kNever if none is.
   Time next_wakeup() const;
   /// True when nothing waits and nothing is in flight.
-  bool idle() const { return !in_flight_ && queue_.empty() && !planner_.wants_cycle(); }
+  bool idle() const { return !in_flight_ && queue_.empty() && edit_sets_.empty() && !planner_.wants_cycle(); }
   bool in_flight() const { return in_flight_; }
   /// Whether new work is accepted.
   bool accepts_new_work() const { return !storage_full_; }
   /// Proposals that are not decided, and what they take in the journal.
-  std::size_t proposals_waiting() const { return queue_.size() + group_.size(); }
+  std::size_t proposals_waiting() const { return queue_.size() + group_.size() + edit_sets_.size(); }
   std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
   /// What the configuration shall be from now on. It is journaled as soon as the disk takes it, and tried
   /// again until then. A Configure that is proposed and accepted says the same.
@@ -111,6 +115,9 @@ class HostCore {
 
  private:
   bool start_matters() const;
+  /// Puts the next set of edits that is accepted before everything else of a group. Whether any was answered.
+  bool begin_with_edits();
+  void refuse_edits(const Error& error);
   void start_group();
   void fail(Proposal& proposal, const Error& error);
   /// For new work while the disk is full.
@@ -142,7 +149,8 @@ class HostCore {
 
   const std::size_t group_bytes_max_;  ///< Of a journal record's payload.
   ProposalQueue queue_;
-  std::vector<Proposal> group_;  ///< In flight.
+  std::deque<EditSet> edit_sets_;  ///< That wait.
+  std::vector<Proposal> group_;    ///< In flight.
   Time group_at_;
   uint64_t group_bytes_ = 0;
   Events events_;  ///< Of the group that is being applied.

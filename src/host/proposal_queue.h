@@ -14,12 +14,17 @@ inline Error overloaded() {
   return {.code = ErrorCode::kUnavailable,
           .message = "the scheduler is overloaded: too many requests wait for the disk; try again soon"};
 }
+/// For a proposal that nobody will decide any more.
+inline Error shutting_down() {
+  return {.code = ErrorCode::kUnavailable, .message = "the scheduler is shutting down; try again soon"};
+}
 
 /// A command on its way to the journal.
 struct Proposal {
   Command command;
   Decision decision;
   bool is_plan = false;
+  bool is_edit = false;   ///< One of an EditSet: accepted with all others, or not at all.
   std::size_t bytes = 0;  ///< What it takes in a journal record; set by ProposalQueue where it is 0.
 };
 

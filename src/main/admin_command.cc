@@ -1,10 +1,8 @@
 #include "main/admin_command.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -34,18 +32,6 @@ struct AdminOptions {
 int complain(const std::string& message, int status) {
   std::fprintf(stderr, "gpu-scheduler admin: %s\n", message.c_str());
   return status;
-}
-
-std::string random_key() {
-  std::array<unsigned char, 16> bytes{};
-  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  std::string out;
-  char two[3];
-  for (const unsigned char byte : bytes) {
-    std::snprintf(two, sizeof two, "%02x", byte);
-    out += two;
-  }
-  return out;
 }
 
 /// The running scheduler, by its API.
@@ -105,19 +91,12 @@ class Scheduler {
     return cluster_of(*tenants, nodes);
   }
 
-  Result<Unit> apply(const ClusterChange& change) {
-    std::string body = change.body;
-    if (!change.parent.empty()) {
-      const Result<Json> parent = get("/api/v1/tenants/" + url_encoded(change.parent));
-      if (!parent.ok()) return parent.error();
-      std::string id;
-      append_json_string(id, (*parent)["id"].text());
-      body.insert(body.size() - 1, ",\"parent_id\":" + id);
-    }
-    const bool creates = change.method == "POST";
-    HttpRequest request{.method = change.method, .target = change.path, .body = body, .repeatable = creates};
-    if (creates) request.headers.emplace_back("Idempotency-Key", random_key());
-    const Result<Json> done = call(std::move(request));
+  /// All of the changes or none; a dry run only asks whether.
+  Result<Unit> apply(const std::vector<ClusterChange>& changes, bool dry_run) {
+    const Result<Json> done = call({.method = "POST",
+                                    .target = "/v1/cluster:edit",
+                                    .body = edits_json(changes, dry_run),
+                                    .repeatable = dry_run});
     if (!done.ok()) return done.error();
     return Unit{};
   }
@@ -187,27 +166,30 @@ int apply(const AdminOptions& options) {
     std::fputs(text_of(*changes).c_str(), stdout);
     if (count == 0) std::puts("nothing to change");
   }
+  // What the engine would refuse is found out before anybody is asked, and whatever is refused, nothing is
+  // done.
+  const auto refused = [&](const Error& error, const char* what) {
+    if (options.json) std::fputs(json_of(*changes, 0, options.dry_run).c_str(), stdout);
+    return complain(error.message + what, 1);
+  };
+  if (count > 0) {
+    const Result<Unit> tried = scheduler->apply(*changes, true);
+    if (!tried.ok()) return refused(tried.error(), "; nothing was changed, and nothing of the file would be");
+  }
   std::size_t applied = 0;
-  int status = 0;
   if (count > 0 && !options.dry_run) {
     if (!agreed(options, count)) return complain("nothing was changed", 1);
-    for (; applied < count && status == 0; ++applied) {
-      const Result<Unit> done = scheduler->apply((*changes)[applied]);
-      if (done.ok()) continue;
-      status = complain((*changes)[applied].what + ": " + done.error().message + "; " +
-                            std::to_string(applied) + " of " + std::to_string(count) +
-                            " changes were made; apply the file again when it is mended",
-                        1);
-      break;
-    }
+    const Result<Unit> done = scheduler->apply(*changes, false);
+    if (!done.ok()) return refused(done.error(), "; all changes are made together or none");
+    applied = count;
   }
   if (options.json) {
     std::fputs(json_of(*changes, applied, options.dry_run).c_str(), stdout);
   } else if (count > 0) {
-    std::printf("%s\n", options.dry_run ? "nothing was changed: a dry run"
+    std::printf("%s\n", options.dry_run ? "the scheduler would accept it; nothing was changed: a dry run"
                                         : (std::to_string(applied) + " changes made").c_str());
   }
-  return status;
+  return 0;
 }
 
 int get(const AdminOptions& options) {
@@ -237,7 +219,8 @@ int run_admin_command(int argc, char** argv) {
         ->envname("GPU_SCHEDULER_TOKEN_FILE");
   }
   applying->add_option("-f,--file", options.file, "the file; - is standard input")->required();
-  applying->add_flag("--dry-run", options.dry_run, "only show what would change");
+  applying->add_flag("--dry-run", options.dry_run,
+                     "only show what would change, and whether it would be accepted");
   applying->add_flag("-y,--yes", options.yes, "do not ask");
   applying->add_flag("--json", options.json, "for programs");
   try {

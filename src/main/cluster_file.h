@@ -48,16 +48,18 @@ ClusterFile cluster_of(const Json& tenants, const Json& nodes);
 /// As YAML that `parse_cluster_file` reads.
 std::string print_cluster_file(const ClusterFile& cluster);
 
-/// One call that brings the present nearer to what is wanted.
+/// One change that brings the present nearer to what is wanted.
 struct ClusterChange {
   std::string what;                ///< "tenant vision"
   std::vector<std::string> lines;  ///< "max_gpus: 2 -> 4"
-  std::string method, path,
-      body;            ///< Path with its prefix. A parent's name stands in for its id: see `parent`.
-  std::string parent;  ///< Of a tenant to create: the name whose id goes into the body; empty: none.
+  bool of_node = false;            ///< Else of a tenant.
+  std::string json;                ///< One entry of `tenants` or `nodes` of POST /v1/cluster:edit.
 };
 
-/// What must change for `wanted` to be true, in the order in which it can be done; none: it is true already.
+/// The body of POST /v1/cluster:edit that makes all of the changes or none.
+std::string edits_json(const std::vector<ClusterChange>& changes, bool dry_run);
+
+/// What must change for `wanted` to be true, parents before their children; none: it is true already.
 /// kInvalidArgument for what no call can change: another parent, or a parent or node that nobody knows.
 Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, const ClusterFile& wanted);
 

@@ -58,9 +58,7 @@ TEST(ClusterFile, ChangesOnlyWhatDiffers) {
       "tenants:\n  - {name: vision, parent: research, max_gpus: null, priority_tier: high, "
       "fair_share_weight: 1.0}\n");
   ASSERT_EQ(planned.size(), 1u);
-  EXPECT_EQ(planned[0].method, "PUT");
-  EXPECT_EQ(planned[0].path, "/api/v1/tenants/vision");
-  EXPECT_EQ(planned[0].body, R"({"max_gpus":null,"priority_tier":1000})");
+  EXPECT_EQ(planned[0].json, R"({"name":"vision","max_gpus":null,"priority_tier":1000})");
   EXPECT_EQ(planned[0].lines,
             (std::vector<std::string>{"max_gpus: 4 -> no limit", "priority_tier: 500 -> 1000"}));
 }
@@ -72,9 +70,10 @@ TEST(ClusterFile, GuaranteesGpuHoursAndLiftsThem) {
       "86400, "
       "allow_preemption: true}\n");
   ASSERT_EQ(planned.size(), 1u);
-  EXPECT_EQ(planned[0].body,
-            R"({"allow_preemption":true,"gpu_hours_window_seconds":86400,"guaranteed_gpus":2,)"
-            R"("max_gpu_hours":12.500})");
+  EXPECT_EQ(
+      planned[0].json,
+      R"({"name":"vision","allow_preemption":true,"gpu_hours_window_seconds":86400,"guaranteed_gpus":2,)"
+      R"("max_gpu_hours":12.500})");
   EXPECT_TRUE(changes("tenants:\n  - {name: vision, parent: research, max_gpu_hours: null}\n").empty());
   EXPECT_EQ(refusal("tenants:\n  - {name: a, guaranteed_gpus: null}\n"),
             "c.yaml:2: tenant a: guaranteed_gpus must be a whole number up to 100000");
@@ -87,9 +86,8 @@ TEST(ClusterFile, CreatesParentsBeforeTheirChildren) {
   ASSERT_EQ(planned.size(), 3u);
   EXPECT_EQ(planned[0].what, "tenant root");
   EXPECT_EQ(planned[1].what, "tenant stem");
-  EXPECT_EQ(planned[1].parent, "root");
-  EXPECT_EQ(planned[1].body, R"({"name":"stem","max_gpus":3})");
-  EXPECT_EQ(planned[2].parent, "stem");
+  EXPECT_EQ(planned[1].json, R"({"name":"stem","parent_id":"root","max_gpus":3})");
+  EXPECT_EQ(planned[2].json, R"({"name":"leaf","parent_id":"stem"})");
 }
 
 TEST(ClusterFile, SetsAndRemovesLabels) {
@@ -97,9 +95,10 @@ TEST(ClusterFile, SetsAndRemovesLabels) {
       "nodes:\n  - name: n2\n    labels: {zone: c, rack: null, gone: null}\n  - {name: n1, labels: {a: "
       "b}}\n");
   ASSERT_EQ(planned.size(), 2u);
-  EXPECT_EQ(planned[0].path, "/v1/nodes/n2/label");
-  EXPECT_EQ(planned[0].body, R"({"set":{"zone":"c"},"remove":["rack"]})");
-  EXPECT_EQ(planned[1].body, R"({"set":{"a":"b"}})");
+  EXPECT_EQ(planned[0].json, R"({"node_name":"n2","set":{"zone":"c"},"remove":["rack"]})");
+  EXPECT_EQ(planned[1].json, R"({"node_name":"n1","set":{"a":"b"}})");
+  EXPECT_EQ(edits_json({planned[1]}, true),
+            R"({"dry_run":true,"tenants":[],"nodes":[{"node_name":"n1","set":{"a":"b"}}]})");
 }
 
 TEST(ClusterFile, RefusesWhatNoCallCanChange) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "client/http_client.h"
 #include "log/line.h"
 #include "main/cluster_file.h"
 
@@ -16,19 +15,23 @@ void add_member(std::string& body, const std::string& name, const std::string& j
   body += ":" + json;
 }
 
+void add_text(std::string& body, const std::string& name, const std::string& text) {
+  std::string json;
+  append_json_string(json, text);
+  add_member(body, name, json);
+}
+
 ClusterChange create(const ClusterTenant& tenant) {
-  ClusterChange change{
-      .what = "tenant " + tenant.name, .method = "POST", .path = "/api/v1/tenants", .parent = tenant.parent};
-  std::string name;
-  append_json_string(name, tenant.name);
-  add_member(change.body, "name", name);
+  ClusterChange change{.what = "tenant " + tenant.name};
+  add_text(change.json, "name", tenant.name);
+  if (!tenant.parent.empty()) add_text(change.json, "parent_id", tenant.parent);
   change.lines.push_back("new" + (tenant.parent.empty() ? std::string() : ", below " + tenant.parent));
   for (const auto& [field, value] : tenant.values) {
     if (value.lifted) continue;  // A new tenant has no limits.
-    add_member(change.body, field, value.json);
+    add_member(change.json, field, value.json);
     change.lines.push_back(field + ": " + value.json);
   }
-  change.body += "}";
+  change.json += "}";
   return change;
 }
 
@@ -42,25 +45,23 @@ Result<std::optional<ClusterChange>> update(const ClusterTenant& present, const 
                             named(wanted.parent) +
                             "); write the present one, or delete it and create it anew"};
   }
-  ClusterChange change{.what = "tenant " + wanted.name,
-                       .method = "PUT",
-                       .path = "/api/v1/tenants/" + url_encoded(wanted.name)};
+  ClusterChange change{.what = "tenant " + wanted.name};
+  add_text(change.json, "name", wanted.name);
   for (const auto& [field, value] : wanted.values) {
     const auto now = present.values.find(field);
     if (now != present.values.end() && now->second == value) continue;
-    add_member(change.body, field, value.lifted ? "null" : value.json);
+    add_member(change.json, field, value.lifted ? "null" : value.json);
     change.lines.push_back(field + ": " + (now == present.values.end() ? "?" : shown(now->second)) + " -> " +
                            shown(value));
   }
   if (change.lines.empty()) return std::optional<ClusterChange>();
-  change.body += "}";
+  change.json += "}";
   return std::optional(change);
 }
 
 std::optional<ClusterChange> relabel(const ClusterNode& present, const ClusterNode& wanted) {
-  ClusterChange change{.what = "node " + wanted.name,
-                       .method = "POST",
-                       .path = "/v1/nodes/" + url_encoded(wanted.name) + "/label"};
+  ClusterChange change{.what = "node " + wanted.name, .of_node = true};
+  add_text(change.json, "node_name", wanted.name);
   std::string set;
   std::string remove;
   for (const auto& [name, value] : wanted.labels) {
@@ -69,9 +70,7 @@ std::optional<ClusterChange> relabel(const ClusterNode& present, const ClusterNo
     const std::string before = is_there ? now->second.value_or("") : "none";
     if (value) {
       if (is_there && now->second == value) continue;
-      std::string json;
-      append_json_string(json, *value);
-      add_member(set, name, json);
+      add_text(set, name, *value);
       change.lines.push_back("label " + name + ": " + before + " -> " + *value);
     } else if (is_there) {
       remove += remove.empty() ? "[" : ",";
@@ -80,13 +79,24 @@ std::optional<ClusterChange> relabel(const ClusterNode& present, const ClusterNo
     }
   }
   if (change.lines.empty()) return std::nullopt;
-  if (!set.empty()) add_member(change.body, "set", set + "}");
-  if (!remove.empty()) add_member(change.body, "remove", remove + "]");
-  change.body += "}";
+  if (!set.empty()) add_member(change.json, "set", set + "}");
+  if (!remove.empty()) add_member(change.json, "remove", remove + "]");
+  change.json += "}";
   return change;
 }
 
 }  // namespace
+
+std::string edits_json(const std::vector<ClusterChange>& changes, bool dry_run) {
+  std::string tenants;
+  std::string nodes;
+  for (const ClusterChange& change : changes) {
+    std::string& list = change.of_node ? nodes : tenants;
+    list += (list.empty() ? "" : ",") + change.json;
+  }
+  return "{\"dry_run\":" + std::string(dry_run ? "true" : "false") + ",\"tenants\":[" + tenants +
+         "],\"nodes\":[" + nodes + "]}";
+}
 
 Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, const ClusterFile& wanted) {
   std::vector<ClusterChange> changes;

@@ -29,7 +29,8 @@ MESSAGE_MAX = 8 << 20
 FINAL = ("completed", "failed", "cancelled")
 # Bodies that are accepted but for what is drawn into them.
 PLAUSIBLE = {"/v1/jobs": {"jobs": [{"spec": {"script": "true"}}]}, "/v1/jobs:plan": {"jobs": [{"spec": {"script": "true"}}]},
-             "/v1/tenants": {"name": "somebody"}}
+             "/v1/tenants": {"name": "somebody"},
+             "/v1/cluster:edit": {"tenants": [{"name": "edited", "max_gpus": 3}, {"name": "below", "parent_id": "edited"}]}}
 # What says that something is wrong with us, not with the request.
 FAULTS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
           grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)

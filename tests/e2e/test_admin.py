@@ -85,6 +85,29 @@ def test_a_wrong_file_changes_nothing(world):
     assert "/nowhere" in admin(world, "apply", "-f", "/nowhere", expected=2).stderr
 
 
+def test_all_of_a_file_is_applied_or_nothing_and_a_dry_run_says_which(world):
+    admin(world, "apply", "-f", written(world, CLUSTER))
+    before = admin(world, "get").stdout
+    # Everything but the last change could be made.
+    path = written(world, CLUSTER.replace("max_gpus: 2", "max_gpus: 1") + """
+  - name: extra
+  - name: greedy
+    parent: research
+    max_gpus: 1
+    guaranteed_gpus: 2
+""")
+    for words in (["--dry-run"], [], ["--json"]):
+        done = admin(world, "apply", "-f", path, *words, expected=1)
+        assert "tenant greedy" in done.stderr and "nothing was changed" in done.stderr, done.stderr
+        assert admin(world, "get").stdout == before
+    assert json.loads(done.stdout)["applied"] == 0
+    good = written(world, path.read_text().replace("guaranteed_gpus: 2", "guaranteed_gpus: 0"))
+    assert "would accept it" in admin(world, "apply", "-f", good, "--dry-run").stdout
+    assert admin(world, "get").stdout == before
+    assert "3 changes made" in admin(world, "apply", "-f", good).stdout
+    assert tenant(world, "greedy")["parent_id"] == tenant(world, "research")["id"]
+
+
 def test_another_parent_is_refused(world):
     admin(world, "apply", "-f", written(world, CLUSTER))
     moved = written(world, CLUSTER.replace("parent: research", "parent: default"))

@@ -17,6 +17,7 @@
 #include "api/doors/native_views.h"
 #include "api/doors/spec_peek.h"
 #include "base/limits.h"
+#include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -322,6 +323,20 @@ void NativeRest::delete_tenant(NativeCall& call) {
   backend_.delete_tenant(call.path[2], [reply = call.call](Answer<Unit> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send(200, "{}");
+  });
+}
+
+void NativeRest::edit_cluster(NativeCall& call) {
+  Answer<EditsRequest> parsed = read_native_edits(call.request.body);
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.edit_cluster(std::move(*parsed), [reply = call.call](Answer<EditsView> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::EditClusterResponse response;
+    response.set_dry_run(answer->dry_run);
+    response.set_tenants_created(answer->tenants_created);
+    response.set_tenants_updated(answer->tenants_updated);
+    response.set_nodes_labeled(answer->nodes_labeled);
+    reply->send(200, native_json(response));
   });
 }
 

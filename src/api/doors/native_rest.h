@@ -96,6 +96,7 @@ class NativeRest {
   void get_tenant(NativeCall& call);
   void update_tenant(NativeCall& call);
   void delete_tenant(NativeCall& call);
+  void edit_cluster(NativeCall& call);
   void list_nodes(NativeCall& call);
   void get_node(NativeCall& call);
   void drain_node(NativeCall& call);

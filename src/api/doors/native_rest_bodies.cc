@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/json.hpp>
 
 #include "api/doors/names.h"
 #include "api/doors/native_rest_json.h"
 #include "api/doors/native_views.h"
 #include "base/limits.h"
+#include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -184,6 +186,50 @@ Answer<ReservationRequest> read_native_reservation(std::string_view body) {
   NativeBody given;
   if (auto problem = read_native_json(body, roots, given)) return std::move(*problem);
   return read_reservation(message);
+}
+
+namespace {
+
+/// The error of the i-th of a list.
+ApiError in_list(ApiError error, std::string_view list, std::size_t i) {
+  const std::string place = std::string(list) + "[" + std::to_string(i) + "]";
+  error.field = error.field.empty() ? place : place + "." + error.field;
+  error.message = place + ": " + error.message;
+  return error;
+}
+
+}  // namespace
+
+Answer<EditsRequest> read_native_edits(std::string_view body) {
+  v1::EditClusterRequest message;
+  pb::Message* const roots[] = {&message};
+  NativeBody given;
+  if (auto problem = read_native_json(body, roots, given)) return std::move(*problem);
+  EditsRequest request{.dry_run = message.dry_run()};
+  // What of a tenant is given, or null, its message cannot say: each is read again as a body of its own.
+  boost::system::error_code failed;
+  const boost::json::value whole = boost::json::parse({body.data(), body.size()}, failed);
+  const boost::json::value* const tenants =
+      whole.is_object() ? whole.as_object().if_contains("tenants") : nullptr;
+  if (failed || (message.tenants_size() > 0 && (tenants == nullptr || !tenants->is_array())))
+    return ApiError{ErrorKind::kMalformedJson, "the body is no JSON that can be read twice; send plain JSON"};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(message.tenants_size()); ++i) {
+    const std::string text = boost::json::serialize(tenants->as_array().at(i));
+    Answer<TenantRequest> tenant = read_native_tenant(text, "", TenantUse::kUpdate);
+    if (!tenant) return in_list(tenant.error(), "tenants", i);
+    if (!tenant->name) return in_list(invalid("name", "name is missing; a tenant needs one"), "tenants", i);
+    if (!tenant->request_key.empty())
+      return in_list(invalid("request_key", "edits take no request_key; leave it out"), "tenants", i);
+    request.tenants.push_back(std::move(*tenant));
+  }
+  for (int i = 0; i < message.nodes_size(); ++i) {
+    Answer<LabelChange> change = read_labels(message.nodes(i));
+    if (!change) return in_list(change.error(), "nodes", static_cast<std::size_t>(i));
+    request.nodes.push_back({.node = message.nodes(i).node_name(),
+                             .set = std::move(change->set),
+                             .remove = std::move(change->remove)});
+  }
+  return request;
 }
 
 Answer<LabelChange> read_native_labels(std::string_view body, std::string_view node) {

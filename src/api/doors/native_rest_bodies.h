@@ -24,6 +24,9 @@ enum class TenantUse { kCreate, kUpdate };
 /// shows is ignored.
 Answer<TenantRequest> read_native_tenant(std::string_view body, const std::string& header_key, TenantUse use);
 
+/// An EditClusterRequest, whose tenants are read as those of an update.
+Answer<EditsRequest> read_native_edits(std::string_view body);
+
 /// An UpdateJobRequest for the job of the path; its job_id, when it is given, must be that one.
 Answer<JobUpdate> read_native_update(std::string_view body, std::string_view job);
 

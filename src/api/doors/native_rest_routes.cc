@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/doors/native_rest.h"
+#include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -216,6 +217,11 @@ void NativeRest::Routes::tenants(Table& table) {
       .add(kDelete, "v1/tenants/{tenant_id}", "delete_tenant", &NativeRest::delete_tenant,
            "Deletes a tenant that has no unfinished jobs and no tenants below it.")
       .answers(v1::DeleteTenantResponse::descriptor());
+  table
+      .add(kPost, "v1/cluster:edit", "edit_cluster", &NativeRest::edit_cluster,
+           "Makes all changes of tenants and labels or none; a dry run only tells whether it would.")
+      .body(v1::EditClusterRequest::descriptor())
+      .answers(v1::EditClusterResponse::descriptor());
 }
 
 void NativeRest::Routes::nodes(Table& table) {

@@ -265,6 +265,44 @@ TEST_F(NativeRestDoor, TenantsAreMadeShownChangedListedAndDeleted) {
   EXPECT_EQ(text(get("/v1/tenants/lab", 404), "code"), "tenant_not_found");
 }
 
+TEST_F(NativeRestDoor, EditsOfTheClusterAreMadeTogetherOrNotAtAll) {
+  const std::string tenants =
+      R"({"name":"lab","max_gpus":4,"guaranteed_gpus":3},{"name":"desk","parent_id":"lab","guaranteed_gpus":2})";
+  const auto edit = [&](const std::string& more, bool dry_run, int status) {
+    return post("/v1/cluster:edit",
+                std::string(R"({"dry_run":)") + (dry_run ? "true" : "false") + R"(,"tenants":[)" + tenants +
+                    more + "]}",
+                status);
+  };
+  const json::value tried = edit("", true, 200);
+  EXPECT_EQ(tried.at("tenants_created").as_int64(), 2);
+  EXPECT_TRUE(tried.at("dry_run").as_bool());
+  // The guarantees of both children are more than their parent's.
+  for (const bool dry_run : {true, false}) {
+    const json::value refused =
+        edit(R"(,{"name":"bench","parent_id":"lab","guaranteed_gpus":2})", dry_run, 422);
+    EXPECT_EQ(text(refused, "code"), "unprocessable");
+    EXPECT_TRUE(text(refused, "field").starts_with("tenants[2]")) << text(refused, "field");
+    EXPECT_TRUE(text(refused, "error").starts_with("tenant bench: ")) << text(refused, "error");
+    EXPECT_EQ(text(get("/v1/tenants/lab", 404), "code"), "tenant_not_found");
+  }
+  EXPECT_EQ(edit("", false, 200).at("tenants_created").as_int64(), 2);
+  EXPECT_EQ(text(get("/v1/tenants/desk"), "parent_id"), text(get("/v1/tenants/lab"), "tenant_id"));
+  EXPECT_EQ(edit("", false, 200).at("tenants_updated").as_int64(), 2);
+  const json::value lifted = post("/v1/cluster:edit", R"({"tenants":[{"name":"lab","max_gpus":null}]})", 200);
+  EXPECT_FALSE(lifted.at("dry_run").as_bool());
+  EXPECT_EQ(get("/v1/tenants/lab").as_object().if_contains("max_gpus"), nullptr);
+  const auto field = [&](const std::string& body, int status) {
+    return text(post("/v1/cluster:edit", body, status), "field");
+  };
+  EXPECT_EQ(field(R"({"tenants":[{"name":"a"},{"max_gpus":1}]})", 400), "tenants[1].name");
+  EXPECT_EQ(field(R"({"tenants":[{"name":"a"},{"name":"a"}]})", 400), "tenants[1].name");
+  EXPECT_EQ(field(R"({"tenants":[{"name":"a","parent_id":"nobody"}]})", 422), "tenants[0].parent_id");
+  EXPECT_EQ(field(R"({"tenants":[{"name":"a"}],"nodes":[{"node_name":"n7","set":{"a":"b"}}]})", 404),
+            "nodes[0].node_name");
+  EXPECT_EQ(text(get("/v1/tenants/a", 404), "code"), "tenant_not_found");
+}
+
 TEST_F(NativeRestDoor, WhatIsNotThereIsSaid) {
   EXPECT_EQ(text(get("/v1/jobs/job-999", 404), "code"), "job_not_found");
   EXPECT_EQ(text(get("/v1/jobs/7", 404), "code"), "job_not_found");
