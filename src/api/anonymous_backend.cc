@@ -189,8 +189,14 @@ void AnonymousBackend::list_tenants(Done<std::vector<TenantView>> done) {
 
 // What operators do.
 
+void AnonymousBackend::edit_cluster(EditsRequest, Done<EditsView> done) {
+  done(operators_only("change the cluster as a whole"));
+}
 void AnonymousBackend::confirm_dead(const std::string&, Done<NodeView> done) {
   done(operators_only("confirm that a node is dead"));
+}
+void AnonymousBackend::remove_node(const std::string&, const std::string&, Done<Unit> done) {
+  done(operators_only("remove a node"));
 }
 void AnonymousBackend::set_condition(const std::string&, uint32_t, DeviceCondition, const std::string&,
                                      const std::string&, Done<NodeView> done) {
