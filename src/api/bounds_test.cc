@@ -70,8 +70,7 @@ class CountingHost final : public Host {
   void with_nodes(std::function<void(NodeHub*)> use) override { host_.with_nodes(std::move(use)); }
   std::shared_ptr<TelemetryTable> telemetry() const override { return host_.telemetry(); }
   void touch(std::function<void()> alive) override { host_.touch(std::move(alive)); }
-  bool accepts_new_work() const override { return host_.accepts_new_work(); }
-  std::string health_reason() const override { return host_.health_reason(); }
+  HostHealth health() const override { return host_.health(); }
   HostStats stats() const override { return host_.stats(); }
   const RecoveryReport& recovery() const override { return host_.recovery(); }
   void stop() override { host_.stop(); }

@@ -228,12 +228,14 @@ TEST(Group, EveryCommandComesBackWithAllItsFields) {
 
 TEST(Group, TheSizeOfACommandIsKnownBeforeItIsEncoded) {
   for (const Command& command : full_commands())
-    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded_whole({command}).size()) << name_of(command);
+    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded_whole({command}).size())
+        << name_of(command);
   testing::RandomCommands random(7);
   State state;
   for (uint64_t i = 1; i <= 3'000; ++i) {
     const Command command = random.next(state);
-    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded_whole({command}).size()) << name_of(command);
+    EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded_whole({command}).size())
+        << name_of(command);
     Events events;
     apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = state.last.at}, events);
   }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "base/storage_limits.h"
 #include "base/result.h"
 #include "base/session_limits.h"
+#include "base/storage_limits.h"
 
 namespace gpusched {
 
