@@ -880,7 +880,6 @@ void Auditor::on(const TenantUpdated& event) {
   if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_plus_one = change.limits.waiting_plus_one;
   if ((change.given & kTenantSoftWaiting) != 0)
     tenant.limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
-  if ((change.given & kTenantAnonymous) != 0) tenant.anonymous = change.anonymous;
   take_quota(tenant, change, event.at);
 }
 

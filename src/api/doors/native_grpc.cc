@@ -391,8 +391,8 @@ class NativeService final : public AsyncService {
   }
 
   void RemoveNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::RemoveNodeResponse*) {
-    guarded(incoming, [&](const GrpcCall& call) {
-      backend_.remove_node(request->node_name(), "operator", [call](Answer<Unit> answer) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      backend.remove_node(request->node_name(), "operator", [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });
