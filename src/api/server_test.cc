@@ -6,6 +6,7 @@
 #include "api/testing/doors_test.h"
 #include "api/token.h"
 #include "base/limits.h"
+#include "codec/group.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
 #include "scheduler/scheduler.grpc.pb.h"
@@ -140,7 +141,8 @@ TEST_F(GrpcDoor, ABatchThatNoJournalRecordHoldsIsTooLargeAndEndsNothing) {
     const grpc::Status status = stub->SubmitJobs(&context, request, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
     EXPECT_EQ(code_of(context), "too_large");
-    EXPECT_NE(status.error_message().find(std::to_string(limits::kGroupBytesMax - 8)), std::string::npos)
+    EXPECT_NE(status.error_message().find(std::to_string(limits::kGroupBytesMax - kGroupHeaderBytes)),
+              std::string::npos)
         << status.error_message();
   }
   submit();

@@ -89,7 +89,7 @@ TEST_F(HostTest, WhileTheLoopIsBusyABoundedNumberOfRequestsWaitsAndTheRestIsRefu
     go.get_future().wait();
   });
   reached.get_future().wait();
-  std::atomic<std::size_t> decided{0};
+  std::atomic<std::size_t> decided{0}, accepted{0};
   std::promise<void> all;
   std::size_t refused = 0;
   constexpr std::size_t kAsked = limits::kRequestsWaitingMax + limits::kRequestsWaitingMax / 4;
@@ -97,7 +97,7 @@ TEST_F(HostTest, WhileTheLoopIsBusyABoundedNumberOfRequestsWaitsAndTheRestIsRefu
     const auto caller = std::this_thread::get_id();
     host_->propose(CancelJob{.job = JobId{1'000}}, [&, caller](const Result<Decided>& result) {
       if (result.ok()) {
-        if (++decided == limits::kRequestsWaitingMax) all.set_value();
+        if (++decided == accepted) all.set_value();
         return;
       }
       EXPECT_EQ(std::this_thread::get_id(), caller);
@@ -105,7 +105,9 @@ TEST_F(HostTest, WhileTheLoopIsBusyABoundedNumberOfRequestsWaitsAndTheRestIsRefu
       ++refused;
     });
   }
-  EXPECT_EQ(refused, kAsked - limits::kRequestsWaitingMax);
+  accepted = kAsked - refused;
+  EXPECT_LE(accepted, limits::kRequestsWaitingMax);
+  EXPECT_GE(accepted + 1, limits::kRequestsWaitingMax);  // The configuration of the start may still wait.
   std::size_t refused_reads = 0;
   host_->read_log(NodeId{1}, {},
                   [&](const Result<v1::LogChunk>& chunk) { refused_reads += chunk.ok() ? 0 : 1; });

@@ -11,7 +11,7 @@ constexpr int64_t kRivalBeats = 2;
 }  // namespace
 
 void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config) {
-  const bool begins = state.last.sequence == 0;
+  const bool begins = state.last.sequence < kFirstSequence;
   config.cluster = state.config.cluster.empty() ? std::move(drawn) : state.config.cluster;
   config.cluster_since = state.config.cluster_since;
   if (begins) config.cluster_since = wall;

@@ -238,7 +238,7 @@ TEST(NodeHub, WhatWasPlacedBeforeThisJournalBeganIsLeftAloneUntilAnOperatorWants
 TEST(NodeHub, AClusterIsNamedOnceAndKeepsItsName) {
   Hub hub;
   EngineConfig wanted{.feature_level = kFeatureLevel};
-  name_cluster(hub.state, hub.now, "first", wanted);
+  name_cluster(State{}, hub.now, "first", wanted);  // A journal that begins.
   EXPECT_EQ(wanted.cluster, "first");
   EXPECT_EQ(wanted.cluster_since, hub.now);
   hub.proposals.emplace_back(Configure{.config = wanted}, Decision{});

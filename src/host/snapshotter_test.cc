@@ -91,7 +91,7 @@ TEST_F(SnapshotterTest, AnUnprovableSnapshotIsThrownAwayToldAndTriedAgain) {
   change(kMuch);
   ASSERT_EQ(ended(1).written, 1u);
   // A state that the encoder writes and the decoder refuses.
-  state_.last.at = limits::kTimeMax + seconds(1);
+  state_.last.at = limits::kTimeMax + limits::kSettingMax + seconds(1);
   position_ += 1;
   tell(kMuch);
   const SnapshotStats stats = ended(2);

@@ -1,6 +1,7 @@
 #include "node/trust.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -33,6 +34,7 @@ TEST(Trust, TheTokenIsTheFilesTextWithoutWhiteSpace) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/token";
   std::ofstream(path) << "\n" << kToken << "\n";
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   EXPECT_EQ(*read_token(path), kToken);
   std::ofstream(path) << "short";
   EXPECT_FALSE(read_token(path).ok());

@@ -168,17 +168,17 @@ TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
 TEST_F(Machine, NamesTheFolderThatOtherUsersCannotPass) {
   std::filesystem::create_directories(patient_.root + "/srv/agent");
   const std::string data = patient_.root + "/srv/agent/data";
-  for (const char* above : {"", "/home", "/srv/agent"}) ::chmod((patient_.root + above).c_str(), 0755);
+  for (const char* above : {"", "/srv", "/srv/agent"}) ::chmod((patient_.root + above).c_str(), 0755);
   expect_mendable(check_way_to(data), Verdict::kOk);
-  ::chmod((patient_.root + "/home").c_str(), 0700);
+  ::chmod((patient_.root + "/srv").c_str(), 0700);
   const Finding closed = check_way_to(data);
   expect_mendable(closed, Verdict::kWarn);
-  EXPECT_EQ(closed.mend, "chmod o+x " + shell_quoted(patient_.root + "/home"));
+  EXPECT_EQ(closed.mend, "chmod o+x " + shell_quoted(patient_.root + "/srv"));
   // The folder's owner and its group are judged by their own bits.
   EXPECT_FALSE(closed_folder_above(data, {.uid = ::geteuid()}).has_value());
-  ::chmod((patient_.root + "/home").c_str(), 0710);
+  ::chmod((patient_.root + "/srv").c_str(), 0710);
   EXPECT_FALSE(closed_folder_above(data, {.uid = 4711, .groups = {::getegid()}}).has_value());
-  EXPECT_EQ(closed_folder_above(data, {.uid = 4711, .gid = 4711}), patient_.root + "/home");
+  EXPECT_EQ(closed_folder_above(data, {.uid = 4711, .gid = 4711}), patient_.root + "/srv");
 }
 
 TEST_F(Machine, TimesADurableWriteAndLeavesNothing) {

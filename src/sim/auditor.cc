@@ -74,6 +74,11 @@ void Auditor::on_process_ended(const AttemptKey& key, const Outcome& outcome) {
   for (const std::string& uuid : truth.devices) users_[uuid].erase(key);
 }
 
+void Auditor::on_process_forced(const AttemptKey& key) {
+  truths_[key].forced = true;
+  on_process_ended(key, {.cause = EndCause::kStopped});
+}
+
 void Auditor::on_start_failed(const AttemptKey& key) {
   Truth& truth = truths_[key];
   if (truth.started) fail(name_of(key) + " runs twice");

@@ -35,6 +35,8 @@ class Auditor {
   void on_process_started(const AttemptKey& key, const std::vector<std::string>& devices);
   /// It is dead for certain; `outcome` is what its shim, if any, saw.
   void on_process_ended(const AttemptKey& key, const Outcome& outcome);
+  /// Its agent ended it, since its shim had not carried out a stop or a limit.
+  void on_process_forced(const AttemptKey& key);
   void on_start_failed(const AttemptKey& key);
   /// This outcome is on the node's disk for good.
   void on_outcome_kept(const AttemptKey& key, EndCause cause);
@@ -207,6 +209,7 @@ class Auditor {
     bool started = false;
     bool start_failed = false;
     bool outcome_kept = false;
+    bool forced = false;
     Time started_at;
     Outcome outcome;
   };

@@ -584,9 +584,11 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
   const bool same = truth.outcome.cause == outcome.cause && truth.outcome.exit_code == outcome.exit_code &&
                     truth.outcome.signal == outcome.signal;
   switch (outcome.cause) {
+    case EndCause::kTimeout:
+      if (truth.forced) return;
+      [[fallthrough]];
     case EndCause::kExited:
     case EndCause::kSignaled:
-    case EndCause::kTimeout:
     case EndCause::kStartFailed:
     case EndCause::kOutOfMemory:
     case EndCause::kNodeFault:

@@ -75,7 +75,7 @@ void Machine::force_end(const AttemptKey& key) {
     if (process == nullptr) return;
     context_.trace.note("process-forced", {key.job.value, key.attempt});
     process->alive = false;
-    context_.auditor.on_process_ended(key, {.cause = EndCause::kStopped});
+    context_.auditor.on_process_forced(key);
     leave_busy(*process);
     tell(key, [key](NodeCore& core) { core.on_shim_lost(key, "its shim did not do as it was told"); });
   });
