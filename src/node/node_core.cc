@@ -74,6 +74,7 @@ void NodeCore::restore(const StoreImage& image) {
     attempt.acked = stored.acked;
     attempt.closed = stored.closed;
     attempt.of_earlier_boot = earlier_boot;
+    attempt.of_earlier_agent = true;
     if (stored.outcome) {
       attempt.outcome = stored.outcome;
       attempt.end_reported = stored.acked;

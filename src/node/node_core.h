@@ -149,6 +149,7 @@ class NodeCore {
     bool closed = false;
     std::size_t unreleased = 0;  ///< Devices whose release is not acknowledged yet.
     bool of_earlier_boot = false;
+    bool of_earlier_agent = false;
     bool holds = false;     ///< Its devices are its own: it is not over, or its end is not durable yet.
     bool prepared = false;  ///< It waits for its gang.
     bool may_go = false;    ///< The gang goes; it was told so, or will be as soon as it is prepared.
@@ -248,6 +249,7 @@ class NodeCore {
   void end_late_cuts(Time now);
   void destroy_slice(const HeldDevice& device);
   void destroy_orphans(Time now);
+  bool has_next_holder(const HeldDevice& slice) const;
   bool is_wanted(uint32_t index, const SliceReading& slice) const;
   void add_cuts(v1::Heartbeat& out) const;
 

@@ -10,6 +10,7 @@ namespace gpusched {
 namespace {
 
 constexpr std::size_t kEvidenceBytesMax = 4'096;
+constexpr Duration kLateSlicePause = seconds(2);
 
 }  // namespace
 
@@ -212,9 +213,18 @@ void NodeCore::report_release(const HeldDevice& device, bool released, const std
 }
 
 void NodeCore::report_devices() {
+  const Time now = ports_.clock.monotonic();
   for (const ReleaseVerdict& verdict : watch_.take_verdicts()) {
-    if (verdict.slice_there && ports_.slices != nullptr) {
+    const auto had_it = attempts_.find(verdict.device.share_of);
+    const bool of_earlier_agent = had_it != attempts_.end() && had_it->second.of_earlier_agent;
+    if (verdict.released && verdict.device.is_slice() && has_next_holder(verdict.device)) {
+      // Its release was told before, and the scheduler gave the place to another.
+      report_release(verdict.device, true, "", verdict.checked);
+    } else if (verdict.slice_there && ports_.slices != nullptr) {
       destroy_slice(verdict.device);
+    } else if (verdict.released && verdict.device.is_slice() && of_earlier_agent && now < orphans_from_) {
+      // That agent may have asked the driver for the slice, which makes it yet.
+      watch_.resume_release(verdict.device, now, kLateSlicePause);
     } else {
       report_release(verdict.device, verdict.released, verdict.evidence, verdict.checked);
     }

@@ -128,6 +128,18 @@ void NodeCore::on_slice_destroyed(uint32_t index, const std::string& profile, in
   }
 }
 
+/// Another attempt has the place of this slice by now.
+bool NodeCore::has_next_holder(const HeldDevice& slice) const {
+  const auto holders = holders_.find(slice.index);
+  if (holders == holders_.end()) return false;
+  return std::any_of(holders->second.begin(), holders->second.end(), [&](const AttemptKey& key) {
+    const std::vector<HeldDevice>& devices = attempts_.at(key).devices;
+    return key != slice.share_of && std::any_of(devices.begin(), devices.end(), [&](const HeldDevice& held) {
+             return held.index == slice.index && held.is_slice() && held.mig_start == slice.mig_start;
+           });
+  });
+}
+
 /// An attempt has it, or waits for its release.
 bool NodeCore::is_wanted(uint32_t index, const SliceReading& slice) const {
   const auto is_it = [&](const HeldDevice& device) {

@@ -5,8 +5,10 @@ and a start on its folder, after a kill -9 too, finds everything that was acknow
 again, GPUSCHED_SCHEMA_REQUESTS sets how many requests each door gets.
 """
 
+import hashlib
 import json
 import os
+import queue
 import random
 import signal
 import subprocess
@@ -155,7 +157,7 @@ def test_the_native_rest_api_answers_whatever_its_document_allows(server):
     asked = Asked(drawn)
     assert len(source.calls) > 30
     for path, body in PLAUSIBLE.items():
-        answer = server.call("POST", path, body)
+        answer = server.call("POST", path, body, server.credential())
         assert answer.status in (200, 201), answer.raw
         learn(draw, server, answer.json)
     for _ in range(REQUESTS):
@@ -164,7 +166,8 @@ def test_the_native_rest_api_answers_whatever_its_document_allows(server):
         if any(word in path for word in ("watch", ":stream", "/session", "follow=", "wait=")):
             continue  # These do not end by themselves.
         asked.note((method, path, headers, body))
-        answer = server.call(method, path, body, headers)
+        # Most callers have the token: others are refused what operators do.
+        answer = server.call(method, path, body, headers if draw.chance(100) else {**server.credential(), **(headers or {})})
         expect_answer(server, answer, path, asked)
         if answer.status in (200, 201):
             learn(draw, server, json.loads(answer.body) if answer.body[:1] == b"{" else None)
@@ -264,19 +267,19 @@ def fill(draw, source, message):
         source.fill(message, draw.random.choice([100, 400, 900]))
 
 
-def call_of(channel, service, method, pool):
+def call_of(channel, service, method, pool, token=()):
     """How to call one method with one message; its answers as a list."""
     path = f"/{service}/{method.name}"
     reply = draw_proto.message_class(pool, method.output_type).FromString
     as_is = bytes
     if method.client_streaming and method.server_streaming:
         rpc = channel.stream_stream(path, request_serializer=as_is, response_deserializer=reply)
-        return lambda data: list(rpc(iter([data, data]), timeout=TIMEOUT_S))
+        return lambda data: list(rpc(iter([data, data]), timeout=TIMEOUT_S, metadata=token))
     if method.server_streaming:
         rpc = channel.unary_stream(path, request_serializer=as_is, response_deserializer=reply)
 
         def first(data):
-            stream = rpc(data, timeout=1)
+            stream = rpc(data, timeout=1, metadata=token)
             try:
                 return [next(stream)]
             except StopIteration:
@@ -289,7 +292,11 @@ def call_of(channel, service, method, pool):
                 stream.cancel()
         return first
     rpc = channel.unary_unary(path, request_serializer=as_is, response_deserializer=reply)
-    return lambda data: [rpc(data, timeout=TIMEOUT_S)]
+    return lambda data: [rpc(data, timeout=TIMEOUT_S, metadata=token)]
+
+
+def metadata_of(server):
+    return tuple((name.lower(), value) for name, value in server.credential().items())
 
 
 @pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "scheduler.SchedulerService"])
@@ -302,7 +309,7 @@ def test_a_grpc_service_answers_whatever_its_messages_hold(server, pool, service
     methods = methods_of(pool, service)
     # Those that write more often, and each at least sometimes.
     weighted = methods + [method for method in methods if method.name.startswith(("Submit", "Update", "Create"))] * 4
-    calls = {method.name: call_of(channel, service, method, pool) for method in methods}
+    calls = {method.name: call_of(channel, service, method, pool, metadata_of(server)) for method in methods}
     agent = FakeAgent(server, pool, "n1")
     for index in range(REQUESTS):
         draw.begin(MESSAGE_MAX)
@@ -346,6 +353,12 @@ def expect_refusal(error, name, asked):
 # --- The node protocol ---
 
 
+def proof_of(server, hello, challenge):
+    """What proves that an agent has the scheduler's token: see src/node/trust.h."""
+    token = server.credential()["Authorization"].split()[1].encode()
+    return hashlib.blake2b(b"gpusched-agent-2" + hello.nonce + challenge.nonce, key=token, digest_size=32).digest()
+
+
 class FakeAgent:
     """An agent that registers, runs what it is told to run in no time, and reports it."""
 
@@ -359,7 +372,8 @@ class FakeAgent:
         self.registered = threading.Event()
         self.reports = 0
         hello = self.agent_message()
-        hello.hello.node_name, hello.hello.nonce = name, bytes(32)
+        hello.hello.node_name, hello.hello.nonce, hello.hello.handshake = name, bytes(32), 2
+        self.server, self.hello = server, hello.hello
         self.put(hello)
         self.stream = rpc(self.messages())
         self.name = name
@@ -396,6 +410,10 @@ class FakeAgent:
             for order in self.stream:
                 kind = order.WhichOneof("body")
                 if kind == "challenge":
+                    proof = self.agent_message()
+                    proof.prove.proof = proof_of(self.server, self.hello, order.challenge)
+                    self.put(proof)
+                elif kind == "proven":
                     self.put(self.register())
                 elif kind == "registered":
                     self.registered.set()
@@ -488,8 +506,9 @@ def test_the_node_protocol_bears_whatever_agents_say(server, pool):
 def strange_registration(server, pool, draw, source, index):
     """A stream whose Register is drawn; what it is answered does not matter."""
     agent_message = draw_proto.message_class(pool, pool.FindMessageTypeByName("gpusched.v1.AgentMessage"))
-    hello, register = agent_message(), agent_message()
-    hello.hello.node_name, hello.hello.nonce = "strange", bytes(32)
+    scheduler_message = draw_proto.message_class(pool, pool.FindMessageTypeByName("gpusched.v1.SchedulerMessage"))
+    hello, proof, register = agent_message(), agent_message(), agent_message()
+    hello.hello.node_name, hello.hello.nonce, hello.hello.handshake = "strange", bytes(32), 2
     out = register.register
     out.node_name, out.instance, out.boot_id = f"strange-{index % 6}", "folder", f"boot-{index % 3}"
     for device in range(draw.random.choice([0, 1, 8, LIMITS["kDevicesPerNodeMax"], LIMITS["kDevicesPerNodeMax"] + 1])):
@@ -503,21 +522,27 @@ def strange_registration(server, pool, draw, source, index):
     out.proof = b""
     channel = server.channel()
     rpc = channel.stream_stream("/gpusched.v1.NodeProtocol/Connect", request_serializer=agent_message.SerializeToString,
-                                response_deserializer=as_bytes)
+                                response_deserializer=scheduler_message.FromString)
     beat = agent_message()
     beat.heartbeat.sequence = 1
+    challenged = queue.SimpleQueue()
+
+    def messages():
+        yield hello
+        if challenged.get():
+            yield from (proof, register, beat)
+
     try:
-        stream = rpc(iter([hello, register, beat]), timeout=TIMEOUT_S)
-        for _ in stream:
-            pass
+        for answer in rpc(messages(), timeout=TIMEOUT_S):
+            if answer.WhichOneof("body") == "challenge":
+                proof.prove.proof = proof_of(server, hello.hello, answer.challenge)
+                challenged.put(True)
     except (grpc.RpcError, ValueError):
         pass
+    challenged.put(False)
     channel.close()
     return str(register)[:2000]
 
-
-def as_bytes(data):
-    return data
 
 
 # --- The largest requests ---
@@ -537,7 +562,8 @@ def test_the_largest_requests_are_answered_and_end_nothing(server, pool):
     """Each alone is legal, or a little more than that."""
     kind = draw_proto.message_class(pool, pool.FindMessageTypeByName("gpusched.v1.SubmitJobsRequest"))
     submit = call_of(server.channel(), "gpusched.v1.Scheduler",
-                     next(method for method in methods_of(pool, "gpusched.v1.Scheduler") if method.name == "SubmitJobs"), pool)
+                     next(method for method in methods_of(pool, "gpusched.v1.Scheduler") if method.name == "SubmitJobs"), pool,
+                     metadata_of(server))
     requests = []
     if "node_labels" in pool.FindMessageTypeByName("gpusched.v1.Resources").fields_by_name:
         for count in (200, 500, 541, 560):
