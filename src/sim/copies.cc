@@ -6,24 +6,22 @@ namespace gpusched::sim {
 namespace {
 
 constexpr const char* kRenamed = "-renamed";
-constexpr int64_t kCopyGpus = 2;
 
-std::vector<DeviceFacts> devices_of_copy(const char* mark) {
-  std::vector<DeviceFacts> devices;
-  for (int64_t i = 0; i < kCopyGpus; ++i) {
-    devices.push_back(
-        {.uuid = mark + std::to_string(i), .model = "NVIDIA A100-SXM4-80GB", .memory_mb = 81'920});
-  }
-  return devices;
+// One GPU as a node has it, and no more of anything than each node has: what a job was accepted for on a copy
+// it finds elsewhere once the copy is gone.
+std::vector<DeviceFacts> devices_of_copy(DeviceFacts like, const char* mark) {
+  like.uuid = mark + std::string("0");
+  return {like};
 }
 
 }  // namespace
 
-Copies::Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes)
+Copies::Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes,
+               const DeviceFacts& like)
     : context_(context),
       nodes_(nodes),
-      copy_(std::make_unique<SimNode>(context, network, nodes.size(), devices_of_copy(kCopyMark), 16'000,
-                                      64'000)) {
+      copy_(std::make_unique<SimNode>(context, network, nodes.size(), devices_of_copy(like, kCopyMark), 4'000,
+                                      16'000)) {
   network.add(*copy_);
 }
 

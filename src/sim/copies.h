@@ -15,7 +15,9 @@ namespace gpusched::sim {
 /// and agents that start on a node's folder under another name. None of them may ever speak for the node.
 class Copies {
  public:
-  Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes);
+  /// `like`: a device of the first node.
+  Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes,
+         const DeviceFacts& like);
 
   /// A copy of some node's machine is switched on for a while.
   void copy_a_machine();

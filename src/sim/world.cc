@@ -123,6 +123,7 @@ void World::build() {
   const std::vector<std::pair<std::string, int64_t>> kinds = {
       {"NVIDIA A100-SXM4-80GB", 81'920}, {"NVIDIA H100 80GB HBM3", 81'559}, {"Tesla T4", 15'360}};
   int32_t gpus_max = 1;
+  DeviceFacts first;
   for (std::size_t i = 0; i < 3; ++i) {
     const int64_t count = prng_.between(i == 0 ? 1 : 0, prng_.chance(300) ? 8 : 4);
     gpus_max = std::max(gpus_max, static_cast<int32_t>(count));
@@ -137,11 +138,12 @@ void World::build() {
                          .memory_mb = memory_mb,
                          .mig = sliced && prng_.chance(700) && mig::table_of(model, memory_mb) != nullptr});
     }
+    if (i == 0) first = devices.front();
     nodes_.push_back(std::make_unique<SimNode>(context_, *network_, i, std::move(devices),
                                                prng_.between(4, 32) * 1'000, prng_.between(16, 256) * 1'000));
     network_->add(*nodes_.back());
   }
-  copies_ = std::make_unique<Copies>(context_, *network_, nodes_);
+  copies_ = std::make_unique<Copies>(context_, *network_, nodes_, first);
   // Older rules take a copy for the node that it was.
   if (settings.engine.feature_level < 6) std::erase(active_, Fault::kCopy);
   if (context_.on(Fault::kGpu) && prng_.chance(150)) nodes_[prng_.below(3)]->machine().set_black_hole(true);
