@@ -554,7 +554,8 @@ void SimHost::try_second(bool without_lock) {
 
 void SimHost::try_older() {
   const int64_t used = context_.auditor.replica().config.feature_level;
-  if (context_.auditor.position() == 0) return;
+  // Before its configuration is in the journal any program may take the folder.
+  if (context_.auditor.position() == 0 || used == 0) return;
   disk_.begin_process();
   {
     Life life(*this);
