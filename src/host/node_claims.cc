@@ -48,7 +48,8 @@ void NodeHub::take_back(NodeId node, uint32_t slot) {
 // Of an agent that was killed the stream ends with it, or falls silent for longer than a few heartbeats.
 bool NodeHub::has_rival(const v1::Register& message) {
   const Node* node = hooks_.state().find_node_named(message.node_name());
-  if (node == nullptr || message.process() == 0) return false;
+  // Of another folder's agent the engine says better why it is refused.
+  if (node == nullptr || message.process() == 0 || node->instance != message.instance()) return false;
   const Session* present = session_of(node->id);
   if (present == nullptr || present->process == 0 || present->process == message.process()) return false;
   return hooks_.monotonic() - heard_at_[node->id] < heartbeat_ * kRivalBeats;
