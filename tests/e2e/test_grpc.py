@@ -30,8 +30,9 @@ def messages_fixture(session_folder):
 
 
 class Client:
-    def __init__(self, port, messages):
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    def __init__(self, scheduler, messages):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{scheduler.ports['grpc']}")
+        self.metadata = (("authorization", f"Bearer {scheduler.token()}"),)
         self.messages = messages
 
     def call(self, method, request, answer):
@@ -41,7 +42,7 @@ class Client:
 
         def attempt():
             try:
-                return rpc(request, timeout=60, wait_for_ready=True)
+                return rpc(request, timeout=60, wait_for_ready=True, metadata=self.metadata)
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
@@ -52,7 +53,7 @@ class Client:
 
 @pytest.fixture(name="client")
 def client_fixture(world, messages):
-    client = Client(world.scheduler.ports["grpc"], messages)
+    client = Client(world.scheduler, messages)
     yield client
     client.channel.close()
 

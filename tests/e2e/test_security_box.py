@@ -102,6 +102,7 @@ def test_what_is_mounted_in_a_jobs_folder_is_not_removed(rooted, users):
     kept.mkdir()
     (kept / "file").write_text("of somebody else")
     job = world.api().submit("mkdir $TMPDIR/place; echo $TMPDIR; while [ ! -e go ]; do sleep 0.1; done", user=user)
+    world.api().wait_for(job, "running")
     wait_until("it made its folder", lambda: world.api().output(job).strip())
     folder = pathlib.Path(world.api().output(job).strip())
     place = folder / "place"
