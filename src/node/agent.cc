@@ -108,6 +108,7 @@ Result<Unit> Agent::prepare() {
   Result<FolderIdentity> identity = take_folder(options_.data_folder, options_.node_name, machine_name());
   if (!identity) return identity.error();
   identity_ = std::move(*identity);
+  tell_mark(options_.data_folder, identity_.instance);
 
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

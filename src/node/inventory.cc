@@ -55,7 +55,10 @@ class SlotDriver final : public GpuDriver {
   }
   DeviceReading read(uint32_t index) override {
     if (inner_.at(index)) return driver_->read(*inner_[index]);
-    return {.condition = v1::DEVICE_CONDITION_MISSING, .detail = reason_};
+    // A driver that does not answer says nothing of its devices; one that does not list a device, that it is
+    // gone.
+    return {.condition = driver_ == nullptr ? v1::DEVICE_CONDITION_UNHEALTHY : v1::DEVICE_CONDITION_MISSING,
+            .detail = reason_};
   }
   Result<std::vector<SliceReading>> slices(uint32_t index) override {
     if (!inner_.at(index)) return lost();

@@ -50,11 +50,11 @@ TEST(Inventory, ADeviceThatIsGoneForGoodIsForgottenAtTheNextBootUnlessAnAttemptH
   EXPECT_EQ(settle_inventory(before, {gpu("b")}, {"a"}, "boot-2").size(), 2u);
 }
 
-TEST(SlotDriver, ALostDriversDevicesAreMissingForAReason) {
+TEST(SlotDriver, ALostDriversDevicesAreUnhealthyForAReason) {
   const auto driver = make_slot_driver(nullptr, {{.facts = gpu("GPU-1")}}, "version mismatch");
   EXPECT_EQ(driver->inventory().size(), 1u);
   const DeviceReading reading = driver->read(0);
-  EXPECT_EQ(reading.condition, v1::DEVICE_CONDITION_MISSING);
+  EXPECT_EQ(reading.condition, v1::DEVICE_CONDITION_UNHEALTHY);
   EXPECT_NE(reading.detail.find("version mismatch"), std::string::npos);
 }
 

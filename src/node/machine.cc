@@ -90,6 +90,17 @@ Result<std::string> load_or_make_instance(const std::string& data_folder) {
   return name;
 }
 
+void tell_mark(const std::string& data_folder, const std::string& instance) {
+  const std::string path = data_folder + "/mark";
+  const std::string mark = mark_of_instance(instance);
+  if (first_line(path) == mark) return;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (file < 0) return;
+  const std::string line = mark + "\n";
+  (void)!write(file, line.data(), line.size());
+  close(file);
+}
+
 Result<FolderLock> FolderLock::take(const std::string& data_folder) {
   const std::string path = data_folder + "/agent.lock";
   const auto held_by_another = [&] {

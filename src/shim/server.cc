@@ -26,6 +26,8 @@
 namespace gpusched::shim {
 namespace {
 
+/// As the agent makes it: users go through it to their own attempts, and list nothing.
+constexpr mode_t kAttemptsMode = 0751;
 constexpr int kPurgePauseMs = 5;
 
 class Server {
@@ -79,6 +81,8 @@ class Server {
     const std::string attempts = options_.data_folder + "/" + kAttemptsFolder;
     const std::string contact = options_.data_folder + "/contact";
     context_.attempts_folder = open(attempts.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Whatever else has the name: each attempt tries again, and says why it has no folder.
+    if (context_.attempts_folder < 0) context_.attempts_folder = open(attempts.c_str(), O_PATH | O_CLOEXEC);
     context_.contact = open(contact.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0640);
     context_.null_input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     context_.events = kEventDescriptor;
@@ -87,8 +91,7 @@ class Server {
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     signals_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    const bool ready =
-        context_.attempts_folder >= 0 && context_.contact >= 0 && context_.null_input >= 0 && signals_ >= 0;
+    const bool ready = context_.contact >= 0 && context_.null_input >= 0 && signals_ >= 0;
     if (!ready)
       std::fprintf(stderr, "gpu-shim: cannot open %s: %s\n", options_.data_folder.c_str(),
                    std::strerror(errno));
@@ -180,9 +183,11 @@ class Server {
   /// Somebody removed it, with all that was in it: attempts need another one.
   void renew_attempts_folder() {
     struct stat before{};
-    if (fstat(context_.attempts_folder, &before) != 0 || before.st_nlink > 0) return;
+    const bool is_folder = fstat(context_.attempts_folder, &before) == 0 && S_ISDIR(before.st_mode);
+    if (is_folder && before.st_nlink > 0) return;
     const std::string path = options_.data_folder + "/" + kAttemptsFolder;
-    if (mkdir(path.c_str(), before.st_mode & 07777) == 0) chmod(path.c_str(), before.st_mode & 07777);
+    const mode_t mode = is_folder ? before.st_mode & 07777 : kAttemptsMode;
+    if (mkdir(path.c_str(), mode) == 0) chmod(path.c_str(), mode);
     const int fresh = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fresh < 0) return;  // The attempt says why it has no folder.
     close(context_.attempts_folder);

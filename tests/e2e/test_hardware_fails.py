@@ -229,7 +229,7 @@ def test_hooks_end_with_the_agent_and_run_again(new_world):
     agent.start()
     wait_until("and again", lambda: notes.read_text().count("began") == 3)
     gate.touch()
-    wait_until("the GPU is free", lambda: states(api)[uuid_of(0)][0] == "free")
+    wait_until("all GPUs are free", lambda: {state for state, _ in states(api).values()} == {"free"})
     assert notes.read_text().count("done") == 1
 
 

@@ -153,8 +153,9 @@ def test_back_up_and_recover(site):
     assert api.job(kept)["exit_code"] == 3
     known = {job["id"] for job in api.jobs()}
     assert {kept, running} <= known and not known & set(late)
-    assert not [pid for pid in harness.processes_of(site.world.folder)
-                if harness.read_bytes(f"/proc/{pid}/cmdline").startswith(b"sleep\x00600")]
+    harness.wait_until("what the backup does not know has ended", lambda: not [
+        pid for pid in harness.processes_of(site.world.folder)
+        if harness.read_bytes(f"/proc/{pid}/cmdline").startswith(b"sleep\x00600")])
     # What ran at the time of the backup runs again, and new work takes numbers that agents have never heard of.
     gate.touch()
     job = api.wait_for(running)

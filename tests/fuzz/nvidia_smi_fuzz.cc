@@ -1,9 +1,11 @@
-// rooms: base model
+// rooms: base model log
 // libs: gpusched_proto
 // source: node/nvidia_smi_text.cc
 // source: node/nvidia_smi_mig.cc
 // source: node/device_topology.cc
 // source: node/gpu_faults.cc
+// source: node/gpu_daemons.cc
+// source: ops/machine.cc
 // source: node/ports.cc
 // source: shim/box.cc
 // source: shim/protocol.cc
