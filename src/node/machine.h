@@ -19,8 +19,8 @@ Result<std::string> load_or_make_instance(const std::string& data_folder);
 /// What the folder's processes, control groups and containers are marked with, for all to see: the name
 /// cannot be found from it. Folders of older agents have their name for a mark, which is on what they run.
 std::string mark_of_instance(const std::string& instance);
-/// Writes it into the folder's file `mark`, for whoever has to find what runs of this folder. Without room there
-/// is none.
+/// Writes it into the folder's file `mark`, for whoever has to find what runs of this folder. Without room
+/// there is none.
 void tell_mark(const std::string& data_folder, const std::string& instance);
 
 /// Holds `<folder>/agent.lock`, and the folder itself, as long as it lives, or as the process does: removing
