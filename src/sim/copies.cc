@@ -27,7 +27,8 @@ Copies::Copies(Context& context, Network& network, std::vector<std::unique_ptr<S
 
 void Copies::copy_a_machine() {
   if (copy_->powered()) return;
-  copy_->become_copy_of(*nodes_[context_.prng.below(nodes_.size())]);
+  // Of the first node, which has a GPU like the copy's: another might be the only one of its name.
+  copy_->become_copy_of(*nodes_.front());
   copy_->power_on();
   context_.schedule.in(context_.some_ms(500, 40'000), [this] { copy_->power_off(); });
 }

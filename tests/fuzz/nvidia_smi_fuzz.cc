@@ -30,8 +30,8 @@ namespace {
 void check_reading(const smi::Row& row, const std::string& text) {
   const gpusched::DeviceReading reading = smi::reading_of(row, {}, {});
   CHECK(reading.memory_used_mb >= 0);
-  CHECK(reading.utilization_percent >= 0);
-  CHECK(reading.temperature_celsius >= 0);
+  CHECK(reading.utilization_percent.value_or(0) >= 0);
+  CHECK(reading.temperature_celsius.value_or(0) >= 0);
   CHECK(reading.power_watts >= 0);
   CHECK((reading.condition == gpusched::v1::DEVICE_CONDITION_OK) == reading.detail.empty());
   // Whatever is not known of its processes, such a device is not taken for an empty one.
