@@ -60,7 +60,8 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
     ++members[member.part];
   }
   for (std::size_t i = 0; i < job.parts.size(); ++i) {
-    if (members[i] != job.parts[i].member_count) return false;
+    const Part& part = job.parts[i];
+    if (members[i] != part.member_count || part.is_elastic() || part.is_exclusive()) return false;
   }
   return promise.moves || promise.amount == total_of(job.parts);
 }
@@ -74,7 +75,7 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       fulfilled_.emplace(event.job, promise);
       return;
     case PromiseEnd::kNotWaiting:
-      excused = job.final || job.held || !is_of(promise, job);
+      excused = job.final || job.held || job.begin_at.valid() || !is_of(promise, job);
       break;
     case PromiseEnd::kNode:
       for (const Member& member : promise.members) {
