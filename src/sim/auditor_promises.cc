@@ -56,7 +56,7 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
     if (member.part >= job.parts.size()) return false;
     const Part& part = job.parts[member.part];
     if (part.cpu_milli != member.cpu_milli || part.memory_mb != member.memory_mb) return false;
-    if (part.gpu_count != std::popcount(member.device_mask) || part.gpu_milli > 0) return false;
+    if (part.gpu_count != std::popcount(member.device_mask) || part.is_share()) return false;
     ++members[member.part];
   }
   for (std::size_t i = 0; i < job.parts.size(); ++i) {
@@ -84,6 +84,7 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       }
       break;
     case PromiseEnd::kDevice:
+      excused = !is_of(promise, job);  // Changed, it may ask for more than these devices have.
       for_each_device(promise, [&](NodeId node, uint32_t index) {
         const BookDevice* kept = device(node, index);
         excused = excused || kept->condition != DeviceCondition::kOk || kept->barred || kept->hot ||

@@ -146,6 +146,8 @@ void World::build() {
   copies_ = std::make_unique<Copies>(context_, *network_, nodes_, first);
   // Older rules take a copy for the node that it was.
   if (settings.engine.feature_level < 6) std::erase(active_, Fault::kCopy);
+  // Where GPUs change their mode, what was accepted on a machine's other name might be placed nowhere later.
+  if (context_.on(Fault::kGpu)) std::erase(active_, Fault::kCopy);
   if (context_.on(Fault::kGpu) && prng_.chance(150)) nodes_[prng_.below(3)]->machine().set_black_hole(true);
   Demand demand{.pause_ms = prng_.between(30, 600),
                 .gpus_max = gpus_max,
