@@ -142,7 +142,7 @@ def test_a_node_without_a_reboot_command_says_so(new_world):
     assert status == 422 and "--reboot-command" in answer["error"], answer
 
 
-def test_gpus_that_the_driver_lost_are_missing_and_never_forgotten(new_world):
+def test_gpus_whose_driver_does_not_open_are_unhealthy_and_never_forgotten(new_world):
     world = new_world()
     world.scheduler.start()
     agent = world.add_agent("n1", sim_gpus=None, arguments=["--nvml-library", "/no/such/library"])
@@ -152,7 +152,7 @@ def test_gpus_that_the_driver_lost_are_missing_and_never_forgotten(new_world):
     api = world.api()
     node = wait_until("its checks have failed", lambda: next((n for n in [node_of(api)] if "driver" in n["state_reason"]), None))
     assert node["state"] == "validating"
-    assert [gpu["condition"] for gpu in node["devices"]] == ["missing", "missing"]
+    assert [gpu["condition"] for gpu in node["devices"]] == ["unhealthy", "unhealthy"]
     job_id = api.submit("exit 0", gpu_count=2)
     assert wait_until("it has a reason", lambda: api.explain(job_id)["reason"] == "nodes_held")
 
