@@ -47,6 +47,7 @@ void NodeCore::release_after_epilog(const AttemptKey& key, Attempt& attempt, Tim
   if (never_ran || ports_.hooks == nullptr || !ports_.hooks->has_epilog())
     return begin_releases(key, attempt, now);
   cleaning_.insert(key);
+  if (!attempt.holds) hold_devices(key, attempt);  // Of an earlier agent: nobody is told that they are idle.
   ports_.hooks->epilog(key, attempt.devices, *attempt.outcome);
 }
 

@@ -270,6 +270,12 @@ TEST(NodeLife, AnEpilogThatTheLastAgentDidNotFinishRunsAgain) {
   node.begin("boot-1");
   node.connect();
   EXPECT_EQ(node.hooks.epilogs.size(), 2u);
+  v1::SchedulerMessage check;  // As a scheduler asks whose node comes back with devices that drain.
+  check.mutable_check_release()->add_devices()->set_generation(1);
+  node.receive(check);
+  node.pass(seconds(10));
+  EXPECT_EQ(node.count(v1::Report::kReleased), 0u);
+  EXPECT_TRUE(node.reports(v1::Report::kDraining).back().draining().in_epilog());
   node.core->on_epilog_done(kKey, "");
   node.core->settle();
   node.pass(seconds(1));
