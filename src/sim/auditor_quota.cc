@@ -38,8 +38,10 @@ void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
   found->second.to = at;
   past_holds_.push_back(found->second);
   holds_.erase(found);
-  // No window is longer than this.
-  std::erase_if(past_holds_, [&](const Hold& hold) { return hold.to + minutes(10) < at; });
+  // A window that is made longer later counts nothing from before.
+  Duration longest;
+  for (const auto& [id, tenant] : tenants_) longest = std::max(longest, tenant.window);
+  std::erase_if(past_holds_, [&](const Hold& hold) { return hold.to + longest < at; });
 }
 
 std::pair<int64_t, int64_t> Auditor::gpu_ms_of(TenantId tenant, Time now) const {
