@@ -190,7 +190,8 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
     body.add("cpu_cores", *submit.cpus);
   }
   if (!submit.memory.empty()) {
-    const Result<int64_t> mb = parse_size_mb(submit.memory);
+    const Result<int64_t> mb =
+        submit.memory == "unlimited" ? Result<int64_t>(0) : parse_size_mb(submit.memory);
     if (!mb) return bad_option("--mem", mb.error().message);
     body.add("memory_mb", *mb);
   }

@@ -52,7 +52,8 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
               "Between any two of its GPUs at least so much")
       .range(0, 1'000'000);
   grammar.option("--cpus", "N", &submit.cpus, "CPU cores, also parts such as 0.5 (1)");
-  grammar.option("--mem", "SIZE", &submit.memory, "Memory, such as 8G");
+  grammar.option("--mem", "SIZE", &submit.memory,
+                 "Memory, such as 8G; 0 or unlimited: no limit (else by its share of the node)");
   grammar.option("-t,--time", "SPAN", &submit.time_limit, "End it after so long, such as 90s, 2h or 1d12h");
   grammar.option(
       "--priority", "N", &submit.priority,

@@ -285,12 +285,15 @@ Result<Unit> Agent::open_core() {
   monitor_ = make_device_monitor(driver_, options_.gpu_daemons);
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
+  const int64_t memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb();
   Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
                                                                {.data_folder = options_.data_folder,
                                                                 .instance = mark,
                                                                 .devices = devices_,
                                                                 .simulated_gpus = !options_.sim_gpus.empty(),
-                                                                .cpus_offered = cpus},
+                                                                .cpus_offered = cpus,
+                                                                .memory_mb_offered = memory_mb,
+                                                                .memory_mb_total = total_memory_mb()},
                                                                clock_);
   if (!boxes) return boxes.error();
   boxes_ = std::move(*boxes);
@@ -342,7 +345,7 @@ Result<Unit> Agent::open_core() {
                    .process = draw_process_number(),
                    .cluster = identity_.cluster,
                    .cpu_milli = cpus * 1'000,
-                   .memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb(),
+                   .memory_mb = memory_mb,
                    .labels = options_.labels,
                    .address = options_.address,
                    .devices = devices_,

@@ -91,6 +91,12 @@ void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words) {
   app.add_option(
       "--limit", words.limits,
       "NAME=NUMBER: a resource limit by setrlimit's name (nofile, fsize, ...); the most that a job gets");
+  app.add_option_function<std::string>(
+         "--default-memory", [&box](const std::string& word) { box.default_memory = word == "share"; },
+         "Memory limit of jobs that name none, where cgroups hold it: share (by their part of the node's "
+         "GPUs or "
+         "cores, whichever is larger), or none (default: share)")
+      ->check(CLI::IsMember({"share", "none"}));
   app.add_option("--shm-mb", box.shm_mb, "Size of a job's private /dev/shm (default: half of the memory)")
       ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
   app.add_flag("!--shared-shm", box.private_shm,

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "log/log.h"
+#include "node/default_memory.h"
 #include "ops/machine.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
@@ -208,7 +209,7 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
   box.stdin_path = spec.stdin_path();
   box.stdout_path = spec.stdout_path();
   box.stderr_path = spec.stderr_path();
-  box.memory_bytes_max = order.memory_mb() << 20;
+  box.memory_bytes_max = memory_mb_of(order, spec) << 20;
   box.processes_max = options_.processes_max;
   box.watched = !cgroups_.limits();
   if (cores_ != nullptr) {
@@ -260,6 +261,16 @@ std::vector<std::string> BoxPlanner::features() const {
     features.emplace_back(facts && facts->credentials.uid == 0 ? "default-user:root" : "default-user");
   }
   return features;
+}
+
+/// Only what the kernel holds a job to: one that is watched from time to time would be ended for a peak.
+int64_t BoxPlanner::memory_mb_of(const v1::StartAttempt& order, const v1::JobSpec& spec) const {
+  if (order.memory_mb() > 0 || spec.memory_unlimited()) return order.memory_mb();
+  if (!options_.default_memory || !cgroups_.has(Controller::kMemory)) return 0;
+  return default_memory_mb(order, {.total_mb = facts_.memory_mb_total,
+                                   .offered_mb = facts_.memory_mb_offered,
+                                   .cpu_milli = facts_.cpus_offered * 1'000,
+                                   .device_count = static_cast<int64_t>(facts_.devices.size())});
 }
 
 /// Simulated GPUs share the cores in as many equal parts as there are GPUs, in their order.

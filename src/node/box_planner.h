@@ -35,6 +35,7 @@ struct BoxOptions {
   bool bind_cores = true;
   bool device_fence = true;
   bool use_cgroups = true;
+  bool default_memory = true;  ///< Jobs that name no memory have a limit by their share of the node.
   std::vector<std::string> device_rules = {};  ///< Beside the common ones: "c 10:237 rwm", or a node.
   std::map<uint32_t, std::vector<std::string>> gpu_nodes =
       {};                                               ///< Further device nodes that belong to a GPU.
@@ -49,6 +50,8 @@ struct BoxFacts {
   std::vector<DeviceFacts> devices = {};
   bool simulated_gpus = false;
   int64_t cpus_offered = 0;
+  int64_t memory_mb_offered = 0;
+  int64_t memory_mb_total = 0;
 };
 
 /// `BoxMaker` of a real machine. Not thread-safe.
@@ -75,6 +78,7 @@ class BoxPlanner final : public BoxMaker {
   Result<Unit> prepare_users();
   void prepare_folders() const;
   Result<Unit> check_way_of(const UserFacts& user) const;
+  int64_t memory_mb_of(const v1::StartAttempt& order, const v1::JobSpec& spec) const;
   std::vector<uint32_t> cores_near(const v1::StartAttempt& order) const;
   Result<std::vector<shim::ResourceLimit>> limits_of(const v1::JobSpec& spec) const;
   std::optional<std::vector<shim::DeviceRule>> devices_of(const v1::StartAttempt& order,

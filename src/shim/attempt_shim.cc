@@ -572,7 +572,8 @@ class AttemptShim {
       outcome_.detail = "the kernel ended " + std::to_string(kills) +
                         (kills == 1 ? " of its processes" : " of its processes at once or in turn") +
                         " because it passed its memory of " +
-                        std::to_string(request_.box.memory_bytes_max >> 20) + " MB";
+                        std::to_string(request_.box.memory_bytes_max >> 20) +
+                        " MB; memory_mb (gpu-cli submit --mem) asks for more";
     } else if (refused_forks > 0) {
       outcome_.detail += std::string(outcome_.detail.empty() ? "" : "; ") + "it reached its limit of " +
                          std::to_string(request_.box.processes_max) + " processes and threads";

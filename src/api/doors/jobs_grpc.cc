@@ -48,7 +48,7 @@ Answer<SubmitRequest> read_submit_job(const ::scheduler::SubmitJobRequest& messa
   v1::Resources& resources = *native.mutable_resources();
   resources.set_gpu_count(message.gpu_count());
   resources.set_gpu_memory_mb(message.gpu_memory_mb());
-  resources.set_memory_mb(message.memory_mb());
+  if (message.memory_mb() != 0) resources.set_memory_mb(message.memory_mb());
   if (message.cpu_cores() < 0 || message.cpu_cores() > limits::kCpuCoresMax) {
     return invalid("cpu_cores", "cpu_cores must be from 0 to " + std::to_string(limits::kCpuCoresMax));
   }

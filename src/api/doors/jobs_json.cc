@@ -6,6 +6,7 @@
 
 #include "api/doors/names.h"
 #include "api/doors/rfc3339.h"
+#include "api/doors/spec_peek.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -428,6 +429,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
   if (fields.preemption_mode == "cancel") job.preemption_mode = PreemptionMode::kCancel;
   job.preempt_grace = milliseconds(spec.preempt_grace_ms);
   job.preempt_webhook = std::move(spec.preempt_webhook);
+  if (fields.memory_mb == 0) mark_memory_unlimited(job.spec);
   if (job.spec.size() > limits::kSpecBytesMax) {
     return ApiError{ErrorKind::kTooLarge, "the job's specification is larger than " +
                                               std::to_string(limits::kSpecBytesMax) +

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "api/doors/names.h"
+#include "api/doors/spec_peek.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -199,6 +200,11 @@ PlaceWords place_of(const v1::Resources& resources) {
           .gpu_bandwidth_gbs = resources.gpu_bandwidth_gbs()};
 }
 
+/// No memory named is a limit by the job's share of its node; a zero that was sent is none at all.
+bool asks_no_limit(const v1::Resources& resources) {
+  return resources.has_memory_mb() && resources.memory_mb() == 0;
+}
+
 /// A job in which there is nothing to find fault with; nothing when it has to be looked at closely.
 std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
   const v1::Resources& resources = message.resources();
@@ -210,7 +216,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       in(message.max_runtime_ms(), 0, limits::kRuntimeMax.ms()) &&
       in(resources.gpu_count(), 0, limits::kGpusPerJobMax) &&
       in(resources.gpu_memory_mb(), 0, resources.gpu_count() > 0 ? limits::kMegabytesMax : 0) &&
-      in(resources.memory_mb(), 0, limits::kMegabytesMax) &&
+      in(resources.memory_mb(), 0, limits::kMegabytesMax) && !asks_no_limit(resources) &&
       in(resources.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1'000) && resources.gpu_model().empty() &&
       resources.gpu_milli() == 0 && resources.mig_profile().empty() && !message.has_retry() &&
       !has_flow(message) && message.preemption_mode().empty() && !message.interactive() &&
@@ -290,33 +296,35 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
   if (std::optional<JobRequest> plain = read_plain(message)) return std::move(*plain);
   const v1::JobSpec& spec = message.spec();
   const v1::Resources& resources = message.resources();
+  bool no_limit = spec.memory_unlimited() || asks_no_limit(resources);
   if (auto problem = check_nul(spec)) return std::move(*problem);
-  JobFields fields{.name = given(spec.name()),
-                   .script = given(spec.script()),
-                   .image = given(spec.image()),
-                   .working_directory = given(spec.working_directory()),
-                   .gpu_model = given(resources.gpu_model()),
-                   .gpu_count = resources.gpu_count(),
-                   .gpu_memory_mb = resources.gpu_memory_mb(),
-                   .memory_mb = resources.memory_mb(),
-                   .retries = message.retry().exit_code_retries(),
-                   .gpu_milli = resources.gpu_milli(),
-                   .gang_scheduling = spec.gang_scheduling(),
-                   .checkpoint_enabled = spec.checkpoint_enabled(),
-                   .require_feasible = message.require_feasible(),
-                   .held = message.held(),
-                   .working_directory_optional = spec.working_directory_optional(),
-                   .interactive = message.interactive(),
-                   .preemption_mode = given(message.preemption_mode()),
-                   .preempt_signal = given(spec.preempt_signal()),
-                   .preempt_webhook = given(spec.preempt_webhook()),
-                   .work_class = given(message.work_class()),
-                   .reservation = given(message.reservation()),
-                   .submitter = spec.submitter(),
-                   .place = place_of(resources),
-                   .gpu_memory_each_mb = resources.gpu_memory_each_mb(),
-                   .mig_profile = given(resources.mig_profile()),
-                   .box = box_of(spec)};
+  JobFields fields{
+      .name = given(spec.name()),
+      .script = given(spec.script()),
+      .image = given(spec.image()),
+      .working_directory = given(spec.working_directory()),
+      .gpu_model = given(resources.gpu_model()),
+      .gpu_count = resources.gpu_count(),
+      .gpu_memory_mb = resources.gpu_memory_mb(),
+      .memory_mb = resources.memory_mb() != 0 ? std::optional(resources.memory_mb()) : std::nullopt,
+      .retries = message.retry().exit_code_retries(),
+      .gpu_milli = resources.gpu_milli(),
+      .gang_scheduling = spec.gang_scheduling(),
+      .checkpoint_enabled = spec.checkpoint_enabled(),
+      .require_feasible = message.require_feasible(),
+      .held = message.held(),
+      .working_directory_optional = spec.working_directory_optional(),
+      .interactive = message.interactive(),
+      .preemption_mode = given(message.preemption_mode()),
+      .preempt_signal = given(spec.preempt_signal()),
+      .preempt_webhook = given(spec.preempt_webhook()),
+      .work_class = given(message.work_class()),
+      .reservation = given(message.reservation()),
+      .submitter = spec.submitter(),
+      .place = place_of(resources),
+      .gpu_memory_each_mb = resources.gpu_memory_each_mb(),
+      .mig_profile = given(resources.mig_profile()),
+      .box = box_of(spec)};
   read_nodes(resources, fields);
   if (spec.preempt_grace_ms() < 0 || spec.preempt_grace_ms() > limits::kPreemptGraceSecondsMax * 1'000) {
     return invalid("preempt_grace_ms", "preempt_grace_ms must be from 0 to " +
@@ -373,7 +381,9 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
     Answer<JobPart> part = read_part(message.parts(i), i);
     if (!part) return part.error();
     job->parts.push_back(std::move(*part));
+    no_limit = no_limit || asks_no_limit(message.parts(i).resources());
   }
+  if (no_limit) mark_memory_unlimited(job->spec);
   job->own_nodes = message.own_nodes();
   const bool twice = job->gpu_count > 0 || job->nodes > 0 || job->memory_mb > 0;
   if (!job->parts.empty() && twice) {

@@ -142,6 +142,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   if (spec.hung_after_ms() > 0)
     json.field("hung_after_seconds", static_cast<double>(spec.hung_after_ms()) / 1'000.0);
   if (!spec.hung_action().empty()) json.field("hung_action", spec.hung_action());
+  if (spec.memory_unlimited()) json.field("memory_unlimited", true);
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
   if (!job.parts.empty()) gang_fields(json, job);
