@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "model/mig.h"
+#include "node/hooks.h"
 #include "node/probe.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
 #include "ops/machine.h"
+#include "ops/trusted_path.h"
 
 namespace gpusched {
 namespace {
@@ -140,7 +142,7 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
 }
 
 /// Settings that give away what keeps jobs from root, or from each other.
-std::vector<Finding> check_boundaries(const AgentOptions& options) {
+std::vector<Finding> check_boundaries(const AgentOptions& options, const std::string& config) {
   std::vector<Finding> found;
   const auto warn = [&found](const char* check, std::string detail, std::string mend) {
     found.push_back(
@@ -148,6 +150,16 @@ std::vector<Finding> check_boundaries(const AgentOptions& options) {
   };
   const bool is_root = geteuid() == 0;
   const BoxOptions& box = options.box;
+  for (const std::string* hook :
+       {&options.hooks.prolog, &options.hooks.epilog, &options.hooks.health_script}) {
+    if (const std::string problem = untrusted_hook(*hook); !problem.empty()) {
+      found.push_back(
+          {.check = "hooks",
+           .verdict = Verdict::kFail,
+           .detail = problem,
+           .mend = "ls -ld " + ops::shell_quoted(*hook) + "    # root's, and writable by root alone"});
+    }
+  }
   if (is_root && box.allow_root_jobs) {
     warn("root_jobs", "whoever has the scheduler's token runs jobs as root here: allow_root_jobs is set",
          "sed -i '/allow_root_jobs/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
@@ -162,6 +174,11 @@ std::vector<Finding> check_boundaries(const AgentOptions& options) {
     warn("set_user_id",
          "set-user-id programs have their effect in jobs: a fault in one of them makes a job root",
          "sed -i '/allow_set_user_id/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
+  }
+  if (is_root && !config.empty()) {
+    if (const std::optional<std::string> problem = ops::changeable_by_others(config))
+      warn("config_owner", "others decide what this agent of root's does: " + *problem,
+           "ls -l " + ops::shell_quoted(config));
   }
   const Result<Address> address = parse_address(options.scheduler);
   if (is_root && address && !ops::is_loopback(address->host)) {
@@ -216,7 +233,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   diagnosis.add_all(check_gpus(options, patient));
   diagnosis.add_all(ops::check_cgroups(patient));
   diagnosis.add(ops::check_user_switch(patient));
-  diagnosis.add_all(check_boundaries(options));
+  diagnosis.add_all(check_boundaries(options, config));
   diagnosis.add(ops::check_shared_memory(patient));
   diagnosis.add(ops::check_container_runtimes(patient));
   diagnosis.add(ops::check_folder(patient, options.data_folder, false));

@@ -17,6 +17,7 @@
 
 #include "log/log.h"
 #include "node/folder_files.h"
+#include "ops/trusted_path.h"
 
 namespace gpusched {
 namespace {
@@ -99,12 +100,14 @@ bool read_output(int pipe, Steady::time_point due, const GiveUp& give_up, std::s
   }
 }
 
-/// The exit status once it ended; nothing at the time limit.
-bool wait_for(pid_t pid, Steady::time_point due, const GiveUp& give_up, int& status) {
+/// Whether it ended before the time limit. It is not reaped: until then its number, which is its group's too,
+/// is nobody else's.
+bool wait_for(pid_t pid, Steady::time_point due, const GiveUp& give_up) {
   while (true) {
-    const pid_t ended = waitpid(pid, &status, WNOHANG);
-    if (ended == pid) return true;
-    if (ended < 0 && errno != EINTR) return true;
+    siginfo_t ended{};
+    const int failed = waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT);
+    if (failed == 0 && ended.si_pid == pid) return true;
+    if (failed != 0 && errno != EINTR) return true;
     if (Steady::now() >= due || (give_up && give_up())) return false;
     usleep(2'000);
   }
@@ -151,12 +154,13 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
   }
   const Steady::time_point due = Steady::now() + std::chrono::nanoseconds(timeout.ns);
   std::string output;
-  int status = 0;
-  const bool ended = read_output(ends[0], due, give_up, output) && wait_for(pid, due, give_up, status);
+  const bool ended = read_output(ends[0], due, give_up, output) && wait_for(pid, due, give_up);
   close(ends[0]);
   kill(-pid, SIGKILL);  // What it left in its group must not outlive it.
+  const bool gone = ended || wait_for(pid, Steady::now() + kGoneMax, {});
+  int status = 0;
+  if (gone) waitpid(pid, &status, 0);
   if (!ended) {
-    const bool gone = wait_for(pid, Steady::now() + kGoneMax, {}, status);
     if (!gone) left_behind().add(pid);
     return {program + " did not end within " + std::to_string(timeout.ms() / 1'000) + " s and " +
             (gone ? "was killed" : "cannot be killed: the kernel holds pid " + std::to_string(pid))};
@@ -166,6 +170,13 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
                                             : "was ended by signal " + std::to_string(WTERMSIG(status));
   const std::string said = last_line(std::move(output));
   return {program + " " + how + (said.empty() ? std::string() : ": " + said)};
+}
+
+std::string untrusted_hook(const std::string& program) {
+  if (program.empty() || geteuid() != 0) return "";
+  const std::optional<std::string> problem = ops::changeable_by_others(program);
+  if (!problem) return "";
+  return "the hook " + program + " is not run as root, since others can change what it does: " + *problem;
 }
 
 ScriptHooks::Shared::Shared(HookOptions hook_options, Facts hook_facts)
@@ -296,6 +307,7 @@ std::string ScriptHooks::carry_out(const Shared& shared, const Work& work) {
     std::string problem = check_machine(shared);
     if (!problem.empty() || work.program.empty()) return problem;
   }
+  if (const std::string untrusted = untrusted_hook(work.program); !untrusted.empty()) return untrusted;
   std::vector<std::string> words = {work.program};
   if (work.kind == Finished::Kind::kReset)
     words.insert(words.end(), {"-c", shared.options.gpu_reset_command});
@@ -326,6 +338,9 @@ std::string ScriptHooks::check_machine(const Shared& shared) {
   if (disk.f_files > 0 && disk.f_favail < 1'000) {
     return "the disk of " + shared.facts.data_folder + " has " + std::to_string(disk.f_favail) +
            " free inodes left; remove files there";
+  }
+  for (const std::string* hook : {&shared.options.prolog, &shared.options.epilog}) {
+    if (std::string untrusted = untrusted_hook(*hook); !untrusted.empty()) return untrusted;
   }
   // Whatever somebody removed: attempts need one, and another one does.
   if (const Result<Unit> made = make_attempts_folder(shared.facts.data_folder); !made)

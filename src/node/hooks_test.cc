@@ -1,11 +1,34 @@
 #include "node/hooks.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
+#include <atomic>
 #include <fstream>
 
 #include "node/testing.h"
+
+namespace {
+
+std::atomic<int> group_kills{0};
+std::atomic<int> kills_after_reaping{0};
+
+}  // namespace
+
+/// Instead of the C library's: counts groups that are killed when their leader was reaped already, so that
+/// the number may be somebody else's.
+extern "C" int kill(pid_t pid, int signal) noexcept {
+  if (pid < -1 && signal == SIGKILL) {
+    siginfo_t leader{};
+    group_kills += 1;
+    if (waitid(P_PID, static_cast<id_t>(-pid), &leader, WEXITED | WNOHANG | WNOWAIT) != 0)
+      kills_after_reaping += 1;
+  }
+  return static_cast<int>(syscall(SYS_kill, pid, signal));
+}
 
 namespace gpusched {
 namespace {
@@ -41,6 +64,16 @@ TEST(RunScript, PastItsTimeLimitItIsKilledWithItsChildren) {
   EXPECT_NE(result.problem.find("did not end within"), std::string::npos);
   usleep(2'500'000);
   EXPECT_NE(access(late.c_str(), F_OK), 0);
+}
+
+TEST(RunScript, ItsGroupIsKilledWhileItsNumberIsCertainlyItsOwn) {
+  group_kills = 0;
+  kills_after_reaping = 0;
+  EXPECT_EQ(run_shell("exit 0").problem, "");
+  EXPECT_NE(run_shell("exit 1").problem, "");
+  EXPECT_NE(run_shell("sleep 600", milliseconds(50)).problem, "");
+  EXPECT_EQ(group_kills, 3);
+  EXPECT_EQ(kills_after_reaping, 0);
 }
 
 TEST(RunScript, MuchOutputDoesNotBlockIt) {

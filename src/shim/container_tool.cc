@@ -143,12 +143,15 @@ class ToolRun {
       deadline_ = std::min(deadline_, monotonic_now() + kEndPatience);
     }
     if (monotonic_now() >= deadline_) kill(-pid_, SIGKILL);
+    siginfo_t ended{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        ended.si_pid != pid_)
+      return;
+    kill(-pid_, SIGKILL);  // What it left in its group, whose number is its own until it is reaped.
     int status = 0;
-    if (waitpid(pid_, &status, WNOHANG) == pid_) {
-      ended_ = true;
-      result_.exit_code = exit_code_of(status);
-      kill(-pid_, SIGKILL);  // What it left in its group.
-    }
+    waitpid(pid_, &status, 0);
+    ended_ = true;
+    result_.exit_code = exit_code_of(status);
   }
 
   /// What is left in the channels; their other ends may be open in a helper that goes on.
