@@ -309,7 +309,7 @@ class ContainerPlanner {
     if (target == "/") return refuse("nothing can be mounted over the image's own root");
     if (const Result<Unit> good = check_mount(node_.options.mounts, source, read_only); !good) return good;
     if (cuts_options(source)) return refuse("'" + source + "' cannot be mounted: it holds one of : , \"");
-    add({is_apptainer() ? "--bind" : "--volume", source + ':' + target + (read_only ? ":ro" : ":rw")});
+    plan_.mounts.push_back(source + ':' + target + (read_only ? ":ro" : ":rw"));
     return Unit{};
   }
 

@@ -45,6 +45,7 @@ std::vector<std::string> apptainer_run(const ContainerPlan& plan, const std::str
   words.push_back(plan.command.empty() ? "run" : "exec");
   append(words, {"--env-file", environment_file});
   append(words, plan.options);
+  for (const std::string& mount : plan.mounts) append(words, {"--bind", mount});
   words.push_back(image);
   append(words, plan.command);
   append(words, plan.arguments);
@@ -89,6 +90,7 @@ bool take_field(ContainerPlan& plan, std::string_view name, const std::string& v
                {"client_environment", &plan.client.environment},
                {"enter", &plan.enter},
                {"option", &plan.options},
+               {"mount", &plan.mounts},
                {"command", &plan.command},
                {"argument", &plan.arguments}};
   for (const auto& list : lists) {
@@ -149,6 +151,7 @@ std::vector<std::string> plan_words(const ContainerPlan& plan) {
   text("pull_patience_ms", std::to_string(plan.pull_patience_ms));
   list("enter", plan.enter);
   list("option", plan.options);
+  list("mount", plan.mounts);
   text("cgroup_parent", plan.cgroup_parent);
   list("command", plan.command);
   list("argument", plan.arguments);
@@ -253,6 +256,7 @@ std::vector<std::string> run_words(const ContainerPlan& plan, const std::string&
   }
   if (!plan.cgroup_parent.empty()) append(words, {"--cgroup-parent", plan.cgroup_parent});
   append(words, plan.options);
+  for (const std::string& mount : plan.mounts) append(words, {"--volume", mount});
   append_command(words, plan, image);
   return words;
 }

@@ -43,8 +43,10 @@ struct ContainerPlan {
   int64_t pull_patience_ms = 0;  ///< For how long a failing pull is tried again.
 
   std::vector<std::string> enter = {};  ///< Folders of cgroups for the client itself: apptainer's processes.
-  std::vector<std::string> options = {};    ///< Of `run`: limits, mounts, devices, user.
-  std::string cgroup_parent = {};           ///< The attempt's group; empty: the runtime's own.
+  std::vector<std::string> options = {};  ///< Of `run`: limits, devices, user.
+  std::vector<std::string> mounts =
+      {};                          ///< "SOURCE:TARGET:rw" or ":ro": what the job asked for and may have.
+  std::string cgroup_parent = {};  ///< The attempt's group; empty: the runtime's own.
   std::vector<std::string> command = {};    ///< Instead of the image's entrypoint; empty: the entrypoint.
   std::vector<std::string> arguments = {};  ///< Behind either.
   /// Opened on the node as `user`, which is "uid:gid:group,group" and empty for the runner's own; empty: the

@@ -23,6 +23,7 @@
 #include "shim/container_init.h"
 #include "shim/container_plan.h"
 #include "shim/container_tool.h"
+#include "shim/pinned_mount.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 
@@ -124,6 +125,9 @@ int open_for_user(const std::string& path, int flags, const std::string& user) {
   return file;
 }
 
+/// Where the files and folders that the container mounts are held for it until it has them.
+std::string pins_folder(const ContainerPlan& plan) { return plan.folder + "/mounts"; }
+
 class ContainerRunner {
  public:
   explicit ContainerRunner(ContainerPlan plan) : plan_(std::move(plan)) {}
@@ -162,6 +166,21 @@ class ContainerRunner {
     while (!exists(plan_.folder + '/' + kGoFile)) {
       if (signals_.stop_wanted()) return fail("stopped before its gang began");
       signals_.pause(kGatePause);
+    }
+    return true;
+  }
+
+  /// A runtime of root's would follow links that were put in the sources' places since they were allowed,
+  /// such as during a pull. Others can mount nothing that their user could not read anyway.
+  bool pin_mounts(std::vector<std::string>& mounts) {
+    if (geteuid() != 0 || mounts.empty() || plan_.client.runtime == ContainerRuntime::kApptainer) return true;
+    // Podman is a process of ours; docker's daemon is the machine's.
+    const bool seen = plan_.client.runtime == ContainerRuntime::kPodman || shares_the_machines_mounts();
+    mkdir(pins_folder(plan_).c_str(), 0700);
+    for (std::size_t i = 0; i < mounts.size(); ++i) {
+      Result<std::string> pinned = pin_mount(mounts[i], pins_folder(plan_) + '/' + std::to_string(i), seen);
+      if (!pinned) return refuse(pinned.error());
+      mounts[i] = std::move(*pinned);
     }
     return true;
   }
@@ -242,10 +261,12 @@ class ContainerRunner {
     std::array<int, 2> pipe_ends{-1, -1};
     if (size <= 0 || pipe2(pipe_ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
       return fail("cannot prepare the container's first process");
+    ContainerPlan pinned = plan_;
+    if (!pin_mounts(pinned.mounts)) return false;
     status_ = pipe_ends[0];
     fcntl(pipe_ends[1], F_SETFL, 0);  // Whoever writes waits; who reads does not.
     const std::vector<std::string> words = run_words(
-        plan_, image_.id, std::string(self.data(), static_cast<std::size_t>(size)), environment_file());
+        pinned, image_.id, std::string(self.data(), static_cast<std::size_t>(size)), environment_file());
     unlink((plan_.folder + "/container-id").c_str());
     errors_before_ = errors_size();
     ToolFiles files{.input = STDIN_FILENO, .output = STDOUT_FILENO, .error_output = STDERR_FILENO};
@@ -300,6 +321,7 @@ class ContainerRunner {
 
   void report_ready() {
     if (std::exchange(ready_, true)) return;
+    if (uses_own_init(plan_.client.runtime)) release_pins(pins_folder(plan_));  // The container has them.
     outcome_.started_unix_ns = wall_ns();
     unlink((plan_.folder + "/" + kProgressFile).c_str());
     sigqueue(getppid(), ready_signal(), sigval{.sival_int = 0});
@@ -336,6 +358,7 @@ class ContainerRunner {
       if (!decided_) judge();
     }
     unlink(environment_file().c_str());
+    release_pins(pins_folder(plan_));
     outcome_.ended_unix_ns = wall_ns();
     const std::optional<AttemptKey> key = parse_key(plan_.key);
     if (key) write_file(plan_.folder + '/' + kVerdictFile, format_outcome(*key, outcome_));
@@ -347,7 +370,8 @@ class ContainerRunner {
       if (init_.oom_kills > 0 && (outcome_.signal != 0 || outcome_.exit_code != 0)) {
         outcome_.cause = Cause::kOutOfMemory;
         outcome_.detail = "the kernel ended " + std::to_string(init_.oom_kills) +
-                          " of the container's processes because it passed its memory";
+                          " of the container's processes because it passed its memory; memory_mb "
+                          "(gpu-cli submit --mem) asks for more";
       }
       return;
     }
@@ -459,7 +483,9 @@ int end_container(const std::vector<std::string>& words) {
   std::erase_if(plan->client.environment,
                 [](const std::string& entry) { return entry.starts_with(kMarkerVariable); });
   SignalWatch signals;
-  return remove_container(plan->client, plan->name, signals) ? 0 : 1;
+  const bool removed = remove_container(plan->client, plan->name, signals);
+  release_pins(pins_folder(*plan));
+  return removed ? 0 : 1;
 }
 
 bool note_container(int folder, const std::vector<char*>& arguments) {

@@ -43,6 +43,7 @@ TEST(ContainerPlan, IsReadAsWritten) {
   plan.refusal = "no";
   plan.images_stamp = "/s";
   plan.arguments = {"", "a=b", "two\nlines"};
+  plan.mounts = {"/a:/b:ro", "/c=d:/e:rw"};
   EXPECT_EQ(parse_plan(plan_words(plan)), plan);
 }
 
@@ -131,6 +132,20 @@ TEST(ContainerPlan, ApptainerExecutesACommandAndRunsAnEntrypoint) {
   EXPECT_EQ(run_words(plan, "/d/images/a.sif", "/opt/gpu-shim", "/e"),
             (Words{"/usr/bin/apptainer", "--log-level=error", "run", "--env-file", "/e", "--containall",
                    "/d/images/a.sif", "x"}));
+}
+
+TEST(ContainerPlan, MountsAreOptionsOfEachRuntime) {
+  for (const auto& [runtime, option] :
+       {std::pair(ContainerRuntime::kPodman, "--volume"), std::pair(ContainerRuntime::kDocker, "--volume"),
+        std::pair(ContainerRuntime::kApptainer, "--bind")}) {
+    ContainerPlan plan = plan_for(runtime);
+    plan.mounts = {"/proc/7/fd/9:/in:ro"};
+    const Words words = run_words(plan, "image", "/opt/gpu-shim", "/e");
+    const auto at = std::find(words.begin(), words.end(), option);
+    ASSERT_NE(at, words.end());
+    EXPECT_EQ(*(at + 1), "/proc/7/fd/9:/in:ro");
+    EXPECT_LT(at, std::find(words.begin(), words.end(), "image"));
+  }
 }
 
 TEST(ContainerPlan, WithoutACommandTheEntrypointStays) {
