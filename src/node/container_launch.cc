@@ -237,7 +237,9 @@ class ContainerPlanner {
     }
     add({"--label", "gpu-scheduler.attempt=" + plan_.key, "--label",
          "gpu-scheduler.instance=" + node_.instance, "--label", "gpu-scheduler.job=" + order_.job_name()});
-    add({"--network", node_.options.network});
+    const auto is_network = [](const std::string& option) { return option.starts_with("--network="); };
+    if (std::none_of(spec_.container_arguments().begin(), spec_.container_arguments().end(), is_network))
+      add({"--network", node_.options.network.empty() ? "host" : node_.options.network});
     // Docker's daemon may want names of systemd's instead: its containers have their limits by its options.
     if (runtime_ == ContainerRuntime::kPodman) plan_.cgroup_parent = group_name(request_.box.cgroups);
     if (user) {

@@ -193,6 +193,19 @@ TEST_F(ContainerLaunch, RootsContainersHaveNoCapabilities) {
   EXPECT_FALSE(has(plan().options, "--cap-drop", "all"));
 }
 
+TEST_F(ContainerLaunch, TheNetworkIsTheNodesUnlessTheJobMayChooseAnother) {
+  EXPECT_TRUE(has(plan().options, "--network", "host"));
+  node_.options.network = "none";
+  EXPECT_TRUE(has(plan().options, "--network", "none"));
+  spec_.add_container_arguments("--network=host");
+  EXPECT_NE(plan().refusal, "");
+  node_.options.job_options = {"--network=host"};
+  const shim::ContainerPlan made = plan();
+  EXPECT_EQ(made.refusal, "");
+  EXPECT_EQ(std::count(made.options.begin(), made.options.end(), "--network=host"), 1);
+  EXPECT_FALSE(has(made.options, "--network", "none"));
+}
+
 TEST_F(ContainerLaunch, MountsComeFromTheAllowList) {
   mount(folder_ + "/data", false, "/results");
   mount(folder_ + "/readable", true, "/in");

@@ -21,7 +21,9 @@ void declare_container_options(CLI::App& app, ContainerOptions& options) {
       "--container-job-option", options.job_options,
       "Option of the runtime's `run` that jobs may give: --ipc=host exactly, --shm-size= with any value; "
       "may be repeated (default: none)");
-  app.add_option("--container-network", options.network, "Network of containers (default: host)");
+  app.add_option(
+      "--container-network", options.network,
+      "Network of containers: host, none, or one of the runtime's; gangs need host (default: host)");
   app.add_option("--container-credentials", options.credentials_folder,
                  "Folder with registry credentials: TENANT/NAME.json, mode 0600 (default: none)");
   app.add_option("--container-pull-patience-ms", options.pull_patience_ms,

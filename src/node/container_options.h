@@ -20,7 +20,7 @@ struct ContainerOptions {
   std::vector<std::string> mounts;
   /// Further options of `run` that jobs may give: "--ipc=host" exactly, "--shm-size=" with any value.
   std::vector<std::string> job_options;
-  std::string network = "host";
+  std::string network = {};        ///< Empty: host, and nobody said so.
   std::string credentials_folder;  ///< TENANT/NAME.json below it, mode 0600; empty: no credentials.
   int64_t pull_patience_ms = 30 * 60 * 1000;
 };

@@ -180,6 +180,16 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
       warn("config_owner", "others decide what this agent of root's does: " + *problem,
            "ls -l " + ops::shell_quoted(config));
   }
+  const bool has_containers = options.containers.runtime != "none" &&
+                              (!ops::find_program("podman").empty() || !ops::find_program("docker").empty());
+  if (is_root && has_containers && options.containers.network.empty()) {
+    warn("container_network",
+         "containers use the machine's network, as other jobs do, and nothing says that this is meant: they "
+         "reach "
+         "what listens on its loopback. Gangs need host",
+         "echo 'container_network: host' >> /etc/gpu-scheduler/agent.yaml    # or none, or one of the "
+         "runtime's");
+  }
   const Result<Address> address = parse_address(options.scheduler);
   if (is_root && address && !ops::is_loopback(address->host)) {
     warn("network",

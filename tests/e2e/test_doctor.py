@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import harness
@@ -119,9 +120,17 @@ def test_settings_that_give_a_boundary_away(new_world):
                       "--allow-set-user-id")
     for check in ("root_jobs", "default_user", "set_user_id", "network"):
         assert verdict(found, check) == "warn", found
-    _, found = doctor(world, "gpu-agent", *words[:-1], "127.0.0.1:1")
+    runtime = shutil.which("podman") or shutil.which("docker")
+    assert not runtime or verdict(found, "container_network") == "warn", found
+    config = world.folder / "agent.yaml"
+    config.write_text("container_network: host\n")
+    config.chmod(0o666)
+    _, found = doctor(world, "gpu-agent", *words, "--config", config)
+    assert verdict(found, "config_owner") == "warn", found
+    config.chmod(0o644)
+    _, found = doctor(world, "gpu-agent", *words[:-1], "127.0.0.1:1", "--config", config)
     assert verdict(found, "boundaries") == "ok"
-    assert not {"root_jobs", "default_user", "set_user_id", "network"} & set(found)
+    assert not {"root_jobs", "default_user", "set_user_id", "network", "container_network", "config_owner"} & set(found)
 
 
 def test_an_agent_whose_scheduler_is_away(world):

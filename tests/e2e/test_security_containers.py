@@ -71,3 +71,15 @@ def test_a_mount_that_stayed_is_there_after_the_pull(pulling):
     found, out, err = finished(world, job)
     assert (found["state"], out) == ("completed", "42"), err
     assert (world.data / "output").read_text() == "done\n"
+
+
+def test_a_job_may_be_cut_off_from_the_network_where_its_node_lets_it(new_world, podman):
+    world = new_world()
+    world.scheduler.start()
+    add_agent(world, podman, more=["--container-network", "none", "--container-job-option=--network=host"]).start()
+    for options, cut_off in (([], True), (["--network=host"], False)):
+        found, out, err = finished(world, world.api().submit("cat /proc/net/tcp /proc/net/tcp6", image=IMAGE,
+                                                             container_arguments=options))
+        assert found["state"] == "completed", err
+        # The scheduler listens on this machine's loopback, without a password for what anybody may ask.
+        assert (f":{world.scheduler.ports['http']:04X} " in out) != cut_off
