@@ -192,8 +192,10 @@ ImageFinder::ImageFinder(const ContainerPlan& plan, SignalWatch& signals, Say sa
 
 Result<ResolvedImage> ImageFinder::find() {
   // Apptainer's images are files that jobs' users open by name.
-  mkdir(plan_.images_folder.c_str(), plan_.client.runtime == ContainerRuntime::kApptainer ? 0711 : 0700);
+  const mode_t closed = plan_.client.runtime == ContainerRuntime::kApptainer ? 0711 : 0700;
+  if (mkdir(plan_.images_folder.c_str(), closed) != 0) chmod(plan_.images_folder.c_str(), closed);
   std::string reference = pinned_reference(plan_.image, plan_.digest);
+  if (is_private_file(plan_)) close_older_file(reference);
   const std::string pin = path("pin-" + plan_.key.substr(0, plan_.key.find('-')));
   const bool digest_given = !digest_of(reference).empty();
   PullMode mode = digest_given && plan_.pull == PullMode::kAlways ? PullMode::kIfMissing : plan_.pull;
@@ -224,6 +226,16 @@ Result<ResolvedImage> ImageFinder::find() {
   }
   if (!digest_given) write_file(pin, plan_.image + '\n' + found->id + '\n' + found->digest + '\n');
   return *found;
+}
+
+/// Earlier versions kept one file for all users of a credential, for everybody to read.
+void ImageFinder::close_older_file(const std::string& reference) const {
+  ContainerPlan older = plan_;
+  older.user.clear();
+  const std::string file = image_file(older, reference);
+  if (file.starts_with(plan_.images_folder) &&
+      (plan_.user.empty() ? chmod(file.c_str(), 0400) : unlink(file.c_str())) != 0)
+    return;  // There was none.
 }
 
 std::optional<ResolvedImage> ImageFinder::here(const std::string& reference) const {
@@ -353,6 +365,8 @@ Result<Unit> ImageFinder::try_pull(const std::string& reference) {
       return Error{.code = ErrorCode::kUnavailable, .message = "cannot make " + file};
     }
   }
+  // Until it is known who may read it, nobody else does; what podman and docker unpack has modes of its own.
+  const mode_t before = plan_.client.runtime == ContainerRuntime::kApptainer ? umask(077) : umask(022);
   PullProgress progress;
   ToolOptions options{.patience = kPullPatience, .terminal = true};
   options.on_errors = [&](std::string_view piece) {
@@ -360,12 +374,23 @@ Result<Unit> ImageFinder::try_pull(const std::string& reference) {
   };
   const ToolResult result =
       run_tool(pull_words(plan_, reference), plan_.client.environment, signals_, options);
+  umask(before);
   if (result.stopped) return Error{.code = ErrorCode::kTimeout, .message = "stopped"};
   if (result.exit_code == 0) {
     if (plan_.client.runtime != ContainerRuntime::kApptainer) return Unit{};
     const std::string file = image_file(plan_, reference);
-    chmod((file + ".part").c_str(), 0644);
-    if (rename((file + ".part").c_str(), file.c_str()) == 0) return Unit{};
+    const std::string part = file + ".part";
+    if (is_private_file(plan_)) {
+      const std::vector<uint32_t> ids = numbers_in(plan_.user);
+      const bool given = ids.size() < 2 || chown(part.c_str(), ids[0], ids[1]) == 0;
+      if (!given || chmod(part.c_str(), 0400) != 0) {
+        unlink(part.c_str());
+        return Error{.code = ErrorCode::kUnavailable, .message = "cannot give the image to the job's user"};
+      }
+    } else {
+      chmod(part.c_str(), 0644);
+    }
+    if (rename(part.c_str(), file.c_str()) == 0) return Unit{};
   }
   const std::string reason = last_line(result.errors, kReasonBytesMax);
   if (!is_final_refusal(reason)) return Error{.code = ErrorCode::kUnavailable, .message = reason};

@@ -69,6 +69,7 @@ class ImageFinder {
   bool is_open_to_us(const ResolvedImage& image) const;
   void note_credential(const ResolvedImage& image) const;
 
+  void close_older_file(const std::string& reference) const;
   std::optional<ResolvedImage> here(const std::string& reference) const;
   Result<ResolvedImage> pull_once_on_node(const std::string& reference);
   Result<ResolvedImage> pull(const std::string& reference);

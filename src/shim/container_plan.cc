@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/digest.h"
 
@@ -29,6 +30,11 @@ std::string hex_digest_of(std::string_view first, std::string_view second) {
   std::array<char, 20> text{};
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(digest.value()));
   return text.data();
+}
+
+/// Whose a private image's file is: apptainer reads it as the job's user.
+std::string own_of(const ContainerPlan& plan) {
+  return is_private_file(plan) && !plan.user.empty() ? '\n' + plan.user.substr(0, plan.user.find(':')) : "";
 }
 
 /// Command and arguments behind the image, with the image's entrypoint or without.
@@ -193,8 +199,23 @@ std::string pinned_reference(std::string_view image, std::string_view digest) {
   return std::string(image) + '@' + std::string(digest);
 }
 
+std::vector<uint32_t> numbers_in(const std::string& text) {
+  std::vector<uint32_t> found;
+  for (const char* at = text.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    found.push_back(static_cast<uint32_t>(std::strtoul(at, &end, 10)));
+    if (end == at) return {};
+    at = *end == '\0' ? end : end + 1;
+  }
+  return found;
+}
+
+bool is_private_file(const ContainerPlan& plan) {
+  return plan.client.runtime == ContainerRuntime::kApptainer && !plan.auth_file.empty();
+}
+
 std::string record_name(const ContainerPlan& plan, std::string_view reference) {
-  return hex_digest_of(reference, plan.auth_file);
+  return hex_digest_of(reference, plan.auth_file + own_of(plan));
 }
 
 std::string docker_folder(const ContainerPlan& plan) {

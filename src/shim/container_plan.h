@@ -67,6 +67,11 @@ std::optional<ContainerPlan> parse_plan(const std::vector<std::string>& words);
 
 /// "team/train:3" and "sha256:..." make "team/train@sha256:..."; without a digest, the image itself.
 std::string pinned_reference(std::string_view image, std::string_view digest);
+/// The numbers of "1000:100:100,44"; empty when it is no such text.
+std::vector<uint32_t> numbers_in(const std::string& text);
+/// Whether the image is a file that only its job's user may read: apptainer's, of a registry that wants a
+/// credential.
+bool is_private_file(const ContainerPlan& plan);
 /// The part of a reference behind '@'; empty: none.
 std::string_view digest_of(std::string_view image);
 

@@ -91,18 +91,6 @@ bool remove_container(const RuntimeClient& client, const std::string& name, Sign
   return false;
 }
 
-/// The numbers of "1000:100:100,44"; empty when it is no such text.
-std::vector<gid_t> numbers_in(const std::string& text) {
-  std::vector<gid_t> found;
-  for (const char* at = text.c_str(); *at != '\0';) {
-    char* end = nullptr;
-    found.push_back(static_cast<gid_t>(std::strtoul(at, &end, 10)));
-    if (end == at) return {};
-    at = *end == '\0' ? end : end + 1;
-  }
-  return found;
-}
-
 /// A file that the job named, opened with its user's rights. Never waits, whatever stands there. -1 with
 /// errno.
 int open_for_user(const std::string& path, int flags, const std::string& user) {

@@ -1,14 +1,17 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "shim/container_image.h"
 #include "shim/container_init.h"
 #include "shim/container_plan.h"
 #include "shim/container_tool.h"
+#include "shim/processes.h"
 
 namespace gpusched::shim {
 namespace {
@@ -422,6 +425,55 @@ TEST_F(FakeRuntime, ARefusalIsNotTriedAgain) {
   write("failures", "unauthorized\n", 0644);
   EXPECT_EQ(find().error().code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(calls("pull"), 2);
+}
+
+TEST_F(FakeRuntime, TheFolderOfImagesIsClosed) {
+  ASSERT_EQ(mkdir(plan_.images_folder.c_str(), 0755), 0);
+  ASSERT_TRUE(find().ok());
+  struct stat facts{};
+  ASSERT_EQ(stat(plan_.images_folder.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700u);
+}
+
+TEST_F(FakeRuntime, AFileOfAPrivateRegistryIsItsUsersAlone) {
+  write("runtime", R"(#!/bin/sh
+echo "$*" >> "$F/calls"
+for word; do file=$last; last=$word; done
+echo image > "$file"
+stat -c %a "$file" > "$F/mode"
+)",
+        0755);
+  plan_.client.runtime = ContainerRuntime::kApptainer;
+  const auto facts_of = [](const std::string& path) {
+    struct stat facts{};
+    EXPECT_EQ(stat(path.c_str(), &facts), 0) << path;
+    return facts;
+  };
+  Result<ResolvedImage> open = find();
+  ASSERT_TRUE(open.ok()) << open.error().message;
+  EXPECT_EQ(facts_of(open->id).st_mode & 07777, 0644u);
+  plan_.auth_file = "/c/acme/robot.json";
+  plan_.key = "13-1-0";  // Of another job.
+  // As an earlier version left it.
+  write("images/" + record_name(plan_, plan_.image) + ".sif", "image", 0644);
+  const std::string own = std::to_string(geteuid());
+  plan_.user = own + ":" + std::to_string(getegid()) + ":0";
+  const Result<ResolvedImage> mine = find();
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  EXPECT_NE(mine->id, open->id);
+  EXPECT_EQ(facts_of(mine->id).st_mode & 07777, 0400u);
+  EXPECT_EQ(read_small_file((folder_ + "/mode").c_str(), 16), "600\n");  // While it is pulled.
+  ContainerPlan earlier = plan_;
+  earlier.user.clear();
+  EXPECT_NE(access(image_file(earlier, plan_.image).c_str(), F_OK), 0);
+  if (geteuid() != 0) return;
+  plan_.user = "54321:54322:54322";
+  plan_.key = "14-1-0";
+  const Result<ResolvedImage> theirs = find();
+  ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+  EXPECT_NE(theirs->id, mine->id);
+  EXPECT_EQ(facts_of(theirs->id).st_uid, 54'321u);
+  EXPECT_EQ(facts_of(theirs->id).st_mode & 07777, 0400u);
 }
 
 TEST_F(FakeRuntime, NeverMeansNever) {
