@@ -11,14 +11,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "base/limits.h"
+#include "node/patient_calls.h"
 #include "shim/container_runner.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
 namespace {
+
+/// For a path to be resolved; a file system that answers does so in milliseconds.
+constexpr Duration kAnswerPatience = milliseconds(500);
 
 using shim::ContainerRuntime;
 
@@ -54,12 +59,18 @@ bool is_below(std::string_view path, std::string_view folder) {
 }
 
 /// The path without links; empty: it is not there.
-std::string real_path(const std::string& path) {
-  char* const found = realpath(path.c_str(), nullptr);
-  if (found == nullptr) return "";
-  std::string text(found);
-  free(found);
-  return text;
+/// The path without links; empty: there is none. Nothing: its file system does not answer.
+std::optional<std::string> real_path(const std::string& path) {
+  static PatientCalls calls;
+  return calls.ask(
+      path,
+      [path] {
+        char* const found = realpath(path.c_str(), nullptr);
+        std::string text(found == nullptr ? "" : found);
+        free(found);
+        return text;
+      },
+      kAnswerPatience);
 }
 
 bool is_plain_name(std::string_view name) {
@@ -444,11 +455,13 @@ std::string container_name(const AttemptKey& key, const std::string& instance) {
 Result<Unit> check_mount(const std::vector<std::string>& allowed, std::string& source, bool read_only) {
   if (!source.starts_with('/')) return refuse("the mount's source '" + source + "' is not absolute");
   const std::string asked = source;
-  const std::string real = real_path(source);
+  const std::optional<std::string> found = real_path(source);
+  if (!found) return deny("'" + asked + "' cannot be mounted: its file system does not answer on this node");
+  const std::string& real = *found;
   bool only_readable = false;
   for (const std::string& entry : allowed) {
     const bool may_write = !entry.ends_with(":ro");
-    const std::string folder = real_path(may_write ? entry : entry.substr(0, entry.size() - 3));
+    const std::string folder = real_path(may_write ? entry : entry.substr(0, entry.size() - 3)).value_or("");
     if (folder.empty() || real.empty() || !is_below(real, folder)) continue;
     if (read_only || may_write) {
       source = real;

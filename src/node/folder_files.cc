@@ -24,6 +24,8 @@ namespace gpusched {
 namespace {
 
 constexpr std::size_t kSparesMax = 1'024;
+/// For the size of a file of a job's choice. The agent waits so long.
+constexpr Duration kAnswerPatience = milliseconds(20);
 
 /// Whether the folder and its files are just what a shim makes, and nobody else may be behind them.
 bool is_as_made(const struct stat& facts, mode_t type, mode_t permissions) {
@@ -151,13 +153,26 @@ void FolderFiles::began(const AttemptKey& key) { add({.what = What::kBegan, .key
 void FolderFiles::remove(const AttemptKey& key) {
   add({.what = What::kRemove, .key = key, .wall = SystemClock().wall()});
 }
+/// As far as it answers: the file of a job's choice may be on a file system that does not.
+int64_t FolderFiles::size_behind(const std::string& link) {
+  const std::optional<std::string> size = looks_.ask(
+      link,
+      [link] {
+        struct stat facts{};
+        return std::to_string(stat(link.c_str(), &facts) == 0 ? static_cast<int64_t>(facts.st_size) : 0);
+      },
+      kAnswerPatience);
+  return size ? std::strtoll(size->c_str(), nullptr, 10) : 0;
+}
+
 // Of files of the job's own too, as far as the links to them can be followed.
 int64_t FolderFiles::output_size(const AttemptKey& key) {
   int64_t size = 0;
   for (const char* const name : {shim::kStdoutFile, shim::kStderrFile}) {
     struct stat facts{};
     const std::string path = attempts_folder_ + "/" + shim::key_text(key) + "/" + name;
-    if (stat(path.c_str(), &facts) == 0) size += facts.st_size;
+    if (lstat(path.c_str(), &facts) != 0) continue;
+    size += S_ISLNK(facts.st_mode) ? size_behind(path) : static_cast<int64_t>(facts.st_size);
   }
   return size;
 }

@@ -10,6 +10,7 @@
 
 #include "node/log_reader.h"
 #include "node/log_retention.h"
+#include "node/patient_calls.h"
 #include "node/ports.h"
 #include "node/trash.h"
 
@@ -85,10 +86,12 @@ class FolderFiles final : public AttemptFiles {
   void run();
   void carry_out(const std::deque<Work>& works);
   void remove_folder(const AttemptKey& key);
+  int64_t size_behind(const std::string& link);
 
   const FolderFilesOptions options_;
   const std::string attempts_folder_;
   LogReader reader_;
+  PatientCalls looks_;  ///< At files of jobs' choice.
   std::atomic<bool> stopping_{false};
 
   std::mutex mutex_;  ///< Guards what follows.

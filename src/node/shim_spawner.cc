@@ -603,7 +603,8 @@ void ShimSpawner::report_found(const AttemptKey& key, Track& track) {
   struct stat folder{};
   const std::string path = options_.data_folder + "/attempts/" + shim::key_text(key);
   int64_t started_unix_ns = 0;  // Its folder was made when it began.
-  if (stat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
+  // A link leads to a file of the job's choice, which may be on a file system that does not answer.
+  if (lstat((path + "/" + shim::kStdoutFile).c_str(), &folder) == 0 || stat(path.c_str(), &folder) == 0) {
     started_unix_ns = int64_t{folder.st_ctim.tv_sec} * 1'000'000'000 + folder.st_ctim.tv_nsec;
   }
   const std::vector<pid_t> children = shim::children_of(track.shim_pid);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -48,6 +49,10 @@ constexpr Duration kCgroupPauseFirst = milliseconds(1);
 constexpr Duration kCgroupPauseMax = milliseconds(50);
 constexpr int kCgroupTriesMax = 8;
 constexpr Duration kGatePause = milliseconds(10);
+constexpr int kStartPauseMs = 20;
+/// For a killed process to go before it is left behind.
+constexpr Duration kGonePause = milliseconds(10);
+constexpr int kGoneTriesMax = 100;
 constexpr std::size_t kVerdictBytesMax = 1 << 20;
 
 Time clock_now(clockid_t id) {
@@ -77,7 +82,7 @@ class AttemptShim {
       if (!request_.container) begin_run();
       supervise();
     }
-    empty_cgroups();
+    if (!left_behind_) empty_cgroups();
     outcome_.ended_unix_ns = wall_now().ns;
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
@@ -196,6 +201,7 @@ class AttemptShim {
     paths.push_back(nullptr);
     plan.paths = paths.data();
 
+    plan.patient = comes_to_paths_of_the_job(plan);
     if (port_holder_ >= 0) close(port_holder_);  // The command binds it now.
     child_ = start_child(plan);
     const int start_error = errno;
@@ -205,6 +211,7 @@ class AttemptShim {
       outcome_.detail = "cannot make a process: " + error_words(start_error);
       return false;
     }
+    if (plan.patient && !await_start(plan)) return false;
     if (plan.failed == StartStep::kNone) {
       outcome_.cause = Cause::kUnspecified;
       return true;
@@ -215,6 +222,50 @@ class AttemptShim {
       outcome_.cause = Cause::kNodeFault;
     if (plan.failed == StartStep::kCommand) end_as_a_shell_would(plan.error);
     return false;
+  }
+
+  /// Whether the way to the command leads to what may be on a file system that does not answer. The runner of
+  /// a container opens what its job named by itself.
+  bool comes_to_paths_of_the_job(const ChildPlan& plan) const {
+    const Box& box = request_.box;
+    if (request_.container) return false;
+    if (plan.working_directory != nullptr || !box.stdin_path.empty() || !box.stdout_path.empty() ||
+        !box.stderr_path.empty()) {
+      return true;
+    }
+    const std::string_view first = plan.paths[0];
+    return !first.starts_with("/usr/") && !first.starts_with("/bin/");
+  }
+
+  /// Until the new process runs its command or has failed, which `plan` then says. False: it was told to end
+  /// before. A process that the kernel does not let go is left behind: it has a SIGKILL, and comes to nothing
+  /// of its job's.
+  bool await_start(ChildPlan& plan) {
+    while (true) {
+      pollfd source{.fd = plan.report, .events = POLLIN, .revents = 0};
+      poll(&source, 1, kStartPauseMs);
+      StartFailure failure;
+      const ssize_t size = read(plan.report, &failure, sizeof failure);
+      if (size >= 0 || errno != EAGAIN) {
+        close(plan.report);
+        if (size == sizeof failure) {
+          plan.failed = failure.step;
+          plan.error = failure.error;
+        }
+        return true;
+      }
+      flush_events_now();
+      wait_for_signal({});
+      if (!stop_wanted_ && !contact_lost(boot_now())) continue;
+      close(plan.report);
+      outcome_.cause = stop_wanted_ ? Cause::kStopped : Cause::kContactLost;
+      outcome_.detail = stop_wanted_ ? "stopped before its command began" : "no contact to the scheduler";
+      kill(child_, SIGKILL);
+      for (int tries = 0; tries < kGoneTriesMax && waitpid(child_, nullptr, WNOHANG) == 0; ++tries)
+        pause_for(kGonePause);
+      left_behind_ = true;
+      return false;
+    }
   }
 
   /// The attempt's groups and folders. What it needs of them stays open until the command runs.
@@ -774,7 +825,8 @@ class AttemptShim {
   pid_t child_ = -1;
   int port_holder_ = -1;
   bool child_ended_ = false;
-  bool running_ = false;  ///< The command was seen to run.
+  bool left_behind_ = false;  ///< A process that had a SIGKILL before its command began has not gone yet.
+  bool running_ = false;      ///< The command was seen to run.
   bool none_left_ = false;
   Phase phase_ = Phase::kRunning;
   bool stop_wanted_ = false;

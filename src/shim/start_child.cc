@@ -32,6 +32,8 @@ alignas(16) char child_stack[kChildStackBytes];
 [[noreturn]] void give_up(ChildPlan& plan, StartStep step, int error) {
   plan.failed = step;
   plan.error = error;
+  const StartFailure failure{.step = step, .error = error};
+  if (plan.report_to >= 0) static_cast<void>(!write(plan.report_to, &failure, sizeof failure));
   _exit(127);
 }
 
@@ -180,7 +182,7 @@ int run_child(void* argument) {
 /// a stack of its own.
 pid_t clone_into_cgroup(ChildPlan& plan) {
   clone_args arguments{};
-  arguments.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP;
+  arguments.flags = (plan.patient ? 0 : CLONE_VM | CLONE_VFORK) | CLONE_INTO_CGROUP;
   arguments.exit_signal = SIGCHLD;
   arguments.stack = reinterpret_cast<uint64_t>(child_stack);
   arguments.stack_size = sizeof child_stack;
@@ -233,7 +235,9 @@ int become(const Credentials& user) {
   return 0;
 }
 
-pid_t start_child(ChildPlan& plan) {
+namespace {
+
+pid_t start_any_child(ChildPlan& plan) {
   if (plan.unified_cgroup >= 0) {
     const pid_t child = clone_into_cgroup(plan);
     if (child > 0 || (errno != ENOSYS && errno != EINVAL && errno != E2BIG)) return child;
@@ -241,7 +245,29 @@ pid_t start_child(ChildPlan& plan) {
     if (file < 0) return -1;
     plan.cgroup_files.push_back(file);
   }
-  return clone(run_child, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
+  return clone(run_child, child_stack + sizeof child_stack,
+               (plan.patient ? 0 : CLONE_VM | CLONE_VFORK) | SIGCHLD, &plan);
+}
+
+}  // namespace
+
+pid_t start_child(ChildPlan& plan) {
+  if (!plan.patient) return start_any_child(plan);
+  std::array<int, 2> ends{-1, -1};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  plan.report_to = ends[1];
+  const pid_t child = start_any_child(plan);
+  const int error = errno;
+  close(ends[1]);
+  plan.report_to = -1;
+  plan.report = ends[0];
+  if (child < 0) {
+    close(ends[0]);
+    plan.report = -1;
+    errno = error;
+  }
+  return child;
 }
 
 std::vector<std::string> command_candidates(const char* command, char* const* environment) {

@@ -25,7 +25,7 @@ enum class StartStep : uint8_t {
   kCommand,
 };
 
-/// What the new process needs. It shares our memory and must not allocate.
+/// What the new process needs. Unless `patient`, it shares our memory; it must not allocate.
 struct ChildPlan {
   pid_t parent = 0;
   const Box* box = nullptr;
@@ -42,7 +42,20 @@ struct ChildPlan {
   char* const* arguments = nullptr;
   char* const* environment = nullptr;
 
+  /// The new process comes to paths of the job's choice, which may be on a file system that does not answer:
+  /// we do not stand still meanwhile. `report` says then how it went: its end when the command runs, or a
+  /// StartFailure.
+  bool patient = false;
+  int report = -1;  ///< Result, where patient: to be read and closed; does not wait.
+  int report_to = -1;
+
   StartStep failed = StartStep::kNone;  ///< Result: there is no command, because of `error`.
+  int error = 0;
+};
+
+/// What a patient plan's new process writes when it fails.
+struct StartFailure {
+  StartStep step = StartStep::kNone;
   int error = 0;
 };
 
@@ -51,8 +64,8 @@ struct ChildPlan {
 void take_own_keys();
 void set_login_uid(uint32_t login_uid);
 
-/// The new process, which runs its command, or has failed and waits to be reaped. -1 with errno: none.
-/// One at a time in a process.
+/// The new process, which runs its command, or has failed and waits to be reaped; of a patient plan: or is on
+/// the way to either. -1 with errno: none. One at a time in a process.
 pid_t start_child(ChildPlan& plan);
 
 /// Makes the calling process the user's. 0, or errno; then it is nobody's to go on with.
