@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "api/doors/native_views.h"
 #include "base/limits.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -424,6 +425,39 @@ TEST(Durations, HaveUnits) {
   EXPECT_EQ(parse_duration("7d"), hours(168));
   for (const std::string_view text : {"", "s", "-1s", "1w", "1.5s", "1 s"})
     EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+bool has_no_limit(const JobRequest& job) {
+  v1::JobSpec spec;
+  EXPECT_TRUE(spec.ParseFromString(job.spec));
+  return spec.memory_unlimited();
+}
+
+TEST(Memory, OnlyAZeroThatWasSentAsksForNoLimit) {
+  for (const auto& [memory, expected] :
+       {std::pair("", false), std::pair(R"(,"memory_mb":0)", true), std::pair(R"(,"memory_mb":8)", false)}) {
+    const auto parsed = parse_submit(std::string(R"({"script":"true")") + memory + "}", false);
+    ASSERT_TRUE(parsed.ok()) << memory;
+    EXPECT_EQ(has_no_limit(parsed->jobs.at(0)), expected) << memory;
+  }
+}
+
+TEST(Memory, AZeroThatIsPresentAsksForNoLimitInProtocolBuffersToo) {
+  v1::JobRequest request;
+  request.mutable_spec()->set_script("true");
+  EXPECT_FALSE(has_no_limit(*read_job(request, false)));
+  request.mutable_resources()->set_memory_mb(8);
+  EXPECT_FALSE(has_no_limit(*read_job(request, false)));
+  request.mutable_resources()->set_memory_mb(0);
+  EXPECT_TRUE(has_no_limit(*read_job(request, false)));
+  request.mutable_resources()->clear_memory_mb();
+  request.add_parts()->mutable_resources()->set_memory_mb(8);
+  EXPECT_FALSE(has_no_limit(*read_job(request, false)));
+  request.add_parts()->mutable_resources()->set_memory_mb(0);
+  EXPECT_TRUE(has_no_limit(*read_job(request, false)));
+  request.clear_parts();
+  request.mutable_spec()->set_memory_unlimited(true);
+  EXPECT_TRUE(has_no_limit(*read_job(request, false)));
 }
 
 }  // namespace
