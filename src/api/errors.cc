@@ -3,6 +3,7 @@
 #include <array>
 
 #include "api/json_writer.h"
+#include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
@@ -125,6 +126,12 @@ constexpr std::array kTable = {
     ErrorRow{kQueueFull, "queue_full", 429, kExhausted,
              "As many jobs wait as `scheduler.max_queue_size` allows.",
              "Wait for as long as `Retry-After` says, then send it again."},
+    ErrorRow{
+        kSpecsFull, "specs_full", 429, kExhausted,
+        "The specifications of jobs that are kept take as much as `scheduler.specs_mb_max` allows, or the "
+        "tenant's take more than it leaves free for others.",
+        "Wait for as long as `Retry-After` says, cancel jobs, or put large scripts and data into files that "
+        "the jobs read."},
     ErrorRow{kThrottled, "throttled", 429, kExhausted,
              "More jobs wait than `admission.soft_queue`: each user's are let in one by one.",
              "Wait for as long as `Retry-After` says, then send it again."},
@@ -270,6 +277,8 @@ ErrorKind kind_of(ErrorCode code) {
       return kUnavailable;
     case ErrorCode::kStorageFull:
       return kStorageFull;
+    case ErrorCode::kSpecsFull:
+      return kSpecsFull;
     case ErrorCode::kTimeout:
       return kTimeout;
     case ErrorCode::kOutcomeUnknown:
@@ -288,6 +297,7 @@ ErrorKind kind_of(ErrorCode code) {
 ApiError to_api_error(const Error& error) {
   ApiError shown{kind_of(error.code), error.message, error.field};
   if (row_of(shown.kind).http_status == 503) shown.retry_after = seconds(1);
+  if (error.code == ErrorCode::kSpecsFull) shown.retry_after = limits::kQueueFullRetry;
   return shown;
 }
 

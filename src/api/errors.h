@@ -60,6 +60,7 @@ enum class ErrorKind : uint8_t {
   kTenantParentInvalid,
   kRateLimited,
   kQueueFull,
+  kSpecsFull,
   kThrottled,
   kReservationNotFound,
   kReservationExists,

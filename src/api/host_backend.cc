@@ -819,6 +819,14 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     counter("placements_total", "Attempts placed since the start.", stats.placements);
     metrics.quality = view_of(host_.forecasts().quality());
     add_health(view.state, metrics);
+    metrics.counters.push_back({.name = "spec_bytes",
+                                .type = "gauge",
+                                .help = "Bytes of the specifications of all jobs that are kept.",
+                                .value = view.state.spec_bytes});
+    metrics.counters.push_back({.name = "spec_bytes_unfinished",
+                                .type = "gauge",
+                                .help = "Bytes of the specifications of jobs that have not ended.",
+                                .value = view.state.unfinished_spec_bytes});
     metrics.counters.push_back({.name = "guaranteed_gpus_missing",
                                 .type = "gauge",
                                 .help = "GPUs that tenants are guaranteed and no node in service has.",

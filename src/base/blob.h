@@ -43,6 +43,8 @@ class Blob {
     return {reinterpret_cast<const char*>(header_ + 1), header_->size};
   }
   bool empty() const { return header_ == nullptr; }
+  /// Equal for those that share one piece of memory; null when empty.
+  const void* identity() const { return header_; }
   friend bool operator==(const Blob& a, const Blob& b) { return a.view() == b.view(); }
 
  private:

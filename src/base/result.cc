@@ -20,6 +20,8 @@ std::string_view to_string(ErrorCode code) {
       return "unavailable";
     case ErrorCode::kStorageFull:
       return "storage_full";
+    case ErrorCode::kSpecsFull:
+      return "specs_full";
     case ErrorCode::kTimeout:
       return "timeout";
     case ErrorCode::kOutcomeUnknown:

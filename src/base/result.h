@@ -20,6 +20,7 @@ enum class ErrorCode {
   kTooLarge,
   kUnavailable,     ///< Not now: try again later.
   kStorageFull,     ///< The disk has no room for new work.
+  kSpecsFull,       ///< The specifications that are kept leave no room for another one.
   kTimeout,         ///< Nothing happened in time, and nothing will.
   kOutcomeUnknown,  ///< It may or may not have happened: ask before you repeat it.
   kIo,              ///< The operating system refused; `message` has the call and its errno.

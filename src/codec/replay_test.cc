@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <tuple>
 
 #include "codec/group.h"
@@ -35,8 +37,36 @@ std::vector<OrderKey> line_of(const OrderedJobs& jobs) {
   return keys;
 }
 
+/// What the state says of its specifications is what its jobs say, each piece of memory once.
+void expect_exact_spec_bytes(const State& state) {
+  std::set<const void*> all;
+  std::map<const void*, TenantId> unfinished;
+  std::map<const void*, int64_t> sizes;
+  state.jobs.for_each([&](const Job& job) {
+    if (job.spec.empty()) return true;
+    sizes[job.spec.identity()] = static_cast<int64_t>(job.spec.view().size());
+    all.insert(job.spec.identity());
+    if (!is_final(job.state)) unfinished[job.spec.identity()] = job.tenant;
+    return true;
+  });
+  int64_t bytes = 0;
+  for (const void* const one : all) bytes += sizes[one];
+  std::map<TenantId, int64_t> of;
+  int64_t unfinished_bytes = 0;
+  for (const auto& [one, tenant] : unfinished) {
+    of[state.spec_holder(*state.find_tenant(tenant))] += sizes[one];
+    unfinished_bytes += sizes[one];
+  }
+  EXPECT_EQ(state.spec_bytes, bytes);
+  EXPECT_EQ(state.unfinished_spec_bytes, unfinished_bytes);
+  EXPECT_EQ(state.unfinished_spec_bytes_of, of);
+}
+
 /// What a snapshot does not store but rebuilds must be what the commands made of it.
 void expect_same_indexes(const State& a, const State& b) {
+  expect_exact_spec_bytes(a);
+  expect_exact_spec_bytes(b);
+  EXPECT_LE(b.spec_bytes, a.spec_bytes);  // Equal ones of one array are the same again.
   ASSERT_EQ(a.tenants.size(), b.tenants.size());
   for (const auto& [id, tenant] : a.tenants) {
     const Tenant& other = b.tenants.at(id);

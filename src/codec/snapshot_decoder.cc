@@ -365,8 +365,21 @@ class SnapshotDecoder {
       if (job.state == JobState::kPending && !job.parked) tally.waiting += 1;
     }
     if (job.promised) ++promised_jobs_;
+    if (job.array.valid()) share_spec(job);
     state_.add_job(std::move(job));
     return Unit{};
+  }
+  /// An array's elements share its specification again, or what it was when they became jobs.
+  void share_spec(Job& job) {
+    const Job* const whole = state_.jobs.find(job.array);
+    Blob& last = element_specs_[job.array];
+    if (whole != nullptr && whole->spec == job.spec) {
+      job.spec = whole->spec;
+    } else if (last == job.spec) {
+      job.spec = last;
+    } else if (job.is_element()) {
+      last = job.spec;
+    }
   }
   /// By the devices' own books.
   bool has_devices(const Member& member, const AttemptKey& key) const {
@@ -637,11 +650,12 @@ class SnapshotDecoder {
   int64_t promise_timers_ = 0;
   int64_t backing_off_ = 0;
   int64_t backoff_timers_ = 0;
-  std::vector<JobId> dependents_;       ///< Jobs with open dependencies.
-  std::map<JobId, JobArray> elements_;  ///< What was counted of arrays that are still to come.
-  JobId newest_array_;                  ///< The last number of the newest array.
-  int64_t array_jobs_ = 0;              ///< Arrays' own jobs whose arrays are still to come.
-  int64_t with_deadline_ = 0;           ///< Pending.
+  std::vector<JobId> dependents_;        ///< Jobs with open dependencies.
+  std::map<JobId, Blob> element_specs_;  ///< The last of each array's elements that is not the array's own.
+  std::map<JobId, JobArray> elements_;   ///< What was counted of arrays that are still to come.
+  JobId newest_array_;                   ///< The last number of the newest array.
+  int64_t array_jobs_ = 0;               ///< Arrays' own jobs whose arrays are still to come.
+  int64_t with_deadline_ = 0;            ///< Pending.
   int64_t deadline_timers_ = 0;
   bool newer_ = false;  ///< Something had a field that this program does not know.
 };

@@ -63,6 +63,7 @@ struct Config {
     int64_t reservations = 1;
     std::string run_times = "learned";
     std::string placement = "best_fit";
+    int64_t specs_mb_max = 4'096;
     int64_t finished_jobs_max = limits::kFinishedJobsDefault;
     int64_t finished_jobs_days = 7;
     int64_t node_lease_ms = 15'000;

@@ -141,6 +141,14 @@ constexpr ConfigKey kKeys[] = {
      .one_of = "best_fit fgd least_value_lost",
      .live = true},
     {.section = "scheduler",
+     .name = "specs_mb_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.specs_mb_max; },
+     .meaning = "Megabytes that the specifications of all jobs may take, finished ones among them; beyond it "
+                "submissions are refused with 429, and the oldest finished jobs forgotten before their time. "
+                "See [the limits of admission](../policies.md).",
+     .min = 64,
+     .max = kMillion},
+    {.section = "scheduler",
      .name = "finished_jobs_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.finished_jobs_max; },
      .meaning = "Finished jobs that stay readable; the oldest is forgotten first.",

@@ -87,7 +87,7 @@ void on(State& state, const TenantUpdated& event) {
   if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
   if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
   if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
-  if (given(kTenantAnonymous)) tenant->anonymous = change.anonymous;
+  if (given(kTenantAnonymous)) state.set_anonymous(*tenant, change.anonymous);
   if (given(kTenantGuaranteeGpus)) tenant->guarantee.gpus = change.guarantee.gpus;
   if (given(kTenantGuaranteeGpuMemory)) tenant->guarantee.gpu_memory_mb = change.guarantee.gpu_memory_mb;
   if (given(kTenantGuaranteeCpu)) tenant->guarantee.cpu_milli = change.guarantee.cpu_milli;
@@ -629,7 +629,7 @@ void on(State& state, const JobUpdated& event) {
     job.priority = change.priority;
     state.reorder(job, event.order_key);
   }
-  if ((change.given & kJobSpec) != 0) job.spec = change.spec;
+  if ((change.given & kJobSpec) != 0) state.set_spec(job, change.spec);
   if ((change.given & kJobBegin) != 0) state.set_begin(job, change.begin_at);
   if ((change.given & kJobDeadline) != 0) state.set_deadline(job, change.deadline);
   if ((change.given & kJobParts) != 0) state.set_parts(job, change.parts);

@@ -70,7 +70,8 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
               .monotonic = [this] { return clock_.monotonic(); }},
              tuning.node_lease, tuning.heartbeat, tuning.grace, tuning.preempt_grace_max, tuning.heat,
              tuning.watch),
-      group_bytes_max_(writer.payload_max()) {
+      group_bytes_max_(writer.payload_max()),
+      spec_room_(tuning.spec_bytes_max) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();
@@ -174,6 +175,8 @@ void HostCore::configure() {
     config.cluster_since = state_.config.cluster_since;
   }
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
+  if (const std::optional<int64_t> kept = spec_room_.finished_kept())
+    config.finished_jobs_max = std::min(config.finished_jobs_max, *kept);
   if (config == state_.config || config == refused_config_) return;
   if (storage_full_ && !finished_kept_) return;
   configuring_ = true;
@@ -261,6 +264,7 @@ void HostCore::turn() {
   }
   if (clock_.monotonic() >= nodes_.next_check()) nodes_.check_leases();
   if (nodes_.starts_wait()) nodes_.send_starts();
+  spec_room_.look(state_);
   configure();
   advance_time();
   if (!sink_.has_room()) return;  // It is behind: nothing more is decided until it has caught up.
@@ -317,9 +321,8 @@ void HostCore::start_group() {
     encoder_.add(command);
     sequences += sequence_count(command);
   };
-  if (begin_with_edits()) {
-    for (const auto& hook : group_done_) hook();
-  }
+  spec_room_.begin_group();
+  bool answered = begin_with_edits();
   for (const Proposal& edit : group_) add(edit.command);
   // No longer than needed for the disk to be busy, unless one command alone is.
   const auto fits = [&](const Proposal& next) {
@@ -328,10 +331,19 @@ void HostCore::start_group() {
                               size + next.bytes <= group_bytes_max_);
   };
   while (!queue_.empty() && fits(queue_.front())) {
-    add(queue_.front().command);
-    group_.push_back(queue_.take_front());
+    Proposal next = queue_.take_front();
+    if (const std::optional<Error> refused = spec_room_.take(state_, next.command)) {
+      fail(next, *refused);
+      answered = true;
+      continue;
+    }
+    add(next.command);
+    group_.push_back(std::move(next));
   }
-  if (group_.empty()) return;                            // Edits alone waited, and none are to be made.
+  if (answered) {
+    for (const auto& hook : group_done_) hook();
+  }
+  if (group_.empty()) return;                            // All that waited was answered.
   CHECK(encoder_.payload().size() <= group_bytes_max_);  // No command larger than a record is queued.
   in_flight_ = true;
   retry_at_ = kNever;

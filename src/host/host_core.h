@@ -19,6 +19,7 @@
 #include "host/learned_run_times.h"
 #include "host/node_hub.h"
 #include "host/proposal_queue.h"
+#include "host/spec_room.h"
 #include "host/stamp_clock.h"
 #include "host/start_rate.h"
 
@@ -39,6 +40,7 @@ struct HostTuning {
   Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
   std::size_t proposals_max = 200'000;  ///< New work that waits for its group,
   std::size_t proposal_bytes_max = limits::kProposalBytesMax;  ///< and what it takes in the journal.
+  int64_t spec_bytes_max = 0;  ///< Of the specifications of jobs that are kept; 0: no limit. See SpecRoom.
   Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
   policy::LeastLost::Params victims;        ///< Which ones then.
@@ -162,7 +164,8 @@ class HostCore {
   bool closed_ = false;
   Time retry_at_ = kNever;  ///< When to try again after a full disk.
   std::optional<EngineConfig> wanted_;
-  std::optional<int64_t> finished_kept_;        ///< While the disk is full.
+  std::optional<int64_t> finished_kept_;  ///< While the disk is full.
+  SpecRoom spec_room_;
   std::optional<EngineConfig> refused_config_;  ///< By the engine: not to be tried again.
   std::string config_trouble_;
   bool configuring_ = false;

@@ -473,6 +473,151 @@ TEST(Edits, AreBoundedInNumberAndInSets) {
   EXPECT_EQ(answers, limits::kEditSetsWaitingMax);
 }
 
+/// Submissions of 1 MB and more for two tenants, under a limit of 64 MB.
+class Specs : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMax = int64_t{64} << 20;
+  static constexpr int64_t kOne = limits::kSpecBytesMax;
+
+  Specs() : core_(HostTuning{.spec_bytes_max = kMax}) {
+    core_.core.want(core_.core.state().config);
+    EXPECT_TRUE(ask(CreateTenant{.name = "other"})->ok());
+    other_ = core_.core.state().find_tenant_named("other")->id;
+  }
+  std::optional<Result<Decided>> ask(const Command& command) {
+    std::optional<Result<Decided>> answer;
+    core_.core.propose(command, [&answer](Result<Decided> result) { answer = std::move(result); });
+    while (!answer) core_.commit();
+    return answer;
+  }
+  static SubmitJobs batch(TenantId tenant, int64_t bytes) {
+    SubmitJobs command = Core::batch_of(static_cast<std::size_t>(bytes));
+    command.tenant = tenant;
+    return command;
+  }
+  bool fits(TenantId tenant, int64_t bytes) { return ask(batch(tenant, bytes))->ok(); }
+  const State& state() const { return core_.core.state(); }
+  void settle() {
+    for (int i = 0; i < 50; ++i) core_.commit();
+  }
+
+  Core core_;
+  TenantId other_;
+};
+
+TEST_F(Specs, ManyAtOnceNeverTakeMoreThanTheLimitAndNobodyMoreThanIsLeft) {
+  int64_t accepted = 0;
+  int64_t refused = 0;
+  std::string sentence;
+  for (int i = 0; i < 200; ++i) {  // All wait at the same time.
+    core_.core.propose(batch(kDefaultTenant, kOne), [&](const Result<Decided>& result) {
+      ++(result.ok() ? accepted : refused);
+      if (result.ok()) return;
+      EXPECT_EQ(result.error().code, ErrorCode::kSpecsFull);
+      sentence = result.error().message;
+    });
+  }
+  while (accepted + refused < 200) core_.commit();
+  EXPECT_EQ(accepted, 32);
+  EXPECT_EQ(state().spec_bytes, 32 * kOne);
+  EXPECT_EQ(
+      sentence,
+      "the specifications of jobs that have not ended take 32 MB of the 64 MB that scheduler.specs_mb_max "
+      "allows, 32 MB of it those that tenant default has, and nobody may have more than is left free for "
+      "others; wait until jobs end, cancel some, or put large scripts and data into files that the jobs "
+      "read");
+  // Another one finds room, up to what is left then.
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(fits(other_, kOne));
+  EXPECT_FALSE(fits(other_, kOne));
+  EXPECT_FALSE(fits(kDefaultTenant, 1));
+  EXPECT_EQ(state().unfinished_spec_bytes, 48 * kOne);
+}
+
+TEST_F(Specs, TenantsOfCallersWithoutACredentialAreOne) {
+  std::vector<TenantId> made;
+  for (int i = 0; i < 8; ++i) {
+    const auto decided = ask(CreateTenant{.name = "open" + std::to_string(i), .anonymous = true});
+    made.push_back(TenantId{(*decided)->applied.first_id});
+  }
+  int64_t accepted = 0;
+  for (int i = 0; i < 80; ++i) accepted += fits(made[static_cast<std::size_t>(i % 8)], kOne) ? 1 : 0;
+  EXPECT_EQ(accepted, 32);
+  EXPECT_TRUE(fits(other_, kOne));
+  ASSERT_TRUE(ask(UpdateTenant{.tenant = made[0], .given = kTenantAnonymous, .anonymous = false})->ok());
+  EXPECT_EQ(state().unfinished_spec_bytes_of.at(made[0]), 4 * kOne);
+  EXPECT_EQ(state().unfinished_spec_bytes_of.at(TenantId{}), 28 * kOne);
+}
+
+TEST_F(Specs, AnArrayCountsOnceAndAnEditLikeASubmission) {
+  SubmitJobs array = batch(kDefaultTenant, kOne);
+  array.jobs[0].flow.push_back(JobFlow{.array = {{.first = 0, .last = 99, .step = 1}}});
+  const auto decided = ask(array);
+  ASSERT_TRUE(decided->ok() && !(*decided)->applied.rejection);
+  settle();
+  EXPECT_GT(state().jobs.size(), 100u);
+  EXPECT_EQ(state().spec_bytes, kOne);
+  std::vector<JobId> small;
+  for (int i = 0; i < 40; ++i) small.push_back(JobId{(*ask(batch(other_, 10)))->applied.first_id});
+  int64_t grown = 0;
+  const auto grow = [&](JobId job) {
+    return ask(UpdateJob{.job = job, .given = kJobSpec, .spec = Blob(std::string(kOne, 'u'))})->ok();
+  };
+  for (const JobId job : small) grown += grow(job) ? 1 : 0;
+  EXPECT_EQ(grown, 31);
+  EXPECT_EQ(state().spec_bytes, 32 * kOne + 9 * 10);
+  EXPECT_TRUE(grow(small.front()));  // By as much as it gives back.
+  // An element that gets its own takes room; the others go on sharing.
+  EXPECT_TRUE(grow(JobId{(*decided)->applied.first_id + 1}));
+  EXPECT_EQ(state().spec_bytes, 33 * kOne + 9 * 10);
+}
+
+TEST_F(Specs, CancelledJobsMakeRoomAndTheOldestFinishedOnesAreForgotten) {
+  for (int round = 0; round < 8; ++round) {
+    const uint64_t first = (*ask(batch(kDefaultTenant, 7 * kOne)))->applied.first_id;
+    for (uint64_t job = first; job < first + 7; ++job) ASSERT_TRUE(ask(CancelJob{.job = JobId{job}})->ok());
+    EXPECT_LE(state().spec_bytes, kMax);
+  }
+  EXPECT_EQ(state().unfinished_spec_bytes, 0);
+  settle();
+  EXPECT_LE(state().spec_bytes, kMax / 8 * 7);
+  EXPECT_GT(state().finished.size(), 30u);
+  for (int i = 0; i < 30; ++i) {
+    std::optional<Result<Decided>> answer = ask(batch(kDefaultTenant, kOne));
+    if (!answer->ok()) {  // Room is being made: who asks again finds it.
+      EXPECT_NE(answer->error().message.find("forgotten to make room"), std::string::npos);
+      settle();
+      answer = ask(batch(kDefaultTenant, kOne));
+    }
+    EXPECT_TRUE(answer->ok());
+    EXPECT_LE(state().spec_bytes, kMax);
+  }
+  settle();
+  EXPECT_EQ(state().unfinished_spec_bytes, 30 * kOne);
+}
+
+TEST_F(Specs, WhatWasAcceptedIsAnsweredAgainAndARestartCountsTheSame) {
+  SubmitJobs keyed = batch(kDefaultTenant, kOne);
+  keyed.request_key = "again";
+  const auto first = ask(keyed);
+  while (fits(kDefaultTenant, kOne)) {
+  }
+  const auto again = ask(keyed);
+  ASSERT_TRUE(again->ok());
+  EXPECT_EQ((*again)->applied.first_id, (*first)->applied.first_id);
+  FakeWriter writer(limits::kGroupBytesMax);
+  NoSink sink;
+  HostCore restarted(state().clone(), 0, HostTuning{.spec_bytes_max = kMax}, core_.clock, writer, sink,
+                     [](const Error&) {});
+  std::optional<Result<Decided>> answer;
+  restarted.propose(batch(kDefaultTenant, kOne), [&](Result<Decided> result) { answer = std::move(result); });
+  for (int i = 0; i < 5 && !answer; ++i) {
+    restarted.turn();
+    if (restarted.in_flight()) restarted.on_durable(Unit{});
+  }
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->error().code, ErrorCode::kSpecsFull);
+}
+
 TEST(HostCore, WhatStillWaitsAtTheEndIsRefused) {
   Core core;
   core.sink.room = false;  // Nothing is begun.

@@ -115,6 +115,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.finished_jobs_kept = hours(24 * config.scheduler.finished_jobs_days);
   options.engine.drain_limit = seconds(config.scheduler.drain_limit_seconds);
   options.engine.auto_drain_percent = config.scheduler.auto_drain_percent;
+  options.tuning.spec_bytes_max = config.scheduler.specs_mb_max << 20;
   options.tuning.grace = milliseconds(config.scheduler.grace_ms);
   options.tuning.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
   options.tuning.preemption = config.scheduler.enable_preemption;

@@ -314,6 +314,7 @@ struct Tenant {
   int64_t waiting = 0;                        ///< Its own pending jobs.
   int64_t unfinished = 0;                     ///< Its own jobs that are not final.
   int64_t state_counts[kJobStateCount] = {};  ///< Its own jobs by state.
+  int64_t unfinished_spec_bytes = 0;          ///< Of its own jobs' specifications: see State::spec_bytes.
   int64_t recent_ends = 0;                    ///< How many of its attempts' ends nodes remember (Node::ends),
   int64_t recent_quick_ends = 0;              ///< and how many of those are soon failures.
 

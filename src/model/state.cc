@@ -60,6 +60,10 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.waiting_below = waiting_below;
   std::copy(std::begin(state_counts), std::end(state_counts), std::begin(copy.state_counts));
   copy.pending_backoff = pending_backoff;
+  copy.spec_bytes = spec_bytes;
+  copy.unfinished_spec_bytes = unfinished_spec_bytes;
+  copy.unfinished_spec_bytes_of = unfinished_spec_bytes_of;
+  copy.spec_users_ = spec_users_;
   copy.online = online;
   copy.batch = batch;
   copy.skipped = skipped;
@@ -319,6 +323,55 @@ void State::count_waiting(Tenant& tenant, int64_t change) {
     waiting_below[above->id] += change;
 }
 
+void State::count_spec(const Job& job, int64_t users, int64_t unfinished) {
+  const auto bytes = static_cast<int64_t>(job.spec.view().size());
+  if (bytes == 0) return;
+  if (job.array.valid()) {
+    const auto known = spec_users_.try_emplace(job.spec.identity()).first;
+    SpecUsers& now = known->second;
+    const SpecUsers before = now;
+    now.all += users;
+    now.unfinished += unfinished;
+    CHECK(now.all >= now.unfinished && now.unfinished >= 0);
+    users = int64_t{now.all > 0} - int64_t{before.all > 0};
+    unfinished = int64_t{now.unfinished > 0} - int64_t{before.unfinished > 0};
+    if (now.all == 0) spec_users_.erase(known);
+  }
+  spec_bytes += users * bytes;
+  if (unfinished == 0) return;
+  Tenant* tenant = find_tenant(job.tenant);
+  unfinished_spec_bytes += unfinished * bytes;
+  tenant->unfinished_spec_bytes += unfinished * bytes;
+  const auto holder = unfinished_spec_bytes_of.try_emplace(spec_holder(*tenant)).first;
+  holder->second += unfinished * bytes;
+  if (holder->second == 0) unfinished_spec_bytes_of.erase(holder);
+}
+
+int64_t State::own_spec_bytes(const Job& job) const {
+  const auto bytes = static_cast<int64_t>(job.spec.view().size());
+  const auto shared = spec_users_.find(job.spec.identity());
+  return shared != spec_users_.end() && shared->second.all > 1 ? 0 : bytes;
+}
+
+void State::set_spec(Job& job, Blob spec) {
+  const int64_t unfinished = is_final(job.state) ? 0 : 1;
+  count_spec(job, -1, -unfinished);
+  job.spec = std::move(spec);
+  count_spec(job, 1, unfinished);
+}
+
+void State::set_anonymous(Tenant& tenant, bool anonymous) {
+  const auto move = [&](int64_t sign) {
+    if (tenant.unfinished_spec_bytes == 0) return;
+    const auto holder = unfinished_spec_bytes_of.try_emplace(spec_holder(tenant)).first;
+    holder->second += sign * tenant.unfinished_spec_bytes;
+    if (holder->second == 0) unfinished_spec_bytes_of.erase(holder);
+  };
+  move(-1);
+  tenant.anonymous = anonymous;
+  move(1);
+}
+
 Job& State::add_job(Job job) {
   Tenant* tenant = find_tenant(job.tenant);
   CHECK(tenant != nullptr);
@@ -327,6 +380,7 @@ Job& State::add_job(Job job) {
   ++state_counts[index];
   ++tenant->state_counts[index];
   if (added.state == JobState::kPreempted) count_going(added, 1);
+  count_spec(added, 1, is_final(added.state) ? 0 : 1);
   if (is_final(added.state)) return added;
   ++tenant->unfinished;
   if (added.state != JobState::kPending) return added;
@@ -344,6 +398,7 @@ void State::remove_job(JobId id) {
   --state_counts[static_cast<std::size_t>(job->state)];
   --tenant->state_counts[static_cast<std::size_t>(job->state)];
   release_class(job->job_class);
+  count_spec(*job, -1, 0);
   const JobId array = job->array;
   jobs.erase(id);
   if (array.valid()) element_removed(array, array == id);
@@ -378,6 +433,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   ++tenant->state_counts[static_cast<std::size_t>(to)];
   if (is_final(to)) {
     --tenant->unfinished;
+    count_spec(job, 0, -1);
     finished.push_back(job.id);
     if (job.deadline.valid())
       timers.erase(Timer{.due = job.deadline, .kind = TimerKind::kDeadline, .id = job.id.value});

@@ -95,8 +95,12 @@ struct State {
   std::map<TenantId, int64_t> waiting_below;  ///< Of tenants with children: what of those' jobs waits.
   std::set<JobId> settling;  ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
-  PoolUse online;  ///< Of jobs of that kind;
-  PoolUse batch;   ///< of all others.
+  int64_t spec_bytes = 0;  ///< Of all jobs' specifications; one that elements of an array share counts once.
+  int64_t unfinished_spec_bytes = 0;  ///< Of jobs that are not final,
+  std::map<TenantId, int64_t>
+      unfinished_spec_bytes_of;  ///< and that by who answers for them: see spec_holder.
+  PoolUse online;                ///< Of jobs of that kind;
+  PoolUse batch;                 ///< of all others.
   int64_t pending_backoff =
       0;  ///< Pending jobs that are not in line: they back off, are held or promised something.
 
@@ -141,6 +145,13 @@ struct State {
   int64_t waiting_count() const { return count(JobState::kPending) + array_waiting; }
   /// The same of one tenant and its children.
   int64_t waiting_count(const Tenant& tenant) const;
+  /// Who answers for the specifications of a tenant's jobs: the top of its tree; none for all tenants
+  /// together that callers without a credential may make, however many they make.
+  TenantId spec_holder(const Tenant& tenant) const {
+    return tenant.anonymous ? TenantId{} : root_of(tenant.id);
+  }
+  /// Bytes that only this job's specification takes: 0 where another job has the same one.
+  int64_t own_spec_bytes(const Job& job) const;
   /// When the next timer, retention or expiry falls due; kNever when nothing will.
   Time next_due() const;
   /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
@@ -185,6 +196,9 @@ struct State {
   /// Counts what a snapshot does not carry: the elements that are jobs, and whether it has something to do.
   void restore_array(JobArray array);
   void rename_tenant(Tenant& tenant, const std::string& name);
+  /// Whether callers without a credential may use it.
+  void set_anonymous(Tenant& tenant, bool anonymous);
+  void set_spec(Job& job, Blob spec);
   /// A deleted one to which nothing belongs any more (see is_forgettable), and what its users spent.
   void remove_tenant(TenantId id);
   /// Deleted, without jobs, ends that nodes remember, or remembered requests. It may have children.
@@ -254,6 +268,8 @@ struct State {
   void refresh_array(JobId id);
   void count_array_waiting(const Job& array_job, int64_t change);
   void count_waiting(Tenant& tenant, int64_t change);
+  /// The job's specification has so many more users among all jobs, and among those that are not final.
+  void count_spec(const Job& job, int64_t users, int64_t unfinished);
   void element_moved(const Job& job, JobState from);
   void element_removed(JobId array, bool is_array);
   void forget_dependent(const Dependent& dependent);
@@ -267,6 +283,12 @@ struct State {
   Node& index_node(Node& node);
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 
+  /// Jobs that share one specification; of arrays and their elements alone, no others do.
+  struct SpecUsers {
+    int64_t all = 0;
+    int64_t unfinished = 0;
+  };
+  boost::unordered_flat_map<const void*, SpecUsers> spec_users_;
   boost::unordered_flat_map<uint64_t, uint32_t> class_by_hash_;
   std::vector<uint32_t> free_classes_;
   std::map<std::string, uint32_t, std::less<>> node_by_name_;

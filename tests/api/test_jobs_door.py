@@ -235,6 +235,23 @@ def test_a_full_queue_is_429_with_a_time(start):
     assert int(answer.headers["retry-after"]) > 0
 
 
+def test_specifications_that_find_no_room_are_429_with_what_to_do(start):
+    small = start(GPU_SCHEDULER_SCHEDULER_SPECS_MB_MAX="64")
+    script = "#" * 1_000_000
+    for _ in range(33):
+        small.submit(script=script)
+    answer = small.call("POST", "/api/v1/jobs", {"script": script})
+    assert answer.status == 429
+    assert (answer.json["code"], int(answer.headers["retry-after"])) == ("specs_full", 5)
+    assert "the 64 MB that scheduler.specs_mb_max allows" in answer.json["error"]
+    assert answer.json["error"].endswith(
+        "wait until jobs end, cancel some, or put large scripts and data into files that the jobs read")
+    # A small job of the tenant's own fits, and another tenant's large one.
+    small.submit(script="true")
+    tenant = small.call("POST", "/api/v1/tenants", {"name": "other"}).json["id"]
+    assert small.call("POST", "/api/v1/jobs", {"script": script, "tenant_id": tenant}).status == 201
+
+
 def test_too_many_requests_are_429(start):
     slow = start(GPU_SCHEDULER_API_RATE_LIMIT_RPS="2")
     answers = [slow.call("GET", "/health") for _ in range(30)]

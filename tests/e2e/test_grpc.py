@@ -149,6 +149,29 @@ def test_what_a_job_asks_for_before_it_is_ended_for_another_one(client, messages
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT, field
 
 
+def test_specifications_that_find_no_room(new_world, messages):
+    world = new_world(SCHEDULER_SPECS_MB_MAX="64")
+    world.scheduler.start()
+    client = Client(world.scheduler, messages)
+    large = messages.SubmitJobsRequest()
+    large.jobs.add().spec.script = "#" * 1_000_000
+    for _ in range(33):
+        client.call("SubmitJobs", large, messages.SubmitJobsResponse)
+    with pytest.raises(grpc.RpcError) as refused:
+        client.call("SubmitJobs", large, messages.SubmitJobsResponse)
+    client.channel.close()
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "the 64 MB that scheduler.specs_mb_max allows" in refused.value.details()
+    told = dict(refused.value.trailing_metadata())
+    assert (told["gpusched-code"], told["gpusched-field"], told["grpc-retry-pushback-ms"]) == (
+        "specs_full", "jobs", "5000")
+    # After a restart the same is counted.
+    world.scheduler.kill()
+    world.scheduler.start()
+    assert world.api().call("POST", "/api/v1/jobs", {"script": "#" * 1_000_000})[0] == 429
+    world.api().submit("true")
+
+
 def test_a_tenants_queue(client, messages):
     made = client.call("CreateTenant", messages.Tenant(name="lab", max_waiting_jobs=0, soft_waiting_jobs=4),
                        messages.Tenant)
