@@ -1,4 +1,5 @@
 // How much waits at the doors while something behind them is slow: ten times as much is asked as is kept.
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +9,12 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "api/grpc_call.h"
 #include "api/grpc_server.h"
 #include "api/host_backend.h"
 #include "base/queue_limits.h"
@@ -198,6 +203,140 @@ TEST_F(Bounds, AnAgentIsNotReadFasterThanTheHostDealsWithWhatItSays) {
     stream->Finish();
   }
   server.shutdown();
+}
+
+/// Asks a server by hand, so that a message can be left out.
+class RawClient {
+ public:
+  explicit RawClient(const GrpcServer& server)
+      : channel_(grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port()),
+                                     grpc::InsecureChannelCredentials())) {}
+
+  /// Begins a call, sends `message` where there is one, and waits for its end.
+  grpc::Status call(const std::string& method, const std::optional<std::string>& message) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    const auto step = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+    };
+    call->StartCall(nullptr);
+    step();
+    if (message) {
+      const grpc::Slice slice(*message);
+      call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+      step();
+    }
+    grpc::ByteBuffer answer;  // The status comes behind it.
+    call->Read(&answer, nullptr);
+    step();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    step();
+    pushback_ms = 0;
+    const auto& told = context.GetServerTrailingMetadata();
+    if (const auto found = told.find("grpc-retry-pushback-ms"); found != told.end())
+      pushback_ms = std::stoi(std::string(found->second.data(), found->second.size()));
+    queue.Shutdown();
+    return status;
+  }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  int pushback_ms = 0;  ///< Of the last call.
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
+  HostBackend backend(*host_, {});
+  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .message_wait = milliseconds(300)},
+                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+  ASSERT_TRUE(server.start().ok());
+  RawClient client(server);
+  for (const char* const method : {"/gpusched.v1.Scheduler/SubmitJobs", "/gpusched.v1.Scheduler/WatchJob",
+                                   "/scheduler.SchedulerService/GetJobStatus"}) {
+    const grpc::Status status = client.call(method, std::nullopt);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method;
+    EXPECT_NE(status.error_message().find("message was not there"), std::string::npos) << method;
+  }
+  // An agent that does not say who it is.
+  grpc::ClientContext context;
+  const auto agent = v1::NodeProtocol::NewStub(client.channel())->Connect(&context);
+  v1::SchedulerMessage told;
+  ASSERT_TRUE(agent->Read(&told));
+  EXPECT_EQ(told.refused().code(), "request_timeout");
+  EXPECT_FALSE(agent->Read(&told));
+  EXPECT_TRUE(agent->Finish().ok());
+  // Others are answered meanwhile and afterwards.
+  std::vector<std::thread> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.emplace_back([&server] {
+      RawClient mine(server);
+      EXPECT_EQ(mine.call("/gpusched.v1.Scheduler/GetJob", std::nullopt).error_code(),
+                grpc::StatusCode::DEADLINE_EXCEEDED);
+    });
+  }
+  EXPECT_TRUE(client.call("/gpusched.v1.Scheduler/GetCluster", "").ok());
+  for (std::thread& one : slow) one.join();
+  EXPECT_TRUE(client.call("/gpusched.v1.Scheduler/GetCluster", "").ok());
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/GetCluster", "\xff\xff").error_code(),
+            grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/NoSuchCall", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  server.shutdown();
+}
+
+TEST_F(Bounds, ACallThatWaitsForItsMessageDoesNotHoldUpTheEnd) {
+  HostBackend backend(*host_, {});
+  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .shutdown_wait = milliseconds(200)},
+                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+  ASSERT_TRUE(server.start().ok());
+  std::vector<std::thread> slow;
+  for (const char* const method : {"/gpusched.v1.Scheduler/SubmitJobs", "/gpusched.v1.Scheduler/WatchJob"}) {
+    slow.emplace_back([&server, method] {
+      RawClient client(server);
+      EXPECT_FALSE(client.call(method, std::nullopt).ok());
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server.shutdown();
+  for (std::thread& one : slow) one.join();
+}
+
+TEST_F(Bounds, WhoCallsTooOftenIsRefusedBeforeItsTokenIsLookedAt) {
+  HostBackend backend(*host_, {});
+  RateLimit limit(2);
+  GrpcServer server({.doorkeeper = {.token = "secret", .token_required = true}, .rate_limit = &limit},
+                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+  ASSERT_TRUE(server.start().ok());
+  RawClient client(server);
+  int unauthenticated = 0;
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    const grpc::Status status =
+        client.call(i % 2 == 0 ? "/gpusched.v1.Scheduler/GetCluster" : "/gpusched.v1.Scheduler/WatchJob", "");
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) ++unauthenticated;
+    if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) continue;
+    ++refused;
+    EXPECT_EQ(status.error_message(), "too many requests from this address; send fewer, or jobs in batches");
+    EXPECT_GE(client.pushback_ms, 1'000);
+  }
+  EXPECT_GE(unauthenticated, 2);
+  EXPECT_GE(refused, 10);
+  // It is one budget with REST's.
+  EXPECT_TRUE(limit.take("127.0.0.1"));
+  EXPECT_FALSE(limit.take("127.0.0.2"));
+  server.shutdown();
+}
+
+TEST(RateLimit, KnowsAddressesAsGrpcWritesThem) {
+  EXPECT_EQ(address_of("ipv4:10.0.0.7:4711"), "10.0.0.7");
+  EXPECT_EQ(address_of("ipv6:%5B::1%5D:4711"), "::1");
+  EXPECT_EQ(address_of("ipv6:[fe80::1]:4711"), "fe80::1");
+  EXPECT_EQ(address_of("unix:/x"), "unix:/x");
 }
 
 }  // namespace

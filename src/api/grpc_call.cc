@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "api/token.h"
+#include "base/check.h"
 
 namespace gpusched::api {
 
@@ -68,6 +71,56 @@ void GrpcThread::loop() {
   }
 }
 
+void GrpcThread::expect(GrpcWaiter& waiter) {
+  waiter.waits_ = true;
+  waiter.until_ = std::chrono::steady_clock::now() + std::chrono::nanoseconds(manners_.message_wait.ns);
+  waiter.before_ = std::exchange(last_waiter_, &waiter);
+  waiter.behind_ = nullptr;
+  (waiter.before_ == nullptr ? first_waiter_ : waiter.before_->behind_) = &waiter;
+  set_tick();
+}
+
+void GrpcThread::came(GrpcWaiter& waiter) {
+  if (!std::exchange(waiter.waits_, false)) return;
+  (waiter.before_ == nullptr ? first_waiter_ : waiter.before_->behind_) = waiter.behind_;
+  (waiter.behind_ == nullptr ? last_waiter_ : waiter.behind_->before_) = waiter.before_;
+}
+
+// One alarm for all, set for a while after the first of them: few calls wait long enough to see it.
+void GrpcThread::set_tick() {
+  if (tick_set_ || first_waiter_ == nullptr) return;
+  const auto left = first_waiter_->until_ - std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds wait =
+      std::max<std::chrono::nanoseconds>(left, std::chrono::milliseconds(50));
+  tick_set_ = ask([&](grpc::ServerCompletionQueue* queue) {
+    const gpr_timespec at =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(wait.count(), GPR_TIMESPAN));
+    tick_alarm_.Set(queue, at, tick_.tag());
+  });
+}
+
+void GrpcThread::ticked(bool) {
+  tick_set_ = false;
+  const auto now = std::chrono::steady_clock::now();
+  while (first_waiter_ != nullptr && first_waiter_->until_ <= now) {
+    GrpcWaiter& waiter = *first_waiter_;
+    came(waiter);
+    waiter.too_late();
+  }
+  set_tick();
+}
+
+ApiError GrpcThread::too_late() const {
+  return {ErrorKind::kRequestTimeout,
+          "the call's message was not there " + std::to_string(manners_.message_wait.ms() / 1'000) +
+              " s after the call began; send it at once, and large batches in parts"};
+}
+
+std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) {
+  if (manners_.rate_limit == nullptr) return std::nullopt;
+  return manners_.rate_limit->take(address_of(context.peer()));
+}
+
 void GrpcThread::close() {
   const std::lock_guard lock(asking_);
   closing_ = true;
@@ -80,6 +133,11 @@ void GrpcThread::stop() {
     if (std::exchange(stopped_, true)) return;
   }
   if (queue_ == nullptr) return;
+  {
+    const std::lock_guard lock(ending_);
+    ended_ = true;
+  }
+  tick_alarm_.Cancel();  // It is not set again: the end has begun.
   queue_->Shutdown();
   if (thread_.joinable()) {
     thread_.join();
@@ -89,6 +147,37 @@ void GrpcThread::stop() {
   bool ok = false;
   while (queue_->Next(&tag, &ok)) {
   }
+}
+
+GrpcService::GrpcService(const std::string& full_name)
+    : descriptor_(google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name)) {
+  CHECK(descriptor_ != nullptr);
+  const int count = descriptor_->method_count();
+  paths_.reserve(static_cast<std::size_t>(count));  // gRPC keeps pointers to them.
+  for (int i = 0; i < count; ++i) {
+    paths_.push_back("/" + full_name + "/" + descriptor_->method(i)->name());
+    AddMethod(new grpc::internal::RpcServiceMethod(paths_.back().c_str(),
+                                                   grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodAsync(i);
+  }
+}
+
+int GrpcService::method_of(const char* name, const google::protobuf::Descriptor* request) const {
+  const google::protobuf::MethodDescriptor* const method = descriptor_->FindMethodByName(name);
+  CHECK(method != nullptr);
+  CHECK(request == nullptr || method->input_type() == request);
+  return method->index();
+}
+
+/// gRPC writes "ipv4:127.0.0.1:4711" and "ipv6:%5B::1%5D:4711".
+std::string address_of(std::string_view peer) {
+  if (peer.starts_with("ipv4:")) return std::string(peer.substr(5, peer.rfind(':') - 5));
+  if (!peer.starts_with("ipv6:")) return std::string(peer);
+  std::string_view address = peer.substr(5, peer.rfind(':') - 5);
+  for (const std::string_view open : {"%5B", "["}) {
+    if (address.starts_with(open)) address.remove_prefix(open.size());
+  }
+  return std::string(address.substr(0, address.find_first_of("%]")));
 }
 
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {

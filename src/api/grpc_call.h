@@ -1,14 +1,17 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/async_unary_call.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,6 +23,8 @@
 #include <vector>
 
 #include "api/errors.h"
+#include "api/rate_limit.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 
@@ -70,10 +75,32 @@ class GrpcUnary {
   ~GrpcUnary() = default;
 };
 
+/// A call that waits for its client to say something, and not for ever. All of the thread.
+class GrpcWaiter {
+ public:
+  /// Its time is over, and it waits no more.
+  virtual void too_late() = 0;
+  virtual ~GrpcWaiter() = default;
+
+ private:
+  friend class GrpcThread;
+  GrpcWaiter* before_ = nullptr;
+  GrpcWaiter* behind_ = nullptr;
+  std::chrono::steady_clock::time_point until_;
+  bool waits_ = false;
+};
+
+/// How calls are let in.
+struct GrpcManners {
+  Duration message_wait = seconds(30);  ///< For the whole of a call's message, from its headers on.
+  RateLimit* rate_limit = nullptr;      ///< Null: none. It must outlive the thread.
+};
+
 /// The one thread of all gRPC calls. Thread-safe.
 class GrpcThread {
  public:
-  GrpcThread() : wake_(*this, &GrpcThread::woken) {}
+  explicit GrpcThread(GrpcManners manners = {})
+      : manners_(manners), wake_(*this, &GrpcThread::woken), tick_(*this, &GrpcThread::ticked) {}
   ~GrpcThread() { stop(); }
 
   /// Before the server is built.
@@ -88,6 +115,24 @@ class GrpcThread {
   /// Runs `call` on the thread, later.
   void run(std::function<void()> call);
   void flush();
+
+  /// On the thread: ends the wait of `waiter` when it takes longer than calls may take to say what they want.
+  void expect(GrpcWaiter& waiter);
+  /// It came, or is no longer waited for. Again: does nothing.
+  void came(GrpcWaiter& waiter);
+  /// What a call is told whose message does not come.
+  ApiError too_late() const;
+  /// Whether the caller's address asks too often; before anything else of a call is looked at.
+  std::optional<ApiError> refuses(const grpc::ServerContext& context);
+  /// Runs `begin`, which begins an operation on the queue, unless that takes no more: gRPC ends the process
+  /// then. A call that the end overtook is done with.
+  template <typename Begin>
+  bool begin(const Begin& begin_operation) {
+    const std::lock_guard lock(ending_);
+    if (ended_) return false;
+    begin_operation();
+    return true;
+  }
 
   /// Runs `ask`, which asks the server for something on the queue, unless the end has begun.
   template <typename Ask>
@@ -111,6 +156,10 @@ class GrpcThread {
   void add_task(Task task, bool wake);
   void loop();
   void woken(bool ok);
+  void ticked(bool ok);
+  void set_tick();
+
+  const GrpcManners manners_;
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::vector<std::unique_ptr<GrpcMethod>> methods_;
@@ -119,6 +168,9 @@ class GrpcThread {
   std::mutex asking_;  // Guards `closing_`.
   bool closing_ = false;
 
+  std::mutex ending_;  // Guards `ended_`.
+  bool ended_ = false;
+
   std::mutex mutex_;  // Guards the four below.
   std::vector<Task> tasks_;
   bool woken_ = false;
@@ -126,10 +178,39 @@ class GrpcThread {
   grpc::Alarm alarm_;
   std::vector<Task> now_;  // Of the thread.
   GrpcOp<GrpcThread> wake_;
+  GrpcWaiter* first_waiter_ = nullptr;  // Of the thread, in the order of their times.
+  GrpcWaiter* last_waiter_ = nullptr;
+  bool tick_set_ = false;
+  grpc::Alarm tick_alarm_;
+  GrpcOp<GrpcThread> tick_;
+};
+
+/// A service of a generated one's name whose calls are seen when their headers are there. gRPC itself shows a
+/// call of one message only when it has all of that: nobody could refuse it before, or end it when it does
+/// not come. Here every method is declared as one with streams, and the message is read like a stream's
+/// first.
+class GrpcService : public grpc::Service {
+ public:
+  explicit GrpcService(const std::string& full_name);
+
+  template <typename Stream>
+  void ask(int method, grpc::ServerContext* context, Stream* stream, grpc::ServerCompletionQueue* queue,
+           void* tag) {
+    RequestAsyncBidiStreaming(method, context, stream, queue, queue, tag);
+  }
+  /// The method's number; it must be there, and take `request` where that is given.
+  int method_of(const char* name, const google::protobuf::Descriptor* request = nullptr) const;
+
+ private:
+  const google::protobuf::ServiceDescriptor* const descriptor_;
+  std::vector<std::string> paths_;
 };
 
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
+
+/// The IP address in gRPC's words for a client's address, as the HTTP server writes it.
+std::string address_of(std::string_view peer);
 
 /// The call's metadata of that name; empty: there is none.
 std::string_view authorization_of(const grpc::ServerContext& context);
@@ -180,6 +261,10 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     if (written != nullptr) written(false);
     pump();
   }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
   /// Ends the stream well after what is queued.
   void end() {
     {
@@ -201,7 +286,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
 
  private:
-  template <typename Service, typename Base, typename Request, typename Out>
+  template <typename Service, typename Request, typename Out>
   friend class GrpcStreamMethod;
 
   void pump() {
@@ -223,9 +308,9 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       }
     }
     if (finish) {
-      writer_.Finish(status_, finished_op_.tag());
+      if (!thread_.begin([this] { writer_.Finish(status_, finished_op_.tag()); })) on_finished(false);
     } else {
-      writer_.Write(current_.message, written_op_.tag());
+      thread_.begin([this] { writer_.Write(current_.message, written_op_.tag()); });
     }
   }
   void on_written(bool ok) {
@@ -268,7 +353,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
   /// gRPC knows it no more: the rest of its life belongs to those who still hold it.
   void let_go() {
-    if (over_ && finished_) self_.reset();
+    if (over_ && finished_ && !reading_) self_.reset();
   }
 
   struct Entry {
@@ -277,14 +362,14 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   };
   GrpcThread& thread_;
   grpc::ServerContext context_;
-  grpc::ServerAsyncWriter<Message> writer_{&context_};
+  grpc::ServerAsyncReaderWriter<Message, grpc::ByteBuffer> writer_{&context_};
   GrpcOp<GrpcWriter> over_op_{*this, &GrpcWriter::on_over};
   GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
   GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
   std::function<void()> gone_;
-  std::shared_ptr<GrpcWriter> self_;      ///< Until gRPC is done with it.
-  bool over_ = false, finished_ = false;  // Of the thread.
-  std::mutex mutex_;                      // Guards all below.
+  std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
+  bool reading_ = false, over_ = false, finished_ = false;  // Of the thread.
+  std::mutex mutex_;                                        // Guards all below.
   std::deque<Entry> queue_;
   Entry current_;
   grpc::Status status_;
@@ -313,16 +398,16 @@ class GrpcBidi {
   GrpcBidi& operator=(const GrpcBidi&) = delete;
 
   void StartRead(In* message) {
-    reading_ = true;
-    call_->stream.Read(message, read_op_.tag());
+    reading_ = call_->thread.begin([&] { call_->stream.Read(message, read_op_.tag()); });
   }
   /// One at a time; the message must live until OnWriteDone.
   void StartWrite(const Out* message, grpc::WriteOptions options = {}) {
-    writing_ = true;
-    call_->stream.Write(*message, options, write_op_.tag());
+    writing_ = call_->thread.begin([&] { call_->stream.Write(*message, options, write_op_.tag()); });
   }
   /// Once, while no write is under way.
-  void Finish(const grpc::Status& status) { call_->stream.Finish(status, finish_op_.tag()); }
+  void Finish(const grpc::Status& status) {
+    call_->thread.begin([&] { call_->stream.Finish(status, finish_op_.tag()); });
+  }
 
  protected:
   GrpcThread& thread() { return call_->thread; }
@@ -366,19 +451,16 @@ class GrpcBidi {
   bool reading_ = false, writing_ = false, over_ = false, finished_ = false;
 };
 
-// --- What a service's constructor calls, with one of the functions Request... that gRPC made for the method.
-// ---
+// --- What a service's constructor calls, with the name of one of its methods. ---
 
 /// Calls of one unary method. Their messages live in arenas that are used again.
-template <typename Service, typename Base, typename Request, typename Response>
+template <typename Service, typename Request, typename Response>
 class GrpcUnaryMethod final : public GrpcMethod {
  public:
-  using Ask = void (Base::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
-                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
   using Handler = void (Service::*)(const GrpcCall&, const Request*, Response*);
 
-  GrpcUnaryMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler, int asked)
-      : thread_(thread), service_(service), ask_(ask), handler_(handler), asked_(asked) {}
+  GrpcUnaryMethod(GrpcThread& thread, Service& service, int number, Handler handler, int asked)
+      : thread_(thread), service_(service), number_(number), handler_(handler), asked_(asked) {}
 
   void begin() override {
     for (int i = 0; i < asked_; ++i) ask_for_one();
@@ -387,36 +469,33 @@ class GrpcUnaryMethod final : public GrpcMethod {
  private:
   static constexpr std::size_t kFreeMax = 512;
 
-  class Call final : public GrpcUnary, public GrpcEvent {
+  class Call final : public GrpcUnary, public GrpcWaiter {
    public:
     explicit Call(GrpcUnaryMethod& method) : method_(method), arena_(options(first_block_)) {}
 
     bool ask() {
       context_.emplace();
-      responder_.emplace(&*context_);
+      stream_.emplace(&*context_);
       request_ = google::protobuf::Arena::CreateMessage<Request>(&arena_);
       response_ = google::protobuf::Arena::CreateMessage<Response>(&arena_);
-      asked_ = true;
       return method_.thread_.ask([this](grpc::ServerCompletionQueue* queue) {
-        (method_.service_.*method_.ask_)(&*context_, request_, &*responder_, queue, queue,
-                                         static_cast<GrpcEvent*>(this));
+        method_.service_.ask(method_.number_, &*context_, &*stream_, queue, came_op_.tag());
       });
-    }
-    void done(bool ok) override {
-      if (!asked_ || !ok) return method_.take_back(this);  // It was answered, or the server ends.
-      asked_ = false;
-      method_.ask_for_one();
-      (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
     }
     grpc::ServerContext& context() override { return *context_; }
     void answer(const grpc::Status& status) override {
-      if (status.ok()) return responder_->Finish(*response_, status, static_cast<GrpcEvent*>(this));
-      responder_->FinishWithError(status, static_cast<GrpcEvent*>(this));
+      answering_ = true;
+      method_.thread_.begin([&] {
+        if (status.ok()) return stream_->WriteAndFinish(*response_, {}, status, answered_op_.tag());
+        stream_->Finish(status, answered_op_.tag());
+      });
     }
+    void too_late() override { answer(to_status(*context_, method_.thread_.too_late())); }
     void clear() {
-      responder_.reset();
+      stream_.reset();
       context_.reset();
       arena_.Reset();
+      reading_ = answering_ = answered_ = false;
     }
     std::size_t index = 0;  // Its place in `all_`.
 
@@ -427,14 +506,41 @@ class GrpcUnaryMethod final : public GrpcMethod {
       options.initial_block_size = block.size();
       return options;
     }
+    void came(bool ok) {
+      if (!ok) return method_.take_back(this);  // The server ends.
+      method_.ask_for_one();
+      if (const auto refused = method_.thread_.refuses(*context_))
+        return answer(to_status(*context_, *refused));
+      reading_ = method_.thread_.begin([this] { stream_->Read(request_, read_op_.tag()); });
+      if (reading_) method_.thread_.expect(*this);
+    }
+    void read(bool ok) {
+      reading_ = false;
+      method_.thread_.came(*this);
+      if (answering_) return let_go();
+      if (ok)
+        return (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
+      answer({grpc::StatusCode::INTERNAL, "the call has no message, or one that is not of its method"});
+    }
+    void answered(bool) {
+      answered_ = true;
+      let_go();
+    }
+    void let_go() {
+      if (answered_ && !reading_) method_.take_back(this);
+    }
+
     GrpcUnaryMethod& method_;
     alignas(std::max_align_t) std::array<char, 4'096> first_block_;
     google::protobuf::Arena arena_;
     std::optional<grpc::ServerContext> context_;
-    std::optional<grpc::ServerAsyncResponseWriter<Response>> responder_;
+    std::optional<grpc::ServerAsyncReaderWriter<Response, Request>> stream_;
+    GrpcOp<Call> came_op_{*this, &Call::came};
+    GrpcOp<Call> read_op_{*this, &Call::read};
+    GrpcOp<Call> answered_op_{*this, &Call::answered};
     Request* request_ = nullptr;
     Response* response_ = nullptr;
-    bool asked_ = false;
+    bool reading_ = false, answering_ = false, answered_ = false;
   };
 
   // All of the thread, or before it starts.
@@ -460,87 +566,103 @@ class GrpcUnaryMethod final : public GrpcMethod {
 
   GrpcThread& thread_;
   Service& service_;
-  const Ask ask_;
+  const int number_;
   const Handler handler_;
   const int asked_;
   std::vector<std::unique_ptr<Call>> all_;
   std::vector<Call*> free_;
 };
 
-template <typename Service, typename Base, typename Request, typename Response>
-void serve_unary(GrpcThread& thread, Service& service,
-                 void (Base::*ask)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
-                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+template <typename Service, typename Request, typename Response>
+void serve_unary(GrpcThread& thread, Service& service, const char* name,
                  void (Service::*handler)(const GrpcCall&, const Request*, Response*), int asked = 2) {
-  thread.add(std::make_unique<GrpcUnaryMethod<Service, Base, Request, Response>>(thread, service, ask,
-                                                                                 handler, asked));
+  const int number = service.method_of(name, Request::descriptor());
+  thread.add(
+      std::make_unique<GrpcUnaryMethod<Service, Request, Response>>(thread, service, number, handler, asked));
 }
 
 /// Calls of one method that answers with a stream.
-template <typename Service, typename Base, typename Request, typename Out>
+template <typename Service, typename Request, typename Out>
 class GrpcStreamMethod final : public GrpcMethod {
  public:
-  using Ask = void (Base::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Out>*,
-                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
-  using Handler = void (Service::*)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&);
+  using Writer = GrpcWriter<Out>;
+  using Handler = void (Service::*)(const std::shared_ptr<Writer>&, const Request&);
 
-  GrpcStreamMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler)
-      : thread_(thread), service_(service), ask_(ask), handler_(handler) {}
+  GrpcStreamMethod(GrpcThread& thread, Service& service, int number, Handler handler)
+      : thread_(thread), service_(service), number_(number), handler_(handler) {}
   void begin() override { ask_for_one(); }
 
  private:
-  struct Waiting final : public GrpcEvent {
+  /// A call until its message is there. It deletes itself then.
+  struct Waiting final : public GrpcWaiter {
     explicit Waiting(GrpcStreamMethod& its_method)
-        : method(its_method), writer(std::make_shared<GrpcWriter<Out>>(its_method.thread_)) {}
-    void done(bool ok) override { method.came(ok); }
+        : method(its_method), writer(std::make_shared<Writer>(its_method.thread_)) {}
+    void too_late() override { writer->fail(method.thread_.too_late()); }
+    void came(bool ok) { method.came(ok); }
+    void read(bool ok) {
+      const std::unique_ptr<Waiting> self(this);
+      writer->reading_ = false;
+      method.thread_.came(*this);
+      Request request;
+      const bool whole = ok && grpc::SerializationTraits<Request>::Deserialize(&message, &request).ok();
+      if (whole && !writer->over_ && !writer->has_ended())
+        return (method.service_.*method.handler_)(writer, request);
+      if (!writer->over_)
+        writer->fail({ErrorKind::kInternal, "the call has no message, or one that is not of its method"});
+      writer->let_go();
+    }
     GrpcStreamMethod& method;
-    std::shared_ptr<GrpcWriter<Out>> writer;
-    Request request;
+    std::shared_ptr<Writer> writer;
+    grpc::ByteBuffer message;
+    GrpcOp<Waiting> came_op{*this, &Waiting::came};
+    GrpcOp<Waiting> read_op{*this, &Waiting::read};
   };
 
   void ask_for_one() {
     waiting_ = std::make_unique<Waiting>(*this);
     thread_.ask([this](grpc::ServerCompletionQueue* queue) {
-      GrpcWriter<Out>& writer = *waiting_->writer;
+      Writer& writer = *waiting_->writer;
       writer.context_.AsyncNotifyWhenDone(writer.over_op_.tag());
-      (service_.*ask_)(&writer.context_, &waiting_->request, &writer.writer_, queue, queue,
-                       static_cast<GrpcEvent*>(waiting_.get()));
+      service_.ask(number_, &writer.context_, &writer.writer_, queue, waiting_->came_op.tag());
     });
   }
   void came(bool ok) {
-    const std::unique_ptr<Waiting> call = std::move(waiting_);
+    std::unique_ptr<Waiting> call = std::move(waiting_);
     if (!ok) return;
-    call->writer->self_ = call->writer;
+    Writer& writer = *call->writer;
+    writer.self_ = call->writer;
     ask_for_one();
-    (service_.*handler_)(call->writer, call->request);
+    if (const auto refused = thread_.refuses(writer.context())) return writer.fail(*refused);
+    const auto read = [&] { writer.writer_.Read(&call->message, call->read_op.tag()); };
+    writer.reading_ = thread_.begin(read);
+    if (!writer.reading_) return;
+    thread_.expect(*call);
+    call.release();  // NOLINT(bugprone-unused-return-value): see `read`.
   }
 
   GrpcThread& thread_;
   Service& service_;
-  const Ask ask_;
+  const int number_;
   const Handler handler_;
   std::unique_ptr<Waiting> waiting_;
 };
 
-template <typename Service, typename Base, typename Request, typename Out>
-void serve_stream(GrpcThread& thread, Service& service,
-                  void (Base::*ask)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Out>*,
-                                    grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+template <typename Service, typename Request, typename Out>
+void serve_stream(GrpcThread& thread, Service& service, const char* name,
                   void (Service::*handler)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&)) {
-  thread.add(std::make_unique<GrpcStreamMethod<Service, Base, Request, Out>>(thread, service, ask, handler));
+  const int number = service.method_of(name, Request::descriptor());
+  thread.add(std::make_unique<GrpcStreamMethod<Service, Request, Out>>(thread, service, number, handler));
 }
 
 /// Calls of one method with streams both ways. The handler makes what serves the stream.
-template <typename Service, typename Base, typename In, typename Out>
+template <typename Service, typename In, typename Out>
 class GrpcBidiMethod final : public GrpcMethod {
  public:
   using Call = typename GrpcBidi<In, Out>::Call;
-  using Ask = void (Base::*)(grpc::ServerContext*, grpc::ServerAsyncReaderWriter<Out, In>*,
-                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
   using Handler = void (Service::*)(std::unique_ptr<Call>);
 
-  GrpcBidiMethod(GrpcThread& thread, Service& service, Ask ask, Handler handler)
-      : thread_(thread), service_(service), ask_(ask), handler_(handler) {}
+  GrpcBidiMethod(GrpcThread& thread, Service& service, int number, Handler handler)
+      : thread_(thread), service_(service), number_(number), handler_(handler) {}
   void begin() override { ask_for_one(); }
 
  private:
@@ -548,7 +670,7 @@ class GrpcBidiMethod final : public GrpcMethod {
     waiting_ = std::make_unique<Call>(thread_);
     thread_.ask([this](grpc::ServerCompletionQueue* queue) {
       waiting_->context.AsyncNotifyWhenDone(waiting_->over_op.tag());
-      (service_.*ask_)(&waiting_->context, &waiting_->stream, queue, queue, came_op_.tag());
+      service_.ask(number_, &waiting_->context, &waiting_->stream, queue, came_op_.tag());
     });
   }
   void came(bool ok) {
@@ -560,18 +682,17 @@ class GrpcBidiMethod final : public GrpcMethod {
 
   GrpcThread& thread_;
   Service& service_;
-  const Ask ask_;
+  const int number_;
   const Handler handler_;
   GrpcOp<GrpcBidiMethod> came_op_{*this, &GrpcBidiMethod::came};
   std::unique_ptr<Call> waiting_;
 };
 
-template <typename Service, typename Base, typename In, typename Out>
-void serve_bidi(GrpcThread& thread, Service& service,
-                void (Base::*ask)(grpc::ServerContext*, grpc::ServerAsyncReaderWriter<Out, In>*,
-                                  grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+template <typename In, typename Out, typename Service>
+void serve_bidi(GrpcThread& thread, Service& service, const char* name,
                 void (Service::*handler)(std::unique_ptr<typename GrpcBidi<In, Out>::Call>)) {
-  thread.add(std::make_unique<GrpcBidiMethod<Service, Base, In, Out>>(thread, service, ask, handler));
+  thread.add(
+      std::make_unique<GrpcBidiMethod<Service, In, Out>>(thread, service, service.method_of(name), handler));
 }
 
 }  // namespace gpusched::api

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/caller.h"
+#include "api/rate_limit.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
@@ -15,9 +16,11 @@ struct GrpcServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  ///< 0: any free one.
   Doorkeeper doorkeeper = {};
-  std::string token_file = {};       ///< Where the token is; see NodeServiceOptions.
-  bool old_agent_handshake = false;  ///< See NodeServiceOptions.
-  std::string version = {};          ///< Told to agents.
+  std::string token_file = {};          ///< Where the token is; see NodeServiceOptions.
+  bool old_agent_handshake = false;     ///< See NodeServiceOptions.
+  RateLimit* rate_limit = nullptr;      ///< Of calls, before their tokens are looked at; null: none.
+  Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
+  std::string version = {};             ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 

@@ -1,7 +1,6 @@
 #include "api/rest_gate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "api/json_writer.h"
 #include "api/token.h"
@@ -9,15 +8,8 @@
 namespace gpusched::api {
 namespace {
 
-constexpr std::size_t kBucketsMax = 10'000;
 constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// "host" of "host:port" or "[::1]:port".
 std::string_view without_port(std::string_view host) {
@@ -75,8 +67,8 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     return;
   }
   // Before the token is looked at: whoever tries tokens is slowed down too.
-  if (options_.rate_limit_rps > 0) {
-    if (const auto refused = check_rate(request.peer)) return call->fail(*refused);
+  if (options_.rate_limit != nullptr) {
+    if (const auto refused = options_.rate_limit->take(request.peer)) return call->fail(*refused);
   }
   const Answer<Caller> caller = options_.doorkeeper.caller_of(request.authorization);
   if (!caller) return call->send(unauthenticated(caller.error(), request.peer));
@@ -139,33 +131,6 @@ std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
   if (origin_allowed(request.origin) && (named || is_loopback(without_port(origin_host))))
     return std::nullopt;
   return foreign;
-}
-
-std::optional<ApiError> RestGate::check_rate(const std::string& peer) {
-  const int64_t now = now_ns();
-  const double burst = std::max(1.0, options_.rate_limit_rps);
-  auto found = buckets_.find(peer);
-  if (found == buckets_.end()) {
-    // A full bucket and no bucket are the same: those that had time to fill up go.
-    if (buckets_.size() >= kBucketsMax) {
-      std::erase_if(buckets_,
-                    [&](const auto& entry) { return now - entry.second.filled_at_ns > 2'000'000'000; });
-    }
-    if (buckets_.size() >= kBucketsMax) buckets_.erase(buckets_.begin());
-    found = buckets_.emplace(peer, Bucket{burst, now}).first;
-  }
-  Bucket& bucket = found->second;
-  const double gained = static_cast<double>(now - bucket.filled_at_ns) * 1e-9 * options_.rate_limit_rps;
-  bucket.tokens = std::min(burst, bucket.tokens + gained);
-  bucket.filled_at_ns = now;
-  if (bucket.tokens >= 1.0) {
-    bucket.tokens -= 1.0;
-    return std::nullopt;
-  }
-  const auto wait = Duration{static_cast<int64_t>((1.0 - bucket.tokens) / options_.rate_limit_rps * 1e9)};
-  return ApiError{ErrorKind::kRateLimited,
-                  "too many requests from this address; send fewer, or jobs in batches", "",
-                  std::max(wait, seconds(1))};
 }
 
 }  // namespace gpusched::api

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "api/caller.h"
 #include "api/errors.h"
 #include "api/http_server.h"
+#include "api/rate_limit.h"
 
 /// What stands before every REST door: token, origins, rates, and the shape of answers.
 namespace gpusched::api {
@@ -22,7 +22,7 @@ struct RestOptions {
   std::vector<std::string> host_names = {};
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;  ///< "*": any.
-  double rate_limit_rps = 0;              ///< Of each client address; 0: no limit.
+  RateLimit* rate_limit = nullptr;        ///< Null: none. It must outlive the gate.
   std::string version;                    ///< Shown by /health.
 };
 
@@ -71,21 +71,15 @@ class RestGate {
   void handle(HttpRequest&& request, HttpReply reply);
 
  private:
-  struct Bucket {
-    double tokens = 0;
-    int64_t filled_at_ns = 0;
-  };
   HttpResponse unauthenticated(const ApiError& error, const std::string& peer) const;
   bool origin_allowed(std::string_view origin) const;
   bool is_our_name(std::string_view host) const;
   /// Why this may be the doing of a page in somebody's browser, which needs no credential to reach a loopback
   /// address; nothing when it cannot be, or the page may.
   std::optional<ApiError> check_page(const HttpRequest& request) const;
-  std::optional<ApiError> check_rate(const std::string& peer);
 
   RestOptions options_;
   RestHandler next_;
-  std::map<std::string, Bucket, std::less<>> buckets_;
 };
 
 }  // namespace gpusched::api

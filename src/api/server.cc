@@ -78,13 +78,14 @@ struct Server::Impl {
         anonymous(backend, backend.open_tenants()),
         doors{backend, options},
         anonymous_doors{anonymous, options},
+        rate_limit(options.rate_limit_rps),
         gate(
             {.doorkeeper = doorkeeper,
              .token_file = options.token_file,
              .host_names = options.host_names,
              .cors_enabled = options.cors_enabled,
              .cors_origins = options.cors_origins,
-             .rate_limit_rps = options.rate_limit_rps},
+             .rate_limit = &rate_limit},
             [this](HttpRequest&& request, const RestCallPtr& call) {
               (call->caller() == Caller::kTrusted ? doors : anonymous_doors).handle(std::move(request), call);
             }),
@@ -126,6 +127,7 @@ struct Server::Impl {
                                                           .doorkeeper = doorkeeper,
                                                           .token_file = options.token_file,
                                                           .old_agent_handshake = options.old_agent_handshake,
+                                                          .rate_limit = &rate_limit,
                                                           .version = options.version},
                                         Backends{.trusted = backend, .anonymous = anonymous}, host);
     // Weak: the host calls it for as long as the host lives.
@@ -157,6 +159,7 @@ struct Server::Impl {
   HostBackend backend;
   AnonymousBackend anonymous;
   RestDoors doors, anonymous_doors;
+  RateLimit rate_limit;  ///< Of REST and gRPC together.
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();

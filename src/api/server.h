@@ -22,7 +22,7 @@ struct ServerOptions {
   std::string metrics_namespace = "gpu_scheduler";
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;
-  double rate_limit_rps = 0;
+  double rate_limit_rps = 0;  ///< Of each client address, on REST and gRPC together; 0: no limit.
   int32_t default_priority = 100;
   Duration preempt_grace_max = minutes(5);             ///< That a job may ask for.
   bool gangs = true;                                   ///< Jobs may be on several nodes.

@@ -38,7 +38,7 @@ class UnfinishedCall:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self.socket.setblocking(False)
         self.windows = {0: 65_535, 1: 65_535}
-        self.left, self.received = UNFINISHED, b""
+        self.left, self.received, self.ended = UNFINISHED, b"", False
         headers = b"".join(field(*one) for one in (
             (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x"), (b"te", b"trailers"),
             (b"content-type", b"application/grpc")))
@@ -75,6 +75,8 @@ class UnfinishedCall:
                 return
             kind, flags, stream = self.received[3], self.received[4], int.from_bytes(self.received[5:9], "big")
             payload, self.received = self.received[9:9 + size], self.received[9 + size:]
+            if kind == 3 or (kind == 1 and flags & 1):
+                self.ended = True
             if kind == 8:
                 self.windows[stream] = self.windows.get(stream, 0) + int.from_bytes(payload, "big")
             if kind == 4 and not flags & 1:
@@ -101,6 +103,27 @@ def send_what_can_be(calls, quiet_s=3):
             if call.left < left[call]:
                 last, left[call] = time.monotonic(), call.left
         select.select([call.socket for call in busy], [], [], 0.01)
+
+
+@pytest.mark.parametrize("path", [b"/gpusched.v1.Scheduler/SubmitJobs", b"/gpusched.v1.Scheduler/WatchJob",
+                                  b"/scheduler.SchedulerService/GetJobStatus", b"/gpusched.v1.NodeProtocol/Connect"])
+def test_calls_whose_message_comes_a_byte_at_a_time_are_ended(world, path):
+    """The connection is kept alive all the while, and the message is never whole."""
+    began = time.monotonic()
+    calls = [UnfinishedCall(world.scheduler.ports["grpc"], path) for _ in range(20)]
+    try:
+        while not all(call.ended for call in calls) and time.monotonic() - began < 60:
+            for call in calls:
+                call.left = 1 if not call.ended else 0
+                with contextlib.suppress(OSError):
+                    call.go_on()
+            time.sleep(0.2)
+        assert all(call.ended for call in calls), sum(not call.ended for call in calls)
+        assert 25 < time.monotonic() - began < 45
+    finally:
+        for call in calls:
+            call.socket.close()
+    assert world.api().call("GET", "/health")[0] == 200
 
 
 def test_unfinished_messages_of_strangers_cost_little(world):

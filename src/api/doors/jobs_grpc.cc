@@ -145,19 +145,19 @@ void write_cluster_status(const ClusterView& cluster, const std::vector<NodeView
   }
 }
 
-using AsyncService = ::scheduler::SchedulerService::AsyncService;
-
-class JobsService final : public AsyncService {
+class JobsService final : public GrpcService {
  public:
   JobsService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
-      : backends_(backends), doorkeeper_(doorkeeper) {
-    serve_unary(thread, *this, &AsyncService::RequestSubmitJob, &JobsService::SubmitJob, 64);
-    serve_unary(thread, *this, &AsyncService::RequestCancelJob, &JobsService::CancelJob);
-    serve_unary(thread, *this, &AsyncService::RequestGetJobStatus, &JobsService::GetJobStatus);
-    serve_unary(thread, *this, &AsyncService::RequestListJobs, &JobsService::ListJobs);
-    serve_unary(thread, *this, &AsyncService::RequestUpdateTenantQuota, &JobsService::UpdateTenantQuota);
-    serve_unary(thread, *this, &AsyncService::RequestGetMetrics, &JobsService::GetMetrics);
-    serve_unary(thread, *this, &AsyncService::RequestGetClusterStatus, &JobsService::GetClusterStatus);
+      : GrpcService(::scheduler::SchedulerService::service_full_name()),
+        backends_(backends),
+        doorkeeper_(doorkeeper) {
+    serve_unary(thread, *this, "SubmitJob", &JobsService::SubmitJob, 64);
+    serve_unary(thread, *this, "CancelJob", &JobsService::CancelJob);
+    serve_unary(thread, *this, "GetJobStatus", &JobsService::GetJobStatus);
+    serve_unary(thread, *this, "ListJobs", &JobsService::ListJobs);
+    serve_unary(thread, *this, "UpdateTenantQuota", &JobsService::UpdateTenantQuota);
+    serve_unary(thread, *this, "GetMetrics", &JobsService::GetMetrics);
+    serve_unary(thread, *this, "GetClusterStatus", &JobsService::GetClusterStatus);
   }
 
   void SubmitJob(const GrpcCall& incoming, const ::scheduler::SubmitJobRequest* request,

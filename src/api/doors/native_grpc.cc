@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::size_t kDeviceDetailBytesMax = 1'024;
 
-using AsyncService = v1::Scheduler::AsyncService;
-
 constexpr int32_t kPageDefault = 50;
 constexpr int32_t kPageMax = 1'000;
 constexpr Duration kLogWait = seconds(10);
@@ -88,43 +86,44 @@ struct CancelBatch {
   }
 };
 
-class NativeService final : public AsyncService {
+class NativeService final : public GrpcService {
  public:
   NativeService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
-      : backends_(backends), doorkeeper_(doorkeeper) {
-    serve_unary(thread, *this, &AsyncService::RequestSubmitJobs, &NativeService::SubmitJobs, 64);
-    serve_unary(thread, *this, &AsyncService::RequestCancelJobs, &NativeService::CancelJobs);
-    serve_unary(thread, *this, &AsyncService::RequestGetJob, &NativeService::GetJob);
-    serve_unary(thread, *this, &AsyncService::RequestListJobs, &NativeService::ListJobs);
-    serve_unary(thread, *this, &AsyncService::RequestExplainJob, &NativeService::ExplainJob);
-    serve_unary(thread, *this, &AsyncService::RequestPlanJob, &NativeService::PlanJob);
-    serve_unary(thread, *this, &AsyncService::RequestUpdateJob, &NativeService::UpdateJob);
-    serve_unary(thread, *this, &AsyncService::RequestHoldJob, &NativeService::HoldJob);
-    serve_unary(thread, *this, &AsyncService::RequestReleaseJob, &NativeService::ReleaseJob);
-    serve_unary(thread, *this, &AsyncService::RequestRequeueJob, &NativeService::RequeueJob);
-    serve_unary(thread, *this, &AsyncService::RequestCreateTenant, &NativeService::CreateTenant);
-    serve_unary(thread, *this, &AsyncService::RequestUpdateTenant, &NativeService::UpdateTenant);
-    serve_unary(thread, *this, &AsyncService::RequestDeleteTenant, &NativeService::DeleteTenant);
-    serve_unary(thread, *this, &AsyncService::RequestCreateReservation, &NativeService::CreateReservation);
-    serve_unary(thread, *this, &AsyncService::RequestListReservations, &NativeService::ListReservations);
-    serve_unary(thread, *this, &AsyncService::RequestCancelReservation, &NativeService::CancelReservation);
-    serve_unary(thread, *this, &AsyncService::RequestGetTenant, &NativeService::GetTenant);
-    serve_unary(thread, *this, &AsyncService::RequestListTenants, &NativeService::ListTenants);
-    serve_unary(thread, *this, &AsyncService::RequestListNodes, &NativeService::ListNodes);
-    serve_unary(thread, *this, &AsyncService::RequestConfirmNodeDead, &NativeService::ConfirmNodeDead);
-    serve_unary(thread, *this, &AsyncService::RequestRemoveNode, &NativeService::RemoveNode);
-    serve_unary(thread, *this, &AsyncService::RequestDrainNode, &NativeService::DrainNode);
-    serve_unary(thread, *this, &AsyncService::RequestResumeNode, &NativeService::ResumeNode);
-    serve_unary(thread, *this, &AsyncService::RequestRebootNode, &NativeService::RebootNode);
-    serve_unary(thread, *this, &AsyncService::RequestLabelNode, &NativeService::LabelNode);
-    serve_unary(thread, *this, &AsyncService::RequestSetDeviceCondition, &NativeService::SetDeviceCondition);
-    serve_unary(thread, *this, &AsyncService::RequestGetQuality, &NativeService::GetQuality);
-    serve_unary(thread, *this, &AsyncService::RequestGetMoves, &NativeService::GetMoves);
-    serve_unary(thread, *this, &AsyncService::RequestApplyMoves, &NativeService::ApplyMoves);
-    serve_unary(thread, *this, &AsyncService::RequestGetCluster, &NativeService::GetCluster);
-    serve_stream(thread, *this, &AsyncService::RequestWatchJob, &NativeService::WatchJob);
-    serve_stream(thread, *this, &AsyncService::RequestReadLog, &NativeService::ReadLog);
-    serve_bidi(thread, *this, &AsyncService::RequestSubmitJobStream, &NativeService::SubmitJobStream);
+      : GrpcService(v1::Scheduler::service_full_name()), backends_(backends), doorkeeper_(doorkeeper) {
+    serve_unary(thread, *this, "SubmitJobs", &NativeService::SubmitJobs, 64);
+    serve_unary(thread, *this, "CancelJobs", &NativeService::CancelJobs);
+    serve_unary(thread, *this, "GetJob", &NativeService::GetJob);
+    serve_unary(thread, *this, "ListJobs", &NativeService::ListJobs);
+    serve_unary(thread, *this, "ExplainJob", &NativeService::ExplainJob);
+    serve_unary(thread, *this, "PlanJob", &NativeService::PlanJob);
+    serve_unary(thread, *this, "UpdateJob", &NativeService::UpdateJob);
+    serve_unary(thread, *this, "HoldJob", &NativeService::HoldJob);
+    serve_unary(thread, *this, "ReleaseJob", &NativeService::ReleaseJob);
+    serve_unary(thread, *this, "RequeueJob", &NativeService::RequeueJob);
+    serve_unary(thread, *this, "CreateTenant", &NativeService::CreateTenant);
+    serve_unary(thread, *this, "UpdateTenant", &NativeService::UpdateTenant);
+    serve_unary(thread, *this, "DeleteTenant", &NativeService::DeleteTenant);
+    serve_unary(thread, *this, "CreateReservation", &NativeService::CreateReservation);
+    serve_unary(thread, *this, "ListReservations", &NativeService::ListReservations);
+    serve_unary(thread, *this, "CancelReservation", &NativeService::CancelReservation);
+    serve_unary(thread, *this, "GetTenant", &NativeService::GetTenant);
+    serve_unary(thread, *this, "ListTenants", &NativeService::ListTenants);
+    serve_unary(thread, *this, "ListNodes", &NativeService::ListNodes);
+    serve_unary(thread, *this, "ConfirmNodeDead", &NativeService::ConfirmNodeDead);
+    serve_unary(thread, *this, "RemoveNode", &NativeService::RemoveNode);
+    serve_unary(thread, *this, "DrainNode", &NativeService::DrainNode);
+    serve_unary(thread, *this, "ResumeNode", &NativeService::ResumeNode);
+    serve_unary(thread, *this, "RebootNode", &NativeService::RebootNode);
+    serve_unary(thread, *this, "LabelNode", &NativeService::LabelNode);
+    serve_unary(thread, *this, "SetDeviceCondition", &NativeService::SetDeviceCondition);
+    serve_unary(thread, *this, "GetQuality", &NativeService::GetQuality);
+    serve_unary(thread, *this, "GetMoves", &NativeService::GetMoves);
+    serve_unary(thread, *this, "ApplyMoves", &NativeService::ApplyMoves);
+    serve_unary(thread, *this, "GetCluster", &NativeService::GetCluster);
+    serve_stream(thread, *this, "WatchJob", &NativeService::WatchJob);
+    serve_stream(thread, *this, "ReadLog", &NativeService::ReadLog);
+    serve_bidi<v1::SubmitJobsRequest, v1::SubmitJobsResponse>(thread, *this, "SubmitJobStream",
+                                                              &NativeService::SubmitJobStream);
   }
 
   void SubmitJobs(const GrpcCall& incoming, const v1::SubmitJobsRequest* request,

@@ -60,7 +60,8 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
     const uint64_t place = answers_.reserve();
     const std::size_t size = request_.ByteSizeLong();
     bytes_ += size;
-    Answer<SubmitRequest> parsed = read_submit(request_, backend_.containers_possible());
+    const std::optional<ApiError> refused = thread().refuses(context());
+    Answer<SubmitRequest> parsed = refused ? *refused : read_submit(request_, backend_.containers_possible());
     if (!parsed) {
       answered(place, size, response_of(parsed.error()));
     } else {

@@ -107,7 +107,7 @@ grpc::Slice slice_of(SharedPart bytes) {
           [](void* held) { delete static_cast<SharedPart*>(held); }, new SharedPart(std::move(bytes))};
 }
 
-class Stream final : public StreamBase {
+class Stream final : public StreamBase, public GrpcWaiter {
  public:
   Stream(Host& host, std::unique_ptr<Call> call, Streams& streams, const NodeServiceOptions& options)
       : StreamBase(std::move(call)),
@@ -117,7 +117,14 @@ class Stream final : public StreamBase {
         peer_(context().peer()),
         session_(std::make_shared<Session>(thread(), this)) {
     streams_.add(session_);
+    thread().expect(*this);
     read_on();
+  }
+  /// Whoever connects and does not prove who it is holds nothing for ever.
+  void too_late() override {
+    if (id_) return;
+    refuse(ErrorKind::kRequestTimeout, "the agent did not say in time who it is; it may connect again");
+    session_->close();
   }
 
   void OnReadDone(bool ok) override {
@@ -155,6 +162,7 @@ class Stream final : public StreamBase {
     session_->close();
   }
   void OnDone() override {
+    thread().came(*this);
     session_->detach();
     streams_.remove(session_);
     if (id_) host_.node_closed(*id_);
@@ -179,6 +187,7 @@ class Stream final : public StreamBase {
           same_secret(incoming_.register_().proof(), keyed_proof(options_.token, "gpusched-agent", nonce_));
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
+    thread().came(*this);
     id_ = host_.node_opened(session_);
     return true;
   }
@@ -354,13 +363,11 @@ void Session::pump() {
 
 }  // namespace
 
-class NodeService::Impl final : public v1::NodeProtocol::WithRawMethod_Connect<v1::NodeProtocol::Service> {
+class NodeService::Impl final : public GrpcService {
  public:
   Impl(Host& host, GrpcThread& thread, NodeServiceOptions options)
-      : host_(host), options_(std::move(options)) {
-    serve_bidi(thread, *this,
-               &v1::NodeProtocol::WithRawMethod_Connect<v1::NodeProtocol::Service>::RequestConnect,
-               &Impl::Accept);
+      : GrpcService(v1::NodeProtocol::service_full_name()), host_(host), options_(std::move(options)) {
+    serve_bidi<grpc::ByteBuffer, grpc::ByteBuffer>(thread, *this, "Connect", &Impl::Accept);
   }
 
   void Accept(std::unique_ptr<StreamBase::Call> call) {
