@@ -27,9 +27,22 @@ ApiError not_open(std::string_view tenant) {
           "tenant_id"};
 }
 
+ApiError beyond(std::string field, const std::string& what, const std::string& most) {
+  return {ErrorKind::kPermissionDenied,
+          "callers without a credential cannot give " + what + " above " + most +
+              "; leave it out or lower it, or send the shared token",
+          std::move(field)};
+}
+
+std::optional<ApiError> check_priority(std::optional<int32_t> priority, const AnonymousLimits& limits) {
+  if (priority.value_or(0) <= limits.priority_max) return std::nullopt;
+  return beyond("priority", "a job a priority", std::to_string(limits.priority_max));
+}
+
 /// What such a caller may ask for, and with the mark of one.
-std::optional<ApiError> take_jobs(SubmitRequest& request) {
+std::optional<ApiError> take_jobs(SubmitRequest& request, const AnonymousLimits& limits) {
   for (JobRequest& job : request.jobs) {
+    if (auto refused = check_priority(job.priority, limits)) return refused;
     const SpecPeek peek = peek_spec(job.spec);
     if (!peek.user.empty()) {
       ApiError error = denied(
@@ -71,7 +84,11 @@ bool has_guarantee(const TenantRequest& request) {
 }
 
 /// What only an operator says of a tenant.
-std::optional<ApiError> check_tenant_request(const TenantRequest& request) {
+std::optional<ApiError> check_tenant_request(const TenantRequest& request, const AnonymousLimits& limits) {
+  if (request.priority_tier.value_or(0) > limits.priority_tier_max)
+    return beyond("priority_tier", "a tenant a priority tier", std::to_string(limits.priority_tier_max));
+  if (request.weight_milli.value_or(0) > limits.weight_milli_max)
+    return beyond("fair_share_weight", "a tenant a weight", std::to_string(limits.weight_milli_max / 1'000));
   if (has_guarantee(request)) return operators_only("guarantee a tenant anything");
   if (request.anonymous == false) return operators_only("close a tenant to such callers");
   return std::nullopt;
@@ -117,7 +134,7 @@ void AnonymousBackend::with_own_job(JobId job, const std::string& tenant,
 }
 
 void AnonymousBackend::submit(SubmitRequest request, Done<Submitted> done) {
-  if (auto refused = take_jobs(request)) return done(std::move(*refused));
+  if (auto refused = take_jobs(request, limits_)) return done(std::move(*refused));
   const auto kept = std::make_shared<SubmitRequest>(std::move(request));
   with_tenant(
       kept->tenant,
@@ -129,7 +146,7 @@ void AnonymousBackend::submit(SubmitRequest request, Done<Submitted> done) {
 }
 
 void AnonymousBackend::plan(SubmitRequest request, Done<PlanView> done) {
-  if (auto refused = take_jobs(request)) return done(std::move(*refused));
+  if (auto refused = take_jobs(request, limits_)) return done(std::move(*refused));
   const auto kept = std::make_shared<SubmitRequest>(std::move(request));
   with_tenant(
       kept->tenant,
@@ -141,7 +158,7 @@ void AnonymousBackend::plan(SubmitRequest request, Done<PlanView> done) {
 }
 
 void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
-  if (auto refused = check_tenant_request(request)) return done(std::move(*refused));
+  if (auto refused = check_tenant_request(request, limits_)) return done(std::move(*refused));
   request.anonymous = true;
   if (request.parent.empty()) return inner_.create_tenant(std::move(request), std::move(done));
   with_tenant(
@@ -155,7 +172,7 @@ void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> don
 
 void AnonymousBackend::update_tenant(const std::string& tenant, TenantRequest request,
                                      Done<TenantView> done) {
-  if (auto refused = check_tenant_request(request)) return done(std::move(*refused));
+  if (auto refused = check_tenant_request(request, limits_)) return done(std::move(*refused));
   with_tenant(
       tenant,
       [this, request, done](const std::string& id) {
@@ -237,6 +254,7 @@ void AnonymousBackend::cancel(JobId job, const std::string& tenant, Done<Unit> d
 
 void AnonymousBackend::update_job(JobId job, const std::string& tenant, JobUpdate update,
                                   Done<JobView> done) {
+  if (auto refused = check_priority(update.priority, limits_)) return done(std::move(*refused));
   with_own_job(
       job, tenant,
       [this, job, update = std::move(update), done](const std::string& id) {

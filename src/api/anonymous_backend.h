@@ -7,9 +7,17 @@
 
 namespace gpusched::api {
 
+/// How far callers without a credential may put themselves before others.
+struct AnonymousLimits {
+  int32_t priority_max = 100;        ///< Of their jobs.
+  int32_t priority_tier_max = 500;   ///< Of tenants that they make or change,
+  int64_t weight_milli_max = 1'000;  ///< and their weight in fair shares.
+};
+
 /// What callers without a credential may do. They
 ///   * use the default tenant and those that such callers made, and see no other one;
 ///   * submit jobs, which run as the nodes' default users and never as root, and name no user;
+///   * put neither jobs nor tenants before what others have by default;
 ///   * see the states of all jobs in those tenants, and what is in the jobs of callers like them, which alone
 ///   they
 ///     change, cancel, enter, and read the output of;
@@ -18,7 +26,8 @@ namespace gpusched::api {
 class AnonymousBackend final : public Backend {
  public:
   /// Both must outlive it.
-  AnonymousBackend(Backend& inner, const OpenTenants& tenants) : inner_(inner), tenants_(tenants) {}
+  AnonymousBackend(Backend& inner, const OpenTenants& tenants, AnonymousLimits limits)
+      : inner_(inner), tenants_(tenants), limits_(limits) {}
 
   void on_group_done(std::function<void()> hook) override { inner_.on_group_done(std::move(hook)); }
   void submit(SubmitRequest request, Done<Submitted> done) override;
@@ -79,6 +88,7 @@ class AnonymousBackend final : public Backend {
 
   Backend& inner_;
   const OpenTenants& tenants_;
+  const AnonymousLimits limits_;
 };
 
 }  // namespace gpusched::api

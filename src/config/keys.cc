@@ -456,6 +456,13 @@ constexpr ConfigKey kKeys[] = {
          "Whether calls need the token on loopback too. Without it, callers that bring none may do what "
          "[anonymous callers](rest.md#who-calls) may."},
     {.section = "api",
+     .name = "anonymous_priority_tier",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_priority_tier; },
+     .meaning =
+         "The highest `priority_tier` that callers without a credential may give a tenant. Above `medium`, "
+         "which is what others have by default, any local user goes before them.",
+     .one_of = "low medium high critical"},
+    {.section = "api",
      .name = "host_names",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.host_names; },
      .meaning =

@@ -157,6 +157,12 @@ class ServiceImpl final : public Service {
   bool stopped_ = false;
 };
 
+int32_t tier_of(std::string_view word) {
+  if (word == "low") return 100;
+  if (word == "high") return 1'000;
+  return word == "critical" ? 5'000 : 500;
+}
+
 /// Names who has the port and the setting that chooses another one.
 Error port_taken(Error error, const Config& config) {
   if (error.code != ErrorCode::kLocked || error.field.empty()) return error;
@@ -203,6 +209,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
   options.gangs = config.scheduler.enable_gang_scheduling;
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
+  options.anonymous_tier_max = tier_of(config.api.anonymous_priority_tier);
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);
   options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";

@@ -116,8 +116,8 @@ def test_a_tenant_has_all_fields_and_no_limit_where_none_is_given(scheduler):
     assert {"default", tenant["id"]} <= {one["id"] for one in listed["tenants"]}
 
     updated = scheduler.call("PUT", f"/api/v1/tenants/{tenant['id']}", {"max_gpus": None, "max_memory_mb": 5,
-                                                                       "priority_tier": "critical"}).json
-    assert updated["max_gpus"] is None and updated["max_memory_mb"] == 5 and updated["priority_tier"] == 5000
+                                                                       "priority_tier": "low"}).json
+    assert updated["max_gpus"] is None and updated["max_memory_mb"] == 5 and updated["priority_tier"] == 100
     assert updated["organization"] == "o"
     assert scheduler.call("DELETE", f"/api/v1/tenants/{tenant['id']}").status == 200
     assert scheduler.call("GET", f"/api/v1/tenants/{tenant['id']}").status == 404
