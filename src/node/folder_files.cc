@@ -60,6 +60,13 @@ bool empty_attempt_folder(const std::string& path) {
   return usable && !error;
 }
 
+/// When the data folder was made: nothing in it is older.
+Time birth_of(const std::string& data_folder) {
+  struct stat facts{};
+  if (stat((data_folder + "/instance").c_str(), &facts) != 0) return {};
+  return Time{int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec};
+}
+
 /// Whether the file system gives back what is inside a file.
 bool has_holes(const std::string& folder) {
   constexpr off_t kProbeBytes = 64 * 1024;
@@ -151,7 +158,7 @@ void FolderFiles::read(const v1::ReadLog& order, AttemptLife life) { reader_.rea
 void FolderFiles::forget_reads() { reader_.forget_reads(); }
 void FolderFiles::began(const AttemptKey& key) { add({.what = What::kBegan, .key = key}); }
 void FolderFiles::remove(const AttemptKey& key) {
-  add({.what = What::kRemove, .key = key, .wall = SystemClock().wall()});
+  add({.what = What::kRemove, .key = key, .at = SystemClock().monotonic()});
 }
 /// As far as it answers: the file of a job's choice may be on a file system that does not.
 int64_t FolderFiles::size_behind(const std::string& link) {
@@ -180,7 +187,7 @@ int64_t FolderFiles::output_size(const AttemptKey& key) {
 void FolderFiles::remove_scratch(const AttemptKey& key) { add({.what = What::kScratch, .key = key}); }
 void FolderFiles::ended(const AttemptKey& key) {
   reader_.ended(key);
-  add({.what = What::kEnded, .key = key, .wall = SystemClock().wall()});
+  add({.what = What::kEnded, .key = key, .at = SystemClock().monotonic()});
 }
 
 void FolderFiles::add(Work work) {
@@ -220,18 +227,22 @@ void FolderFiles::run() {
               {{"folder", options_.data_folder},
                {"why", "its file system has no holes; put --data-dir on a local disk"}});
   }
-  retention_.look_around();
+  const SystemClock clock;
+  Duration boot_time = clock.wall() - clock.monotonic();  // As this clock says, until it is confirmed.
+  retention_.look_around(birth_of(options_.data_folder), clock.wall());
   trash_.empty();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const std::deque<Work> works = std::exchange(works_, {});
-    const std::optional<Duration> boot_time = boot_time_;
+    const std::optional<Duration> confirmed = boot_time_;
     lock.unlock();
-    carry_out(works);
-    // A clock that jumps a year ahead makes nothing old.
-    const SystemClock clock;
-    const Time wall = boot_time ? clock.monotonic() + *boot_time : clock.wall();
-    const Duration pause = retention_.enforce(wall, boot_time.has_value());
+    // A clock that jumps makes nothing old, neither ahead nor back from where it was wrong.
+    if (confirmed && *confirmed != boot_time) {
+      retention_.shift(*confirmed - boot_time);
+      boot_time = *confirmed;
+    }
+    carry_out(works, boot_time);
+    const Duration pause = retention_.enforce(clock.monotonic() + boot_time, confirmed.has_value());
     lock.lock();
     if (!works_.empty()) continue;
     working_ = false;
@@ -250,7 +261,7 @@ void FolderFiles::note_time(Time wall) {
   changed_.notify_all();
 }
 
-void FolderFiles::carry_out(const std::deque<Work>& works) {
+void FolderFiles::carry_out(const std::deque<Work>& works, Duration boot_time) {
   bool removed = false;
   for (const Work& work : works) {
     if (stopping_) return;
@@ -259,7 +270,7 @@ void FolderFiles::carry_out(const std::deque<Work>& works) {
         retention_.began(work.key);
         break;
       case What::kEnded:
-        retention_.ended(work.key, work.wall);
+        retention_.ended(work.key, work.at + boot_time);
         break;
       case What::kScratch:
         removed |=
@@ -267,7 +278,7 @@ void FolderFiles::carry_out(const std::deque<Work>& works) {
         break;
       case What::kRemove:
         retention_.forgot(
-            work.key, work.wall,
+            work.key, work.at + boot_time,
             "this node keeps the last " + std::to_string(options_.finished_kept) + " ended attempts");
         remove_folder(work.key);
         removed = true;

@@ -79,12 +79,12 @@ class FolderFiles final : public AttemptFiles {
   struct Work {
     What what = What::kBegan;
     AttemptKey key;
-    Time wall = {};
+    Time at = {};  ///< By the clock that never jumps.
   };
 
   void add(Work work);
   void run();
-  void carry_out(const std::deque<Work>& works);
+  void carry_out(const std::deque<Work>& works, Duration boot_time);
   void remove_folder(const AttemptKey& key);
   int64_t size_behind(const std::string& link);
 

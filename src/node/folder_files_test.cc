@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "node/system_clock.h"
 #include "node/testing.h"
 
 namespace gpusched {
@@ -53,6 +56,26 @@ TEST_F(FolderFilesTest, OutputThatWentWithItsFolderIsNoted) {
   ASSERT_EQ(chunks.size(), 1u);
   EXPECT_EQ(chunks[0].code(), "log_removed");
   EXPECT_NE(chunks[0].error().find("this node keeps the last 5 ended attempts"), std::string::npos);
+}
+
+TEST_F(FolderFilesTest, NothingIsTooOldByAClockThatNobodyConfirmed) {
+  make_attempt("0123456789");
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(attempt() + "/outcome", now - std::chrono::hours(3));
+  files_ = std::make_unique<FolderFiles>(
+      FolderFilesOptions{.data_folder = folder_.path(), .logs_kept = hours(2), .finished_kept = 5});
+  files_->wait_idle();
+  // The clock stands three hours after the end: that may be its own fault.
+  EXPECT_TRUE(std::filesystem::exists(attempt() + "/stdout"));
+  // It was; what is confirmed is an hour after it, and stays so whatever the clock says afterwards.
+  files_->note_time(SystemClock().wall() - hours(2));
+  files_->began({JobId{8}, 1, 0});
+  files_->wait_idle();
+  EXPECT_TRUE(std::filesystem::exists(attempt() + "/stdout"));
+  files_->note_time(SystemClock().wall());
+  files_->began({JobId{9}, 1, 0});
+  files_->wait_idle();
+  EXPECT_FALSE(std::filesystem::exists(attempt() + "/stdout"));
 }
 
 TEST_F(FolderFilesTest, AFolderWithNothingButItsOwnFilesBecomesAnEmptySpare) {

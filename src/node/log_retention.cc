@@ -72,16 +72,17 @@ int64_t LogRetention::running_bytes(Time wall) {
   return running_bytes_;
 }
 
-void LogRetention::add(const AttemptKey& key, int64_t ended_unix_ns) {
+void LogRetention::add(const AttemptKey& key, int64_t ended_unix_ns, bool by_clock) {
   const int64_t bytes = bytes_of(key);
   if (bytes == 0 || !ended_.try_emplace(key, ended_unix_ns, bytes).second) return;
+  if (by_clock) by_clock_.insert(key);
   by_age_.insert({ended_unix_ns, key});
   ended_bytes_ += bytes;
 }
 
 void LogRetention::ended(const AttemptKey& key, Time wall) {
   running_.erase(key);
-  add(key, wall.ns);
+  add(key, wall.ns, true);
 }
 
 void LogRetention::forgot(const AttemptKey& key, Time wall, const std::string& why) {
@@ -90,11 +91,22 @@ void LogRetention::forgot(const AttemptKey& key, Time wall, const std::string& w
   if (found == ended_.end()) return;
   ended_bytes_ -= found->second.second;
   by_age_.erase({found->second.first, key});
+  by_clock_.erase(key);
   ended_.erase(found);
   note(key, wall, why);
 }
 
-void LogRetention::look_around() {
+void LogRetention::shift(Duration by) {
+  for (const AttemptKey& key : by_clock_) {
+    int64_t& at = ended_.at(key).first;
+    by_age_.erase({at, key});
+    at += by.ns;
+    by_age_.insert({at, key});
+  }
+  running_seen_at_ = {};
+}
+
+void LogRetention::look_around(Time born, Time wall) {
   std::error_code ignored;
   const std::string attempts = options_.data_folder + "/" + shim::kAttemptsFolder;
   for (const auto& entry : std::filesystem::directory_iterator(attempts, ignored)) {
@@ -102,7 +114,9 @@ void LogRetention::look_around() {
     if (!key) continue;
     struct stat facts{};
     if (lstat((entry.path() / shim::kOutcomeFile).c_str(), &facts) == 0 && facts.st_size > 0) {
-      add(*key, int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec);
+      const int64_t ended = int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec;
+      const bool misdated = ended < born.ns;
+      add(*key, misdated ? wall.ns : ended, misdated);
     } else {
       running_.insert(*key);
     }
@@ -135,6 +149,7 @@ void LogRetention::remove_oldest(Time wall, const std::string& why) {
     unlink((folder + "/" + name).c_str());
   }
   by_age_.erase(by_age_.begin());
+  by_clock_.erase(key);
   ended_.erase(key);
   ended_bytes_ -= bytes;
   log_event(LogLevel::kInfo, "agent", "output_removed", {.id = key.job},

@@ -31,8 +31,11 @@ class LogRetention {
   void ended(const AttemptKey& key, Time wall);
   /// Its folder goes now.
   void forgot(const AttemptKey& key, Time wall, const std::string& why);
-  /// What an earlier agent left, by the attempts' folders.
-  void look_around();
+  /// What an earlier agent left, by the attempts' folders. What dates from before `born`, when the data
+  /// folder was made, was written by a wrong clock: it counts from `wall` on.
+  void look_around(Time born, Time wall);
+  /// The clock whose times were given so far was wrong by this much. What files say stays.
+  void shift(Duration by);
   /// Removes what has to go; for its age only `by_age`. Returns how long it may be until the next time.
   Duration enforce(Time wall, bool by_age = true);
 
@@ -44,7 +47,7 @@ class LogRetention {
   std::string folder_of(const AttemptKey& key) const;
   int64_t bytes_of(const AttemptKey& key) const;
   int64_t running_bytes(Time wall);
-  void add(const AttemptKey& key, int64_t ended_unix_ns);
+  void add(const AttemptKey& key, int64_t ended_unix_ns, bool by_clock);
   void remove_oldest(Time wall, const std::string& why);
   void note(const AttemptKey& key, Time wall, const std::string& why);
 
@@ -52,6 +55,7 @@ class LogRetention {
   std::set<AttemptKey> running_;
   std::map<AttemptKey, std::pair<int64_t, int64_t>> ended_;  ///< When, in Unix ns, and how many bytes.
   std::set<Age> by_age_;
+  std::set<AttemptKey> by_clock_;  ///< Of the ended ones: dated by times that were given.
   int64_t ended_bytes_ = 0;
   int64_t running_bytes_ = 0;
   Time running_seen_at_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -72,10 +73,36 @@ TEST_F(LogRetentionTest, WhatAnEarlierAgentLeftCounts) {
   make_attempt(1, 1 << 20, true);
   make_attempt(2, 1 << 20);
   LogRetention retention({.data_folder = data_.path(), .bytes_max = 1 << 20});
-  retention.look_around();
+  retention.look_around({}, at(1));
   retention.enforce(Time{INT64_MAX / 2});
   EXPECT_FALSE(has_output(1));
   EXPECT_TRUE(has_output(2));  // Without an outcome it may run.
+}
+
+TEST_F(LogRetentionTest, WhatAWrongClockDatedIsNotOldWhenThatIsSetRight) {
+  // Files of an earlier agent: one from before the folder was, which cannot be, and one that is old.
+  make_attempt(1, 100, true);
+  make_attempt(2, 100, true);
+  const auto file_time = [](int64_t hours_since_1970) {
+    return std::filesystem::file_time_type::clock::from_sys(
+        std::chrono::system_clock::time_point(std::chrono::hours(hours_since_1970)));
+  };
+  std::filesystem::last_write_time(folder(1) + "/outcome", file_time(2));
+  std::filesystem::last_write_time(folder(2) + "/outcome", file_time(1'010));
+  LogRetention retention({.data_folder = data_.path(), .kept = hours(10)});
+  retention.look_around(at(1'000), at(5));  // The clock of now is still wrong.
+  retention.ended(make_attempt(3, 100), at(6));
+  retention.enforce(at(7), false);
+  retention.shift(hours(2'000));
+  retention.enforce(at(2'007));
+  EXPECT_TRUE(has_output(1));
+  EXPECT_FALSE(has_output(2));
+  EXPECT_TRUE(has_output(3));
+  retention.enforce(at(2'015));
+  EXPECT_FALSE(has_output(1));
+  EXPECT_TRUE(has_output(3));
+  retention.enforce(at(2'016));
+  EXPECT_FALSE(has_output(3));
 }
 
 TEST_F(LogRetentionTest, AForgottenAttemptIsNotedWhenItHadOutput) {

@@ -92,6 +92,8 @@ class FakeFiles final : public AttemptFiles {
   }
   void forget_reads() override { reads.clear(); }
   void remove(const AttemptKey& key) override { removed.push_back(key); }
+  void note_time(Time wall) override { confirmed = wall; }
+  std::optional<Time> confirmed;  ///< The wall time that was confirmed last.
 
   std::vector<std::pair<v1::ReadLog, AttemptLife>> reads;
   std::set<AttemptKey> running;

@@ -83,6 +83,10 @@ TEST(NodeLife, AClockFarFromTheSchedulersFailsTheChecks) {
   node.checked("");
   EXPECT_FALSE(node.last_verdict().ok());
   EXPECT_NE(node.last_verdict().detail().find("3600 s ahead"), std::string::npos);
+  EXPECT_FALSE(node.files.confirmed.has_value());  // No output is old by such a clock.
+  registered.mutable_registered()->set_unix_ms(node.clock.wall().ms());
+  node.receive(registered);
+  EXPECT_EQ(node.files.confirmed, node.clock.wall());
 }
 
 TEST(NodeLife, AnAttemptStartsAfterItsProlog) {
