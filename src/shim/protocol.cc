@@ -14,7 +14,8 @@
 namespace gpusched::shim {
 namespace {
 
-constexpr int kSignalMax = 31;  ///< Of those with a name.
+constexpr uint8_t kKindBits = 0x0F;  ///< Of a packet's first byte; the others are its version.
+constexpr int kSignalMax = 31;       ///< Of those with a name.
 constexpr int kStopSignalShift = 32;
 constexpr uint64_t kStopUntilSaved = uint64_t{1} << 40;
 
@@ -193,8 +194,12 @@ std::optional<AttemptKey> decode_start_key(std::string_view packet) {
   return key;
 }
 
+bool is_start_in_memory(std::string_view packet) {
+  return !packet.empty() && (static_cast<uint8_t>(packet.front()) & kKindBits) ==
+                                (static_cast<uint8_t>(RequestKind::kStartInMemory) & kKindBits);
+}
+
 std::optional<AttemptKey> foreign_start_key(std::string_view packet) {
-  constexpr uint8_t kKindBits = 0x0F;
   ByteReader in(packet);
   const uint8_t kind = in.u8();
   const auto known = static_cast<uint8_t>(RequestKind::kStart);

@@ -76,6 +76,9 @@ inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
 inline constexpr const char* kContainerFile = "container";
 inline constexpr const char* kProgressFile = "progress";
 inline constexpr const char* kVerdictFile = "verdict";
+/// Where a container's runner has the socket that keeps its gang's port, until it goes. Behind all that a
+/// shim has open.
+inline constexpr int kPortDescriptor = 200;
 /// Of a gated attempt, until its command runs: "preparing" or "prepared"; and what lets that run.
 inline constexpr const char* kGateFile = "gate";
 inline constexpr const char* kGoFile = "go";
@@ -98,6 +101,8 @@ inline constexpr std::size_t kRequestBytesMax = 8 * 1024 * 1024;
 enum class RequestKind : uint8_t { kStart = 0x11, kStop = 0x12, kStartInMemory = 0x13 };
 /// A start in another version than this program's. Its key stands where it stands in every version.
 std::optional<AttemptKey> foreign_start_key(std::string_view packet);
+/// A start that travels in a memory file, which is passed on in the same way in every version.
+bool is_start_in_memory(std::string_view packet);
 
 struct StartRequest {
   AttemptKey key;

@@ -66,6 +66,19 @@ TEST(ShimProtocol, EveryCutOfAStartRequestIsRefused) {
   }
 }
 
+TEST(ShimProtocol, AStartOfAnotherVersionIsNoneOfOursAndItsKeyIsRead) {
+  std::string packet =
+      encode(StartRequest{.key = {JobId{300}, 2, 5}, .grace = {}, .arguments = {"/bin/true"}});
+  EXPECT_FALSE(foreign_start_key(packet).has_value());
+  for (const char kind : {char{0x01}, char{0x21}}) {
+    packet[0] = kind;
+    EXPECT_FALSE(decode_start_key(packet).has_value());
+    EXPECT_EQ(foreign_start_key(packet), (AttemptKey{JobId{300}, 2, 5}));
+  }
+  packet[0] = 0x22;  // A stop, whose attempt is not there.
+  EXPECT_FALSE(foreign_start_key(packet).has_value());
+}
+
 TEST(ShimProtocol, EventIsReadAsWritten) {
   Event event{.kind = EventKind::kEnded, .key = kKey, .pid = 7, .shim_pid = 8, .started_unix_ns = 9};
   event.outcome = {.cause = Cause::kSignaled, .signal = 9, .detail = "ended by SIGKILL", .ended_unix_ns = 10};

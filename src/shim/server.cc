@@ -117,6 +117,10 @@ class Server {
     if (size < 0) return errno == EINTR || errno == EAGAIN;
     if (size == 0) return false;
     const std::string_view packet(buffer_, static_cast<std::size_t>(size));
+    if (is_start_in_memory(packet)) {
+      start_in_memory(header);
+      return true;
+    }
     switch (static_cast<RequestKind>(packet.front())) {
       case RequestKind::kStart:
         start(packet);
@@ -125,8 +129,7 @@ class Server {
         stop(packet);
         return true;
       case RequestKind::kStartInMemory:
-        start_in_memory(header);
-        return true;
+        break;
     }
     refuse(packet);
     return true;
@@ -163,7 +166,7 @@ class Server {
 
   void start(std::string_view packet) {
     const std::optional<AttemptKey> key = decode_start_key(packet);
-    if (!key) return;
+    if (!key) return refuse(packet);
     renew_attempts_folder();
     const pid_t pid = fork();
     if (pid == 0) {
@@ -237,9 +240,9 @@ class Server {
     bool left = false;
     for (const pid_t child : children_of(getpid())) {
       if (shims_.contains(child)) continue;
-      left = true;
-      for (const pid_t pid : descendants_of(child)) kill(pid, SIGKILL);
-      kill(child, SIGKILL);
+      bool ours = kill(child, SIGKILL) == 0 || errno != EPERM;
+      for (const pid_t pid : descendants_of(child)) ours = kill(pid, SIGKILL) == 0 || errno != EPERM || ours;
+      left = left || ours;  // Another user's, as a set-user-id program is, is not ours to end.
     }
     reap();
     if (left) return;
