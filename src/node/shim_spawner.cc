@@ -37,6 +37,7 @@ constexpr uint64_t kEventsTag = 1;  ///< epoll data of the event socket; tags of
 constexpr uint64_t kControlTag = 2;
 constexpr uint64_t kPidfdTag = 3;
 constexpr Duration kLookPause = milliseconds(5);
+constexpr Duration kUnreadablePause = milliseconds(100);
 constexpr Duration kPurgePauseFirst = milliseconds(2);
 constexpr Duration kPurgePauseMax = milliseconds(500);
 constexpr Duration kPreparingPause = milliseconds(100);
@@ -61,6 +62,22 @@ Error io_error(const std::string& what) {
 ShimProcess process_of(pid_t pid) {
   const uint64_t ticks = shim::start_ticks_of(pid);
   return ticks == 0 ? ShimProcess{} : ShimProcess{.pid = pid, .start_ticks = ticks};
+}
+
+/// Why the machine's processes cannot be read.
+std::string why_unreadable() {
+  const int folder = ::open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return "/proc: " + errno_words();
+  close(folder);
+  return "/proc does not tell this process's own command line";
+}
+
+/// To take a shim for gone would kill it. Jobs go on without an agent.
+[[noreturn]] void cannot_watch(const AttemptKey& key, const std::string& why) {
+  log_event(LogLevel::kError, "agent", "cannot_watch", {.id = key.job}, {{"why", why}});
+  log_flush();
+  std::fprintf(stderr, "gpu-agent: cannot watch a running job: %s; allow it more open files\n", why.c_str());
+  std::_Exit(71);
 }
 
 void close_if_open(int& descriptor) {
@@ -504,7 +521,19 @@ void ShimSpawner::search(Time now) {
   bool clean = true;
   const std::string ending = "@" + options_.instance;
   std::vector<pid_t> hung;
-  for (const auto& [pid, text] : processes_.read_all(shim::all_processes(), "cmdline", &hung)) {
+  const std::map<pid_t, std::string> found = processes_.read_all(shim::all_processes(), "cmdline", &hung);
+  // Without descriptors nothing can be read, which is no proof that nobody is there.
+  if (const auto self = found.find(getpid()); self == found.end() || self->second.empty()) {
+    if (now - search_told_ >= kNoDescriptorPause || !search_told_.valid()) {
+      search_told_ = now;
+      log_event(LogLevel::kError, "agent", "processes_unreadable", {},
+                {{"why", "running attempts cannot be looked for: " + why_unreadable()}});
+    }
+    clean_looks_ = 0;
+    next_look_ = now + kUnreadablePause;
+    return;
+  }
+  for (const auto& [pid, text] : found) {
     if (pid == server_pid_) continue;
     const std::vector<std::string> words = words_of_process(text);
     if (words.size() < 2 || words[0] != "gpu-shim") continue;
@@ -570,14 +599,10 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
   const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // Close-on-exec by itself.
   if (pidfd < 0) {
     if (errno == ESRCH || errno == EINVAL) return false;
-    // To take it for gone would kill it. Jobs go on without an agent.
-    log_event(LogLevel::kError, "agent", "cannot_watch", {.id = key.job}, {{"why", errno_words()}});
-    log_flush();
-    std::fprintf(stderr, "gpu-agent: cannot watch a running job: %s; allow it more open files\n",
-                 errno_words().c_str());
-    std::_Exit(71);
+    cannot_watch(key, errno_words());
   }
   const std::vector<std::string> words = processes_.command_line(pid);
+  if (words.empty() && processes_.command_line(getpid()).empty()) cannot_watch(key, why_unreadable());
   if (words.size() < 2 || words[1] != title_of(key) || !shim::is_shim(pid, options_.shim_program.c_str())) {
     close(pidfd);
     return false;
@@ -600,6 +625,7 @@ bool ShimSpawner::watch(const AttemptKey& key, Track& track, pid_t pid) {
 
 void ShimSpawner::report_found(const AttemptKey& key, Track& track) {
   track.started = true;
+  begun(key, track);
   struct stat folder{};
   const std::string path = options_.data_folder + "/attempts/" + shim::key_text(key);
   int64_t started_unix_ns = 0;  // Its folder was made when it began.
@@ -785,8 +811,9 @@ void ShimSpawner::remove_leftovers() {
 /// Kills what dead shims left, found as orphans and by the mark in its environment, until a look finds
 /// nothing.
 void ShimSpawner::purge(Time now) {
-  const std::vector<pid_t> orphans = strays();
-  for (const pid_t pid : orphans) kill(pid, SIGKILL);
+  std::vector<pid_t> orphans = strays();
+  // Who is another user's now is not ours to end, and nobody waits for that.
+  std::erase_if(orphans, [](pid_t pid) { return kill(pid, SIGKILL) != 0 && errno == EPERM; });
   std::vector<AttemptKey> clean;
   for (const auto& [key, detail] : purging_) {
     const std::string mark = std::string(shim::kMarkerVariable) + '=' + title_of(key);

@@ -149,6 +149,7 @@ class ShimSpawner final : public Spawner {
   Tracks tracks_;
   ProcessReader processes_;
   std::deque<std::string> requests_;
+  Time search_told_;         ///< When it was said last that processes cannot be read.
   Time next_send_ = kNever;  ///< Requests that could not be sent for want of descriptors wait until then.
 
   /// Looking for running shims: two looks in a row that show no server and no unnamed shim make the second

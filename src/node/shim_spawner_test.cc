@@ -2,29 +2,37 @@
 #include "node/shim_spawner.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 
 #include "node/system_clock.h"
 #include "node/testing.h"
+#include "shim/container_plan.h"
+#include "shim/container_runner.h"
 #include "shim/processes.h"
 
 namespace gpusched {
 namespace {
 
 const AttemptKey kKey{JobId{7}, 1, 0};
-constexpr const char* kInstance = "testinstance";
+/// Other runs of this program look for shims at the same time.
+const std::string kInstance = "testinstance-" + std::to_string(getpid());
 
 class Listener final : public ShimListener {
  public:
@@ -194,6 +202,204 @@ TEST_F(ShimSpawnerTest, AGatedAttemptWhosePortIsTakenDoesNotStart) {
   EXPECT_FALSE(listener_.prepared.contains(kKey));
 }
 
+/// 0, or why nobody can listen at the port.
+int listen_error(uint32_t port) {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_port = htons(static_cast<uint16_t>(port));
+  const bool free =
+      bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
+  const int error = free ? 0 : errno;
+  close(probe);
+  return error;
+}
+
+uint32_t some_free_port() {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  socklen_t size = sizeof place;
+  EXPECT_EQ(bind(probe, reinterpret_cast<const sockaddr*>(&place), size), 0);
+  EXPECT_EQ(getsockname(probe, reinterpret_cast<sockaddr*>(&place), &size), 0);
+  close(probe);
+  return ntohs(place.sin_port);
+}
+
+TEST_F(ShimSpawnerTest, ThePortOfAGangIsNobodyElsesUntilItsCommandRuns) {
+  SpawnRequest request = shell("sleep 60");
+  request.gated = true;
+  request.port = some_free_port();
+  spawner_->start(request);
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  EXPECT_EQ(listen_error(request.port), EADDRINUSE);
+  spawner_->go(kKey);
+  pump_until_started();
+  EXPECT_EQ(listen_error(request.port), 0);  // The command may bind it.
+}
+
+TEST_F(ShimSpawnerTest, ThePortOfAGangInContainersIsKeptToo) {
+  const std::string runtime = folder_.path() + "/runtime";
+  std::ofstream(runtime) << "#!/bin/sh\n"
+                            "case \"$*\" in *inspect*) echo id sha256:d;; run*) exec sleep 60;; esac\n";
+  chmod(runtime.c_str(), 0755);
+  shim::ContainerPlan plan;
+  plan.client = {
+      .runtime = shim::ContainerRuntime::kDocker, .program = runtime, .environment = {"PATH=/usr/bin:/bin"}};
+  plan.key = shim::key_text(kKey);
+  plan.name = "test";
+  plan.folder = folder_.path() + "/attempts/" + shim::key_text(kKey);
+  plan.images_folder = folder_.path() + "/images";
+  plan.image = "train:3";
+  SpawnRequest request = shell("");
+  request.arguments = {GPUSCHED_SHIM_PATH, std::string(shim::kContainerFlag)};
+  for (std::string& word : shim::plan_words(plan)) request.arguments.push_back(std::move(word));
+  request.container = true;
+  request.gated = true;
+  request.port = some_free_port();
+  spawner_->start(request);
+  pump_until([&] { return listener_.prepared.contains(kKey); });
+  EXPECT_EQ(listen_error(request.port), EADDRINUSE);
+  spawner_->go(kKey);
+  pump_until_started();
+  EXPECT_EQ(listen_error(request.port), 0);
+  spawner_->stop(kKey, StopOrder(Duration{}));
+  pump_until_ended();  // With its runtime, which is gone with this test.
+}
+
+TEST_F(ShimSpawnerTest, ALimitThatIsSetBeforeTheFolderIsThereCounts) {
+  SpawnRequest request = shell("sleep 1.5; exit 5");
+  request.max_runtime = milliseconds(500);
+  spawner_->start(request);
+  spawner_->set_max_runtime(kKey, minutes(1));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
+  EXPECT_EQ(outcome().exit_code(), 5);
+}
+
+/// While it stands this process can open nothing.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 3;  // All of these are open.
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ShimSpawnerTest, WithoutDescriptorsAStartWaitsAndKeepsNobodyBusy) {
+  spawner_->start(shell("exit 0"));
+  pump_until_ended();
+  const AttemptKey late{JobId{8}, 1, 0};
+  SpawnRequest large = shell("exit 6", late);
+  large.environment.push_back("FILL=" + std::string(100'000, 'x'));
+  {
+    const NoDescriptors none;
+    spawner_->start(large);
+    int wakes = 0;
+    for (const Time until = clock_.monotonic() + milliseconds(400); clock_.monotonic() < until;) {
+      const Duration left = spawner_->next_deadline() - clock_.monotonic();
+      pollfd source{.fd = spawner_->descriptor(), .events = POLLIN, .revents = 0};
+      poll(&source, 1, static_cast<int>(std::clamp<int64_t>(left.ms(), 0, 100)));
+      spawner_->pump();
+      wakes += 1;
+    }
+    EXPECT_LT(wakes, 20);
+    EXPECT_FALSE(listener_.started.contains(late));
+  }
+  pump_until_ended(late);
+  EXPECT_EQ(outcome(late).exit_code(), 6);
+}
+
+TEST_F(ShimSpawnerTest, WhatCannotBeReadIsNotTakenForGone) {
+  spawner_->start(shell("sleep 60"));
+  pump_until_started();
+  open_spawner({kKey});
+  {
+    const NoDescriptors none;
+    for (const Time until = clock_.monotonic() + milliseconds(400); clock_.monotonic() < until; usleep(5'000))
+      spawner_->pump();
+    EXPECT_FALSE(listener_.lost.contains(kKey));
+    EXPECT_TRUE(listener_.ended.empty());
+  }
+  pump_until_started();
+  spawner_->stop(kKey, StopOrder(Duration{}));
+  pump_until_ended();
+  EXPECT_EQ(outcome().cause(), v1::Outcome::STOPPED);
+}
+
+/// How often the process went to sleep so far.
+int64_t sleeps_of(pid_t pid) {
+  const std::string status =
+      shim::read_small_file(("/proc/" + std::to_string(pid) + "/status").c_str(), 16 * 1024);
+  constexpr std::string_view kLine = "\nvoluntary_ctxt_switches:";
+  const std::size_t at = status.find(kLine);
+  return at == std::string::npos ? 0 : std::atoll(status.c_str() + at + kLine.size());
+}
+
+constexpr const char* kBecomeRoot = "GPUSCHED_TEST_BECOME_ROOT";  ///< A program that runs others as root.
+
+/// Of an agent that is not root's. By itself it is none: the one below runs it as another user.
+TEST_F(ShimSpawnerTest, ASetUserIdProgramOfAPlainAgent) {
+  const char* const become_root = std::getenv(kBecomeRoot);
+  if (become_root == nullptr) GTEST_SKIP() << "run by the next one";
+  // Wholly: a program whose real user is ours still could be ended by us.
+  const std::string command = std::string(become_root) + " --reuid 0 --clear-groups sleep";
+  // The job is over, and what it left cannot be ended: nobody tries ten times a second.
+  spawner_->start(shell(command + " 6 & sleep 0.4; exit 3"));
+  pump_until_started();
+  const pid_t shim = shim_pid();
+  ASSERT_GT(shim, 0);
+  usleep(1'500'000);
+  const int64_t shim_before = sleeps_of(shim);
+  usleep(2'000'000);
+  EXPECT_LT(sleeps_of(shim) - shim_before, 8);
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 3);
+  // Told to end it anyway the agent ends its shim, and lets go of what it may not end.
+  const AttemptKey second{JobId{8}, 1, 0};
+  spawner_->start(shell(command + " 6 & sleep 0.4; exit 3", second));
+  pump_until_started(second);
+  usleep(800'000);
+  spawner_->force_end(second);
+  pump_until([&] { return listener_.lost.contains(second); });
+  const int64_t server_before = sleeps_of(spawner_->server_pid());
+  usleep(1'000'000);
+  EXPECT_LT(sleeps_of(spawner_->server_pid()) - server_before, 30);
+}
+
+TEST_F(ShimSpawnerTest, ASetUserIdProgramIsNotKilledForEverByAnAgentThatMayNot) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a set-user-id program of root's";
+  constexpr uid_t kNobody = 65534;
+  constexpr const char* kSetpriv = "/usr/bin/setpriv";
+  if (access(kSetpriv, X_OK) != 0) GTEST_SKIP() << "there is no " << kSetpriv;
+  const std::string program = folder_.path() + "/setpriv";
+  std::filesystem::copy_file(kSetpriv, program);
+  ASSERT_EQ(chmod(program.c_str(), 04755), 0);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv(kBecomeRoot, program.c_str(), 1);
+    if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(2);
+    execl("/proc/self/exe", "node_test", "--gtest_filter=ShimSpawnerTest.ASetUserIdProgramOfAPlainAgent",
+          nullptr);
+    _exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
 TEST_F(ShimSpawnerTest, ExitCode127OfTheCommandItselfIsItsExitCode) {
   spawner_->start(shell("exit 127"));
   pump_until_ended();
@@ -215,6 +421,16 @@ TEST_F(ShimSpawnerTest, OutputGoesToFilesInTheAttemptsFolderWhichIsWhereItRuns) 
   EXPECT_EQ(outcome().exit_code(), 0);  // `cat` found its input empty.
   EXPECT_EQ(output("stdout"), "out\n" + folder_.path() + "/attempts/7-1-0\n");
   EXPECT_EQ(output("stderr"), "err\n");
+}
+
+TEST_F(ShimSpawnerTest, AJobThatCutItsOwnOutputShortIsTold) {
+  spawner_->start(shell("echo first; echo kept >&2; sleep 0.6; echo x > /dev/stdout; sleep 0.6; exit 4"));
+  pump_until_ended();
+  EXPECT_EQ(outcome().exit_code(), 4);
+  EXPECT_EQ(output("stdout"), "x\n");
+  EXPECT_EQ(output("stderr"),
+            "kept\ngpu-shim: the job cut its stdout short, as '> /dev/stdout' does: what it wrote before is "
+            "lost; '>> /dev/stdout' or '>&1' keeps it\n");
 }
 
 TEST_F(ShimSpawnerTest, EnvironmentIsExactlyTheOneAsked) {

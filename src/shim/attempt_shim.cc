@@ -37,6 +37,9 @@ namespace {
 
 constexpr Duration kKillPauseFirst = milliseconds(1);
 constexpr Duration kKillPauseMax = milliseconds(100);
+/// While all that is left is another user's, as set-user-id programs are: only they can end it. The end of
+/// each is told at once.
+constexpr Duration kOthersPauseMax = seconds(10);
 constexpr Duration kResendPause = milliseconds(10);
 constexpr Duration kDiskPause = milliseconds(200);
 constexpr off_t kOutcomeBytes = 4'096;
@@ -202,9 +205,10 @@ class AttemptShim {
     plan.paths = paths.data();
 
     plan.patient = comes_to_paths_of_the_job(plan);
-    if (port_holder_ >= 0) close(port_holder_);  // The command binds it now.
+    const int handed_over = hand_port_over();
     child_ = start_child(plan);
     const int start_error = errno;
+    if (handed_over >= 0) close(handed_over);
     for (const int file : plan.cgroup_files) close(file);
     if (child_ < 0) {
       outcome_.cause = Cause::kNodeFault;
@@ -338,6 +342,15 @@ class AttemptShim {
     return false;
   }
 
+  /// A command binds it now. Before a container's begins its image is brought and its gang waited for: until
+  /// then its runner has the port. Returns a descriptor that the new process is to inherit; -1: none.
+  int hand_port_over() {
+    if (port_holder_ < 0) return -1;
+    const int handed_over = request_.container ? dup2(port_holder_, kPortDescriptor) : -1;
+    close(std::exchange(port_holder_, -1));
+    return handed_over;
+  }
+
   /// Waits until every member of its gang is prepared. False: it is over before it began.
   bool pass_gate() {
     announce_prepared();
@@ -409,11 +422,7 @@ class AttemptShim {
     if (!absent && !unfit) return;
     outcome_.cause = Cause::kExited;
     outcome_.exit_code = absent ? 127 : 126;
-    const int file = openat(folder_, kStderrFile, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-    if (file < 0) return;  // The outcome has it too.
-    const std::string line = outcome_.detail + "\n";
-    static_cast<void>(!write(file, line.data(), line.size()));
-    close(file);
+    add_to_errors(outcome_.detail);  // The outcome has it too.
   }
 
   /// An order may have lain about for so long that its attempt is taken for over already.
@@ -455,7 +464,27 @@ class AttemptShim {
       wait_for_signal(std::min(next_wake(now), next_log_look) - now);
     }
     logs.finish(wall_now());
+    tell_what_was_cut_short(logs);
     finish_outcome();
+  }
+
+  /// The files are the command's own to write: nothing here could keep what it gave up.
+  void tell_what_was_cut_short(const LogBound& logs) const {
+    for (const bool error : {false, true}) {
+      if (!logs.was_cut_short(error ? 1 : 0)) continue;
+      const std::string name = error ? "stderr" : "stdout";
+      add_to_errors("gpu-shim: the job cut its " + name + " short, as '> /dev/" + name +
+                    "' does: what it wrote before is lost; '>> /dev/" + name + "' or '>&" +
+                    (error ? "2" : "1") + "' keeps it");
+    }
+  }
+
+  void add_to_errors(const std::string& text) const {
+    const int file = openat(folder_, kStderrFile, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    if (file < 0) return;  // A file of the job's own.
+    const std::string line = text + "\n";
+    static_cast<void>(!write(file, line.data(), line.size()));
+    close(file);
   }
 
   void advance(Time now) {
@@ -554,7 +583,13 @@ class AttemptShim {
 
   void kill_round() {
     if (const CgroupFolder* group = killing_cgroup(request_.box.cgroups)) kill_cgroup(group->path);
-    for (const pid_t pid : descendants_of(getpid())) kill(pid, SIGKILL);
+    bool any = false;
+    bool ours = false;
+    for (const pid_t pid : descendants_of(getpid())) {
+      any = true;
+      ours = kill(pid, SIGKILL) == 0 || errno != EPERM || ours;
+    }
+    others_left_ = any && !ours;
   }
 
   /// Where no cgroup holds it, we look from time to time what it uses.
@@ -653,7 +688,7 @@ class AttemptShim {
         if (until_saved_) wake = std::min(wake, next_saved_look_);
         return std::min(wake, kill_at_);
       case Phase::kKilling:
-        kill_pause_ = std::min(kill_pause_ * 2, kKillPauseMax);
+        kill_pause_ = std::min(kill_pause_ * 2, others_left_ ? kOthersPauseMax : kKillPauseMax);
         return std::min(wake, now + kill_pause_);
     }
     UNREACHABLE();
@@ -828,6 +863,7 @@ class AttemptShim {
   bool left_behind_ = false;  ///< A process that had a SIGKILL before its command began has not gone yet.
   bool running_ = false;      ///< The command was seen to run.
   bool none_left_ = false;
+  bool others_left_ = false;  ///< All that is left are other users' processes.
   Phase phase_ = Phase::kRunning;
   bool stop_wanted_ = false;
   StopRequest stop_;          ///< As it was ordered.

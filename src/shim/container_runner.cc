@@ -122,6 +122,7 @@ class ContainerRunner {
 
   int run() {
     outcome_.started_unix_ns = wall_ns();
+    take_port();
     if (prepare() && launch()) supervise();
     conclude();
     return 0;
@@ -142,8 +143,20 @@ class ContainerRunner {
                             image_.digest.starts_with("sha256:");
     if (everywhere) write_file(plan_.folder + '/' + kImageFile, image_.digest + '\n');
     if (!write_environment() || !pass_gate()) return false;
+    let_port_go();  // The job binds it now.
     say("starting a container of " + plan_.image);
     return true;
+  }
+
+  /// What the shim handed over is for nobody that is started here.
+  void take_port() {
+    struct stat facts{};
+    if (fstat(kPortDescriptor, &facts) != 0 || !S_ISSOCK(facts.st_mode)) return;
+    port_holder_ = kPortDescriptor;
+    fcntl(port_holder_, F_SETFD, FD_CLOEXEC);
+  }
+  void let_port_go() {
+    if (port_holder_ >= 0) close(std::exchange(port_holder_, -1));
   }
 
   /// One of a gang goes on when all its members are prepared.
@@ -446,6 +459,7 @@ class ContainerRunner {
   int environment_ = -1;
   pid_t client_ = -1;
   int client_status_ = 0;
+  int port_holder_ = -1;  ///< Keeps its gang's port until it goes.
   bool ready_ = false;
   int passed_on_ = 0;  ///< The last signal that the container got.
   off_t errors_before_ = -1;

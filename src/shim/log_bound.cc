@@ -62,7 +62,10 @@ void LogBound::finish(Time wall) {
 bool LogBound::measure(File& file) {
   struct stat facts{};
   if (fstat(file.descriptor, &facts) != 0) return false;
-  if (facts.st_size < file.size) file.cut = 0;  // The command cut its own output short, and begins anew.
+  if (facts.st_size < file.size) {  // The command cut its own output short, and begins anew.
+    file.cut = 0;
+    file.shrank = true;
+  }
   file.size = facts.st_size;
   file.block = std::max<int64_t>(facts.st_blksize, 4'096);
   return true;

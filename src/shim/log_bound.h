@@ -45,6 +45,9 @@ class LogBound {
   Duration look(Time monotonic, Time wall);
   /// The last look, when nothing writes any more.
   void finish(Time wall);
+  /// Whether the command was seen to cut its output short, as opening it by name and anew does: 0: stdout,
+  /// 1: stderr. Between two looks this may pass unseen.
+  bool was_cut_short(std::size_t file) const { return files_.at(file).shrank; }
 
  private:
   struct File {
@@ -52,6 +55,7 @@ class LogBound {
     int64_t size = 0;  ///< At the last look.
     int64_t cut = 0;   ///< Everything before is a hole.
     int64_t block = 4'096;
+    bool shrank = false;  ///< Between any two looks.
   };
 
   bool measure(File& file);
