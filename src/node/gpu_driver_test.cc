@@ -3,8 +3,12 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "node/testing.h"
 
@@ -54,6 +58,50 @@ TEST(SimDriver, ControlFileChangesDevicesWhileTheyAreInUse) {
   EXPECT_EQ((*driver)->read(1).memory_used_mb, 512);
   std::filesystem::remove(file);
   EXPECT_EQ((*driver)->read(1).condition, v1::DEVICE_CONDITION_OK);
+}
+
+TEST(SimDriver, DoesWhatAMachineRoomDoes) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/sim-gpus.json";
+  const auto say = [&file](const std::string& text) {
+    std::ofstream(file + ".new") << text;
+    std::filesystem::rename(file + ".new", file);
+  };
+  const auto open = [&file] { return open_sim_driver("3xA100-SXM4-80GB", "n1", file); };
+  // One is gone, and the others come in another order; then it is back.
+  say(R"({"devices": {"0": {"condition": "absent"}}, "order": [2, 1]})");
+  auto driver = open();
+  ASSERT_EQ((*driver)->inventory().size(), 2u);
+  EXPECT_EQ((*driver)->inventory()[0].uuid, "GPU-sim-n1-2");
+  std::filesystem::remove(file);
+  driver = open();
+  ASSERT_EQ((*driver)->inventory().size(), 3u);
+  EXPECT_EQ((*driver)->inventory()[0].uuid, "GPU-sim-n1-0");
+  // Gone while it runs, and back.
+  say(R"({"devices": {"0": {"condition": "missing"}}})");
+  EXPECT_EQ((*driver)->read(0).condition, v1::DEVICE_CONDITION_MISSING);
+  say(R"({"devices": {"0": {"memory_used_mb": 79000}}})");
+  EXPECT_EQ((*driver)->read(0).condition, v1::DEVICE_CONDITION_OK);
+  EXPECT_EQ((*driver)->read(0).memory_used_mb, 79'000);  // Nobody is seen to have it.
+  EXPECT_TRUE((*driver)->read(0).processes.empty());
+  // Zeros of a device that does not answer, and a driver that answers for none.
+  say(R"({"devices": {"0": {"condition": "unhealthy", "detail": "Unknown Error"}}})");
+  EXPECT_EQ((*driver)->read(0).utilization_percent, 0);
+  EXPECT_EQ((*driver)->read(0).memory_used_mb, 0);
+  say(R"({"fault": "Driver/library version mismatch"})");
+  EXPECT_EQ((*driver)->read(1).detail, "Driver/library version mismatch");
+  EXPECT_FALSE(open().ok());
+  // It hangs until it is let go.
+  say(R"({"hang": true})");
+  std::atomic<bool> answered = false;
+  std::thread reader([&] {
+    EXPECT_EQ((*driver)->read(1).condition, v1::DEVICE_CONDITION_OK);
+    answered = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  EXPECT_FALSE(answered);
+  say("{}");
+  reader.join();
 }
 
 TEST(SimDriver, SlicesAreKeptBesideTheControlFile) {
