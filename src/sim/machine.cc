@@ -370,6 +370,10 @@ DeviceReading Machine::reading_of(uint32_t index) const {
 }
 
 DeviceReading Machine::take_reading(uint32_t index) {
+  const Gpu& gpu = gpus_.at(index);
+  // A driver that does not answer tells zeros, also of a device in use.
+  if (gpu.condition != v1::DEVICE_CONDITION_OK)
+    return {.condition = gpu.condition, .detail = gpu.detail, .utilization_percent = 0};
   DeviceReading reading = reading_of(index);
   reading.xids = std::exchange(gpus_.at(index).xids, {});
   return reading;

@@ -301,6 +301,7 @@ void World::break_node(Fault fault) {
       const auto gpu = static_cast<uint32_t>(prng_.below(node.machine().gpu_count()));
       if (prng_.chance(400)) return heat(node, gpu);
       if (prng_.chance(400)) return show_fault(node, gpu);
+      if (prng_.chance(200)) return break_driver(node);
       auditor_.on_device_fault(node.machine().gpu(gpu).facts.uuid);
       node.machine().set_condition(
           gpu, prng_.chance(500) ? v1::DEVICE_CONDITION_UNHEALTHY : v1::DEVICE_CONDITION_MISSING, "Xid 79");
@@ -310,6 +311,19 @@ void World::break_node(Fault fault) {
     default:
       UNREACHABLE();
   }
+}
+
+// As after an upgrade beneath the agent: it answers for none of its devices until it is loaded again.
+void World::break_driver(SimNode& node) {
+  trace_.note("driver-breaks", {node.machine().gpu_count()}, node.name());
+  const auto tell_all = [&node](v1::DeviceCondition condition, const std::string& detail) {
+    for (uint32_t gpu = 0; gpu < node.machine().gpu_count(); ++gpu)
+      node.machine().set_condition(gpu, condition, detail);
+  };
+  for (uint32_t gpu = 0; gpu < node.machine().gpu_count(); ++gpu)
+    auditor_.on_device_fault(node.machine().gpu(gpu).facts.uuid);
+  tell_all(v1::DEVICE_CONDITION_UNHEALTHY, "Driver/library version mismatch");
+  schedule_.in(context_.some_ms(1'000, 60'000), [tell_all] { tell_all(v1::DEVICE_CONDITION_OK, ""); });
 }
 
 // Hot for a while, then as it was. A spike is over before anybody believes it.

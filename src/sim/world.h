@@ -54,6 +54,7 @@ class World {
   void break_folder(Fault fault);
   void break_host(Fault fault);
   void break_node(Fault fault);
+  void break_driver(SimNode& node);
   void heat(SimNode& node, uint32_t gpu);
   void show_fault(SimNode& node, uint32_t gpu);
   void operate_later();
