@@ -8,7 +8,7 @@ constexpr std::array<std::string_view, kFaultCount> kNames = {
     "host-power",  "disk-full",   "sync-fails",  "agent-kill",   "reboot",     "reinstall",
     "shim-death",  "gpu",         "busy-device", "slow-driver",  "clock-step", "pause",
     "start-fails", "copy",        "disk-fails",  "disk-lies",    "decay",      "agent-disk",
-    "clock-years", "second-host", "older-host",  "encoder-errs", "host-stop"};
+    "clock-years", "second-host", "older-host",  "encoder-errs", "host-stop",  "gpu-daemons"};
 
 }  // namespace
 

@@ -40,8 +40,9 @@ enum class Fault : uint8_t {
   kOlderHost,    ///< An older program is started on the folder before the right one.
   kEncoderErrs,  ///< Snapshots are written that do not read back as the state.
   kHostStop,     ///< The scheduler is stopped as an operator does it.
+  kGpuDaemons,   ///< Daemons that are no job's stay on every GPU: the multi-process service, monitoring.
 };
-inline constexpr std::size_t kFaultCount = 29;
+inline constexpr std::size_t kFaultCount = 30;
 /// From here on each is drawn from the disks' own generator.
 inline constexpr Fault kFirstDiskFault = Fault::kDiskFails;
 /// And from here on from that of the folder and its clock.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/mig.h"
+#include "node/gpu_daemons.h"
 
 namespace gpusched::sim {
 namespace {
@@ -12,6 +13,17 @@ constexpr Duration kContactPoll = milliseconds(500);
 constexpr Duration kStoppedPoll = seconds(1);
 constexpr int64_t kJobMemoryMb = 3'000;
 constexpr int64_t kIdleMemoryMb = 5;
+/// More than is ever believed to be an idle device's own.
+constexpr int64_t kDaemonMemoryMb = 1'500;
+constexpr int64_t kMpsPid = 20;
+constexpr int64_t kMonitorPid = 21;
+
+/// Daemons outlive agents, and look the same on every machine.
+std::optional<ProgramFacts> program_of(int64_t pid) {
+  if (pid == kMpsPid) return ProgramFacts{.name = "nvidia-cuda-mps-server", .trusted = true};
+  if (pid == kMonitorPid) return ProgramFacts{.name = "nv-hostengine", .trusted = true};
+  return ProgramFacts{.name = "train", .trusted = false};
+}
 
 Outcome to_model(const v1::Outcome& wire) {
   return {
@@ -43,7 +55,7 @@ Behaviour from_arguments(const std::vector<std::string>& arguments) {
 }
 
 Machine::Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent)
-    : context_(context), to_agent_(std::move(to_agent)) {
+    : context_(context), to_agent_(std::move(to_agent)), has_daemons_(context.on(Fault::kGpuDaemons)) {
   for (DeviceFacts& facts : devices) {
     order_.push_back(static_cast<uint32_t>(gpus_.size()));
     gpus_.push_back({.facts = std::move(facts)});
@@ -366,7 +378,18 @@ DeviceReading Machine::reading_of(uint32_t index) const {
   }
   if (gpu.busy_pid > 0) reading.processes.push_back(gpu.busy_pid);
   if (gpu.busy_pid != 0) reading.memory_used_mb += kJobMemoryMb;
+  if (has_daemons_) add_daemons(reading);
   return reading;
+}
+
+void Machine::add_daemons(DeviceReading& reading) {
+  reading.process_memory_mb.assign(reading.processes.size(), kJobMemoryMb);
+  for (const int64_t pid : {kMpsPid, kMonitorPid}) {
+    reading.processes.push_back(pid);
+    reading.process_memory_mb.push_back(kDaemonMemoryMb);
+    reading.memory_used_mb += kDaemonMemoryMb;
+  }
+  set_daemons_apart(reading, default_gpu_daemons(), program_of);
 }
 
 DeviceReading Machine::take_reading(uint32_t index) {
@@ -595,7 +618,8 @@ bool Machine::is_clean(const std::string& uuid) const {
   for (uint32_t i = 0; i < gpus_.size(); ++i) {
     if (gpus_[i].facts.uuid != uuid) continue;
     const DeviceReading reading = reading_of(i);
-    return reading.processes.empty() && reading.memory_used_mb == kIdleMemoryMb;
+    const int64_t daemons_mb = has_daemons_ ? 2 * kDaemonMemoryMb : 0;
+    return reading.processes.empty() && reading.memory_used_mb == kIdleMemoryMb + daemons_mb;
   }
   return true;
 }

@@ -142,6 +142,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   std::string destroy(uint32_t index, const std::string& profile, int32_t start);
   std::vector<int64_t> in_slice(uint32_t index, int32_t start) const;
   DeviceReading reading_of(uint32_t index) const;
+  static void add_daemons(DeviceReading& reading);
   /// That, with what the driver tells once.
   DeviceReading take_reading(uint32_t index);
   Process* running(const AttemptKey& key);
@@ -163,6 +164,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   Time cut_at_;  ///< When the newest call about slices is done.
   int32_t next_slice_ = 1;
   bool black_hole_ = false;
+  bool has_daemons_;
   Time contact_at_;
   uint64_t boot_ = 0;
   uint64_t agent_ = 0;  ///< Counts agents: none hears what was said to the one before.

@@ -27,6 +27,7 @@ bool is_passive(Fault fault) {
     case Fault::kBusyDevice:
     case Fault::kSlowDriver:
     case Fault::kStartFails:
+    case Fault::kGpuDaemons:
       return true;
     default:
       return false;
@@ -58,11 +59,12 @@ void World::build() {
                                   : prng_.chance(share);
     if (!drawn || !options_.faults.has(fault)) continue;
     context_.faults.add(fault);
+    if (is_passive(fault)) continue;
     if (of_folder) {
       active_on_folder_.push_back(fault);
     } else if (of_disks) {
       active_on_disks_.push_back(fault);
-    } else if (!is_passive(fault)) {
+    } else {
       active_.push_back(fault);
     }
   }
