@@ -77,6 +77,7 @@ SimHost::SimHost(Context& context, HostSettings settings)
 
 SimHost::~SimHost() = default;
 
+bool SimHost::has_room() const { return life_ != nullptr && life_->space() == JournalSpace::kOpen; }
 const HostCore* SimHost::core() const { return life_ == nullptr ? nullptr : life_->core.get(); }
 HostStory SimHost::story() const {
   HostStory story = story_;

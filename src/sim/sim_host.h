@@ -64,6 +64,8 @@ class SimHost final : public HostEnd {
   void on_died(std::function<void()> died) { died_ = std::move(died); }
 
   bool up() const override { return life_ != nullptr; }
+  /// New work has room on its volume.
+  bool has_room() const;
   void opened(uint64_t link, std::shared_ptr<NodeSession> session) override;
   void received(uint64_t link, std::shared_ptr<const v1::AgentMessage> message) override;
   void closed(uint64_t link) override;

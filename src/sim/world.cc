@@ -516,6 +516,7 @@ bool World::converged() {
   if (schedule_.now() <= network_->reports_until()) return false;  // One of them may be said a second time.
   if (!host_->up() || !clients_->settled() || !auditor_.unfinished().empty()) return false;
   if (!host_->core()->idle() || host_->core()->position() != auditor_.position()) return false;
+  if (!host_->has_room()) return false;  // With nothing left to do a full volume empties by itself.
   for (const Node& node : host_->core()->state().nodes) {
     if (node.removed || copies_->is_leftover(node)) continue;
     if (!node.in_service()) return false;
@@ -611,6 +612,7 @@ std::string World::why_not() {
   for (std::size_t i = 0; i < jobs.size() && i < 3; ++i) add(why_unfinished(jobs[i]));
   if (jobs.size() > 3) add(std::to_string(jobs.size()) + " jobs in all are not final");
   if (!host_->core()->idle()) add("the scheduler has work in its queue");
+  if (!host_->has_room()) add("the scheduler's volume stays full, and new work is refused");
   for (const Node& node : host_->core()->state().nodes) {
     if (node.removed) continue;
     if (node.state != NodeState::kReady)
