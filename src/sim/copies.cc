@@ -14,21 +14,30 @@ std::vector<DeviceFacts> devices_of_copy(DeviceFacts like, const char* mark) {
   return {like};
 }
 
+// The first node has a GPU like the copy's: another might be the only one of its name.
+SimNode& node_to_copy(const std::vector<std::unique_ptr<SimNode>>& nodes) {
+  const auto bare = std::find_if(nodes.begin(), nodes.end(),
+                                 [](const auto& node) { return node->machine().gpu_count() == 0; });
+  return bare == nodes.end() ? *nodes.front() : **bare;
+}
+
 }  // namespace
 
 Copies::Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes,
                const DeviceFacts& like)
     : context_(context),
       nodes_(nodes),
-      copy_(std::make_unique<SimNode>(context, network, nodes.size(), devices_of_copy(like, kCopyMark), 4'000,
-                                      16'000)) {
+      original_(node_to_copy(nodes)),
+      copy_(std::make_unique<SimNode>(
+          context, network, nodes.size(),
+          original_.machine().gpu_count() == 0 ? std::vector<DeviceFacts>{} : devices_of_copy(like, kCopyMark),
+          4'000, 16'000)) {
   network.add(*copy_);
 }
 
 void Copies::copy_a_machine() {
   if (copy_->powered()) return;
-  // Of the first node, which has a GPU like the copy's: another might be the only one of its name.
-  copy_->become_copy_of(*nodes_.front());
+  copy_->become_copy_of(original_);
   copy_->power_on();
   context_.schedule.in(context_.some_ms(500, 40'000), [this] { copy_->power_off(); });
 }
