@@ -136,6 +136,19 @@ TEST_F(Removal, ANodeThatHoldsWorkIsKeptUntilItIsConfirmedDead) {
   EXPECT_EQ(engine_.state_of(job), JobState::kScheduled);
 }
 
+TEST_F(Removal, ANodeWhoseGpusWereNotSeenEmptyIsKept) {
+  const NodeId node = engine_.add_node("n1", {.gpus = 2});
+  const JobId job = engine_.run({.gpus = 1});
+  engine_.ended(job);
+  engine_.apply(NodeLeaseLost{.node = node});
+  const Applied draining = engine_.apply(RemoveNode{.node = node});
+  expect_rejected(draining, RejectionCode::kNodeBusy);
+  EXPECT_EQ(draining.rejection->requested, 1);
+  EXPECT_EQ(draining.rejection->current, 0);
+  engine_.release_all();
+  EXPECT_FALSE(engine_.apply(RemoveNode{.node = node}).rejection.has_value());
+}
+
 TEST_F(Removal, ANodeThatAGangLostIsKeptWhileTheGangGoesOn) {
   engine_.add_node("n1", {.gpus = 1});
   const NodeId lost = engine_.add_node("n2", {.gpus = 1});
