@@ -97,7 +97,7 @@ struct Config {
     bool cors_enabled = false;
     std::vector<std::string> cors_origins;
     bool token_required = false;
-    std::string anonymous_priority_tier = "medium";
+    std::string anonymous_priority_tier = "high";
     std::vector<std::string> host_names;
     int64_t copy_bytes_max = limits::kFileBytesDefault;
     double rate_limit_rps = 0;

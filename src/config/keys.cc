@@ -459,8 +459,8 @@ constexpr ConfigKey kKeys[] = {
      .name = "anonymous_priority_tier",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_priority_tier; },
      .meaning =
-         "The highest `priority_tier` that callers without a credential may give a tenant. Above `medium`, "
-         "which is what others have by default, any local user goes before them.",
+         "The highest `priority_tier` that callers without a credential may give a tenant. With `medium`, "
+         "which is what others have by default, they go before nobody; clients that exist ask for `high`.",
      .one_of = "low medium high critical"},
     {.section = "api",
      .name = "host_names",

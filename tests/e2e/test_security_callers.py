@@ -170,7 +170,7 @@ def test_no_verb_of_operators_is_for_everybody(world):
 
 def test_the_first_steps_of_a_client_without_a_credential(world):
     api = world.scheduler.api(anonymous=True)
-    tenant = api.post("/tenants", {"name": "lab", "max_gpus": 2, "priority_tier": "medium", "fair_share_weight": 1.0}, 201)
+    tenant = api.post("/tenants", {"name": "lab", "max_gpus": 2, "priority_tier": "high", "fair_share_weight": 1.0}, 201)
     assert tenant["anonymous"] is True
     job = api.submit("echo hello; sleep 1000", tenant_id=tenant["id"], gpu_count=1)
     api.wait_for(job, "running")
@@ -185,8 +185,15 @@ def test_the_first_steps_of_a_client_without_a_credential(world):
     assert api.call("DELETE", f"/api/v1/tenants/{tenant['id']}")[0] == 200
 
 
-def test_a_caller_without_a_credential_goes_before_nobody(world, new_world):
+def test_how_far_before_others_a_caller_without_a_credential_goes(world, new_world):
     api = world.scheduler.api(anonymous=True)
+    assert api.call("POST", "/api/v1/tenants", {"name": "lab", "priority_tier": "high"})[0] == 201
+    status, answer, _ = api.call("POST", "/api/v1/tenants", {"name": "greedy", "priority_tier": "critical"})
+    assert (status, answer["code"], answer["field"]) == (403, "permission_denied", "priority_tier"), answer
+    strict = new_world(API_ANONYMOUS_PRIORITY_TIER="medium")
+    strict.scheduler.start()
+    strict.add_agent("n1").start()
+    api = strict.scheduler.api(anonymous=True)
     for field, value in (("priority_tier", "high"), ("priority_tier", 501), ("fair_share_weight", 1.5)):
         status, answer, _ = api.call("POST", "/api/v1/tenants", {"name": "greedy", field: value})
         assert (status, answer["code"], answer["field"]) == (403, "permission_denied", field), answer
@@ -198,14 +205,9 @@ def test_a_caller_without_a_credential_goes_before_nobody(world, new_world):
     job = api.submit("sleep 1000", priority=500, gpu_count=1_000)
     assert api.call("PATCH", f"/v1/jobs/{job}", {"priority": 501})[0] == 403
     api.cancel(job)
-    trusted = world.api()
+    trusted = strict.api()
     assert trusted.post("/tenants", {"name": "urgent", "priority_tier": "critical"}, 201)["priority_tier"] in (5000, "critical")
     assert trusted.wait_for(trusted.submit("true", priority=5_000))["state"] == "completed"
-    kind = new_world(API_ANONYMOUS_PRIORITY_TIER="high")
-    kind.scheduler.start()
-    api = kind.scheduler.api(anonymous=True)
-    assert api.call("POST", "/api/v1/tenants", {"name": "lab", "priority_tier": "high"})[0] == 201
-    assert api.call("POST", "/api/v1/tenants", {"name": "lab2", "priority_tier": "critical"})[0] == 403
 
 
 def test_a_wrong_token_is_refused_on_loopback_too(world):
