@@ -1,5 +1,8 @@
 #include "host/start_orders.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -16,6 +19,18 @@ constexpr uint64_t kPortCount = 10'000;
 constexpr uint64_t kPortTurns = 7;  ///< An attempt's port is as far from those of the next jobs.
 constexpr std::size_t kPartsKept = 8;
 
+/// The same bytes for the same specification: maps by their keys.
+std::string packed(const v1::JobSpec& spec) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    spec.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
 /// What an element runs: its array's specification, with its index in the environment.
 std::string element_spec(const State& state, const Job& job) {
   const JobArray* array = state.find_array(job.array);
@@ -29,7 +44,7 @@ std::string element_spec(const State& state, const Job& job) {
   environment["GPU_SCHEDULER_ARRAY_INDEX"] = index;
   environment["GPU_SCHEDULER_ARRAY_COUNT"] = std::to_string(array->count);
   if (!spec.name().empty()) spec.set_name(spec.name() + "-" + index);
-  return spec.SerializeAsString();
+  return packed(spec);
 }
 
 /// After how long without contact a shim has to end its attempt. Never before the node can have lost its
