@@ -9,9 +9,9 @@ namespace gpusched::api {
 
 /// How far callers without a credential may put themselves before others.
 struct AnonymousLimits {
-  int32_t priority_max = 100;        ///< Of their jobs.
+  int32_t priority_max = 100;         ///< Of their jobs.
   int32_t priority_tier_max = 1'000;  ///< Of tenants that they make or change,
-  int64_t weight_milli_max = 1'000;  ///< and their weight in fair shares.
+  int64_t weight_milli_max = 1'000;   ///< and their weight in fair shares.
 };
 
 /// What callers without a credential may do. They

@@ -24,7 +24,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   double rate_limit_rps = 0;  ///< Of each client address, on REST and gRPC together; 0: no limit.
   int32_t default_priority = 100;
-  int32_t anonymous_tier_max = 1'000; ///< The highest priority tier that callers without a credential give.
+  int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
   Duration preempt_grace_max = minutes(5);             ///< That a job may ask for.
   bool gangs = true;                                   ///< Jobs may be on several nodes.
   std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.

@@ -28,10 +28,10 @@ Copies::Copies(Context& context, Network& network, std::vector<std::unique_ptr<S
     : context_(context),
       nodes_(nodes),
       original_(node_to_copy(nodes)),
-      copy_(std::make_unique<SimNode>(
-          context, network, nodes.size(),
-          original_.machine().gpu_count() == 0 ? std::vector<DeviceFacts>{} : devices_of_copy(like, kCopyMark),
-          4'000, 16'000)) {
+      copy_(std::make_unique<SimNode>(context, network, nodes.size(),
+                                      original_.machine().gpu_count() == 0 ? std::vector<DeviceFacts>{}
+                                                                           : devices_of_copy(like, kCopyMark),
+                                      4'000, 16'000)) {
   network.add(*copy_);
 }
 
@@ -61,7 +61,7 @@ void Copies::end_rename(SimNode& node) {
 void Copies::heal() {
   copy_->machine().heal();
   copy_->power_off();
-  while (!renamed_.empty()) end_rename(**renamed_.begin());
+  for (const auto& node : nodes_) end_rename(*node);  // Not by their addresses: runs of a seed are alike.
 }
 
 const SimNode* Copies::machine_of(const std::string& node) const {

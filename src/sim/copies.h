@@ -15,8 +15,8 @@ namespace gpusched::sim {
 /// and agents that start on a node's folder under another name. None of them may ever speak for the node.
 class Copies {
  public:
-  /// `like`: a device of the first node. A node without devices is copied, where there is one: nothing but its
-  /// boot tells it from its copy.
+  /// `like`: a device of the first node. A node without devices is copied, where there is one: nothing but
+  /// its boot tells it from its copy.
   Copies(Context& context, Network& network, std::vector<std::unique_ptr<SimNode>>& nodes,
          const DeviceFacts& like);
 

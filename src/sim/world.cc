@@ -74,7 +74,8 @@ void World::build() {
   settings.engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
   settings.engine.feature_level = prng_.between(0, kFeatureLevel);
   // Half of the worlds have the newest rules. Drawn apart, so that no other draw moves.
-  if (Prng(options_.seed * 0xA0761D6478BD642FULL + 1).chance(500)) settings.engine.feature_level = kFeatureLevel;
+  if (Prng(options_.seed * 0xA0761D6478BD642FULL + 1).chance(500))
+    settings.engine.feature_level = kFeatureLevel;
   static constexpr const char* kOrders[] = {"priority_aging", "deadline", "shortest", "least_attained"};
   settings.engine.policy.job_order = kOrders[prng_.below(4)];
   settings.engine.policy.attained_levels = {1, 5, 20};
