@@ -142,6 +142,7 @@ class NvmlDriverTest : public ::testing::Test {
     std::memcpy(&set_, &symbol, sizeof set_);
     set_(0, 0, 0, 0, 0);
     set_(1, 0, 0, 0, 0);
+    find("fake_nvml_graphics", graphics_);
     find("fake_nvml_trouble", trouble_);
     find("fake_nvml_event", event_);
     find("fake_nvml_mig", mig_);
@@ -149,6 +150,7 @@ class NvmlDriverTest : public ::testing::Test {
     find("fake_nvml_mig_use", mig_use_);
     for (const unsigned index : {0u, 1u}) {
       trouble_(index, 0, 0, 0);
+      graphics_(index, 0);
       mig_(index, 0, 0);
     }
     auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
@@ -164,6 +166,7 @@ class NvmlDriverTest : public ::testing::Test {
 
   void* library_ = nullptr;
   void (*set_)(unsigned, unsigned, unsigned long long, unsigned long long, int) = nullptr;
+  void (*graphics_)(unsigned, unsigned) = nullptr;
   void (*trouble_)(unsigned, unsigned, unsigned, unsigned long long) = nullptr;
   void (*event_)(unsigned, unsigned long long, unsigned long long) = nullptr;
   void (*mig_)(unsigned, unsigned, unsigned) = nullptr;
@@ -231,6 +234,28 @@ TEST_F(NvmlDriverTest, ALostDeviceIsMissingAndMemoryErrorsAreCounted) {
   set_(1, 0, 0, 3, 0);
   EXPECT_EQ(driver_->read(1).condition, v1::DEVICE_CONDITION_OK);
   EXPECT_EQ(driver_->read(1).ecc_uncorrected, 3);
+}
+
+TEST_F(NvmlDriverTest, ADeviceThatIsLostAtTheStartTakesNoOtherWithIt) {
+  set_(0, 0, 0, 0, 15);
+  set_(1, 0, 300, 0, 0);
+  const auto opened = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
+  ASSERT_TRUE(opened.ok());
+  ASSERT_EQ((*opened)->inventory().size(), 1u);
+  EXPECT_EQ((*opened)->inventory()[0].uuid, "GPU-fake-1");
+  EXPECT_EQ((*opened)->read(0).memory_used_mb, 300);
+  set_(1, 0, 0, 0, 15);
+  const auto none = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
+  ASSERT_FALSE(none.ok()) << "no device that answers is no inventory";
+  EXPECT_EQ(none.error().message, "NVML cannot look at any device: GPU is lost");
+}
+
+TEST_F(NvmlDriverTest, WhatDrawsOnADeviceUsesIt) {
+  set_(1, 2, 300, 0, 0);
+  graphics_(1, 3);  // One of them computes, too.
+  const DeviceReading reading = driver_->read(1);
+  EXPECT_EQ(reading.processes, (std::vector<int64_t>{1000, 1001, 5001, 5002}));
+  EXPECT_EQ(reading.process_memory_mb, (std::vector<int64_t>{-1, 1'024, 64, 64}));
 }
 
 TEST_F(NvmlDriverTest, XidsAreToldOnceByTheDeviceThatHadThem) {

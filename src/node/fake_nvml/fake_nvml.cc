@@ -23,6 +23,7 @@ struct Event {
 };
 Event g_events[16];
 unsigned g_event_count = 0;
+unsigned g_graphics[2];
 
 /// How the two are linked: so many NVLinks to one another, or to switches; else by PCIe at this level.
 struct Links {
@@ -106,6 +107,9 @@ void fake_nvml_event(unsigned index, unsigned long long type, unsigned long long
   if (g_event_count < 16) g_events[g_event_count++] = {&g_devices[index], type, data, 0, 0};
 }
 
+/// So many processes draw on it; the first of them computes, too, where any does.
+void fake_nvml_graphics(unsigned index, unsigned process_count) { g_graphics[index] = process_count; }
+
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
 const char* nvmlErrorString(int code) {
@@ -158,6 +162,16 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
   }
   *count = have;
   for (unsigned i = 0; i < have; ++i) processes[i] = {1000 + i, (i == 0 ? ~0ULL : i * 1024ULL << 20), 0, 0};
+  return 0;
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void* device, unsigned* count, Process* processes) {
+  const unsigned have = instance_of(device) != nullptr ? 0 : g_graphics[index_of(device)];
+  if (*count < have) {
+    *count = have;
+    return 7;
+  }
+  *count = have;
+  for (unsigned i = 0; i < have; ++i) processes[i] = {i == 0 ? 1000 : 5000 + i, 64ULL << 20, 0, 0};
   return 0;
 }
 int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) {
