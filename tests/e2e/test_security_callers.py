@@ -192,7 +192,8 @@ def test_how_far_before_others_a_caller_without_a_credential_goes(world, new_wor
     assert (status, answer["code"], answer["field"]) == (403, "permission_denied", "priority_tier"), answer
     strict = new_world(API_ANONYMOUS_PRIORITY_TIER="medium")
     strict.scheduler.start()
-    strict.add_agent("n1").start()
+    user = ["--default-user", "nobody"] if IS_ROOT else []
+    strict.add_agent("n1", allow_root_jobs=False, arguments=user).start()
     api = strict.scheduler.api(anonymous=True)
     for field, value in (("priority_tier", "high"), ("priority_tier", 501), ("fair_share_weight", 1.5)):
         status, answer, _ = api.call("POST", "/api/v1/tenants", {"name": "greedy", field: value})
