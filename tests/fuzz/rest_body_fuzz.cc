@@ -6,6 +6,7 @@
 // source: api/doors/place_words.cc
 // source: api/doors/json_fields.cc
 // source: api/doors/pack_spec.cc
+// source: api/doors/spec_peek.cc
 // source: api/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs
