@@ -130,6 +130,7 @@ struct Server::Impl {
                                                           .token_file = options.token_file,
                                                           .old_agent_handshake = options.old_agent_handshake,
                                                           .rate_limit = &rate_limit,
+                                                          .message_wait = options.grpc_message_wait,
                                                           .version = options.version},
                                         Backends{.trusted = backend, .anonymous = anonymous}, host);
     // Weak: the host calls it for as long as the host lives.

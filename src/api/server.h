@@ -25,8 +25,9 @@ struct ServerOptions {
   double rate_limit_rps = 0;  ///< Of each client address, on REST and gRPC together; 0: no limit.
   int32_t default_priority = 100;
   int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
-  Duration preempt_grace_max = minutes(5);             ///< That a job may ask for.
-  bool gangs = true;                                   ///< Jobs may be on several nodes.
+  Duration grpc_message_wait = seconds(30);  ///< A gRPC call whose message is not there by then is ended.
+  Duration preempt_grace_max = minutes(5);   ///< That a job may ask for.
+  bool gangs = true;                         ///< Jobs may be on several nodes.
   std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.
   int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
   std::string token;                                   ///< The shared one; see api/token.h.

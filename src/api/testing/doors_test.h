@@ -29,6 +29,7 @@ class DoorsTest : public testing::Test {
     host_ = std::move(*host);
     options.http_port = options.grpc_port = options.metrics_port = 0;
     options.version = "test";
+    options.grpc_message_wait = minutes(30);  // What is slow under a sanitizer is not wrong.
     options.everybody_trusted = options.token.empty();
     auto server = Server::start(options, *host_);
     EXPECT_TRUE(server.ok()) << server.error().message;
