@@ -61,7 +61,7 @@ void measure_idle(const std::string& folder, Scheduler& scheduler, int seconds) 
 }
 
 void cancel_all(Scheduler& scheduler, const std::vector<std::string>& ids) {
-  Result<HttpClient> client = HttpClient::create({.url = scheduler.url()});
+  Result<HttpClient> client = HttpClient::create({.url = scheduler.url(), .token = scheduler.token()});
   for (const std::string& id : ids) {
     const Result<HttpAnswer> answer = client->request({.method = "DELETE", .target = "/api/v1/jobs/" + id});
     expect(answer.ok() && answer->status == 200, "cannot cancel " + id);
