@@ -8,6 +8,7 @@
 // source: api/doors/native_rest_bodies.cc
 // source: api/doors/native_rest_json.cc
 // source: api/doors/native_rest_views.cc
+// source: api/doors/native_requests.cc
 // source: api/doors/native_views.cc
 // source: api/doors/nearest_name.cc
 // source: api/doors/pack_spec.cc
