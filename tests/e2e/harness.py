@@ -47,14 +47,20 @@ def program(name):
 
 
 def wait_until(what, predicate, timeout_s=PATIENCE_S):
-    """Returns the predicate's first true value. The deadline is for programs that hang, not a measure."""
+    """Returns the predicate's first true value; a file that is not there yet is one more reason to wait.
+    The deadline is for programs that hang, not a measure."""
     deadline = time.monotonic() + timeout_s
     pause = 0.005
     while True:
-        value = predicate()
+        try:
+            seen = predicate()
+        except FileNotFoundError as missing:
+            value, seen = None, missing
+        else:
+            value = seen
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}; last seen: {value!r}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}; last seen: {seen!r}"
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
 
