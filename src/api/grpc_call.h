@@ -453,6 +453,11 @@ class GrpcBidi {
 
 // --- What a service's constructor calls, with the name of one of its methods. ---
 
+/// The answer to a call that ended before its message, or whose bytes do not parse: the client's fault.
+inline ApiError no_message() {
+  return {ErrorKind::kInvalidArgument, "the call has no message, or one that is not of its method"};
+}
+
 /// Calls of one unary method. Their messages live in arenas that are used again.
 template <typename Service, typename Request, typename Response>
 class GrpcUnaryMethod final : public GrpcMethod {
@@ -520,7 +525,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
       if (answering_) return let_go();
       if (ok)
         return (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
-      answer({grpc::StatusCode::INTERNAL, "the call has no message, or one that is not of its method"});
+      answer(to_status(*context_, no_message()));
     }
     void answered(bool) {
       answered_ = true;
@@ -607,8 +612,7 @@ class GrpcStreamMethod final : public GrpcMethod {
       const bool whole = ok && grpc::SerializationTraits<Request>::Deserialize(&message, &request).ok();
       if (whole && !writer->over_ && !writer->has_ended())
         return (method.service_.*method.handler_)(writer, request);
-      if (!writer->over_)
-        writer->fail({ErrorKind::kInternal, "the call has no message, or one that is not of its method"});
+      if (!writer->over_) writer->fail(no_message());
       writer->let_go();
     }
     GrpcStreamMethod& method;
