@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +20,9 @@ bool read_number(const std::string& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size();
 }
+
+/// What `settle` gives: 0 means no finding, and there is always a next one.
+bool is_id(int64_t id) { return id > 0 && id < std::numeric_limits<int64_t>::max() / 2; }
 
 std::vector<std::string> columns_of(const std::string& line) {
   std::vector<std::string> columns;
@@ -73,9 +77,10 @@ void FaultWatch::load(const std::string& text, bool rebooted, Time wall) {
     const auto uuid = std::find(uuids_.begin(), uuids_.end(), columns[0]);
     if (columns.size() != kColumns || uuid == uuids_.end()) continue;
     Watched& device = devices_[static_cast<std::size_t>(uuid - uuids_.begin())];
+    device = Watched{};
     int rows = 0;
     if (!read_number(columns[3], device.standing.id) || !read_number(columns[4], device.ecc_released) ||
-        !read_number(columns[5], rows)) {
+        !read_number(columns[5], rows) || !is_id(device.standing.id)) {
       device = Watched{};
       continue;
     }

@@ -173,6 +173,14 @@ TEST_F(FaultWatchTest, OutlivesTheAgentAndTellsAgain) {
   EXPECT_EQ(next.take_news(), std::vector<uint32_t>{0});
 }
 
+TEST_F(FaultWatchTest, WhatCannotHaveBeenRememberedIsLeftOut) {
+  for (const std::string id : {"0", "-1", "9223372036854775807"}) {
+    FaultWatch watch = make("GPU-b\treset\tecc_uncorrected\t" + id + "\t0\t0\tdetail\n");
+    EXPECT_EQ(watch.standing(1).rule, FaultRule::kIgnore) << id;
+    EXPECT_TRUE(watch.take_news().empty()) << id;
+  }
+}
+
 TEST_F(FaultWatchTest, ARestartOfTheMachineMendsWhatAResetMends) {
   FaultWatch watch = make();
   read(watch, {.xids = {48}});
