@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "node/box_planner.h"
-#include "node/shim_spawner.h"
-#include "node/system_clock.h"
+#include "node/core/system_clock.h"
+#include "node/process/box_planner.h"
+#include "node/process/shim_spawner.h"
 
 namespace gpusched {
 namespace {

@@ -23,10 +23,10 @@
 
 #include "base/check.h"
 #include "gpusched/v1/types.pb.h"
-#include "node/container_launch.h"
-#include "node/launch.h"
-#include "node/shim_spawner.h"
-#include "node/system_clock.h"
+#include "node/container/container_launch.h"
+#include "node/core/system_clock.h"
+#include "node/process/launch.h"
+#include "node/process/shim_spawner.h"
 
 extern char** environ;
 

@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "node/attempt_log.h"
-#include "node/folder_files.h"
-#include "node/node_core.h"
-#include "node/shim_spawner.h"
-#include "node/system_clock.h"
+#include "node/core/node_core.h"
+#include "node/core/system_clock.h"
+#include "node/output/attempt_log.h"
+#include "node/output/folder_files.h"
+#include "node/process/shim_spawner.h"
 
 extern char** environ;
 

@@ -1,3 +1,3 @@
-#include "node/agent_main.h"
+#include "node/agent/agent_main.h"
 
 int main(int argc, char** argv) { return gpusched::run_agent(argc, argv); }

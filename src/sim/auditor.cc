@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "codec/group.h"
-#include "node/ports.h"
+#include "node/core/ports.h"
 
 namespace gpusched::sim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "codec/group.h"
 #include "gpusched/v1/types.pb.h"
-#include "node/ports.h"
+#include "node/core/ports.h"
 #include "sim/auditor.h"
 
 namespace gpusched::sim {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "model/mig.h"
-#include "node/gpu_daemons.h"
+#include "node/gpu/gpu_daemons.h"
 
 namespace gpusched::sim {
 namespace {

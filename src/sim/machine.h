@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "node/device_watch.h"
-#include "node/node_core.h"
-#include "node/ports.h"
+#include "node/core/device_watch.h"
+#include "node/core/node_core.h"
+#include "node/core/ports.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

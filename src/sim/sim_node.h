@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "node/node_core.h"
+#include "node/core/node_core.h"
 #include "sim/context.h"
 #include "sim/machine.h"
 #include "sim/network.h"

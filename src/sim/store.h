@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "node/ports.h"
+#include "node/core/ports.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

@@ -75,7 +75,7 @@ def test_nothing_is_left_of_many_jobs(new_world):
     pathlib.Path(os.environ.get("ENDURANCE_REPORT", world.folder / "endurance.txt")).write_text(f"{before} {files_before}\n{after} {files_after}\n")
     for name in ("descriptors", "threads", "processes", "cgroups", "mounts"):
         assert after[name] <= before[name], (name, before, after)
-    # Emptied folders are kept for later attempts; kSparesMax in src/node/folder_files.cc says how many at most.
+    # Emptied folders are kept for later attempts; kSparesMax in src/node/output/folder_files.cc says how many at most.
     assert len(os.listdir(f"{agent.data_dir}/spare")) <= SPARES_MAX, files_after
     del files_before["spare"], files_after["spare"]
     assert sum(files_after.values()) <= sum(files_before.values()) + 16, (files_before, files_after)

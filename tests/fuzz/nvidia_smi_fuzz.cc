@@ -1,12 +1,12 @@
 // rooms: base model log
 // libs: gpusched_proto
-// source: node/nvidia_smi_text.cc
-// source: node/nvidia_smi_mig.cc
-// source: node/device_topology.cc
-// source: node/gpu_faults.cc
-// source: node/gpu_daemons.cc
+// source: node/gpu/nvidia_smi_text.cc
+// source: node/gpu/nvidia_smi_mig.cc
+// source: node/gpu/device_topology.cc
+// source: node/core/gpu_faults.cc
+// source: node/gpu/gpu_daemons.cc
 // source: ops/machine.cc
-// source: node/ports.cc
+// source: node/core/ports.cc
 // source: shim/box.cc
 // source: shim/protocol.cc
 //
@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "node/device_topology.h"
-#include "node/nvidia_smi_mig.h"
-#include "node/nvidia_smi_text.h"
+#include "node/gpu/device_topology.h"
+#include "node/gpu/nvidia_smi_mig.h"
+#include "node/gpu/nvidia_smi_text.h"
 
 namespace smi = gpusched::smi;
 

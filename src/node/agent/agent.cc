@@ -1,0 +1,604 @@
+#include "node/agent/agent.h"
+
+#include <pwd.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "log/log.h"
+#include "node/gpu/inventory.h"
+#include "node/gpu/slice_keeper.h"
+#include "node/process/process_reader.h"
+#include "ops/local_peer.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kBackoffFirst = milliseconds(50);
+constexpr Duration kBackoffMax = seconds(5);
+constexpr Duration kKernelLogPause = milliseconds(500);
+constexpr Duration kConnectPatience = seconds(15);
+constexpr Duration kRefusedPause = seconds(30);
+constexpr const char* kMissingWords =
+    "the driver does not show it since gpu-agent started; when it is back, restart gpu-agent";
+
+std::string folder_of_this_program() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+Error io_error(const std::string& what) {
+  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
+}
+
+uint64_t draw_process_number() {
+  uint64_t number = 0;
+  std::memcpy(&number, make_nonce().data(), sizeof number);
+  return number;
+}
+
+/// No try will be taken until a person did something: trying seldom is enough.
+bool is_for_an_operator(const std::string& code) {
+  return code == "node_name_taken" || code == "node_overlap" || code == "wrong_cluster";
+}
+
+LaunchDefaults launch_defaults(Duration grace) {
+  LaunchDefaults defaults;
+  defaults.grace = grace;
+  if (const passwd* user = getpwuid(geteuid())) {
+    defaults.user = user->pw_name;
+    defaults.home = user->pw_dir;
+  }
+  if (geteuid() == 0) defaults.path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  return defaults;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  if (const Result<Unit> prepared = agent->prepare(); !prepared) return prepared.error();
+  return agent;
+}
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      backoff_(kBackoffFirst),
+      jitter_(static_cast<uint64_t>(clock_.wall().ns)) {}
+
+Agent::~Agent() {
+  if (link_ != nullptr) link_->disconnect();
+  for (const int descriptor : {epoll_, stop_event_}) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+Result<Unit> Agent::prepare() {
+  const Result<Address> address = parse_address(options_.scheduler);
+  if (!address) return address.error();
+  scheduler_ = *address;
+  if (!options_.token_file.empty()) {
+    const Result<std::string> token = read_token(options_.token_file);
+    if (!token) return token.error();
+    token_ = *token;
+  }
+  if (const Result<Unit> trusted = check_scheduler(); !trusted) return trusted;
+
+  std::error_code error;
+  std::filesystem::create_directories(options_.data_folder, error);
+  if (error) {
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot make " + options_.data_folder + ": " + error.message()};
+  }
+  options_.data_folder = std::filesystem::canonical(options_.data_folder, error).string();
+  Result<FolderLock> lock = FolderLock::take(options_.data_folder);
+  if (!lock) return lock.error();
+  lock_.emplace(std::move(*lock));
+  Result<FolderIdentity> identity = take_folder(options_.data_folder, options_.node_name, machine_name());
+  if (!identity) return identity.error();
+  identity_ = std::move(*identity);
+  tell_mark(options_.data_folder, identity_.instance);
+
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || stop_event_ < 0) return io_error("cannot make an event loop");
+  Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
+  if (!log) return log.error();
+  log_ = std::move(*log);
+  if (const Result<Unit> opened = open_driver(); !opened) return opened;
+  return open_core();
+}
+
+Result<Unit> Agent::check_scheduler() const {
+  const bool on_this_machine = ops::is_loopback(scheduler_.host);
+  return check_trust(
+      scheduler_, !token_.empty(), geteuid(),
+      on_this_machine ? ops::listening_users(scheduler_.host, scheduler_.port) : std::vector<uid_t>{});
+}
+
+/// Of a scheduler on this machine that this user may read the token of.
+std::function<std::string(const std::string&)> Agent::local_token_finder() const {
+  if (!ops::is_loopback(scheduler_.host)) return nullptr;
+  return [scheduler = scheduler_](const std::string& path) {
+    Result<std::string> token = ops::read_local_token(path, scheduler.host, scheduler.port, "grpc");
+    if (token) return std::move(*token);
+    log_event(LogLevel::kInfo, "agent", "token_not_found", {}, {{"why", token.error().message}});
+    return std::string();
+  };
+}
+
+Result<Unit> Agent::open_driver() {
+  Result<std::unique_ptr<GpuDriver>> driver =
+      options_.sim_gpus.empty()
+          ? open_real_driver(options_.nvml_library, options_.nvidia_smi)
+          : open_sim_driver(options_.sim_gpus, options_.node_name, options_.data_folder + "/sim-gpus.json",
+                            options_.sim_links);
+  if (driver) {
+    if (const Result<Unit> settled = settle_devices(std::move(*driver)); !settled) return settled;
+  } else if (driver.error().code == ErrorCode::kInvalidArgument) {
+    return driver.error();
+  } else if (const Result<Unit> remembered = remember_devices(driver.error()); !remembered) {
+    return remembered;
+  }
+  for (std::size_t index = 0; index < devices_.size(); ++index) {
+    log_event(LogLevel::kInfo, "agent", "gpu_detected", {},
+              {{"index", index},
+               {"uuid", devices_[index].uuid},
+               {"model", devices_[index].model},
+               {"memory_mb", devices_[index].memory_mb},
+               {"mig", devices_[index].mig},
+               {"driver", driver_->name()}});
+    if (!devices_[index].mig_pending) continue;
+    log_event(LogLevel::kWarning, "agent", "mig_mode_pending", {},
+              {{"uuid", devices_[index].uuid},
+               {"mig", devices_[index].mig},
+               {"mend", "reset the GPU when nothing uses it, then restart gpu-agent"}});
+  }
+  return Unit{};
+}
+
+/// Devices keep the numbers that they had, and one that is lost keeps its place.
+Result<Unit> Agent::settle_devices(std::shared_ptr<GpuDriver> driver) {
+  const bool simulated = !options_.sim_gpus.empty();
+  Result<std::vector<KnownDevice>> before = load_inventory(options_.data_folder);
+  if (!before) return before.error();
+  std::erase_if(*before, [simulated](const KnownDevice& device) {
+    return device.facts.uuid.starts_with(kSimUuidMark) != simulated;
+  });
+  std::set<std::string> held;
+  for (const auto& [key, attempt] : log_->image().attempts) {
+    if (!attempt.closed) held.insert(attempt.device_uuids.begin(), attempt.device_uuids.end());
+  }
+  const std::vector<KnownDevice> slots = settle_inventory(*before, driver->inventory(), held, read_boot_id());
+  for (const KnownDevice& slot : slots) {
+    if (slot.missing_since.empty()) continue;
+    log_event(LogLevel::kError, "agent", "gpu_missing", {},
+              {{"uuid", slot.facts.uuid}, {"model", slot.facts.model}, {"why", kMissingWords}});
+  }
+  driver_ = make_slot_driver(std::move(driver), slots, kMissingWords);
+  devices_ = driver_->inventory();
+  // On a full disk the last one stays as it was: that is enough to keep everything in its place.
+  const Result<Unit> kept = keep_inventory(options_.data_folder, slots);
+  if (!kept && kept.error().code != ErrorCode::kStorageFull) return kept;
+  return Unit{};
+}
+
+/// Makes the driver one that knows which MIG slices are ours: by its notes, and by attempts that have some.
+void Agent::keep_slices() {
+  const bool mig =
+      std::any_of(devices_.begin(), devices_.end(), [](const DeviceFacts& device) { return device.mig; });
+  if (!mig) return;
+  auto keeper = std::make_shared<SliceKeeper>(driver_, options_.data_folder, read_boot_id());
+  if (log_->image().boot_id == read_boot_id()) {
+    for (const auto& [key, attempt] : log_->image().attempts) {
+      if (attempt.closed) continue;
+      for (std::size_t i = 0; i < attempt.devices.size(); ++i) {
+        const HeldDevice& device = attempt.devices[i];
+        if (!device.is_slice()) continue;
+        uint32_t index = device.index;
+        for (uint32_t at = 0; i < attempt.device_uuids.size() && at < devices_.size(); ++at) {
+          if (devices_[at].uuid == attempt.device_uuids[i]) index = at;
+        }
+        keeper->claim(index, device.mig_profile, device.mig_start);
+      }
+    }
+  }
+  driver_ = std::move(keeper);
+}
+
+Result<Unit> Agent::remember_devices(const Error& trouble) {
+  Result<std::vector<KnownDevice>> before = load_inventory(options_.data_folder);
+  if (!before) return before.error();
+  if (before->empty() && trouble.code != ErrorCode::kNotFound) return trouble;
+  if (before->empty()) {
+    log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", trouble.message}});
+    return Unit{};
+  }
+  driver_fault_ =
+      "the GPU driver does not answer (" + trouble.message + "), and this node had " +
+      std::to_string(before->size()) +
+      " GPUs; mend the driver (often a reboot after an upgrade), then restart gpu-agent. Without them "
+      "for good: remove " +
+      options_.data_folder + "/inventory";
+  log_event(LogLevel::kError, "agent", "driver_lost", {}, {{"why", driver_fault_}});
+  driver_ = make_slot_driver(nullptr, *before, "the driver does not answer: " + trouble.message);
+  devices_ = driver_->inventory();
+  return Unit{};
+}
+
+/// Asks the container runtimes whether they work: some tenths of a second where there is one.
+void Agent::find_containers(const std::string& mark, const std::string& shim_program) {
+  const LaunchDefaults defaults = launch_defaults({});
+  auto node = std::make_shared<ContainerNode>();
+  node->options = options_.containers;
+  node->support = probe_containers(options_.containers, defaults.path);
+  node->data_folder = options_.data_folder;
+  node->instance = mark;
+  node->shim_program = shim_program;
+  node->memory_mb = total_memory_mb();
+  if (node->support.works) {
+    log_event(
+        LogLevel::kInfo, "agent", "containers_ready", {},
+        {{"runtime", shim::to_string(node->support.client.runtime)}, {"version", node->support.version}});
+  } else {
+    log_event(LogLevel::kInfo, "agent", "no_containers", {}, {{"why", node->support.why_not}});
+  }
+  container_sweep_ = std::make_unique<ContainerSweep>(*node);
+  containers_ = std::move(node);
+}
+
+/// Of this boot of the machine: a later one gives the same numbers to others.
+std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
+  std::map<AttemptKey, ShimProcess> shims;
+  if (log_->image().boot_id != read_boot_id()) return shims;
+  for (const auto& [key, attempt] : log_->image().attempts) {
+    if (attempt.shim.pid != 0) shims[key] = attempt.shim;
+  }
+  return shims;
+}
+
+/// They would run beside those that this one runs again.
+void Agent::end_hooks_of_earlier_agents() const {
+  if (options_.hooks.prolog.empty() && options_.hooks.epilog.empty() && options_.hooks.health_script.empty())
+    return;
+  for (const pid_t pid : ProcessReader().processes_with_environment(std::string(kHookMark) +
+                                                                    mark_of_instance(identity_.instance))) {
+    log_event(LogLevel::kWarning, "agent", "hook_ended", {}, {{"pid", static_cast<int64_t>(pid)}});
+    kill(pid, SIGKILL);
+  }
+}
+
+Result<Unit> Agent::open_core() {
+  const std::string mark = mark_of_instance(identity_.instance);
+  keep_slices();
+  monitor_ = make_device_monitor(driver_, options_.gpu_daemons);
+  if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
+  const int64_t cpus = options_.cpus > 0 ? options_.cpus : usable_cpus();
+  const int64_t memory_mb = options_.memory_mb > 0 ? options_.memory_mb : total_memory_mb();
+  Result<std::unique_ptr<BoxPlanner>> boxes = BoxPlanner::open(options_.box,
+                                                               {.data_folder = options_.data_folder,
+                                                                .instance = mark,
+                                                                .devices = devices_,
+                                                                .simulated_gpus = !options_.sim_gpus.empty(),
+                                                                .cpus_offered = cpus,
+                                                                .memory_mb_offered = memory_mb,
+                                                                .memory_mb_total = total_memory_mb()},
+                                                               clock_);
+  if (!boxes) return boxes.error();
+  boxes_ = std::move(*boxes);
+  spares_ = std::make_unique<SpareFolders>(options_.data_folder);
+  files_ = std::make_unique<FolderFiles>(FolderFilesOptions{.data_folder = options_.data_folder,
+                                                            .spares = spares_.get(),
+                                                            .log_bytes_max = options_.all_logs_bytes_max,
+                                                            .logs_kept = options_.logs_kept,
+                                                            .finished_kept = options_.finished_kept});
+  files_->remove_unknown(log_->image().attempts);
+  const std::string shim =
+      options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
+  find_containers(mark, shim);
+  Result<std::unique_ptr<ShimSpawner>> spawner =
+      ShimSpawner::open({.shim_program = shim,
+                         .data_folder = options_.data_folder,
+                         .instance = mark,
+                         .spares = spares_.get(),
+                         .cgroups = &boxes_->cgroups(),
+                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
+                         .log_bytes_max = options_.log_bytes_max,
+                         .shims = recorded_shims()},
+                        clock_, *this);
+  if (!spawner) return spawner.error();
+  spawner_ = std::move(*spawner);
+  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
+                                                     .token = token_,
+                                                     .find_token = local_token_finder(),
+                                                     .node_name = options_.node_name,
+                                                     .version = options_.version});
+  std::vector<std::string> uuids;
+  for (const DeviceFacts& device : devices_) uuids.push_back(device.uuid);
+  end_hooks_of_earlier_agents();
+  hooks_ = std::make_unique<ScriptHooks>(
+      options_.hooks, ScriptHooks::Facts{.node_name = options_.node_name,
+                                         .data_folder = options_.data_folder,
+                                         .device_uuids = std::move(uuids),
+                                         .fault = [fault = driver_fault_] { return fault; },
+                                         .instance = mark});
+  sessions_ = std::make_unique<Sessions>(
+      SessionsOptions{.shim_program = shim, .data_folder = options_.data_folder, .instance = mark}, clock_,
+      *link_);
+  NodeOptions node{.node_name = options_.node_name,
+                   .instance = identity_.instance,
+                   .mark = mark,
+                   .boot_id = read_boot_id(),
+                   .version = options_.version,
+                   .machine = identity_.machine,
+                   .process = draw_process_number(),
+                   .cluster = identity_.cluster,
+                   .cpu_milli = cpus * 1'000,
+                   .memory_mb = memory_mb,
+                   .labels = options_.labels,
+                   .address = options_.address,
+                   .devices = devices_,
+                   .topology = driver_ != nullptr ? driver_->topology() : DeviceTopology{},
+                   .launch = launch_defaults(options_.grace),
+                   .finished_kept = options_.finished_kept,
+                   .features = features(),
+                   .check_every = options_.hooks.check_every,
+                   .check_patience = options_.hooks.timeout + seconds(10),
+                   .clock_skew_max = options_.hooks.clock_skew_max,
+                   .order_patience = options_.order_patience,
+                   .faults = options_.gpu_faults,
+                   .share_memory_grace = options_.share_memory_grace};
+  node.launch.containers = containers_;
+  node.launch.node = options_.node_name;
+  fault_file_ = std::make_unique<FaultFile>(options_.data_folder);
+  core_ = std::make_unique<NodeCore>(std::move(node),
+                                     NodePorts{.clock = clock_,
+                                               .link = *link_,
+                                               .spawner = *spawner_,
+                                               .store = *log_,
+                                               .files = *files_,
+                                               .devices = *monitor_,
+                                               .host = meter_,
+                                               .hooks = hooks_.get(),
+                                               .boxes = boxes_.get(),
+                                               .sessions = sessions_.get(),
+                                               .memory = fault_file_.get(),
+                                               .slices = monitor_.get()},
+                                     StoreImage(log_->image()));
+  for (const int source :
+       {link_->event(), spawner_->descriptor(), sessions_->descriptor(), log_->synced_event(),
+        monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
+    if (source >= 0) add_source(source);
+  }
+  open_kernel_log();
+  core_->settle();
+  log_event(LogLevel::kInfo, "agent", "agent_started", {},
+            {{"node", options_.node_name},
+             {"scheduler", options_.scheduler},
+             {"version", options_.version},
+             {"gpus", devices_.size()},
+             {"running", core_->running_count()}});
+  return Unit{};
+}
+
+/// A driver that tells Xids itself would tell them twice.
+void Agent::open_kernel_log() {
+  if (options_.kernel_log.empty() || driver_ == nullptr || driver_->tells_xids()) return;
+  Result<KernelLog> log = KernelLog::open(options_.kernel_log, core_->log_position());
+  if (!log) {
+    log_event(LogLevel::kInfo, "agent", "no_kernel_log", {}, {{"why", log.error().message}});
+    return;
+  }
+  kernel_log_ = std::make_unique<KernelLog>(std::move(*log));
+  read_kernel_log(clock_.monotonic());
+}
+
+void Agent::read_kernel_log(Time now) {
+  if (kernel_log_ == nullptr || now < next_log_read_) return;
+  next_log_read_ = now + kKernelLogPause;
+  const std::vector<XidLine> lines = kernel_log_->take();
+  for (const XidLine& line : lines) core_->on_xid(line.pci, line.xid, line.text);
+  if (!lines.empty()) core_->set_log_position(kernel_log_->position());
+}
+
+void Agent::add_source(int descriptor) {
+  epoll_event interest{.events = EPOLLIN, .data = {.fd = descriptor}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &interest);
+}
+
+// The loop.
+
+void Agent::run(int stop_descriptor, AgentDuties duties) {
+  duties_ = std::move(duties);
+  if (duties_.pulse_every.ns > 0) pulse_due_ = clock_.monotonic();
+  for (const int source : {stop_descriptor, duties_.reload_descriptor}) {
+    if (source >= 0) add_source(source);
+  }
+  while (true) {
+    std::array<epoll_event, 16> ready;
+    const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), wait_ms());
+    bool stopping = false;
+    bool reload = false;
+    for (int i = 0; i < count; ++i) {
+      const int source = ready[static_cast<std::size_t>(i)].data.fd;
+      stopping = stopping || source == stop_event_ || source == stop_descriptor;
+      reload = reload || source == duties_.reload_descriptor;
+    }
+    if (stopping) break;
+    turn();
+    do_duties(reload);
+  }
+  link_->disconnect();
+  core_->on_link_down();
+  core_->settle();
+  log_event(LogLevel::kInfo, "agent", "agent_stopped", {}, {{"running", core_->running_count()}});
+}
+
+void Agent::do_duties(bool reload) {
+  if (reload && duties_.reload) duties_.reload();
+  const Time now = clock_.monotonic();
+  if (now < pulse_due_) return;
+  pulse_due_ = now + duties_.pulse_every;
+  if (duties_.pulse) duties_.pulse();
+}
+
+void Agent::stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = write(stop_event_, &one, sizeof one);
+}
+
+int Agent::wait_ms() const {
+  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), sessions_->next_deadline(),
+                             connection_due_, pulse_due_});
+  const Duration left = due - clock_.monotonic();
+  if (due == kNever) return -1;
+  return static_cast<int>(std::clamp<int64_t>((left.ns + 999'999) / 1'000'000, 0, INT_MAX));
+}
+
+/// Everything is cheap to ask when it has nothing, so that a turn looks at all of it.
+void Agent::turn() {
+  take_link_inputs();
+  spawner_->pump();
+  sessions_->pump();
+  uint64_t count = 0;
+  if (read(log_->synced_event(), &count, sizeof count) == sizeof count)
+    core_->on_synced(log_->synced_position());
+  for (DeviceMonitor::Finished& finished : monitor_->take_finished()) on_device_finished(std::move(finished));
+  for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
+  for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
+  const Time now = clock_.monotonic();
+  read_kernel_log(now);
+  if (now >= core_->next_deadline()) core_->on_tick();
+  if (now >= connection_due_) try_to_connect(now);
+  core_->settle();
+}
+
+void Agent::on_device_finished(DeviceMonitor::Finished finished) {
+  switch (finished.kind) {
+    case DeviceMonitor::Finished::Kind::kReading:
+      return core_->on_reading(finished.index, std::move(finished.reading));
+    case DeviceMonitor::Finished::Kind::kMade:
+      return core_->on_slice_made(finished.index, finished.profile, finished.start, finished.made,
+                                  finished.problem);
+    case DeviceMonitor::Finished::Kind::kDestroyed:
+      return core_->on_slice_destroyed(finished.index, finished.profile, finished.start, finished.problem);
+  }
+}
+
+void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
+  switch (finished.kind) {
+    case ScriptHooks::Finished::Kind::kProlog:
+      return core_->on_prolog_done(finished.key, finished.problem);
+    case ScriptHooks::Finished::Kind::kEpilog:
+      return core_->on_epilog_done(finished.key, finished.problem);
+    case ScriptHooks::Finished::Kind::kCheck:
+      return core_->on_checked(finished.problem);
+    case ScriptHooks::Finished::Kind::kReset:
+      return core_->on_device_reset(finished.device, finished.problem);
+  }
+}
+
+/// What this node can do, for placement and for people.
+std::vector<std::string> Agent::features() const {
+  std::vector<std::string> known = containers_->support.features;
+  if (hooks_->can_reboot()) known.emplace_back("reboot");
+  return known;
+}
+
+// The scheduler.
+
+void Agent::take_link_inputs() {
+  for (GrpcLink::Input& input : link_->take()) {
+    switch (input.kind) {
+      case GrpcLink::Input::Kind::kUp:
+        connection_ = Connection::kUp;
+        core_->on_link_up();
+        break;
+      case GrpcLink::Input::Kind::kMessage:
+        if (input.message.has_refused()) return on_refused(input.message.refused());
+        if (input.message.has_registered()) {
+          remember_scheduler(input.message.registered());
+          connection_due_ = kNever;
+          backoff_ = kBackoffFirst;
+          last_trouble_.clear();
+          if (duties_.status) duties_.status("connected to " + options_.scheduler);
+        }
+        core_->on_message(input.message);
+        break;
+      case GrpcLink::Input::Kind::kDown:
+        return on_connection_lost(input.why);
+    }
+  }
+}
+
+/// Whose node this is. Another cluster's scheduler would end all that runs here.
+void Agent::remember_scheduler(const v1::Registered& registered) {
+  if (registered.cluster().empty() || !identity_.cluster.empty()) return;
+  if (const Result<Unit> kept = remember_cluster(options_.data_folder, identity_, registered.cluster());
+      !kept)
+    log_event(LogLevel::kWarning, "agent", "cluster_not_kept", {}, {{"why", kept.error().message}});
+}
+
+void Agent::on_refused(const v1::Refused& refused) {
+  on_connection_lost("refused: " + refused.message() + " (" + refused.code() + ")");
+  if (!is_for_an_operator(refused.code())) return;
+  connection_due_ = clock_.monotonic() + kRefusedPause;
+  log_event(LogLevel::kError, "agent", "registration_refused", {},
+            {{"node", options_.node_name},
+             {"code", refused.code()},
+             {"why", refused.message()},
+             {"next_try_s", kRefusedPause.ms() / 1'000}});
+}
+
+void Agent::on_connection_lost(const std::string& why) {
+  if (why != last_trouble_) {
+    log_event(LogLevel::kWarning, "agent", "scheduler_unreachable", {},
+              {{"scheduler", options_.scheduler}, {"why", why}, {"running", core_->running_count()}});
+    if (duties_.status) duties_.status("no connection to " + options_.scheduler + ": " + why);
+  }
+  last_trouble_ = why;
+  link_->disconnect();
+  if (connection_ == Connection::kUp) core_->on_link_down();
+  connection_ = Connection::kWaiting;
+  // Between half of the pause and all of it: agents that lost one scheduler do not come back as one.
+  connection_due_ = clock_.monotonic() + Duration{jitter_.between(backoff_.ns / 2, backoff_.ns)};
+  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+}
+
+void Agent::try_to_connect(Time now) {
+  if (connection_ != Connection::kWaiting) return on_connection_lost("the scheduler did not answer in 15 s");
+  // Who listens there may have changed since the start.
+  if (const Result<Unit> trusted = check_scheduler(); !trusted)
+    return on_connection_lost(trusted.error().message);
+  connection_ = Connection::kConnecting;
+  connection_due_ = now + kConnectPatience;
+  link_->connect();
+}
+
+void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  core_->on_shim_started(key, pid, started_unix_ns);
+}
+void Agent::on_shim_prepared(const AttemptKey& key) { core_->on_shim_prepared(key); }
+void Agent::on_shim_saved(const AttemptKey& key, int64_t unix_ns) { core_->on_shim_saved(key, unix_ns); }
+void Agent::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
+  core_->on_shim_ended(key, outcome);
+}
+void Agent::on_shim_lost(const AttemptKey& key, const std::string& detail) {
+  core_->on_shim_lost(key, detail);
+}
+void Agent::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
+  core_->on_shim_found(key, pid, started_unix_ns);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,192 @@
+#include "node/agent/agent_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "config/keys.h"
+#include "config/yaml_problem.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kFileBytesMax = 1 << 20;
+
+std::string dashed(std::string text) {
+  std::ranges::replace(text, '_', '-');
+  return text;
+}
+
+std::string underscored(std::string text) {
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
+Error invalid(const std::string& message) {
+  return {.code = ErrorCode::kInvalidArgument, .message = message};
+}
+
+void add_problem(std::string& problems, const std::string& sentence) {
+  problems += (problems.empty() ? "" : "\n") + sentence;
+}
+
+/// Options that a file may not give.
+bool is_for_the_command_line(const std::string& name) {
+  return name == "help" || name == "version" || name == "config";
+}
+
+std::string nearest_option(const CLI::App& app, const std::string& name) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& known : option->get_lnames()) {
+      const std::size_t distance = edit_distance(name, known);
+      if (distance >= best_distance || is_for_the_command_line(known)) continue;
+      best_distance = distance;
+      best = known;
+    }
+  }
+  return best;
+}
+
+std::string joined(const std::vector<std::string>& values) {
+  std::string out;
+  for (const std::string& value : values) out += (out.empty() ? "" : ", ") + value;
+  return out;
+}
+
+Result<std::string> file_text(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const int reason = errno;
+    return Error{.code = reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                 .message = "cannot read the configuration file " + path + ": " + std::strerror(reason)};
+  }
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (text.size() > kFileBytesMax) {
+    return invalid("the configuration file " + path + " is larger than 1 MiB; is it the right one?");
+  }
+  return text;
+}
+
+/// The values of one key; false when they are no scalars.
+bool take_values(const std::string& name, const YAML::Node& value, std::vector<std::string>& out) {
+  if (value.IsScalar()) {
+    out.push_back(value.Scalar());
+    return true;
+  }
+  if (value.IsNull()) return true;
+  if (value.IsMap() && (name == "gpu-faults" || name == "label")) {  // As a list of NAME=VALUE.
+    for (const auto& item : value) {
+      if (!item.first.IsScalar() || !item.second.IsScalar()) return false;
+      out.push_back(item.first.Scalar() + "=" + item.second.Scalar());
+    }
+    return true;
+  }
+  if (!value.IsSequence()) return false;
+  for (const YAML::Node& item : value) {
+    if (!item.IsScalar()) return false;
+    out.push_back(item.Scalar());
+  }
+  return true;
+}
+
+/// Words for an App, which takes them from the back.
+std::vector<std::string> reversed(std::vector<std::string> words) {
+  std::ranges::reverse(words);
+  return words;
+}
+
+}  // namespace
+
+Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
+  const Result<std::string> text = file_text(path);
+  if (!text) return text.error();
+  YAML::Node root;
+  const auto at = [&path](const YAML::Mark& mark) { return path + ":" + std::to_string(mark.line + 1); };
+  try {
+    root = YAML::Load(*text);
+  } catch (const YAML::Exception& failure) {
+    return invalid(yaml_problem(path, *text, failure.mark.line, failure.msg));
+  }
+  std::vector<AgentSetting> settings;
+  if (root.IsNull()) return settings;
+  if (!root.IsMap()) {
+    return invalid(at(root.Mark()) + ": expected keys such as `scheduler: host:9090`, one a line");
+  }
+  std::string problems;
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string where = at(entry.first.Mark());
+    if (!entry.first.IsScalar()) {
+      add_problem(problems, where + ": a key must be a name");
+      continue;
+    }
+    AgentSetting setting{.name = dashed(entry.first.Scalar()), .values = {}, .where = where};
+    if (!seen.insert(setting.name).second) {
+      add_problem(problems, where + ": " + underscored(setting.name) + " is given twice; keep one");
+    } else if (!take_values(setting.name, entry.second, setting.values)) {
+      add_problem(problems,
+                  where + ": " + underscored(setting.name) + " must be a value or a list of values");
+    } else {
+      settings.push_back(std::move(setting));
+    }
+  }
+  if (!problems.empty()) return invalid(problems);
+  return settings;
+}
+
+Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& arguments,
+                                 const std::vector<AgentSetting>& settings, const AppMaker& scratch) {
+  app.parse(reversed(arguments));
+  std::vector<std::string> words;
+  std::string problems;
+  for (const AgentSetting& setting : settings) {
+    const CLI::Option* const option = app.get_option_no_throw("--" + setting.name);
+    if (option == nullptr || is_for_the_command_line(setting.name)) {
+      const std::string nearest = nearest_option(app, setting.name);
+      add_problem(problems, setting.where + ": unknown key " + underscored(setting.name) +
+                                (nearest.empty() ? "; gpu-agent --help lists the options, which are the keys"
+                                                 : "; did you mean " + underscored(nearest) + "?"));
+      continue;
+    }
+    std::vector<std::string> own;
+    for (const std::string& value : setting.values) own.push_back("--" + setting.name + "=" + value);
+    scratch([&](CLI::App& alone) {
+      try {
+        alone.parse(reversed(own));
+      } catch (const CLI::ParseError& error) {
+        add_problem(problems, setting.where + ": " + error.what());
+      }
+    });
+    // The command line and the environment win.
+    if (option->count() == 0) words.insert(words.end(), own.begin(), own.end());
+  }
+  if (!problems.empty()) return invalid(problems);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  app.clear();
+  app.parse(reversed(words));
+  return Unit{};
+}
+
+std::vector<OptionChange> option_changes(const CLI::App& before, const CLI::App& after) {
+  std::vector<OptionChange> changes;
+  for (const CLI::Option* const option : after.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    const CLI::Option* const old_option = before.get_option_no_throw("--" + name);
+    const std::string old_value = old_option == nullptr ? "" : joined(old_option->results());
+    const std::string new_value = joined(option->results());
+    if (old_value != new_value) changes.push_back({.name = name, .before = old_value, .after = new_value});
+  }
+  return changes;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,424 @@
+#include "node/agent/agent_main.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "log/log.h"
+#include "node/agent/agent.h"
+#include "node/agent/agent_file.h"
+#include "node/agent/doctor.h"
+#include "node/agent/join.h"
+#include "node/process/box_flags.h"
+#include "ops/machine.h"
+#include "ops/notify.h"
+#include "shim/protocol.h"
+
+namespace gpusched {
+namespace {
+
+constexpr const char* kVersion = GPUSCHED_VERSION;
+constexpr const char* kConfigDefault = "/etc/gpu-scheduler/agent.yaml";
+constexpr const char* kDataFolderDefault = "/var/lib/gpu-agent";
+
+struct CommandLine {
+  AgentOptions agent;
+  int64_t grace_ms = 10'000;
+  int64_t hook_timeout_s = 60;
+  int64_t check_every_s = 300;
+  int64_t clock_skew_s = 60;
+  int64_t share_memory_grace_s = 0;
+  int64_t order_patience_s = 60;
+  int64_t log_limit_mb = 256;
+  int64_t log_quota_mb = 20'480;
+  int64_t keep_logs_hours = 168;
+  std::vector<std::string> labels;
+  std::vector<std::string> gpu_faults;
+  BoxWords box;
+  LogOptions log;
+  std::string log_level = "info";
+  std::string config;
+};
+
+void declare(CLI::App& app, CommandLine& line) {
+  AgentOptions& agent = line.agent;
+  app.set_version_flag("--version", std::string("gpu-agent ") + kVersion);
+  app.add_option("--scheduler", agent.scheduler, "Scheduler's gRPC address, HOST:PORT");
+  app.add_option("--node", agent.node_name, "This node's name, the same at every start");
+  app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing");
+  app.add_option("--sim-gpus", agent.sim_gpus,
+                 "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: in MIG "
+                 "mode)");
+  app.add_option(
+      "--sim-links", agent.sim_links,
+      "How simulated GPUs are linked: sizes of islands of NVLink, such as 4,4 (default: not known)");
+  app.add_option("--cpus", agent.cpus, "CPU cores to offer (default: all this process may use)")
+      ->check(CLI::Range(int64_t{1}, int64_t{limits::kCpuCoresMax}));
+  app.add_option("--memory-mb", agent.memory_mb, "Memory to offer (default: all of the machine)")
+      ->check(CLI::Range(int64_t{1}, limits::kMegabytesMax));
+  app.add_option("--label", line.labels, "NAME=VALUE, told to the scheduler; may be repeated");
+  app.add_option("--address", agent.address,
+                 "Host name or IP by which other nodes reach this one, for gangs' MASTER_ADDR and host files "
+                 "(default: the node's name)");
+  app.add_option("--token-file", agent.token_file, "The scheduler's shared token (default: none)");
+  app.add_option("--grace-ms", line.grace_ms,
+                 "Between SIGTERM and SIGKILL, where the scheduler names no other (default: 10000)")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}));
+  app.add_option("--keep-finished", agent.finished_kept,
+                 "Ended attempts whose output is kept (default: 10000)")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
+  app.add_option(
+         "--log-limit-mb", line.log_limit_mb,
+         "Kept of each job's standard output, and of its standard error: the newest; 0: all (default: 256)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--log-quota-mb", line.log_quota_mb,
+                 "Kept of all jobs' output; beyond it that of the oldest ended ones goes; 0: no limit "
+                 "(default: 20480)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--keep-logs-hours", line.keep_logs_hours,
+                 "How long output is kept after its job's end; 0: for ever (default: 168)")
+      ->check(CLI::Range(int64_t{0}, limits::kSettingMax.ns / hours(1).ns));
+  declare_box(app, agent.box, line.box);
+  app.add_option("--nvml-library", agent.nvml_library, "Path of libnvidia-ml.so.1 (default: the system's)")
+      ->envname("GPU_SCHEDULER_NVML_LIBRARY");
+  HookOptions& hooks = agent.hooks;
+  app.add_option(
+      "--prolog", hooks.prolog,
+      "Program to run before each attempt; when it fails, the node is held and the job goes elsewhere");
+  app.add_option("--epilog", hooks.epilog,
+                 "Program to run after each attempt, before its GPUs are free again");
+  app.add_option("--health-script", hooks.health_script,
+                 "Program to run with the node's checks; when it fails, the node takes no new work");
+  app.add_option("--reboot-command", hooks.reboot_command,
+                 "What gpu-cli node reboot runs here, such as 'systemctl reboot' (default: none)");
+  app.add_option(
+      "--gpu-reset-command", hooks.gpu_reset_command,
+      "What resets the GPU $GPU_SCHEDULER_GPU_UUID once nothing uses it, when its fault asks for that, "
+      "such as 'nvidia-smi --gpu-reset -i $GPU_SCHEDULER_GPU_UUID' (default: none; it waits for an "
+      "operator)");
+  app.add_option("--gpu-faults", line.gpu_faults,
+                 "CODE=RULE, what is done about a fault of a GPU: its Xid or another code, and ignore, note, "
+                 "drain, reset or replace, such as 79=replace; may be repeated");
+  app.add_option(
+         "--share-memory-grace-s", line.share_memory_grace_s,
+         "A job that used more memory of a GPU than its share has for so long is ended; 0: it is only "
+         "warned about (default: 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  app.add_option("--order-patience-s", line.order_patience_s,
+                 "So long gpu-shim may take to begin an attempt, or to end one beyond its grace, before the "
+                 "agent ends it itself (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
+  app.add_option("--kernel-log", agent.kernel_log,
+                 "Where Xids are read that the GPUs' driver does not tell itself; empty: nowhere (default: "
+                 "/dev/kmsg)");
+  app.add_option("--hook-timeout-s", line.hook_timeout_s, "How long each of these may take (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
+  app.add_option("--check-every-s", line.check_every_s, "Between checks of the node (default: 300)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--disk-free-mb", hooks.disk_free_mb_min,
+                 "With less left in the data folder's disk the node takes no new work (default: 512, or 5 % "
+                 "of a small disk)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--clock-skew-s", line.clock_skew_s,
+                 "With a clock further from the scheduler's the node takes no new work (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--gpu-daemons", agent.gpu_daemons,
+                 "Programs that stay on GPUs and are no job's, with commas between; only executables of root "
+                 "count (default: MPS, DCGM, the display, persistence)")
+      ->delimiter(',');
+  app.add_option("--nvidia-smi", agent.nvidia_smi,
+                 "Path of nvidia-smi, asked where NVML finds nothing (default: the one in $PATH)");
+  app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: beside this program)");
+  app.add_option("--config", line.config,
+                 "YAML file of these options, with '_' for '-'; the command line wins over it")
+      ->envname("GPU_AGENT_CONFIG");
+  declare_container_options(app, agent.containers);
+  app.add_option("--log,--log-file", line.log.path, "Where log lines go (default: standard error)");
+  app.add_option("--log-level", line.log_level, "debug, info, warning or error (default: info)");
+}
+
+/// A one-line error on standard error.
+int fail(const std::string& message, int status) {
+  std::fprintf(stderr, "gpu-agent: %s\n", message.c_str());
+  return status;
+}
+
+Result<Unit> complete(CommandLine& line) {
+  line.agent.version = kVersion;
+  line.agent.grace = milliseconds(line.grace_ms);
+  line.agent.hooks.timeout = seconds(line.hook_timeout_s);
+  line.agent.hooks.check_every = seconds(line.check_every_s);
+  line.agent.hooks.clock_skew_max = seconds(line.clock_skew_s);
+  line.agent.order_patience = seconds(line.order_patience_s);
+  line.agent.share_memory_grace = seconds(line.share_memory_grace_s);
+  line.agent.log_bytes_max = line.log_limit_mb << 20;
+  line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
+  line.agent.logs_kept = hours(line.keep_logs_hours);
+  const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
+                                                                 {"--node", &line.agent.node_name},
+                                                                 {"--data-dir", &line.agent.data_folder}};
+  for (const auto& [name, value] : required) {
+    if (!value->empty()) continue;
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(name) + " is needed (see gpu-agent --help)"};
+  }
+  if (line.agent.node_name.size() > limits::kNameBytesMax) {
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: a name has at most 253 bytes"};
+  }
+  const bool plain = std::all_of(line.agent.address.begin(), line.agent.address.end(),
+                                 [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });
+  if (!plain || line.agent.address.size() > limits::kNameBytesMax) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "--address: give one host name or IP without blanks"};
+  }
+  for (const std::string& label : line.labels) {
+    const std::size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "--label '" + label + "' is not NAME=VALUE"};
+    }
+    line.agent.labels[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  std::string faults;
+  for (const std::string& change : line.gpu_faults) faults += change + ",";
+  const Result<FaultTable> table = FaultTable::parse(faults);
+  if (!table) return table.error();
+  line.agent.gpu_faults = *table;
+  if (const Result<Unit> boxed = complete_box(line.agent.box, line.box); !boxed) return boxed.error();
+  const Result<LogLevel> level = parse_log_level(line.log_level);
+  if (!level) return level.error();
+  line.log.level = *level;
+  return Unit{};
+}
+
+constexpr const char* kDescription =
+    "Runs jobs on this machine for a gpu-scheduler. Jobs outlive it: stop, upgrade and start it at any "
+    "time.\n\n"
+    "Commands:\n"
+    "  gpu-agent join HOST:PORT --token-file F    makes this machine a node of a scheduler\n"
+    "  gpu-agent doctor                           what this machine lacks, and what mends it\n"
+    "  gpu-agent checkpointed                     in a job: its work is saved up to now";
+
+/// The command line with its file, as it was read at one time.
+struct Loaded {
+  CLI::App app{kDescription, "gpu-agent"};
+  CommandLine line;
+};
+
+/// Throws CLI::ParseError for the command line's own mistakes. A doctor takes options that do not suffice.
+Result<std::unique_ptr<Loaded>> load(const std::vector<std::string>& arguments, bool must_suffice = true) {
+  auto loaded = std::make_unique<Loaded>();
+  declare(loaded->app, loaded->line);
+  // Once for the name of the file, then with what it says.
+  if (const Result<Unit> parsed = parse_with_settings(loaded->app, arguments, {}, {}); !parsed)
+    return parsed.error();
+  std::vector<AgentSetting> settings;
+  if (!loaded->line.config.empty()) {
+    Result<std::vector<AgentSetting>> read = read_agent_file(loaded->line.config);
+    if (!read) return read.error();
+    settings = std::move(*read);
+  }
+  auto whole = std::make_unique<Loaded>();
+  declare(whole->app, whole->line);
+  const AppMaker scratch = [](const std::function<void(CLI::App&)>& use) {
+    Loaded alone;
+    declare(alone.app, alone.line);
+    use(alone.app);
+  };
+  if (const Result<Unit> parsed = parse_with_settings(whole->app, arguments, settings, scratch); !parsed)
+    return parsed.error();
+  const Result<Unit> completed = complete(whole->line);
+  if (!completed && must_suffice) return completed.error();
+  return whole;
+}
+
+/// SIGHUP: reads everything again, takes what a running agent can, and names the rest.
+class AgentReloader {
+ public:
+  AgentReloader(std::vector<std::string> arguments, std::unique_ptr<Loaded> running)
+      : arguments_(std::move(arguments)), running_(std::move(running)) {}
+
+  std::string reload() {
+    try {
+      Result<std::unique_ptr<Loaded>> fresh = load(arguments_);
+      if (!fresh) return refused(fresh.error().message);
+      if (const Result<Unit> log = log_reopen((*fresh)->line.log); !log) return refused(log.error().message);
+      return take(std::move(*fresh));
+    } catch (const CLI::ParseError& error) {
+      return refused(error.what());
+    }
+  }
+
+ private:
+  static std::string refused(const std::string& why) {
+    log_event(LogLevel::kError, "agent", "config_not_reloaded", {},
+              {{"why", why}, {"kept", "all of the old configuration"}});
+    return "the new configuration was refused, the old one holds: " + why;
+  }
+  std::string take(std::unique_ptr<Loaded> fresh) {
+    const std::vector<OptionChange> changes = option_changes(running_->app, fresh->app);
+    std::string restart;
+    for (const OptionChange& change : changes) {
+      const bool live = change.name == "log" || change.name == "log-level";
+      if (!live) restart += (restart.empty() ? "" : ", ") + change.name;
+      log_event(LogLevel::kInfo, "agent", "config_changed", {},
+                {{"key", change.name},
+                 {"old", change.before},
+                 {"new", change.after},
+                 {"holds", live ? "now" : "after a restart, which ends no job"}});
+    }
+    running_ = std::move(fresh);
+    log_event(LogLevel::kInfo, "agent", "config_reloaded", {},
+              {{"changes", changes.size()}, {"needs_restart", restart}});
+    if (!restart.empty()) return "a restart is needed for " + restart;
+    return changes.empty() ? "reloaded, nothing differs" : "reloaded";
+  }
+
+  const std::vector<std::string> arguments_;
+  std::unique_ptr<Loaded> running_;
+};
+
+/// `gpu-agent doctor [OPTIONS] [--json]`.
+int run_doctor(std::vector<std::string> arguments) {
+  const bool json = std::erase(arguments, "--json") > 0;
+  const bool names_file = std::ranges::any_of(
+      arguments, [](const std::string& word) { return word == "--config" || word.starts_with("--config="); });
+  if (!names_file && arguments.empty() && access(kConfigDefault, R_OK) == 0)
+    arguments.push_back(std::string("--config=") + kConfigDefault);
+  Diagnosis diagnosis;
+  try {
+    const Result<std::unique_ptr<Loaded>> loaded = load(arguments, false);
+    if (loaded) {
+      AgentOptions options = (*loaded)->line.agent;
+      if (options.data_folder.empty()) options.data_folder = kDataFolderDefault;
+      diagnosis = examine_node(options, (*loaded)->line.config);
+    } else {
+      diagnosis.add({.check = "config",
+                     .verdict = Verdict::kFail,
+                     .detail = loaded.error().message,
+                     .mend = "gpu-agent --help    # its options are the keys of the file"});
+    }
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(
+        "gpu-agent doctor [OPTIONS] [--json]\n\nLooks at everything that an agent with these options (by "
+        "default those of "
+        "/etc/gpu-scheduler/agent.yaml)\nneeds of this machine and of its scheduler. Exit status: 0 all is "
+        "well, 1 "
+        "warnings, 2 something fails.\n",
+        stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
+  }
+  const std::string text = json ? diagnosis.json("gpu-agent", ops::host_name()) : diagnosis.text();
+  std::fputs(text.c_str(), stdout);
+  return diagnosis.exit_code();
+}
+
+int signal_descriptor(std::initializer_list<int> numbers) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : numbers) sigaddset(&signals, number);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);  // Before the first thread, so that all of them have it.
+  return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int serve(const AgentOptions& options, AgentReloader& reloader, const ServiceNotifier& manager) {
+  const int stop = signal_descriptor({SIGTERM, SIGINT});
+  const int hang_up = signal_descriptor({SIGHUP});
+  int status = 0;
+  Result<std::unique_ptr<Agent>> agent = Agent::open(options);
+  if (agent) {
+    const std::string node = "node " + options.node_name + ": ";
+    std::string connection = "connecting to " + options.scheduler;
+    manager.ready(node + connection);
+    AgentDuties duties;
+    duties.reload_descriptor = hang_up;
+    duties.reload = [&] {
+      signalfd_siginfo ignored;
+      while (read(hang_up, &ignored, sizeof ignored) > 0) {
+      }
+      manager.reloading();
+      const std::string outcome = reloader.reload();
+      manager.ready(node + connection + "; " + outcome);
+    };
+    duties.pulse_every = manager.keep_alive_every();
+    duties.pulse = [&] { manager.keep_alive(); };
+    duties.status = [&](const std::string& text) {
+      connection = text;
+      manager.status(node + connection);
+    };
+    (*agent)->run(stop, std::move(duties));
+    manager.stopping();
+  } else {
+    log_flush();
+    status = fail(agent.error().message, 1);
+  }
+  if (agent) agent->reset();
+  close(stop);
+  close(hang_up);
+  return status;
+}
+
+/// `gpu-agent checkpointed`, in a job.
+int run_checkpointed() {
+  const char* const path = std::getenv(shim::kCheckpointVariable);
+  if (path == nullptr || *path == 0) {
+    std::fputs(
+        "gpu-agent checkpointed: GPU_CHECKPOINT_FILE is not set; call this in a job that runs as a process\n",
+        stderr);
+    return 2;
+  }
+  const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool good = file >= 0 && futimens(file, nullptr) == 0;
+  if (!good) std::fprintf(stderr, "gpu-agent checkpointed: %s: %s\n", path, std::strerror(errno));
+  if (file >= 0) close(file);
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+int run_agent(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (!arguments.empty() && arguments[0] == "doctor")
+    return run_doctor({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "checkpointed") return run_checkpointed();
+  if (!arguments.empty() && arguments[0] == "join") return run_join(argc - 1, argv + 1, kVersion);
+  std::unique_ptr<Loaded> loaded;
+  try {
+    Result<std::unique_ptr<Loaded>> read = load(arguments);
+    if (!read) return fail(read.error().message, 2);
+    loaded = std::move(*read);
+  } catch (const CLI::Success& asked) {
+    Loaded help;
+    declare(help.app, help.line);
+    return help.app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
+  }
+  const ServiceNotifier manager = ServiceNotifier::take_from_environment();
+  signal(SIGPIPE, SIG_IGN);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) close(signal_descriptor({number}));
+  const CommandLine line = loaded->line;
+  if (const Result<Unit> set_up = log_set_up(line.log); !set_up) return fail(set_up.error().message, 1);
+  AgentReloader reloader(arguments, std::move(loaded));
+  const int status = serve(line.agent, reloader, manager);
+  log_shut_down();
+  return status;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,273 @@
+#include "node/agent/doctor.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "model/mig.h"
+#include "node/agent/probe.h"
+#include "node/process/hooks.h"
+#include "ops/checks.h"
+#include "ops/local_peer.h"
+#include "ops/machine.h"
+#include "ops/trusted_path.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kProbePatience = seconds(5);
+
+std::string copy_token_command(const AgentOptions& options) {
+  const Result<Address> address = parse_address(options.scheduler);
+  const std::string host = address ? address->host : "SCHEDULER";
+  const std::string path = options.token_file.empty() ? "/etc/gpu-scheduler/agent.token" : options.token_file;
+  return "ssh root@" + host + " cat /var/lib/gpu-scheduler/token | install -m 0600 /dev/stdin " +
+         ops::shell_quoted(path);
+}
+
+/// "0.3" of "0.3.1".
+std::string series(const std::string& version) {
+  const std::size_t first = version.find('.');
+  return first == std::string::npos ? version : version.substr(0, version.find('.', first + 1));
+}
+
+Finding check_version(const AgentOptions& options, const SchedulerFacts& facts) {
+  Finding finding{.check = "version",
+                  .detail = "agent " + options.version + ", scheduler " +
+                            (facts.version.empty() ? "of an older kind that does not say" : facts.version)};
+  if (!facts.version.empty() && series(facts.version) == series(options.version)) return finding;
+  finding.verdict = Verdict::kWarn;
+  finding.detail += "; they may be upgraded one after the other, but should not stay apart";
+  finding.mend = "gpu-agent --version; gpu-scheduler --version    # upgrade the older one; no job ends";
+  return finding;
+}
+
+Finding check_agents_lock(const std::string& folder) {
+  Finding finding{.check = "agent"};
+  const std::string path = folder + "/agent.lock";
+  const auto is_locked = [](const std::string& what) {
+    const int file = ::open(what.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool held = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (file >= 0) ::close(file);
+    return held;
+  };
+  const bool held = is_locked(folder) || is_locked(path);  // The file may have been removed.
+  const std::string pid = ops::read_line(path).value_or("");
+  if (held) {
+    finding.detail = "process " + pid + " runs as the agent of " + folder;
+  } else {
+    finding.verdict = Verdict::kWarn;
+    finding.detail = "no agent runs on " + folder;
+    finding.mend = ops::exists("/run/systemd/system") ? "systemctl start gpu-agent"
+                                                      : "gpu-agent --config /etc/gpu-scheduler/agent.yaml";
+  }
+  return finding;
+}
+
+/// The mode is the operator's; slices are the agent's.
+std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts,
+                               const DeviceReading& reading) {
+  std::vector<Finding> found;
+  if (facts.mig_pending) {
+    found.push_back({.check = "mig",
+                     .verdict = Verdict::kWarn,
+                     .detail = name + ": its MIG mode is " + (facts.mig ? "on" : "off") +
+                               " and changes with its next reset, which waits for whatever has it open",
+                     .mend = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
+                             "; systemctl start gpu-agent"});
+  }
+  if (!facts.mig) return found;
+  if (mig::table_of(facts.model, facts.memory_mb) == nullptr) {
+    found.push_back({.check = "mig",
+                     .verdict = Verdict::kWarn,
+                     .detail = name +
+                               ": it is in MIG mode, and which slices such a GPU can have is not known; "
+                               "nothing can run on it",
+                     .mend = "nvidia-smi -i " + facts.uuid + " -mig 0"});
+    return found;
+  }
+  found.push_back({.check = "mig",
+                   .detail = name + ": in MIG mode, with " + std::to_string(reading.slices.size()) +
+                             " slices; jobs get slices alone"});
+  return found;
+}
+
+/// What stays on the GPU by itself; MPS enforces the limits of shares.
+std::optional<Finding> check_strangers(const std::string& name, const DeviceReading& reading) {
+  if (reading.daemons.empty()) return std::nullopt;
+  std::string programs;
+  for (const DaemonReading& daemon : reading.daemons)
+    programs += (programs.empty() ? "" : ", ") + daemon.program;
+  const bool mps = find_mps(reading) != nullptr;
+  return Finding{.check = "gpu-daemons",
+                 .detail = name + ": " + programs + " stay on it, and no job waits for them" +
+                           (mps ? "; MPS enforces the limits of shares" : "")};
+}
+
+std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient& patient) {
+  if (!options.sim_gpus.empty())
+    return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
+  std::vector<Finding> found = ops::check_nvidia(patient, options.nvml_library);
+  const Result<std::unique_ptr<GpuDriver>> driver =
+      open_real_driver(options.nvml_library, options.nvidia_smi);
+  if (!driver) {
+    // No GPU at all is said by the check before.
+    if (found.front().verdict == Verdict::kOk && driver.error().code == ErrorCode::kNotFound) return found;
+    found.push_back({.check = "gpus",
+                     .verdict = Verdict::kFail,
+                     .detail = driver.error().message,
+                     .mend = "nvidia-smi; dmesg | grep -i -e nvidia -e NVRM -e Xid | tail"});
+    return found;
+  }
+  const std::size_t count = (*driver)->inventory().size();
+  for (uint32_t index = 0; index < count; ++index) {
+    const DeviceFacts& facts = (*driver)->inventory()[index];
+    DeviceReading reading = (*driver)->read(index);
+    set_daemons_apart(reading, options.gpu_daemons, [](int64_t pid) { return program_of_process(pid); });
+    const std::string name = "GPU " + std::to_string(index) + " (" + facts.model + ", " + facts.uuid + ")";
+    if (reading.condition != v1::DEVICE_CONDITION_OK) {
+      found.push_back({.check = "gpus",
+                       .verdict = Verdict::kFail,
+                       .detail = name + ": " + reading.detail,
+                       .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
+    }
+    for (Finding& finding : check_mig(name, facts, reading)) found.push_back(std::move(finding));
+    if (std::optional<Finding> finding = check_strangers(name, reading)) found.push_back(std::move(*finding));
+  }
+  found.push_back({.check = "gpus", .detail = std::to_string(count) + " GPUs answer"});
+  return found;
+}
+
+/// Settings that give away what keeps jobs from root, or from each other.
+std::vector<Finding> check_boundaries(const AgentOptions& options, const std::string& config) {
+  std::vector<Finding> found;
+  const auto warn = [&found](const char* check, std::string detail, std::string mend) {
+    found.push_back(
+        {.check = check, .verdict = Verdict::kWarn, .detail = std::move(detail), .mend = std::move(mend)});
+  };
+  const bool is_root = geteuid() == 0;
+  const BoxOptions& box = options.box;
+  for (const std::string* hook :
+       {&options.hooks.prolog, &options.hooks.epilog, &options.hooks.health_script}) {
+    if (const std::string problem = untrusted_hook(*hook); !problem.empty()) {
+      found.push_back(
+          {.check = "hooks",
+           .verdict = Verdict::kFail,
+           .detail = problem,
+           .mend = "ls -ld " + ops::shell_quoted(*hook) + "    # root's, and writable by root alone"});
+    }
+  }
+  if (is_root && box.allow_root_jobs) {
+    warn("root_jobs", "whoever has the scheduler's token runs jobs as root here: allow_root_jobs is set",
+         "sed -i '/allow_root_jobs/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
+  }
+  if (is_root && box.default_user == "nobody") {
+    warn("default_user",
+         "jobs that name no user run as nobody, who is other programs' user too: they can end and read each "
+         "other",
+         "useradd --create-home gpu-jobs    # and default_user: gpu-jobs in agent.yaml");
+  }
+  if (box.allow_set_user_id) {
+    warn("set_user_id",
+         "set-user-id programs have their effect in jobs: a fault in one of them makes a job root",
+         "sed -i '/allow_set_user_id/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
+  }
+  if (is_root && !config.empty()) {
+    if (const std::optional<std::string> problem = ops::changeable_by_others(config))
+      warn("config_owner", "others decide what this agent of root's does: " + *problem,
+           "ls -l " + ops::shell_quoted(config));
+  }
+  const bool has_containers = options.containers.runtime != "none" &&
+                              (!ops::find_program("podman").empty() || !ops::find_program("docker").empty());
+  if (is_root && has_containers && options.containers.network.empty()) {
+    warn("container_network",
+         "containers use the machine's network, as other jobs do, and nothing says that this is meant: they "
+         "reach "
+         "what listens on its loopback. Gangs need host",
+         "echo 'container_network: host' >> /etc/gpu-scheduler/agent.yaml    # or none, or one of the "
+         "runtime's");
+  }
+  const Result<Address> address = parse_address(options.scheduler);
+  if (is_root && address && !ops::is_loopback(address->host)) {
+    warn("network",
+         "this agent of root's does what comes from " + address->host +
+             ", without TLS: who can change what is on that network can speak after the greeting",
+         "wg-quick up wg0    # a tunnel between the nodes and the scheduler");
+  }
+  if (found.empty()) {
+    found.push_back(
+        {.check = "boundaries", .detail = "no setting gives away what keeps jobs from root and each other"});
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token) {
+  const Result<SchedulerFacts> facts =
+      probe_scheduler(options.scheduler, token, options.node_name, options.version, kProbePatience);
+  if (!facts) {
+    const Result<Address> address = parse_address(options.scheduler);
+    return {{.check = "scheduler",
+             .verdict = Verdict::kFail,
+             .detail = facts.error().message,
+             .mend = address ? "nc -vz " + address->host + " " + std::to_string(address->port) : ""}};
+  }
+  std::vector<Finding> found;
+  found.push_back({.check = "scheduler", .detail = "the scheduler answers at " + options.scheduler});
+  if (!token.empty() && !facts->knows_token) {
+    found.push_back({.check = "proof",
+                     .verdict = Verdict::kFail,
+                     .detail = "the scheduler does not know this token",
+                     .mend = copy_token_command(options)});
+  } else if (!token.empty()) {
+    found.push_back({.check = "proof", .detail = "the scheduler knows the same token"});
+  }
+  found.push_back(check_version(options, *facts));
+  if (facts->tells_time)
+    found.push_back(ops::check_clock_skew(facts->clock_ahead, facts->uncertainty, "the scheduler"));
+  return found;
+}
+
+Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
+  const ops::Patient patient{.unit = "gpu-agent", .runs_jobs = true};
+  Diagnosis diagnosis;
+  diagnosis.add(
+      {.check = "config", .detail = config.empty() ? "from the command line" : config + " is valid"});
+  diagnosis.add(ops::check_open_files(patient));
+  diagnosis.add(ops::check_locked_memory(patient));
+  diagnosis.add(ops::check_processes(patient));
+  diagnosis.add_all(check_gpus(options, patient));
+  diagnosis.add_all(ops::check_cgroups(patient));
+  diagnosis.add(ops::check_user_switch(patient));
+  diagnosis.add_all(check_boundaries(options, config));
+  diagnosis.add(ops::check_shared_memory(patient));
+  diagnosis.add(ops::check_container_runtimes(patient));
+  diagnosis.add(ops::check_folder(patient, options.data_folder, false));
+  if (geteuid() == 0) diagnosis.add(ops::check_way_to(options.data_folder));
+  diagnosis.add_all(ops::check_disk(patient, options.data_folder));
+  diagnosis.add_all(ops::check_sync(options.data_folder));
+  diagnosis.add(ops::check_clock_synchronised());
+  diagnosis.add(ops::check_unit(patient));
+  diagnosis.add(check_agents_lock(options.data_folder));
+  if (options.scheduler.empty()) {
+    diagnosis.add({.check = "scheduler",
+                   .verdict = Verdict::kFail,
+                   .detail = "no scheduler is named",
+                   .mend = "gpu-agent join HOST:9090 --token-file TOKEN"});
+    return diagnosis;
+  }
+  std::string token;
+  if (!options.token_file.empty()) {
+    diagnosis.add(ops::check_token(options.token_file, copy_token_command(options)));
+    const Result<std::string> read = read_token(options.token_file);
+    if (read) token = *read;
+  }
+  diagnosis.add_all(check_scheduler(options, token));
+  return diagnosis;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,266 @@
+#include "node/agent/grpc_link.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "base/check.h"
+#include "gpusched/v1/node.grpc.pb.h"
+#include "node/agent/trust.h"
+
+namespace gpusched {
+namespace {
+
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+constexpr int kConnectTimeoutMs = 5'000;
+constexpr int kMessageBytesMax = 16 << 20;
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& scheduler) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY,
+                   0);  // A node's scheduler is never behind the user's web proxy.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                   1);  // Each connection begins anew: the back-off is ours.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  return grpc::CreateCustomChannel(scheduler, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+/// Where gRPC's threads put what came. Belongs to one connection at a time; others' words are dropped.
+class GrpcLink::Inbox {
+ public:
+  Inbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { CHECK(event_ >= 0); }
+  ~Inbox() { close(event_); }
+
+  int event() const { return event_; }
+  void belong_to(const Stream* stream) {
+    const std::lock_guard lock(mutex_);
+    owner_ = stream;
+    inputs_.clear();
+  }
+  void put(const Stream* stream, Input input) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (owner_ != stream) return;
+      inputs_.push_back(std::move(input));
+      if (inputs_.size() > 1) return;  // The reader was woken already.
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t size = write(event_, &one, sizeof one);
+  }
+  std::vector<Input> take() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof count);
+    const std::lock_guard lock(mutex_);
+    return std::exchange(inputs_, {});
+  }
+
+ private:
+  const int event_;
+  std::mutex mutex_;
+  const Stream* owner_ = nullptr;
+  std::vector<Input> inputs_;
+};
+
+/// That gRPC is done with a connection. Outlives it, so that its last thread may still touch it.
+class GrpcLink::Done {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+  bool is_set() {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+/// One connection. Destroyed by the owner's thread when gRPC is done with it: the channel inside waits for
+/// gRPC's threads, so that none of these may destroy it.
+class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::SchedulerMessage> {
+ public:
+  Stream(const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
+      : token_(options.token),
+        find_token_(options.find_token),
+        inbox_(std::move(inbox)),
+        nonce_(make_nonce()),
+        stub_(v1::NodeProtocol::NewStub(make_channel(options.scheduler))) {}
+
+  void start(const GrpcLinkOptions& options) {
+    stub_->async()->Connect(&context_, this);
+    AddHold();  // Writes begin outside of reactions.
+    StartRead(&incoming_);
+    v1::AgentMessage hello;
+    hello.mutable_hello()->set_node_name(options.node_name);
+    hello.mutable_hello()->set_nonce(nonce_);
+    hello.mutable_hello()->set_version(options.version);
+    hello.mutable_hello()->set_handshake(kHandshake);
+    send(std::move(hello));
+    StartCall();
+  }
+
+  void send(v1::AgentMessage message) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    if (message.has_register_()) message.mutable_register_()->set_proof(proof_);
+    outgoing_.push_back(std::move(message));
+    if (outgoing_.size() == 1) write_first();
+  }
+
+  void cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;  // Under the lock: no write begins once the hold is gone.
+      }
+      RemoveHold();
+      return;
+    }
+    if (incoming_.has_challenge()) {
+      on_challenge(incoming_.challenge());
+    } else if (incoming_.has_proven()) {
+      on_proven(incoming_.proven());
+    } else if (incoming_.has_refused() || up_) {
+      inbox_->put(this, {.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})});
+    }
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    outgoing_.pop_front();
+    if (!ok) outgoing_.clear();  // The stream is ending: its status says why.
+    if (!outgoing_.empty() && !closed_) write_first();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    std::string why = why_;
+    if (why.empty()) why = status.ok() ? "the scheduler ended the connection" : status.error_message();
+    inbox_->put(this, {.kind = Input::Kind::kDown, .why = std::move(why)});
+    const std::shared_ptr<Done> done = done_;  // The stream may go as soon as it is set.
+    done->set();
+  }
+  const std::shared_ptr<Done>& done() const { return done_; }
+
+ private:
+  /// We prove first, who ask: a stranger learns nothing by answering, or by asking the scheduler.
+  void on_challenge(const v1::Challenge& challenge) {
+    if (up_ || challenged_) return;
+    challenged_ = true;
+    if (challenge.handshake() < kHandshake) return on_old_challenge(challenge);
+    if (token_.empty() && find_token_) token_ = find_token_(challenge.token_file());
+    both_ = nonce_ + challenge.nonce();
+    v1::AgentMessage message;
+    message.mutable_prove()->set_proof(prove(token_, kAgentLabel, both_));
+    send(std::move(message));
+  }
+  void on_proven(const v1::Proven& proven) {
+    if (up_ || both_.empty()) return;
+    if (!token_.empty() && !proves(proven.proof(), token_, kSchedulerLabel, both_)) return give_up(kNotOurs);
+    come_up();
+  }
+  void on_old_challenge(const v1::Challenge& challenge) {
+    if (!token_.empty() && !proves(challenge.proof(), token_, kOldSchedulerLabel, nonce_)) {
+      return give_up(
+          challenge.proof().empty()
+              ? "the scheduler has no token, and this agent requires one: start the scheduler with it"
+              : kNotOurs);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      proof_ = prove(token_, kOldAgentLabel, challenge.nonce());
+    }
+    come_up();
+  }
+  void come_up() {
+    up_ = true;
+    inbox_->put(this, {.kind = Input::Kind::kUp});
+  }
+  void give_up(const char* why) {
+    why_ = why;
+    cancel();
+  }
+  static constexpr const char* kNotOurs =
+      "the scheduler does not know this agent's token: compare --token-file with its DATA_DIR/token";
+
+  void write_first() {
+    grpc::WriteOptions options;
+    if (outgoing_.size() > 1) options.set_buffer_hint();  // More follows at once: one packet for all.
+    StartWrite(&outgoing_.front(), options);
+  }
+
+  std::string token_;  ///< Reads' thread only, as is all up to `why_`.
+  const std::function<std::string(const std::string&)> find_token_;
+  std::string both_;  ///< Both nonces, once they are known.
+  bool challenged_ = false;
+  const std::shared_ptr<Inbox> inbox_;
+  const std::string nonce_;
+  std::unique_ptr<v1::NodeProtocol::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::SchedulerMessage incoming_;
+  bool up_ = false;  ///< Reads' thread only, as is `why_`.
+  std::string why_;
+  const std::shared_ptr<Done> done_ = std::make_shared<Done>();
+
+  std::mutex mutex_;  ///< Guards what follows.
+  std::deque<v1::AgentMessage> outgoing_;
+  std::string proof_;
+  bool closed_ = false;
+};
+
+GrpcLink::GrpcLink(GrpcLinkOptions options)
+    : options_(std::move(options)), inbox_(std::make_shared<Inbox>()) {}
+
+GrpcLink::~GrpcLink() {
+  disconnect();
+  for (const std::unique_ptr<Stream>& stream : ending_) stream->done()->wait();
+}
+
+void GrpcLink::connect() {
+  disconnect();
+  std::erase_if(ending_, [](const std::unique_ptr<Stream>& stream) { return stream->done()->is_set(); });
+  stream_ = std::make_unique<Stream>(options_, inbox_);
+  inbox_->belong_to(stream_.get());
+  stream_->start(options_);
+}
+
+void GrpcLink::disconnect() {
+  inbox_->belong_to(nullptr);
+  if (stream_ == nullptr) return;
+  stream_->cancel();
+  ending_.push_back(std::move(stream_));
+}
+
+void GrpcLink::send(const v1::AgentMessage& message) {
+  if (stream_ != nullptr) stream_->send(message);
+}
+
+std::vector<GrpcLink::Input> GrpcLink::take() { return inbox_->take(); }
+int GrpcLink::event() const { return inbox_->event(); }
+
+}  // namespace gpusched

@@ -1,0 +1,299 @@
+#include "node/agent/join.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "node/agent/agent_file.h"
+#include "node/agent/doctor.h"
+#include "node/agent/trust.h"
+#include "node/process/user_directory.h"
+#include "ops/checks.h"
+#include "ops/local_peer.h"
+#include "ops/machine.h"
+
+extern char** environ;
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kTokenBytesMin = 16;
+constexpr std::size_t kTokenBytesMax = 4'096;
+
+struct JoinOptions {
+  std::string scheduler;
+  std::string token;
+  std::string token_file;
+  std::string node = ops::host_name();
+  std::string config = "/etc/gpu-scheduler/agent.yaml";
+  std::string data_dir = "/var/lib/gpu-agent";
+  std::string sim_gpus;
+  std::string default_user;
+  bool allow_root_jobs = false;
+  bool replace = false;
+  bool no_start = false;
+};
+
+int complain(const std::string& message, int status) {
+  std::fprintf(stderr, "gpu-agent join: %s\n", message.c_str());
+  return status;
+}
+
+Error invalid(const std::string& message) {
+  return {.code = ErrorCode::kInvalidArgument, .message = message};
+}
+
+void declare(CLI::App& app, JoinOptions& options) {
+  app.add_option("scheduler", options.scheduler,
+                 "the scheduler's gRPC address, HOST:PORT; the port is 9090 by default")
+      ->required();
+  app.add_option("token", options.token,
+                 "its token; other users may see it for a moment, so prefer --token-file or standard input");
+  app.add_option("--token-file", options.token_file,
+                 "a copy of the scheduler's DATA_DIR/token; - is standard input");
+  app.add_option("--node", options.node, "this node's name, for ever")->capture_default_str();
+  app.add_option("--config", options.config, "the configuration to write")->capture_default_str();
+  app.add_option("--data-dir", options.data_dir, "the agent's folder, for ever")->capture_default_str();
+  app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB");
+  app.add_option("--default-user", options.default_user,
+                 "the user of jobs that name none, where the agent is root");
+  app.add_flag("--allow-root-jobs", options.allow_root_jobs,
+               "also run jobs as root, where the agent is root");
+  app.add_flag("--replace", options.replace, "write the configuration even if there is another one");
+  app.add_flag("--no-start", options.no_start, "only write the configuration");
+}
+
+Result<std::string> read_given_token(const JoinOptions& options) {
+  if (options.token_file.empty()) return options.token;
+  if (!options.token.empty()) return invalid("give either TOKEN or --token-file");
+  std::string text;
+  if (options.token_file == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  } else {
+    const std::optional<std::string> read = ops::read_line(options.token_file);
+    if (!read) return invalid("cannot read " + options.token_file + ": " + std::strerror(errno));
+    text = *read;
+  }
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+Result<Unit> check_given_token(const std::string& token) {
+  if (token.empty()) return Unit{};
+  const bool plain =
+      token.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,~!#$^&*()") ==
+      std::string::npos;
+  if (token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax && plain) return Unit{};
+  return invalid(
+      "that is no token: it has at least 16 printable characters; it is the content of the scheduler's "
+      "DATA_DIR/token");
+}
+
+/// A double-quoted YAML scalar; names and paths of the command line may hold anything.
+std::string yaml_quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string token_path(const JoinOptions& options) {
+  return (std::filesystem::path(options.config).parent_path() / "agent.token").string();
+}
+
+std::string config_text(const JoinOptions& options, bool with_token) {
+  std::string text =
+      "# Written by gpu-agent join; the keys are the options of gpu-agent, with '_' for '-'.\n"
+      "scheduler: " +
+      yaml_quoted(options.scheduler) + "\nnode: " + yaml_quoted(options.node) +
+      "\ndata_dir: " + yaml_quoted(options.data_dir) + "\n";
+  if (with_token) text += "token_file: " + yaml_quoted(token_path(options)) + "\n";
+  if (!options.sim_gpus.empty()) text += "sim_gpus: " + yaml_quoted(options.sim_gpus) + "\n";
+  if (!options.default_user.empty()) text += "default_user: " + yaml_quoted(options.default_user) + "\n";
+  if (options.allow_root_jobs) text += "allow_root_jobs: true\n";
+  return text;
+}
+
+/// A whole file of mode 0600, or the old one.
+Result<Unit> write_private(const std::string& path, const std::string& text) {
+  const std::string draft = path + ".new";
+  const auto failed = [](const std::string& what) {
+    return Error{.code = ErrorCode::kIo, .message = "cannot write " + what + ": " + std::strerror(errno)};
+  };
+  ::unlink(draft.c_str());
+  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return failed(draft);
+  const bool written =
+      ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(file) == 0;
+  const Error trouble = failed(draft);
+  ::close(file);
+  if (!written) {
+    ::unlink(draft.c_str());
+    return trouble;
+  }
+  if (::rename(draft.c_str(), path.c_str()) != 0) return failed(path);
+  return Unit{};
+}
+
+/// Refuses to make another node out of this one unless told to.
+Result<Unit> check_old_config(const JoinOptions& options, const std::string& text) {
+  const std::optional<std::string> old_text = ops::read_text(options.config);
+  if (!old_text || options.replace || *old_text == text) return Unit{};
+  const Result<std::vector<AgentSetting>> old_settings = read_agent_file(options.config);
+  std::string says = "other settings";
+  if (old_settings) {
+    for (const AgentSetting& setting : *old_settings) {
+      if (setting.name == "scheduler" && !setting.values.empty())
+        says = "scheduler " + setting.values.front();
+    }
+  }
+  return Error{.code = ErrorCode::kAlreadyExists,
+               .message = options.config + " is there already, with " + says +
+                          "; edit it, or give --replace to write it anew"};
+}
+
+Result<Unit> write_all(const JoinOptions& options, const std::string& token) {
+  const std::string text = config_text(options, !token.empty());
+  if (const Result<Unit> free = check_old_config(options, text); !free) return free;
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::path(options.config).parent_path();
+  for (const std::filesystem::path& path : {folder, std::filesystem::path(options.data_dir)}) {
+    std::filesystem::create_directories(path, failed);
+    if (failed) {
+      return Error{.code = ErrorCode::kIo,
+                   .message = "cannot make " + path.string() + ": " + failed.message() +
+                              "; run it as the user that the agent shall be, usually root"};
+    }
+  }
+  if (!token.empty()) {
+    if (const Result<Unit> written = write_private(token_path(options), token + "\n"); !written)
+      return written;
+  }
+  return write_private(options.config, text);
+}
+
+int run_program(std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  if (::posix_spawnp(&child, argv[0], nullptr, nullptr, argv.data(), environ) != 0) return 127;
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/// Starts the unit, or says how the agent is started.
+int start(const JoinOptions& options) {
+  const bool own_unit = options.config == JoinOptions{}.config;
+  const bool managed =
+      ops::exists("/run/systemd/system") && own_unit && ::geteuid() == 0 &&
+      ops::check_unit({.unit = "gpu-agent", .runs_jobs = true}).detail.find(" is not installed") ==
+          std::string::npos;
+  if (options.no_start || !managed) {
+    std::printf("start the agent:\n  gpu-agent --config %s\n", ops::shell_quoted(options.config).c_str());
+    return 0;
+  }
+  if (run_program({"systemctl", "enable", "gpu-agent"}) != 0 ||
+      run_program({"systemctl", "restart", "gpu-agent"}) != 0) {
+    return complain("the unit did not start; look at: journalctl -u gpu-agent -n 50", 1);
+  }
+  std::printf("gpu-agent runs; see it with: gpu-cli nodes\n");
+  return 0;
+}
+
+/// Prints what the scheduler's probe found; false when something fails.
+bool probe(const JoinOptions& options, const std::string& token, const char* version) {
+  AgentOptions agent;
+  agent.scheduler = options.scheduler;
+  agent.node_name = options.node;
+  agent.version = version;
+  bool well = true;
+  for (const Finding& finding : check_scheduler(agent, token)) {
+    std::printf("%-5s %s\n", std::string(to_string(finding.verdict)).c_str(), finding.detail.c_str());
+    if (finding.verdict == Verdict::kOk) continue;
+    if (!finding.mend.empty()) std::printf("      mend: %s\n", finding.mend.c_str());
+    well = well && finding.verdict != Verdict::kFail;
+  }
+  std::fflush(stdout);
+  return well;
+}
+
+/// So that the first job is not who finds a slip of the hand.
+Result<Unit> check_default_user(const JoinOptions& options) {
+  if (options.default_user.empty()) return Unit{};
+  const Result<UserFacts> user = UserDirectory::look_up_user(options.default_user);
+  if (!user) {
+    return invalid("--default-user: this machine knows no user '" + options.default_user +
+                   "'; make it, or name one of those that `getent passwd` shows");
+  }
+  if (user->credentials.uid == 0 && !options.allow_root_jobs)
+    return invalid("--default-user: " + options.default_user + " is root, which needs --allow-root-jobs");
+  return Unit{};
+}
+
+Result<Unit> check_arguments(const JoinOptions& options, const std::string& token) {
+  const Result<Address> address = parse_address(options.scheduler);
+  if (!address) return address.error();
+  if (options.node.empty() || options.node.size() > limits::kNameBytesMax)
+    return invalid("--node: a name has 1 to 253 bytes");
+  if (!options.config.starts_with('/') || !options.data_dir.starts_with('/'))
+    return invalid("--config and --data-dir must be absolute paths, since the agent may start anywhere");
+  if (const Result<Unit> known = check_default_user(options); !known) return known;
+  if (const Result<Unit> checked = check_given_token(token); !checked) return checked;
+  return check_trust(*address, !token.empty(), ::geteuid(),
+                     ops::is_loopback(address->host) ? ops::listening_users(address->host, address->port)
+                                                     : std::vector<uid_t>{});
+}
+
+}  // namespace
+
+int run_join(int argc, char** argv, const char* version) {
+  JoinOptions options;
+  CLI::App app("Makes this machine a node of a scheduler", "gpu-agent join");
+  declare(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (!options.token.empty()) {
+    for (int i = 1; i < argc; ++i) {
+      if (options.token == argv[i]) std::memset(argv[i], 'x', std::strlen(argv[i]));
+    }
+  }
+  const Result<std::string> token = read_given_token(options);
+  if (!token) return complain(token.error().message, 2);
+  // A name alone means the usual port.
+  if (options.scheduler.find(':') == std::string::npos) options.scheduler += ":9090";
+  if (const Result<Unit> checked = check_arguments(options, *token); !checked)
+    return complain(checked.error().message, checked.error().code == ErrorCode::kInvalidArgument ? 2 : 1);
+  if (!probe(options, *token, version))
+    return complain("nothing was written; mend what failed and run it again", 1);
+  if (const Result<Unit> written = write_all(options, *token); !written)
+    return complain(written.error().message, 1);
+  std::printf("wrote %s%s; data in %s\n", options.config.c_str(),
+              token->empty() ? "" : (" and " + token_path(options)).c_str(), options.data_dir.c_str());
+  return start(options);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,93 @@
+#include "node/agent/probe.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+
+#include "gpusched/v1/node.grpc.pb.h"
+#include "node/agent/trust.h"
+
+namespace gpusched {
+namespace {
+
+int64_t nanoseconds_of(std::chrono::nanoseconds span) { return span.count(); }
+
+int64_t wall_ns() { return nanoseconds_of(std::chrono::system_clock::now().time_since_epoch()); }
+
+Error failure_of(const grpc::Status& status, const std::string& address) {
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return {.code = ErrorCode::kTimeout,
+            .message = "no scheduler answers at " + address +
+                       " in time; is it the gRPC port (9090 by default), and does a firewall let it pass?"};
+  }
+  const std::string why = status.ok() ? "it ended the connection" : status.error_message();
+  return {
+      .code = ErrorCode::kUnavailable,
+      .message = "no scheduler can be reached at " + address + ": " + why +
+                 "; is it running, does api.address reach beyond loopback, and is it the gRPC port (9090 by "
+                 "default)?"};
+}
+
+}  // namespace
+
+Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::string& token,
+                                       const std::string& node_name, const std::string& version,
+                                       Duration patience) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // A scheduler is never behind the user's web proxy.
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const std::unique_ptr<v1::NodeProtocol::Stub> stub = v1::NodeProtocol::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns));
+  const auto stream = stub->Connect(&context);
+
+  // The first exchange makes the connection; only what follows it would tell a round trip, so that the time
+  // of the connection is left out by waiting for it first.
+  const auto until = std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns);
+  channel->WaitForConnected(until);
+  v1::AgentMessage hello;
+  const std::string nonce = make_nonce();
+  hello.mutable_hello()->set_node_name(node_name);
+  hello.mutable_hello()->set_nonce(nonce);
+  hello.mutable_hello()->set_version(version);
+  hello.mutable_hello()->set_handshake(kHandshake);
+  const auto sent_at = std::chrono::steady_clock::now();
+  v1::SchedulerMessage answer;
+  if (!stream->Write(hello) || !stream->Read(&answer)) return failure_of(stream->Finish(), address);
+  const Duration round_trip{nanoseconds_of(std::chrono::steady_clock::now() - sent_at)};
+  const int64_t now_ns = wall_ns();
+  const v1::Challenge challenge = answer.challenge();
+  bool knows_token = false;
+  if (answer.has_challenge() && !token.empty()) {
+    if (challenge.handshake() < kHandshake) {
+      knows_token = proves(challenge.proof(), token, kOldSchedulerLabel, nonce);
+    } else {
+      const std::string both = nonce + challenge.nonce();
+      v1::AgentMessage message;
+      v1::SchedulerMessage proven;
+      message.mutable_prove()->set_proof(prove(token, kAgentLabel, both));
+      knows_token = stream->Write(message) && stream->Read(&proven) && proven.has_proven() &&
+                    proves(proven.proven().proof(), token, kSchedulerLabel, both);
+    }
+  }
+  context.TryCancel();
+  [[maybe_unused]] const grpc::Status over = stream->Finish();
+  if (answer.has_refused()) {
+    return Error{.code = ErrorCode::kUnauthenticated,
+                 .message = "the scheduler at " + address + " refused: " + answer.refused().message()};
+  }
+  if (!answer.has_challenge()) {
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message = "what answers at " + address + " is no gpu-scheduler's gRPC port"};
+  }
+  SchedulerFacts facts;
+  facts.version = challenge.version();
+  facts.knows_token = knows_token;
+  facts.uncertainty = {round_trip.ns / 2};
+  facts.tells_time = challenge.unix_ns() != 0;
+  if (facts.tells_time) facts.clock_ahead = {now_ns - facts.uncertainty.ns - challenge.unix_ns()};
+  return facts;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,122 @@
+#include "node/agent/trust.h"
+
+#include <sodium.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/check.h"
+#include "ops/local_peer.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kProofBytes = 32;
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+void init_sodium() {
+  static const bool ready = sodium_init() >= 0;
+  CHECK(ready);
+}
+
+}  // namespace
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot read the token file " + path + ": " + std::strerror(errno)};
+  struct stat facts{};
+  if (stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && (facts.st_mode & 077) != 0) {
+    return Error{
+        .code = ErrorCode::kPermissionDenied,
+        .message = path +
+                   " can be read by others, and whoever has the token runs what he likes; run chmod 600 "
+                   "on it"};
+  }
+  std::string token((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  token.erase(token.find_last_not_of(kWhiteSpace) + 1);
+  token.erase(0, token.find_first_not_of(kWhiteSpace));
+  if (token.size() < crypto_generichash_KEYBYTES_MIN) {
+    return Error{
+        .code = ErrorCode::kInvalidArgument,
+        .message =
+            path + " holds no token: it must have at least 16 bytes, as the scheduler's DATA_DIR/token has"};
+  }
+  return token;
+}
+
+std::string make_nonce() {
+  init_sodium();
+  std::string nonce(kProofBytes, '\0');
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+std::string prove(std::string_view token, std::string_view label, std::string_view nonce) {
+  if (token.empty()) return {};
+  init_sodium();
+  std::string key(token);
+  if (key.size() > crypto_generichash_KEYBYTES_MAX) {  // Longer than a key may be: its hash is the key.
+    std::string hash(crypto_generichash_KEYBYTES_MAX, '\0');
+    crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
+                       reinterpret_cast<const unsigned char*>(token.data()), token.size(), nullptr, 0);
+    key = std::move(hash);
+  }
+  const std::string text = std::string(label) + std::string(nonce);
+  std::string proof(kProofBytes, '\0');
+  const int done = crypto_generichash(reinterpret_cast<unsigned char*>(proof.data()), proof.size(),
+                                      reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                      reinterpret_cast<const unsigned char*>(key.data()), key.size());
+  CHECK(done == 0);
+  return proof;
+}
+
+bool proves(std::string_view proof, std::string_view token, std::string_view label, std::string_view nonce) {
+  const std::string expected = prove(token, label, nonce);
+  return !expected.empty() && proof.size() == expected.size() &&
+         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+}
+
+Result<Address> parse_address(const std::string& text) {
+  const Error bad{.code = ErrorCode::kInvalidArgument,
+                  .message = "'" + text + "' is no address: it must be HOST:PORT, such as 127.0.0.1:9090",
+                  .field = "scheduler"};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return bad;
+  Address address{.host = text.substr(0, colon)};
+  const std::string_view digits = std::string_view(text).substr(colon + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+  if (error != std::errc{} || end != digits.data() + digits.size() || address.port == 0) return bad;
+  const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
+  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
+  if (address.host.empty() || (!bracketed && address.host.find(':') != std::string::npos)) return bad;
+  return address;
+}
+
+Result<Unit> check_trust(const Address& scheduler, bool has_token, uid_t user,
+                         const std::vector<uid_t>& listeners) {
+  if (has_token) return Unit{};
+  const std::string advice = "; copy the scheduler's DATA_DIR/token to this machine and pass --token-file";
+  if (!ops::is_loopback(scheduler.host)) {
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "the scheduler at " + scheduler.host +
+                            " is not on this machine, and without a token anybody could pretend to be it" +
+                            advice};
+  }
+  const auto foreign = std::find_if(listeners.begin(), listeners.end(),
+                                    [user](uid_t owner) { return owner != 0 && owner != user; });
+  if (foreign == listeners.end()) return Unit{};
+  const std::string own = user == 0 ? "root" : "user " + std::to_string(user);
+  return Error{.code = ErrorCode::kPermissionDenied,
+               .message = "this agent runs as " + own + ", and port " + std::to_string(scheduler.port) +
+                          " belongs to user " + std::to_string(*foreign) + ", who could run anything as " +
+                          own + " by it" + advice + ", or run the agent as that user"};
+}
+
+}  // namespace gpusched

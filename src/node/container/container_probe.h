@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "node/container/container_options.h"
+#include "shim/container_plan.h"
+
+namespace gpusched {
+
+/// Which container runtimes work on this machine.
+struct ContainerSupport {
+  bool works = false;
+  shim::RuntimeClient client = {};  ///< The runtime that jobs get.
+  std::string version = {};
+  std::string images_stamp = {};  ///< ContainerPlan::images_stamp.
+  bool rootless = false;          ///< The runtime maps users by itself.
+  std::vector<std::string> features =
+      {};                    ///< "container", "container:podman": what the node tells the scheduler.
+  std::string why_not = {};  ///< What keeps the wanted runtimes from working, and what mends it.
+};
+
+struct CommandResult {
+  int exit_code = -1;  ///< -1: it could not be run, or not in time.
+  std::string output = {};
+  std::string errors = {};
+};
+
+/// Runs a program with a whole environment and waits for it, at most `patience`, or until `*stop`.
+CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& environment,
+                          Duration patience, const std::atomic<bool>* stop = nullptr);
+
+/// The environment of a runtime's client: what it needs of ours, nothing of a job's.
+std::vector<std::string> client_environment();
+
+/// Looks for the wanted runtimes in `search_path` (colon-separated) and asks each whether it works. Takes as
+/// long as their answers, some tenths of a second each; at most ten seconds each.
+ContainerSupport probe_containers(const ContainerOptions& options, const std::string& search_path);
+
+}  // namespace gpusched

@@ -1,0 +1,24 @@
+// NodeCore: answers who reads attempts' output.
+#include <utility>
+
+#include "node/core/node_core.h"
+
+namespace gpusched {
+
+void NodeCore::on_read_log(const v1::ReadLog& order) {
+  const auto found = attempts_.find(from_wire(order.key()));
+  const bool known = found != attempts_.end();
+  const bool over = known && found->second.outcome.has_value();
+  ports_.files.read(order, over    ? AttemptLife::kEnded
+                           : known ? AttemptLife::kRunning
+                                   : AttemptLife::kUnknown);
+}
+
+void NodeCore::on_output(v1::LogChunk chunk) {
+  if (!link_up_) return;
+  v1::AgentMessage message;
+  *message.mutable_log_chunk() = std::move(chunk);
+  ports_.link.send(message);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,122 @@
+#include "node/core/ports.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "shim/protocol.h"
+
+namespace gpusched {
+namespace {
+
+/// Bytes of the UTF-8 character that `text` begins with (RFC 3629); 0 when it begins with none.
+std::size_t character_size(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
+  };
+  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) > 0x9F;
+    return tail(1) && tail(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90;
+    const bool too_large = first == 0xF4 && byte(1) > 0x8F;
+    return tail(1) && tail(2) && tail(3) && !overlong && !too_large ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+AttemptKey from_wire(const v1::AttemptKey& key) { return {JobId{key.job()}, key.attempt(), key.member()}; }
+
+std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order) {
+  std::vector<HeldDevice> held;
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    HeldDevice& device =
+        held.emplace_back(HeldDevice{.index = granted.index(), .generation = granted.generation()});
+    if (granted.share_milli() == 0) continue;
+    device.share_of = from_wire(order.key());
+    device.milli = granted.share_milli();
+    device.memory_mb = granted.share_memory_mb();
+    device.mig_profile = granted.mig_profile();
+    device.mig_start = granted.mig_start();
+  }
+  return held;
+}
+
+v1::AttemptKey to_wire(const AttemptKey& key) {
+  v1::AttemptKey wire;
+  wire.set_job(key.job.value);
+  wire.set_attempt(key.attempt);
+  wire.set_member(key.member);
+  return wire;
+}
+
+std::string to_string(const AttemptKey& key) { return shim::key_text(key); }
+
+std::string clean_text(std::string_view text, std::size_t size_max) {
+  std::string clean;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t size = character_size(text.substr(i));
+    if (clean.size() + std::max<std::size_t>(size, 1) > size_max) break;
+    if (size == 0) {
+      clean += '?';
+    } else {
+      clean += text.substr(i, size);
+    }
+    i += std::max<std::size_t>(size, 1);
+  }
+  return clean;
+}
+
+void StoreImage::apply(const StoreRecord& record) {
+  switch (record.kind) {
+    case StoreRecord::Kind::kBoot:
+      boot_id = record.boot_id;
+      epoch = record.epoch;
+      return;
+    case StoreRecord::Kind::kIntent:
+      attempts[record.key].devices = record.devices;
+      attempts[record.key].user = record.user;
+      attempts[record.key].cores = record.cores;
+      attempts[record.key].placed_at_ns = record.placed_at_ns;
+      return;
+    case StoreRecord::Kind::kDevices:
+      attempts[record.key].device_uuids = record.device_uuids;
+      return;
+    case StoreRecord::Kind::kProlog:
+      attempts[record.key].prolog = true;
+      return;
+    case StoreRecord::Kind::kStarted: {
+      StoredAttempt& attempt = attempts[record.key];
+      attempt.pid = record.pid;
+      attempt.started_unix_ns = record.started_unix_ns;
+      attempt.identity = record.identity;
+      attempt.shim = record.shim;
+      return;
+    }
+    case StoreRecord::Kind::kEnded:
+      attempts[record.key].outcome = record.outcome;
+      return;
+    case StoreRecord::Kind::kAcked:
+      attempts[record.key].acked = true;
+      return;
+    case StoreRecord::Kind::kClosed: {
+      StoredAttempt& attempt = attempts[record.key];
+      if (!attempt.closed) closed.push_back(record.key);
+      attempt.closed = true;
+      return;
+    }
+    case StoreRecord::Kind::kForgotten:
+      attempts.erase(record.key);
+      while (!closed.empty() && !attempts.contains(closed.front())) closed.pop_front();
+      return;
+  }
+}
+
+}  // namespace gpusched

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "node/process/box_planner.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gpusched {
+
+/// What the command line says of attempts' boxes, before it is read further.
+struct BoxWords {
+  std::vector<std::string> environment;
+  std::vector<std::string> environment_files;
+  std::vector<std::string> limits;
+  std::vector<std::string> gpu_nodes;
+};
+
+/// Adds the options of attempts' boxes to gpu-agent's.
+void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words);
+/// Reads `words` into `box`. An error names the option at fault.
+Result<Unit> complete_box(BoxOptions& box, const BoxWords& words);
+
+}  // namespace gpusched

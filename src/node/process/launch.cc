@@ -1,0 +1,254 @@
+#include "node/process/launch.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/file_pattern.h"
+#include "base/limits.h"
+#include "gpusched/v1/types.pb.h"
+#include "shim/protocol.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::size_t kNamesBytesMax = 100'000;  // A variable has less than 128 KiB.
+constexpr int64_t kMillisecondsMax = limits::kRuntimeMax.ns / 1'000'000;
+
+Error refuse(std::string message) {
+  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
+}
+
+bool has_zero_byte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+Duration bounded_ms(int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, kMillisecondsMax)); }
+
+Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults) {
+  if (!spec.image().empty() && defaults.containers == nullptr) {
+    return refuse("this node cannot run container images, and the job asks for '" + spec.image() + "'");
+  }
+  if (spec.command_size() == 0 && spec.script().empty() && spec.image().empty())
+    return refuse("the job has neither a command nor a script");
+  if (!spec.working_directory().empty() && !spec.working_directory().starts_with('/')) {
+    return refuse("the working directory '" + spec.working_directory() + "' is not absolute");
+  }
+  bool zero = has_zero_byte(spec.script()) || has_zero_byte(spec.working_directory());
+  for (const std::string* text : {&spec.stdin_path(), &spec.stdout_path(), &spec.stderr_path()}) {
+    zero = zero || has_zero_byte(*text);
+  }
+  for (const std::string& word : spec.command()) zero = zero || has_zero_byte(word);
+  for (const std::string& word : spec.args()) zero = zero || has_zero_byte(word);
+  for (const auto& [name, value] : spec.environment()) {
+    zero = zero || has_zero_byte(name) || has_zero_byte(value);
+    if (name.empty() || name.find('=') != std::string::npos) {
+      return refuse("'" + name + "' cannot be the name of an environment variable");
+    }
+  }
+  if (zero) return refuse("command, script, working directory and environment cannot hold a zero byte");
+  return Unit{};
+}
+
+Result<Unit> check_devices(const v1::StartAttempt& order, const std::vector<std::string>& devices) {
+  for (const v1::GrantedDevice& granted : order.devices()) {
+    if (granted.index() >= devices.size()) {
+      return refuse("device " + std::to_string(granted.index()) + " is granted, and this node has " +
+                    std::to_string(devices.size()) + " devices");
+    }
+    if (granted.uuid() != devices[granted.index()]) {
+      return refuse("device " + std::to_string(granted.index()) + " is " + devices[granted.index()] +
+                    " here, and the grant names " + granted.uuid());
+    }
+  }
+  return Unit{};
+}
+
+std::vector<std::string> command_words(const v1::JobSpec& spec) {
+  std::vector<std::string> words;
+  if (spec.command_size() == 0) {
+    words = {"/bin/sh", "-c", spec.script()};
+    if (spec.args_size() > 0)
+      words.push_back("script");  // What the shell calls $0, so that args begin at $1.
+  } else {
+    words.assign(spec.command().begin(), spec.command().end());
+  }
+  words.insert(words.end(), spec.args().begin(), spec.args().end());
+  return words;
+}
+
+/// What "%j" and the like stand for in the paths of the job's files.
+FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, const LaunchDefaults& defaults,
+                     const BoxPlan& box) {
+  const auto value = [](const auto& map, const char* name, const std::string& otherwise) {
+    const auto found = map.find(name);
+    return found == map.end() ? otherwise : found->second;
+  };
+  return {.job = order.job_name(),
+          .array = value(spec.environment(), "GPU_SCHEDULER_ARRAY_ID", order.job_name()),
+          .array_index = value(spec.environment(), "GPU_SCHEDULER_ARRAY_INDEX", "0"),
+          .member = std::to_string(order.key().member()),
+          .name = spec.name(),
+          .user = value(box.environment, "USER", defaults.user),
+          .node = defaults.node};
+}
+
+/// What a gang has on one node.
+struct GangNode {
+  std::string name;
+  std::string address;
+  int32_t gpus = 0;
+  uint32_t members = 0;
+};
+
+/// In the order of their first members.
+std::vector<GangNode> nodes_of(const v1::Gang& gang) {
+  std::vector<GangNode> nodes;
+  std::map<std::string_view, std::size_t> places;
+  for (const v1::Gang::Member& member : gang.members()) {
+    const auto [place, fresh] = places.try_emplace(member.node(), nodes.size());
+    if (fresh) nodes.push_back({.name = member.node(), .address = member.address()});
+    nodes[place->second].gpus += member.gpus();
+    nodes[place->second].members += 1;
+  }
+  return nodes;
+}
+
+/// One line a node, as Open MPI and DeepSpeed read it.
+std::string hosts_of(const v1::Gang& gang) {
+  std::string lines;
+  for (const GangNode& node : nodes_of(gang)) {
+    const uint32_t slots = std::max(static_cast<uint32_t>(std::max(node.gpus, 0)), node.members);
+    lines += node.address + " slots=" + std::to_string(slots) + '\n';
+  }
+  return lines;
+}
+
+/// What launchers of distributed programs look for. MASTER_ADDR and MASTER_PORT may be the job's own.
+void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gang, uint32_t member) {
+  const auto rank = static_cast<int>(member);
+  if (rank >= gang.members_size()) return;
+  const std::vector<GangNode> nodes = nodes_of(gang);
+  const std::string& own = gang.members(rank).node();
+  const auto node =
+      std::find_if(nodes.begin(), nodes.end(), [&](const GangNode& one) { return one.name == own; });
+  const auto before = std::count_if(gang.members().begin(), gang.members().begin() + rank,
+                                    [&](const v1::Gang::Member& one) { return one.node() == own; });
+  std::string names;
+  for (const GangNode& one : nodes) names += (names.empty() ? "" : ",") + one.name;
+  variables["RANK"] = std::to_string(rank);
+  variables["WORLD_SIZE"] = std::to_string(gang.members_size());
+  variables["LOCAL_RANK"] = std::to_string(before);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(node->members);
+  variables["NODE_RANK"] = std::to_string(node - nodes.begin());
+  variables["GPUS_PER_NODE"] = std::to_string(node->gpus);
+  variables.try_emplace("MASTER_ADDR", gang.members(0).address());
+  variables.try_emplace("MASTER_PORT", std::to_string(gang.master_port()));
+  variables["GPU_SCHEDULER_NODE_COUNT"] = std::to_string(nodes.size());
+  // The kernel starts nothing with a longer variable; the file of hosts has all of them.
+  if (names.size() <= kNamesBytesMax) {
+    variables["GPU_SCHEDULER_NODES"] = names;
+  } else {
+    variables.erase("GPU_SCHEDULER_NODES");
+  }
+  variables["GPU_SCHEDULER_PART"] = std::to_string(gang.members(rank).part());
+}
+
+}  // namespace
+
+Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
+                                 const LaunchDefaults& defaults, BoxMaker* boxes,
+                                 const std::vector<MadeSlice>& slices) {
+  v1::JobSpec spec;
+  if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
+  if (const Result<Unit> good = check_spec(spec, defaults); !good) return good.error();
+  if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
+  BoxPlan box;
+  if (boxes != nullptr) {
+    Result<BoxPlan> planned = boxes->plan(order, spec, slices);
+    if (!planned) return planned.error();
+    box = std::move(*planned);
+    const FileWords words = file_words(order, spec, defaults, box);
+    for (std::string* path : {&box.box.stdin_path, &box.box.stdout_path, &box.box.stderr_path})
+      *path = fill_file_pattern(*path, words);
+    box.environment["GPU_SCHEDULER_DEVICE_FENCE"] = box.device_fence;
+  } else {
+    box.box.limits = {{.resource = RLIMIT_CORE, .soft = 0, .hard = 0}};
+  }
+  SpawnRequest request{.key = from_wire(order.key()),
+                       .arguments = command_words(spec),
+                       .environment = build_environment(order, spec, defaults, box, slices),
+                       .working_directory = spec.working_directory(),
+                       .working_directory_optional = spec.working_directory_optional(),
+                       .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
+                       .max_runtime = bounded_ms(order.max_runtime_ms()),
+                       .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};
+  request.devices = held_devices_of(order);
+  if (order.has_gang()) {
+    request.gated = true;
+    request.hosts = hosts_of(order.gang());
+    if (order.key().member() == 0) request.port = order.gang().master_port();
+  }
+  request.box = std::move(box.box);
+  request.user = std::move(box.user);
+  request.identity = std::move(box.identity);
+  if (!spec.image().empty()) {
+    if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers, slices); !good)
+      return good.error();
+  }
+  return request;
+}
+
+std::vector<std::string> build_environment(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                           const LaunchDefaults& defaults, const BoxPlan& box,
+                                           const std::vector<MadeSlice>& slices) {
+  std::map<std::string, std::string> variables = {{"PATH", defaults.path},
+                                                  {"HOME", defaults.home},
+                                                  {"USER", defaults.user},
+                                                  {"LANG", "C.UTF-8"},
+                                                  {"TMPDIR", "/tmp"}};
+  for (const auto& [name, value] : box.environment) variables[name] = value;
+  for (const auto& [name, value] : spec.environment()) variables[name] = value;
+
+  // From here on ours, whatever the job says: another device's name in any of these would break a promise.
+  std::string uuids;
+  for (int i = 0; i < order.devices_size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool sliced = at < slices.size() && !slices[at].uuid.empty();
+    if (!uuids.empty()) uuids += ',';
+    uuids += sliced ? slices[at].uuid : order.devices(i).uuid();
+  }
+  for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
+    variables.erase(name);
+  variables["CUDA_VISIBLE_DEVICES"] = uuids;
+  variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
+  variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
+  if (order.has_gang()) add_gang(variables, order.gang(), order.key().member());
+  variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
+  // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it. A MIG
+  // slice has its memory by itself.
+  for (const char* name :
+       {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "GPU_SCHEDULER_GPU_MILLI",
+        "GPU_SCHEDULER_GPU_MEMORY_MB", "GPU_SCHEDULER_MIG_PROFILE"})
+    variables.erase(name);
+  if (order.devices_size() == 1 && order.devices(0).share_milli() > 0) {
+    const v1::GrantedDevice& share = order.devices(0);
+    const std::string memory_mb = std::to_string(share.share_memory_mb());
+    variables["GPU_SCHEDULER_GPU_MILLI"] = std::to_string(share.share_milli());
+    variables["GPU_SCHEDULER_GPU_MEMORY_MB"] = memory_mb;
+    if (share.mig_profile().empty()) {
+      variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + memory_mb + "M";
+      variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(std::max(share.share_milli() / 10, 1));
+    } else {
+      variables["GPU_SCHEDULER_MIG_PROFILE"] = share.mig_profile();
+    }
+  }
+  variables[std::string(shim::kMarkerVariable)] = to_string(from_wire(order.key())) + '@' + defaults.instance;
+
+  std::vector<std::string> entries;
+  entries.reserve(variables.size());
+  for (const auto& [name, value] : variables) entries.push_back(name + '=' + value);
+  return entries;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,152 @@
+#include "node/process/launch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace gpusched {
+namespace {
+
+const LaunchDefaults kDefaults{.home = "/home/ada", .user = "ada", .instance = "abc"};
+
+v1::StartAttempt order_of(const v1::JobSpec& spec) {
+  v1::StartAttempt order;
+  order.mutable_key()->set_job(12);
+  order.mutable_key()->set_attempt(1);
+  order.set_job_name("job-12");
+  order.set_spec(spec.SerializeAsString());
+  return order;
+}
+
+v1::StartAttempt grant(v1::StartAttempt order, uint32_t index, const std::string& uuid) {
+  v1::GrantedDevice& device = *order.add_devices();
+  device.set_index(index);
+  device.set_uuid(uuid);
+  return order;
+}
+
+bool holds(const std::vector<std::string>& environment, const std::string& entry) {
+  return std::count(environment.begin(), environment.end(), entry) == 1;
+}
+bool names(const std::vector<std::string>& environment, const std::string& name) {
+  return std::any_of(environment.begin(), environment.end(),
+                     [&](const std::string& entry) { return entry.starts_with(name + "="); });
+}
+
+v1::JobSpec true_spec() {
+  v1::JobSpec spec;
+  spec.add_command("true");
+  return spec;
+}
+
+TEST(Launch, DeviceVariablesAreTheGrantedOnesWhateverTheJobSays) {
+  v1::JobSpec spec = true_spec();
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+                           "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_SCHEDULER_GPU_COUNT"}) {
+    (*spec.mutable_environment())[name] = "0,1,2,3";
+  }
+  const auto request =
+      plan_launch(grant(grant(order_of(spec), 1, "GPU-b"), 0, "GPU-a"), {"GPU-a", "GPU-b"}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_TRUE(holds(request->environment, "CUDA_VISIBLE_DEVICES=GPU-b,GPU-a"));
+  EXPECT_TRUE(holds(request->environment, "NVIDIA_VISIBLE_DEVICES=GPU-b,GPU-a"));
+  EXPECT_TRUE(holds(request->environment, "GPU_SCHEDULER_GPU_COUNT=2"));
+  for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    EXPECT_FALSE(names(request->environment, name)) << name;
+  }
+}
+
+TEST(Launch, AJobWithoutDevicesSeesNone) {
+  const auto request = plan_launch(order_of(true_spec()), {"GPU-a"}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_TRUE(holds(request->environment, "CUDA_VISIBLE_DEVICES="));
+  EXPECT_TRUE(holds(request->environment, "NVIDIA_VISIBLE_DEVICES=void"));
+}
+
+TEST(Launch, TheJobsOwnVariablesReplaceTheDefaultsAndNothingIsInherited) {
+  v1::JobSpec spec = true_spec();
+  (*spec.mutable_environment())["LANG"] = "de_DE.UTF-8";
+  const auto request = plan_launch(order_of(spec), {}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->environment,
+            (std::vector<std::string>{"CUDA_VISIBLE_DEVICES=", "GPU_SCHEDULER_ATTEMPT=12-1-0@abc",
+                                      "GPU_SCHEDULER_GPU_COUNT=0", "GPU_SCHEDULER_JOB_ID=job-12",
+                                      "HOME=/home/ada", "LANG=de_DE.UTF-8", "NVIDIA_VISIBLE_DEVICES=void",
+                                      "PATH=/usr/local/bin:/usr/bin:/bin", "TMPDIR=/tmp", "USER=ada"}));
+}
+
+TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
+  v1::JobSpec spec;
+  spec.set_script("echo $1");
+  spec.add_args("x");
+  const auto request = plan_launch(order_of(spec), {}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->arguments, (std::vector<std::string>{"/bin/sh", "-c", "echo $1", "script", "x"}));
+}
+
+/// A box with the paths as the job has them.
+class PathBoxes final : public BoxMaker {
+ public:
+  Result<BoxPlan> plan(const v1::StartAttempt&, const v1::JobSpec& spec,
+                       const std::vector<MadeSlice>&) override {
+    BoxPlan plan{.environment = {{"USER", "bob"}}};
+    plan.box.stdin_path = spec.stdin_path();
+    plan.box.stdout_path = spec.stdout_path();
+    plan.box.stderr_path = spec.stderr_path();
+    return plan;
+  }
+  void keep(const AttemptKey&, const std::vector<uint32_t>&) override {}
+  void release(const AttemptKey&) override {}
+  std::vector<std::string> features() const override { return {}; }
+};
+
+TEST(Launch, FilesAreNamedByWhatTheNodeKnows) {
+  LaunchDefaults defaults = kDefaults;
+  defaults.node = "n1";
+  PathBoxes boxes;
+  v1::JobSpec spec = true_spec();
+  spec.set_name("train");
+  spec.set_stdin_path("/in/%a");
+  spec.set_stdout_path("/out/%u/%x-%j-%N.%%");
+  spec.set_stderr_path("/err/%A_%a.%t");
+  v1::StartAttempt order = order_of(spec);
+  order.set_job_name("job-12");
+  const auto alone = plan_launch(order, {}, defaults, &boxes);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->box.stdout_path, "/out/bob/train-job-12-n1.%");
+  EXPECT_EQ(alone->box.stderr_path, "/err/job-12_0.0");
+  (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_INDEX"] = "7";
+  (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_ID"] = "job-12";
+  order.set_spec(spec.SerializeAsString());
+  const auto of_array = plan_launch(order, {}, defaults, &boxes);
+  ASSERT_TRUE(of_array.ok());
+  EXPECT_EQ(of_array->box.stdin_path, "/in/7");
+  EXPECT_EQ(of_array->box.stderr_path, "/err/job-12_7.0");
+}
+
+TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {
+  const auto request = plan_launch(grant(order_of(true_spec()), 0, "GPU-z"), {"GPU-a"}, kDefaults);
+  ASSERT_FALSE(request.ok());
+  EXPECT_EQ(request.error().message, "device 0 is GPU-a here, and the grant names GPU-z");
+  EXPECT_FALSE(plan_launch(grant(order_of(true_spec()), 1, "GPU-a"), {"GPU-a"}, kDefaults).ok());
+}
+
+TEST(Launch, WhatCannotRunIsRefusedWithAReason) {
+  v1::JobSpec nothing;
+  EXPECT_FALSE(plan_launch(order_of(nothing), {}, kDefaults).ok());
+  v1::JobSpec zero = true_spec();
+  zero.add_args(std::string("a\0b", 3));
+  EXPECT_FALSE(plan_launch(order_of(zero), {}, kDefaults).ok());
+  v1::JobSpec relative = true_spec();
+  relative.set_working_directory("src");
+  EXPECT_FALSE(plan_launch(order_of(relative), {}, kDefaults).ok());
+  v1::JobSpec variable = true_spec();
+  (*variable.mutable_environment())["A=B"] = "1";
+  EXPECT_FALSE(plan_launch(order_of(variable), {}, kDefaults).ok());
+  v1::StartAttempt damaged;
+  damaged.set_spec("\xff\xff\xff");
+  EXPECT_FALSE(plan_launch(damaged, {}, kDefaults).ok());
+}
+
+}  // namespace
+}  // namespace gpusched

@@ -1,0 +1,179 @@
+#include "node/process/user_directory.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace gpusched {
+namespace {
+
+constexpr Duration kRemembered = minutes(1);
+constexpr std::size_t kKnownMax = 10'000;
+constexpr std::size_t kBufferBytesFirst = 4'096;
+constexpr std::size_t kBufferBytesMax = 1 << 20;
+constexpr int kGroupsFirst = 64;
+constexpr int kGroupsMax = 65'536;
+
+UserFacts facts_of(const passwd& entry) {
+  UserFacts facts{.name = entry.pw_name, .home = entry.pw_dir, .shell = entry.pw_shell};
+  if (facts.home.empty()) facts.home = "/";
+  if (facts.shell.empty()) facts.shell = "/bin/sh";
+  facts.credentials = {.uid = entry.pw_uid, .gid = entry.pw_gid};
+  std::vector<gid_t> groups(kGroupsFirst);
+  int count = kGroupsFirst;
+  while (getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0 && count <= kGroupsMax) {
+    groups.resize(static_cast<std::size_t>(count) + kGroupsFirst);
+    count = static_cast<int>(groups.size());
+  }
+  groups.resize(static_cast<std::size_t>(count));
+  facts.credentials.groups.assign(groups.begin(), groups.end());
+  return facts;
+}
+
+/// `ask` is getpwnam_r or getpwuid_r with its first argument.
+template <typename Ask>
+Result<UserFacts> ask_machine(const std::string& who, Ask ask) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(kBufferBytesFirst);
+  int error = 0;
+  while ((error = ask(&entry, buffer.data(), buffer.size(), &found)) == ERANGE &&
+         buffer.size() < kBufferBytesMax) {
+    buffer.resize(buffer.size() * 2);
+  }
+  if (found != nullptr) return facts_of(*found);
+  if (error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM) {
+    return Error{.code = ErrorCode::kNotFound, .message = "this node knows no user '" + who + "'"};
+  }
+  return Error{.code = ErrorCode::kIo,
+               .message = "this node cannot look up the user '" + who + "': " + std::strerror(error)};
+}
+
+Error refuse(std::string message) {
+  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
+}
+
+template <typename Value>
+bool contains(const std::vector<Value>& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+/// Whether jobs may run as a user that is there and is not root.
+Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
+  const uint32_t uid = facts.credentials.uid;
+  // The system takes this number for none: whoever becomes it stays who it was.
+  if (uid == UINT32_MAX || facts.credentials.gid == UINT32_MAX)
+    return refuse("this node runs no jobs as '" + facts.name + "', who has no usable number: mend that user");
+  if (contains(policy.allowed_users, facts.name)) return Unit{};
+  if (uid < policy.floor.uid) {
+    return refuse("this node runs no jobs as '" + facts.name + "', a user of the system's (" +
+                  std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
+                  "): name a person's user, or start its agent with --allow-user " + facts.name +
+                  " or a lower --user-min-uid");
+  }
+  if (policy.allowed_users.empty() && policy.allowed_groups.empty()) return Unit{};
+  const std::vector<uint32_t>& groups = facts.credentials.groups;
+  const bool member = std::any_of(groups.begin(), groups.end(),
+                                  [&](uint32_t group) { return contains(policy.allowed_groups, group); });
+  if (member || contains(policy.allowed_groups, facts.credentials.gid)) return Unit{};
+  return refuse(
+      "this node runs no jobs as '" + facts.name +
+      "', who is neither one of its --allow-user nor in one of its --allow-group: name another user, "
+      "or have the node's operator add this one");
+}
+
+/// All groups of a user but the system's: to be in docker, disk or lxd is to be root.
+void drop_system_groups(shim::Credentials& credentials, const UserPolicy& policy) {
+  std::erase_if(credentials.groups, [&](uint32_t group) {
+    return group != credentials.gid && group < policy.floor.gid && !contains(policy.kept_groups, group);
+  });
+}
+
+}  // namespace
+
+UserDirectory::UserDirectory(const Clock& clock, Look look) : clock_(clock), look_(std::move(look)) {}
+
+Result<UserFacts> UserDirectory::find(const std::string& name) {
+  const Time now = clock_.monotonic();
+  if (const auto known = known_.find(name); known != known_.end() && now < known->second.until) {
+    return known->second.facts;
+  }
+  Result<UserFacts> facts = look_(name);
+  if (!facts) return facts;
+  if (known_.size() >= kKnownMax) known_.clear();
+  known_[name] = {.facts = *facts, .until = now + kRemembered};
+  return facts;
+}
+
+Result<UserFacts> UserDirectory::look_up_user(const std::string& name) {
+  return ask_machine(name, [&name](passwd* entry, char* buffer, std::size_t size, passwd** found) {
+    return getpwnam_r(name.c_str(), entry, buffer, size, found);
+  });
+}
+
+UserFacts UserDirectory::own() {
+  const uid_t uid = geteuid();
+  Result<UserFacts> facts =
+      ask_machine(std::to_string(uid), [uid](passwd* entry, char* buffer, std::size_t size, passwd** found) {
+        return getpwuid_r(uid, entry, buffer, size, found);
+      });
+  if (facts) return *facts;
+  return {.name = std::to_string(uid),
+          .home = "/",
+          .shell = "/bin/sh",
+          .credentials = {.uid = uid, .gid = getegid()}};
+}
+
+Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
+                              bool anonymous) {
+  if (!policy.is_root) {
+    if (wanted.empty() || wanted == policy.own_name) return UserDirectory::own();
+    return refuse("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" + wanted +
+                  "': name no user, or have the agent run as root");
+  }
+  std::string name = wanted.empty() ? policy.default_user : wanted;
+  if (name.empty() && policy.allow_root_jobs && !anonymous) name = "root";
+  if (name.empty()) {
+    return refuse(
+        "the job names no user and this node has no default: name one, or start its agent with "
+        "--default-user");
+  }
+  Result<UserFacts> facts = directory.find(name);
+  if (!facts && facts.error().code == ErrorCode::kNotFound) {
+    return refuse("this node knows no user '" + name + "': name one that it knows, or add that user there");
+  }
+  if (!facts) return facts;
+  if (facts->credentials.uid == 0 && !policy.allow_root_jobs) {
+    return refuse("this node runs no jobs as '" + name +
+                  "', which is root: name another user, or start its agent with --allow-root-jobs");
+  }
+  if (facts->credentials.uid == 0 && anonymous) {
+    return refuse(
+        "this node's default user is root, and the job came without a credential: submit it with the "
+        "token, or start the agent with another --default-user");
+  }
+  if (facts->credentials.uid == 0) return facts;
+  if (const Result<Unit> allowed = check_allowed(*facts, policy); !allowed) return allowed.error();
+  drop_system_groups(facts->credentials, policy);
+  return facts;
+}
+
+std::optional<uint32_t> group_number(const std::string& name) {
+  group entry{};
+  group* found = nullptr;
+  std::vector<char> buffer(kBufferBytesFirst);
+  while (getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == ERANGE &&
+         buffer.size() < kBufferBytesMax) {
+    buffer.resize(buffer.size() * 2);
+  }
+  if (found == nullptr) return std::nullopt;
+  return found->gr_gid;
+}
+
+}  // namespace gpusched
