@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "codec/snapshot.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "engine/policy/policies.h"
 #include "support/machine.h"
 

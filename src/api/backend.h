@@ -13,7 +13,7 @@
 #include "base/blob.h"
 #include "base/ids.h"
 #include "base/time.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "model/job.h"
 #include "model/types.h"
 

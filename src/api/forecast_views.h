@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "api/backend.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "forecast/changes.h"
 #include "forecast/forecast.h"
 #include "host/forecast_desk.h"

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <set>
 
-#include "engine/events.h"
+#include "engine/messages/events.h"
 #include "host/observer.h"
 
 namespace gpusched::api {

@@ -10,8 +10,8 @@
 #include "api/doors/place_words.h"
 #include "api/doors/spec_peek.h"
 #include "base/digest.h"
-#include "engine/feasible.h"
-#include "engine/planner.h"
+#include "engine/decide/feasible.h"
+#include "engine/planner/planner.h"
 #include "model/topology.h"
 
 namespace gpusched::api {

@@ -4,7 +4,7 @@
 
 #include "api/backend.h"
 #include "api/flow_views.h"
-#include "engine/rejection.h"
+#include "engine/messages/rejection.h"
 #include "host/host.h"
 
 /// What clients see of the observer's state. On the observer's thread.

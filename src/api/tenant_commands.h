@@ -1,7 +1,7 @@
 #pragma once
 
 #include "api/backend.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 
 /// What clients ask of tenants as the engine's commands.
 namespace gpusched::api {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 
 namespace gpusched {
 

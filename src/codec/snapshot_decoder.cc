@@ -5,7 +5,7 @@
 #include "codec/binary.h"
 #include "codec/snapshot.h"
 #include "codec/snapshot_sections.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 
 namespace gpusched {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "engine/decide.h"
+#include "engine/decide/decide.h"
 
 namespace gpusched {
 namespace {

@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "base/time.h"
-#include "engine/commands.h"
-#include "engine/events.h"
-#include "engine/rejection.h"
+#include "engine/messages/commands.h"
+#include "engine/messages/events.h"
+#include "engine/messages/rejection.h"
 #include "model/state.h"
 
 namespace gpusched {

@@ -7,7 +7,7 @@
 
 #include "base/time.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 
 namespace gpusched::forecast {
 

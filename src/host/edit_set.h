@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/trial.h"
+#include "engine/planner/trial.h"
 
 namespace gpusched {
 

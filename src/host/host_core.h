@@ -12,7 +12,7 @@
 #include "base/time.h"
 #include "codec/group.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "engine/policy/victims.h"
 #include "host/edit_set.h"
 #include "host/interfaces.h"

@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "gpusched/v1/node.pb.h"
 #include "journal/journal.h"
 

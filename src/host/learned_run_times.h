@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "engine/events.h"
+#include "engine/messages/events.h"
 #include "engine/policy/policy.h"
 #include "predict/learned.h"
 #include "predict/quality.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/result.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "model/state.h"
 
 namespace gpusched {

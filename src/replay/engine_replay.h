@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "model/job.h"
 #include "model/state.h"
 #include "predict/run_times.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "replay/engine_replay.h"
 #include "replay/trace_job.h"
 

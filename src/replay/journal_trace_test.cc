@@ -8,7 +8,7 @@
 #include "codec/group.h"
 #include "codec/snapshot.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "engine/policy/policies.h"
 #include "journal/file_journal.h"
 #include "journal/snapshot_store.h"

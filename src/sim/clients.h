@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "engine/testing/wild_fields.h"
 #include "sim/context.h"
 #include "sim/machine.h"

@@ -185,6 +185,6 @@ def test_troubleshoot(site):
 def test_every_reason_that_the_guide_names_exists():
     text = (GUIDE / "troubleshoot.md").read_text()
     named = set(re.findall(r"^\| `([a-z_]+)`", text.partition("## A node does not")[0], re.MULTILINE))
-    source = (ROOT / "src/engine/wait_reason.cc").read_text() + (ROOT / "src/model/types.cc").read_text()
+    source = (ROOT / "src/engine/planner/wait_reason.cc").read_text() + (ROOT / "src/model/types.cc").read_text()
     missing = {name for name in named if f'"{name}"' not in source}
     assert not missing

@@ -11,7 +11,7 @@
 #include "codec/group.h"
 #include "codec/snapshot.h"
 #include "engine/engine.h"
-#include "engine/planner.h"
+#include "engine/planner/planner.h"
 #include "engine/policy/policies.h"
 #include "engine/testing/random_commands.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <map>
 
-#include "engine/guarantees.h"
+#include "engine/decide/guarantees.h"
 #include "engine/policy/policy.h"
 
 /// Who may be ended for whom, and who is.

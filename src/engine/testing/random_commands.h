@@ -8,7 +8,7 @@
 
 #include "base/limits.h"
 #include "base/prng.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "model/state.h"
 #include "model/topology.h"
 

@@ -11,7 +11,7 @@
 #include "base/fields.h"
 #include "base/limits.h"
 #include "base/prng.h"
-#include "engine/commands.h"
+#include "engine/messages/commands.h"
 #include "model/state.h"
 
 /// For tests only: commands of which some fields are drawn anew, from all that their types can hold.

@@ -1,0 +1,221 @@
+#include "base/limits.h"
+#include "engine/decide/decide.h"
+#include "engine/decide/guarantees.h"
+
+namespace gpusched::rules {
+namespace {
+
+bool has_children(const State& state, TenantId tenant) {
+  for (const auto& [id, other] : state.tenants) {
+    if (other.parent == tenant && !other.deleted) return true;
+  }
+  return false;
+}
+
+uint32_t depth_of(const State& state, TenantId tenant) {
+  uint32_t depth = 0;
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent))
+    ++depth;
+  return depth;
+}
+
+/// What its children, but `except`, are guaranteed together.
+int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, Resource resource) {
+  int64_t sum = 0;
+  for (const auto& [id, other] : state.tenants) {
+    if (other.parent == parent && id != except && !other.deleted) sum += amount_of(other.guarantee, resource);
+  }
+  return sum;
+}
+
+/// Why the tenant, new or changed to this, cannot be guaranteed what it says. More than the cluster has is no
+/// reason: nodes come and go.
+std::optional<Rejection> guarantee_problem(const State& state, const Tenant& tenant) {
+  for (const Resource resource : guarantees::kResources) {
+    const int64_t guaranteed = amount_of(tenant.guarantee, resource);
+    const int64_t limit = tenant.limits.get(resource);
+    if (guaranteed > limit) {
+      return Rejection{.code = RejectionCode::kGuaranteeAboveLimit,
+                       .tenant = tenant.id,
+                       .resource = resource,
+                       .requested = guaranteed,
+                       .limit = limit};
+    }
+    const auto above = [&](TenantId whose, int64_t together, int64_t own) {
+      return Rejection{.code = RejectionCode::kGuaranteeAboveParent,
+                       .tenant = whose,
+                       .resource = resource,
+                       .requested = together,
+                       .limit = own};
+    };
+    const int64_t below = guaranteed_below(state, tenant.id, TenantId{}, resource);
+    if (below > guaranteed) return above(tenant.id, below, guaranteed);
+    if (guaranteed == 0 || !tenant.parent.valid()) continue;
+    const Tenant* parent = state.find_tenant(tenant.parent);
+    const int64_t together = guaranteed + guaranteed_below(state, tenant.parent, tenant.id, resource);
+    const int64_t own = amount_of(parent->guarantee, resource);
+    if (together > own) return above(parent->id, together, own);
+  }
+  return std::nullopt;
+}
+
+constexpr uint32_t kGuaranteeFields = kTenantMaxGpus | kTenantMaxGpuMemory | kTenantMaxCpu |
+                                      kTenantMaxMemory | kTenantMaxJobs | kTenantGuaranteeGpus |
+                                      kTenantGuaranteeGpuMemory | kTenantGuaranteeCpu |
+                                      kTenantGuaranteeMemory | kTenantGuaranteeJobs;
+
+/// The tenant's limits and guarantee as the command would have them.
+Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
+  Tenant changed;
+  changed.id = tenant.id;
+  changed.parent = tenant.parent;
+  changed.limits = tenant.limits;
+  changed.guarantee = tenant.guarantee;
+  const auto take = [&](TenantField field, int64_t& to, int64_t from) {
+    if ((command.given & field) != 0) to = from;
+  };
+  Amount& limit = changed.limits.plus_one;
+  const Amount& new_limit = command.limits.plus_one;
+  take(kTenantMaxGpus, limit.gpus, new_limit.gpus);
+  take(kTenantMaxGpuMemory, limit.gpu_memory_mb, new_limit.gpu_memory_mb);
+  take(kTenantMaxCpu, limit.cpu_milli, new_limit.cpu_milli);
+  take(kTenantMaxMemory, limit.memory_mb, new_limit.memory_mb);
+  take(kTenantMaxJobs, limit.jobs, new_limit.jobs);
+  take(kTenantGuaranteeGpus, changed.guarantee.gpus, command.guarantee.gpus);
+  take(kTenantGuaranteeGpuMemory, changed.guarantee.gpu_memory_mb, command.guarantee.gpu_memory_mb);
+  take(kTenantGuaranteeCpu, changed.guarantee.cpu_milli, command.guarantee.cpu_milli);
+  take(kTenantGuaranteeMemory, changed.guarantee.memory_mb, command.guarantee.memory_mb);
+  take(kTenantGuaranteeJobs, changed.guarantee.jobs, command.guarantee.jobs);
+  return changed;
+}
+
+}  // namespace
+
+Applied configure(const State& state, const Configure& command, Events& events) {
+  EngineConfig config = command.config;
+  if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
+    config.cluster = state.config.cluster;
+    config.cluster_since = state.config.cluster_since;
+  }
+  if (config == state.config) return accept();
+  const PoolShares& pools = config.pools;
+  if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
+    return reject(RejectionCode::kPoolsInvalid);
+  events.push_back(Configured{.config = std::move(config)});
+  return accept();
+}
+
+Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events) {
+  Digest body;
+  CreateTenant without_key = command;
+  without_key.request_key.clear();
+  mix_fields(body, without_key);
+  // Keys of tenant creation have no tenant yet: they are remembered under none.
+  const RememberedRequest* known =
+      command.request_key.empty() ? nullptr : state.find_request(TenantId{}, command.request_key);
+  if (known != nullptr) {
+    if (known->body_digest != body.value()) return reject(RejectionCode::kRequestKeyConflict);
+    return {.rejection = {}, .first_id = known->first_id, .id_count = 1, .repeated = true};
+  }
+  const bool full = state.tenants.size() >= limits::kTenantsMax;
+  std::vector<TenantId> forgotten;
+  if (full && state.config.feature_level >= 6) forgotten = forgettable_tenants(state);
+  if (full && forgotten.empty()) return reject(RejectionCode::kTenantLimit);
+  if (state.find_tenant_named(command.name) != nullptr) return reject(RejectionCode::kTenantExists);
+  if (command.parent.valid()) {
+    const Tenant* parent = state.find_tenant(command.parent);
+    if (parent == nullptr || parent->deleted) return reject(RejectionCode::kTenantParentInvalid);
+    if (depth_of(state, command.parent) >= limits::kTenantDepthMax)
+      return reject(RejectionCode::kTenantParentInvalid);
+  }
+  if (state.config.feature_level >= 3 && command.weight_milli <= 0)
+    return reject(RejectionCode::kWeightInvalid);
+  Tenant tenant;
+  tenant.id = TenantId{stamp.sequence};
+  tenant.parent = command.parent;
+  tenant.name = command.name;
+  tenant.email = command.email;
+  tenant.organization = command.organization;
+  tenant.limits = command.limits;
+  tenant.priority_tier = command.priority_tier;
+  tenant.weight_milli = command.weight_milli;
+  tenant.allow_preemption = command.allow_preemption;
+  tenant.can_preempt_others = command.can_preempt_others;
+  tenant.anonymous = command.anonymous;
+  tenant.guarantee = command.guarantee;
+  tenant.gpu_time.length = command.gpu_time_window;
+  tenant.gpu_time.max_ms = command.gpu_time_max_ms;
+  if (tenant.gpu_time.limited()) tenant.gpu_time.at = stamp.at;
+  if (const auto problem = guarantee_problem(state, tenant)) return reject(*problem);
+  tenant.created_at = stamp.at;
+  tenant.updated_at = stamp.at;
+  if (!forgotten.empty()) events.push_back(TenantsForgotten{.tenants = std::move(forgotten)});
+  events.push_back(TenantCreated{.tenant = std::move(tenant)});
+  if (!command.request_key.empty()) {
+    events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = {},
+                                                                    .key = command.request_key,
+                                                                    .body_digest = body.value(),
+                                                                    .first_id = stamp.sequence,
+                                                                    .id_count = 1,
+                                                                    .at = stamp.at}});
+  }
+  return {.rejection = {}, .first_id = stamp.sequence, .id_count = 1};
+}
+
+Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events) {
+  const Tenant* tenant = state.find_tenant(command.tenant);
+  if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
+  if ((command.given & kTenantName) != 0 && command.name != tenant->name &&
+      state.find_tenant_named(command.name) != nullptr) {
+    return reject(RejectionCode::kTenantExists);
+  }
+  if (state.config.feature_level >= 3 && (command.given & kTenantWeight) != 0 && command.weight_milli <= 0)
+    return reject(RejectionCode::kWeightInvalid);
+  if ((command.given & kGuaranteeFields) != 0) {
+    if (const auto problem = guarantee_problem(state, changed_by(*tenant, command))) return reject(*problem);
+  }
+  TenantUpdated updated{.change = command, .at = stamp.at};
+  const bool new_limit = (command.given & kTenantGpuTimeMax) != 0 &&
+                         (command.given & kTenantGpuTimeWindow) == 0 && !tenant->gpu_time.limited();
+  if (new_limit) {
+    updated.change->given |= kTenantGpuTimeWindow;
+    updated.change->gpu_time_window = limits::kGpuTimeWindow;
+  }
+  events.push_back(std::move(updated));
+  return {.rejection = {}, .first_id = command.tenant.value, .id_count = 1};
+}
+
+Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events) {
+  const Tenant* tenant = state.find_tenant(command.tenant);
+  if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
+  if (command.tenant == kDefaultTenant) return reject(RejectionCode::kTenantBusy);
+  if (tenant->unfinished > 0 || has_children(state, command.tenant))
+    return reject(RejectionCode::kTenantBusy);
+  events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at});
+  return accept();
+}
+
+std::optional<Rejection> over_quota(const State& state, TenantId tenant, const Amount& wanted,
+                                    bool with_usage) {
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    for (const Resource resource :
+         {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+      const int64_t limit = at->limits.get(resource);
+      const int64_t current = amount_of(at->usage, resource);
+      const int64_t needed = amount_of(wanted, resource);
+      if (needed == 0 || limit == Limits::kUnlimited) continue;
+      Amount sum = wanted;
+      if (with_usage) sum.add(at->usage);
+      if (amount_of(sum, resource) <= limit) continue;
+      return Rejection{.code = RejectionCode::kQuotaExceeded,
+                       .tenant = at->id,
+                       .resource = resource,
+                       .requested = needed,
+                       .limit = limit,
+                       .current = current};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpusched::rules

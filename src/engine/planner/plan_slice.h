@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/limits.h"
+#include "base/queue_limits.h"
+#include "engine/messages/commands.h"
+
+namespace gpusched {
+
+/// A slice of a cycle takes no further group: it has limits::kPlacementsPerSlice, or limits::kMembersPerSlice
+/// members.
+inline bool is_full(const CommitPlan& plan) {
+  if (plan.groups.size() >= limits::kPlacementsPerSlice) return true;
+  std::size_t members = 0;
+  for (const PlanGroup& group : plan.groups) members += group.members.size();
+  return members >= limits::kMembersPerSlice;
+}
+
+}  // namespace gpusched

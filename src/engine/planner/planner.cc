@@ -1,0 +1,566 @@
+#include "engine/planner/planner.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/planner/plan_slice.h"
+
+namespace gpusched {
+namespace {
+
+/// How soon a job that could end nobody tries again when something has changed.
+constexpr Duration kPreemptAgain = seconds(1);
+/// Jobs behind a blocked one that a slice tries at most.
+constexpr uint32_t kPassesMax = 4 * limits::kPassTriesMax;
+
+const Part& part_of(const State& state, uint32_t job_class) { return state.classes[job_class].parts.front(); }
+
+}  // namespace
+
+Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
+  CHECK(policies_.queue_order != nullptr);
+  CHECK(policies_.job_order != nullptr);
+  CHECK(!policies_.filters.empty());
+  CHECK(!policies_.scores.empty());
+  CHECK(policies_.run_times != nullptr);
+}
+
+// Where run times come from and who may be ended is the owner's to say, and stays.
+void Planner::choose_policies() {
+  std::shared_ptr<const policy::RunTimes> run_times = std::move(policies_.run_times);
+  std::shared_ptr<const policy::VictimSelect> victims = std::move(policies_.victims);
+  policies_ = policy::policies_for(chosen_);
+  policies_.run_times = std::move(run_times);
+  policies_.victims = std::move(victims);
+}
+
+// Plans by what the configuration chooses from now on; everything is looked at again.
+void Planner::adopt_policy(const State& state) {
+  chosen_ = state.config.policy;
+  choose_policies();
+  start_over(state);
+}
+
+void Planner::start_over(const State& state) {
+  std::vector<bool> present;
+  for (const NodeInfo& node : nodes_) present.push_back(node.present);
+  reset(state);
+  for (uint32_t slot = 0; slot < present.size(); ++slot) nodes_[slot].present = present[slot];
+}
+
+void Planner::reset(const State& state, bool nodes_present) {
+  if (state.config.policy != chosen_) {
+    chosen_ = state.config.policy;
+    choose_policies();
+  }
+  classes_.clear();
+  lines_.clear();
+  queue_.clear();
+  reset_shapes();
+  ranked_classes_.clear();
+  ranked_lines_.clear();
+  families_.clear();
+  moved_tenants_.clear();
+  someone_moved_ = false;
+  rooms_ranked_ = {};
+  over_quota_.clear();
+  preemptors_.clear();
+  capacity_ranked_ = {};
+  nodes_.clear();
+  domains_ = DomainTree();
+  begin_fragments(state);
+  index_ = FreeIndex();
+  shared_index_ = FreeIndex();
+  slices_ = SliceIndex();
+  dirty_nodes_.clear();
+  freed_nodes_.clear();
+  freed_tenants_.clear();
+  unblock_all_ = false;
+  reservations_.clear();
+  reservations_missing_ = false;
+  fresh_classes_.clear();
+  look_ = false;
+  looked_at_ = {};
+  capacity_ = {};
+  look_promised_ = !state.promises.empty();
+  preempt_look_ = kNever;
+  victim_cursor_ = 0;
+  planned_victims_.clear();
+  may_preempt_ = false;
+  guarantees_ = false;
+  pools_ = state.config.pools;
+  now_ = state.last.at;
+  changed_reasons_.clear();
+  planned_.clear();
+  planned_classes_.clear();
+  planned_usage_.clear();
+  planned_held_.clear();
+  planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
+  for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
+    mark_dirty(slot);
+    note_relabeled(slot);
+    nodes_[slot].present = nodes_present;
+  }
+  refresh_preemptors(state);
+  device_classes_reused_ = state.device_classes_reused;
+  waiting_.reset(state, policies_, now_);
+  for (uint32_t i = 0; i < state.classes.size(); ++i) {
+    if (!waiting_.of(state, i).empty()) make_ready(state, i);
+  }
+}
+
+Planner::ClassInfo& Planner::info(uint32_t job_class) {
+  if (job_class >= classes_.size()) classes_.resize(job_class + 1);
+  return classes_[job_class];
+}
+
+void Planner::mark_dirty(uint32_t slot) {
+  if (slot >= nodes_.size()) nodes_.resize(slot + 1);
+  if (nodes_[slot].dirty) return;
+  nodes_[slot].dirty = true;
+  dirty_nodes_.push_back(slot);
+}
+
+// One that is not there any more was removed by a later command of the same group.
+void Planner::mark_dirty(const State& state, NodeId node) {
+  if (const Node* found = state.find_node(node)) mark_dirty(found->slot);
+}
+
+void Planner::node_gained(const State& state, NodeId node) {
+  const Node* gained = state.find_node(node);
+  if (gained == nullptr) return;
+  mark_dirty(gained->slot);
+  look_promised_ = look_promised_ || !state.promises.empty();
+  if (freed_nodes_.empty() || freed_nodes_.back() != gained->slot) freed_nodes_.push_back(gained->slot);
+}
+
+// What the node has at all is different: every reason may be another one now.
+void Planner::node_changed(const State& state, NodeId node) {
+  const Node* changed = state.find_node(node);
+  if (changed == nullptr) return;
+  mark_dirty(changed->slot);
+  look_promised_ = look_promised_ || !state.promises.empty();
+  unblock_all_ = true;
+}
+
+void Planner::tenant_gained(const State& state, TenantId tenant) {
+  moved_tenants_.insert(tenant);
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    freed_tenants_.insert(at->id);
+  }
+}
+
+void Planner::tenants_changed(const State& state) {
+  const bool before = guarantees_;
+  refresh_preemptors(state);
+  if (before != guarantees_) start_over(state);  // Places in line have another form now.
+}
+
+// A class's line changed: idle when nobody waits, and ready under its present head.
+void Planner::touch_class(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  const OrderedJobs& waiting = waiting_.of(state, job_class);
+  if (waiting.empty()) return make_idle(state, job_class);
+  // The slot may have another class now.
+  const JobClass& now = state.classes[job_class];
+  if (entry.state != ClassState::kIdle &&
+      (entry.tenant != now.tenant || shapes_[entry.shape].parts != now.parts))
+    make_idle(state, job_class);
+  if (entry.state == ClassState::kBlocked) {
+    const OrderKey before = std::exchange(entry.head, waiting.front());
+    if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
+      rank_blocked(state, job_class);
+    // It needs what the old one needed, but may be one for which others are ended.
+    if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
+    return;
+  }
+  if (entry.state == ClassState::kReady && entry.head == waiting.front()) return;
+  make_ready(state, job_class);
+}
+
+void Planner::touch_job(const State& state, JobId job) {
+  waiting_.observe(state, job);
+  const Job* touched = state.jobs.find(job);
+  if (touched != nullptr) {
+    ClassInfo& entry = info(touched->job_class);
+    touch_class(state, touched->job_class);
+    // The head waits for the sake of a reservation that this one may not delay.
+    if (entry.state == ClassState::kBlocked && !shapes_[entry.shape].kept.empty() &&
+        touched->waits_in_line() && entry.fresh.size() < limits::kPassTriesMax) {
+      if (entry.fresh.empty()) fresh_classes_.push_back(touched->job_class);
+      entry.fresh.push_back(job);
+    }
+    return;
+  }
+  // It ended and was forgotten by the same command: which class it was of is not known any more.
+  for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
+    if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
+  }
+}
+
+void Planner::observe(const State& state, const Event& event) {
+  if (std::holds_alternative<Configured>(event)) {
+    if (state.config.policy != chosen_ || state.config.pools != pools_) adopt_policy(state);
+    return;
+  }
+  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
+    touch_job(state, submitted->job);
+    return note_arrival(state, submitted->job);
+  }
+  if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
+    for (const Member& member : placed->members) mark_dirty(state, member.node);
+    const Job* job = state.jobs.find(placed->job);
+    if (job != nullptr) moved_tenants_.insert(job->tenant);
+    return touch_job(state, placed->job);
+  }
+  if (const auto* ended = std::get_if<MemberEnded>(&event)) {
+    const Job* job = state.jobs.find(ended->job);
+    // An attempt that its job went on without leaves no trace of its node there: look at every node.
+    if (job == nullptr || job->attempt_count != ended->attempt) {
+      unblock_all_ = someone_moved_ = true;
+      for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
+      return;
+    }
+    node_gained(state, ended->node);
+    tenant_gained(state, job->tenant);
+    return;
+  }
+  if (const auto* over = std::get_if<BackoffEnded>(&event)) {
+    look_promised_ = look_promised_ || state.find_promise(over->job) != nullptr;  // It is moved.
+    return touch_job(state, over->job);
+  }
+  if (const auto* updated = std::get_if<JobUpdated>(&event)) {
+    touch_job(state, updated->change->job);
+    if ((updated->change->given & kJobParts) == 0) return;
+    // It may have left another class, whose number only older states know.
+    for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
+      if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
+    }
+    return;
+  }
+  if (const auto* added = std::get_if<ElementAdded>(&event)) {
+    touch_job(state, added->job);
+    if (!added->parked) note_arrival(state, added->job);
+    return;
+  }
+  if (const auto* unparked = std::get_if<ElementUnparked>(&event)) {
+    touch_job(state, unparked->job);
+    return note_arrival(state, unparked->job);
+  }
+  if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
+  if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
+  if (std::holds_alternative<BookingMade>(event) || std::holds_alternative<BookingBegan>(event) ||
+      std::holds_alternative<BookingEnded>(event)) {
+    // Whose nodes it had is not known any more when it is gone; these events are rare.
+    for (const Node& node : state.nodes) node_changed(state, node.id);
+    return;
+  }
+  if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event))
+    return node_changed(state, available->node);
+  if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_job(state, finished->job);
+  if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
+  if (const auto* freed = std::get_if<ShareFreed>(&event)) return node_gained(state, freed->node);
+  if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
+    return node_changed(state, changed->node);
+  if (const auto* barred = std::get_if<DeviceBarred>(&event)) return node_changed(state, barred->node);
+  if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) return node_changed(state, heat->node);
+  if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) return node_changed(state, fault->node);
+  if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_changed(state, occupied->node);
+  if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
+    return node_changed(state, quarantined->node);
+  if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
+    const Node* found = state.find_node(registered->node);
+    if (found == nullptr) return;
+    note_relabeled(found->slot);
+    node_changed(state, registered->node);
+    NodeInfo& node = nodes_[found->slot];
+    node.present = node.relabelled = true;
+    if (device_classes_reused_ != state.device_classes_reused) return start_over(state);
+    if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
+    return;
+  }
+  if (const auto* removed = std::get_if<NodeRemoved>(&event)) {
+    note_relabeled(removed->slot);
+    mark_dirty(removed->slot);
+    nodes_[removed->slot].present = false;
+    nodes_[removed->slot].relabelled = true;
+    unblock_all_ = true;
+    return;
+  }
+  if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
+    const Node* found = state.find_node(labeled->change->node);
+    if (found == nullptr) return;
+    note_relabeled(found->slot);
+    node_changed(state, labeled->change->node);
+    nodes_[found->slot].relabelled = true;
+    return;
+  }
+  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
+  if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
+    tenants_changed(state);
+    return tenant_gained(state, updated->change->tenant);
+  }
+  if (std::holds_alternative<TenantCreated>(event)) return tenants_changed(state);
+  if (std::holds_alternative<TenantsForgotten>(event)) return start_over(state);
+  if (const auto* stopped = std::get_if<StopRequested>(&event)) {
+    const Job* job = state.jobs.find(stopped->job);
+    const Attempt* attempt = state.find_attempt(stopped->job, stopped->attempt);
+    if (attempt != nullptr) {
+      for (const Member& member : attempt->members) mark_dirty(state, member.node);
+    }
+    // What it holds counts no longer as kept when it is ended for another one.
+    if (job != nullptr && may_ask_back()) moved_tenants_.insert(job->tenant);
+    return;
+  }
+  if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
+    for (const Member& member : promised->promise->members) mark_dirty(state, member.node);
+    look_promised_ = true;
+    moved_tenants_.insert(promised->promise->tenant);
+    return touch_job(state, promised->promise->job);
+  }
+  if (const auto* over = std::get_if<PromiseEnded>(&event)) {
+    // What it kept is not known any more; it was something on some nodes.
+    if (over->why != PromiseEnd::kPlaced) {
+      unblock_all_ = true;
+      for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
+    }
+    const Job* job = state.jobs.find(over->job);
+    if (job != nullptr) moved_tenants_.insert(job->tenant);
+    someone_moved_ = someone_moved_ || job == nullptr;
+    return touch_job(state, over->job);
+  }
+  if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
+    const Job* job = state.jobs.find(abandoned->job);
+    if (job != nullptr) return tenant_gained(state, job->tenant);
+    unblock_all_ = someone_moved_ = true;  // Already forgotten: whose quota it was is not known any more.
+  }
+}
+
+void Planner::unblock(const State& state) {
+  std::vector<uint32_t> lifted;
+  if (unblock_all_) {
+    for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
+    // Whom others may be ended for is one of each tenant's, not of each shape's.
+    for (uint32_t job_class = 0; (may_preempt_ || may_ask_back()) && job_class < classes_.size();
+         ++job_class) {
+      const ClassInfo& entry = classes_[job_class];
+      if (entry.state != ClassState::kBlocked) continue;
+      if (may_ask_back() || state.find_tenant(entry.tenant)->can_preempt_others) lifted.push_back(job_class);
+    }
+  }
+  for (const TenantId tenant : freed_tenants_) {
+    for (auto at = over_quota_.lower_bound({tenant, 0}); at != over_quota_.end() && at->first == tenant; ++at)
+      lifted.push_back(at->second);
+  }
+  // Those that wait for their pool stand under nobody.
+  if (!freed_tenants_.empty()) {
+    for (auto at = over_quota_.begin(); at != over_quota_.end() && !at->first.valid(); ++at)
+      lifted.push_back(at->second);
+  }
+  for (const uint32_t job_class : lifted) {
+    if (info(job_class).state == ClassState::kBlocked) make_ready(state, job_class);
+  }
+  unblock_shapes(state);
+  for (const uint32_t job_class : preemptors_) {
+    const ClassInfo& entry = info(job_class);
+    const bool by_priority = may_preempt_ && state.find_tenant(entry.tenant)->can_preempt_others;
+    const bool again = (by_priority && !freed_nodes_.empty()) || (may_ask_back() && !freed_tenants_.empty());
+    if (again) look_again(job_class, entry.tried_at + kPreemptAgain);
+  }
+  unblock_all_ = false;
+  freed_nodes_.clear();
+  freed_tenants_.clear();
+}
+
+void Planner::place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
+                    CommitPlan& plan) {
+  const Part& part = part_of(state, candidate.job_class);
+  NodeInfo& node = nodes_[choice.node];
+  node.cpu_milli_free -= part.cpu_milli;
+  node.memory_mb_free -= part.memory_mb;
+  const int32_t start = slice_start(state, choice.node, part, choice.device_mask);
+  take_devices(state, choice.node, part, choice.device_mask, start);
+  ++node.attempt_count;
+  node.exclusive = node.exclusive || part.is_exclusive();
+  index_node(state, choice.node);
+  policy::PoolAmounts amounts;
+  if (policies_.reservations > 0) {
+    amounts = part.is_exclusive() ? node.room : amounts_on(choice.node, part, choice.device_class);
+    take_extra(state, candidate, choice.node, amounts);
+    node.first_release = {};
+  }
+  planned_.push_back(
+      {.job = job.id, .attempt = job.attempt_count + 1, .node = choice.node, .amounts = amounts});
+  MemberPlacement member{.node = state.nodes[choice.node].id,
+                         .part = 0,
+                         .device_mask = choice.device_mask,
+                         .generations = {},
+                         .mig_start = start};
+  for (uint64_t rest = choice.device_mask; rest != 0; rest &= rest - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(rest));
+    member.generations.push_back(state.nodes[choice.node].devices[index].generation);
+  }
+  plan.groups.push_back(
+      PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
+  add_planned_usage(state, job, total_of(state.class_of(job).parts));
+}
+
+void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
+  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
+                           [&](const auto& entry) { return entry.first == at->id; });
+    if (it == planned_usage_.end()) it = planned_usage_.insert(it, {at->id, Amount{}});
+    it->second.add(amount);
+  }
+  if (guarantees_) planned_held_.add(state, job.tenant, amount);
+  const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
+  (online ? planned_online_ : planned_batch_) += amount.gpu_thousandths();
+}
+
+bool Planner::place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
+  if (shape_of(candidate.job_class).gang.has_value()) return place_gang(state, job, candidate, plan);
+  const Choice choice = choose(state, candidate);
+  if (choice.node == Bitmap::kNone) return false;
+  place(state, job, candidate, choice, plan);
+  return true;
+}
+
+// Places the class's head, or blocks the class.
+bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& plan) {
+  const uint32_t index = info(job_class).shape;
+  if (starts_where_moved(state, head_of(state, job_class).id)) return true;
+  const std::optional<WaitReason> over = quota_block(state, job_class);
+  if (over) {
+    block(state, job_class, *over);
+    if (over->lifts_at.valid()) {
+      preemptors_.insert(job_class);  // It is looked at again then.
+      look_again(job_class, over->lifts_at);
+    }
+    lift_next(state, index);
+    return false;
+  }
+  const Job& job = head_of(state, job_class);
+  Candidate candidate{.job = job.id, .job_class = job_class};
+  // Within a slice nodes only lose.
+  const bool full = shapes_[index].full_cycle == cycle_;
+  if (!full && place_on_free(state, job, candidate, plan)) {
+    drop_reservation(job_class);
+    return true;
+  }
+  if (preempt(state, job, candidate, plan)) {
+    drop_reservation(job_class);
+    return true;
+  }
+  WaitReason reason =
+      shapes_[index].gang.has_value() ? explain_gang(state, job_class) : explain_refusal(state, job_class);
+  const bool kept_back = candidate.refused_by != nullptr || candidate.booked_from.valid();
+  if (candidate.booked_from.valid()) {
+    reason.code = WaitCode::kBooked;
+    reason.reserved_start = candidate.booked_from;
+  }
+  if (candidate.refused_by != nullptr) {
+    reason.code = WaitCode::kReserved;
+    reason.reserved_for = candidate.refused_by->job;
+    reason.reserved_start = candidate.refused_by->start;
+  }
+  block(state, job_class, reason);
+  Shape& shape = shapes_[index];
+  if (!kept_back) {
+    shape.full_cycle = cycle_;
+    share_reason(index, reason);
+  } else if (shape.tries > 0) {
+    --shape.tries;
+  }
+  if (policies_.reservations > 0) {
+    promise(state, job_class);
+  }
+  if (kept_back) pass_behind_head(state, job_class, plan);
+  if (kept_back) lift_next(state, index);
+  return false;
+}
+
+Planner::Slice Planner::plan(const State& state, Time now) {
+  CHECK(planned_.empty());  // One plan in flight at a time.
+  ++cycle_;
+  visits_ = 0;
+  passes_left_ = kPassesMax;
+  now_ = std::max({now, now_, state.last.at});
+  for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
+  for (const uint32_t job_class : waiting_.refresh(state, now_)) touch_class(state, job_class);
+  look_ = false;
+  if (policies_.reservations > 0) refresh_reservations(state);
+  dirty_nodes_.clear();
+  if (pending_unblock()) unblock(state);
+  retry_preemptors(state);
+  requeue_drifted(state);
+  Slice slice;
+  slice.plan.based_on = state.last.sequence;
+  start_promised(state, slice.plan);
+  std::vector<std::pair<uint32_t, OrderedJobs::Cursor>> cursors;
+  while (!queue_.empty()) {
+    if (is_full(slice.plan) || visits_ >= limits::kNodeVisitsPerSlice) {
+      slice.more = true;
+      break;
+    }
+    const uint32_t job_class = lines_[queue_.begin()->second.value].ready.begin()->second;
+    const uint32_t shape = info(job_class).shape;
+    if (!place_head(state, job_class, slice.plan)) continue;
+    auto at =
+        std::find_if(cursors.begin(), cursors.end(), [&](const auto& c) { return c.first == job_class; });
+    if (at == cursors.end()) at = cursors.insert(at, {job_class, waiting_.of(state, job_class).begin()});
+    at->second.next();
+    if (at->second.at_end()) {
+      make_idle(state, job_class);
+    } else {
+      take_from_ready(state, job_class);
+      put_ready(state, job_class, *at->second);
+    }
+    if (drifts()) {
+      requeue_tenant(state, info(job_class).tenant);
+      requeue_relatives(state, info(job_class).tenant);
+    }
+    lift_next(state, shape);
+  }
+  if (!slice.more && reservations_missing_) fill_reservations(state);
+  if (!slice.more) pass_fresh(state, slice.plan);
+  // What was ranked in this slice was by what it has placed.
+  if (pool_rooms(state) != rooms_ranked_) someone_moved_ = true;
+  for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
+  slice.looks = visits_;
+  return slice;
+}
+
+void Planner::plan_applied(const State& state) {
+  for (const Planned& planned : planned_) {
+    const Job* job = state.jobs.find(planned.job);
+    if (job != nullptr && (job->attempt_count >= planned.attempt || job->promised)) {
+      mark_dirty(planned.node);
+      continue;
+    }
+    // Dropped: what the rest of the slice took for used is free after all.
+    node_gained(state, state.nodes[planned.node].id);
+    for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
+    someone_moved_ = true;  // And some of the queue is ranked by it.
+  }
+  if (may_ask_back() && !planned_.empty()) guarantees_moved();
+  planned_.clear();
+  planned_usage_.clear();
+  planned_held_.clear();
+  planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
+  planned_victims_.clear();
+  for (const uint32_t job_class : planned_classes_) {
+    // What was dropped as stale waits again, before what the class's line had moved on to.
+    ClassInfo& entry = info(job_class);
+    if (entry.state == ClassState::kBlocked || waiting_.of(state, job_class).empty()) {
+      touch_class(state, job_class);
+    } else {
+      make_ready(state, job_class);
+    }
+  }
+  planned_classes_.clear();
+}
+
+}  // namespace gpusched

@@ -1,0 +1,634 @@
+#pragma once
+
+#include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/time.h"
+#include "engine/decide/guarantees.h"
+#include "engine/messages/commands.h"
+#include "engine/messages/events.h"
+#include "engine/planner/domain_tree.h"
+#include "engine/planner/gang_fit.h"
+#include "engine/planner/job_lines.h"
+#include "engine/planner/slice_index.h"
+#include "engine/policy/backfill/release_timeline.h"
+#include "engine/policy/devices/device_choice.h"
+#include "engine/policy/fragmentation/placement.h"
+#include "engine/policy/policy.h"
+#include "model/free_index.h"
+#include "model/state.h"
+
+namespace gpusched {
+
+/// Why the jobs of a class wait, beyond their place in line.
+enum class WaitCode : uint8_t {
+  kQueued = 0,    ///< Not looked at yet, or its turn comes in the next slice.
+  kNoNode,        ///< No node is registered.
+  kNoSuchDevice,  ///< No registered node has that kind or number of GPUs.
+  kTooLarge,      ///< No registered node has that much CPU or memory.
+  kNodesAway,     ///< Nodes that could run it do not report.
+  kDevicesUnfit,  ///< Enough GPUs exist, but unhealthy, missing or quarantined ones are among them.
+  kGpusBusy,
+  kCpuBusy,
+  kMemoryBusy,
+  kNodeFull,   ///< The limit of attempts per node.
+  kQuota,      ///< The tenant's limit, with what it uses now.
+  kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
+  kNodesHeld,  ///< Nodes that could run it are draining or validating.
+  kReserved,   ///< What is free is kept for a job that stands before it and starts soon.
+  kGpuTime,    ///< The tenant's GPU hours of this window are used up.
+  kPool,       ///< Its kind of work uses its share of the GPUs.
+  kBooked,     ///< Nodes that could run it are booked by others, now or before it would end; or its booking
+               ///< is not on.
+  /// Enough GPUs are well, but hot ones, which take no new work, are among them.
+  kDevicesHot,
+  kGangPartly,     ///< Not all members of the gang fit at once.
+  kGangTooLarge,   ///< They would not even if nothing else ran.
+  kNoDomain,       ///< It insists on a domain of a level that no node's labels name.
+  kNoLabels,       ///< No registered node has the labels that it asks for, and none that it forbids.
+  kNoSuchLayout,   ///< No registered node has devices that lie, are named or are linked as it asks.
+  kNodesTaken,     ///< Nodes that could run it are held by others for themselves; or it wants one for itself
+                   ///< and something runs on each.
+  kNotSoArranged,  ///< Enough devices are free, but not those, or not lying as it asks.
+};
+/// Whether it is a limit and nothing that a node could lift.
+constexpr bool is_quota(WaitCode code) {
+  return code == WaitCode::kQuota || code == WaitCode::kGpuTime || code == WaitCode::kPool;
+}
+std::string_view to_string(WaitCode code);
+
+/// The dominant reason of a class, with its evidence.
+struct WaitReason {
+  WaitCode code = WaitCode::kQueued;
+  Part wanted;                ///< What one member needs.
+  int64_t gpus_free_max = 0;  ///< The most fitting GPUs free on one node.
+  int64_t nodes_fitting = 0;  ///< Nodes that could run it when empty.
+  TenantId tenant;            ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter.
+  Resource resource = Resource::kNone;
+  int64_t limit = 0;
+  int64_t current = 0;
+  JobId reserved_for;         ///< kReserved: the job that stands before it,
+  Time reserved_start;        ///< and when that can start. kBooked: when the booking begins.
+  uint64_t booking = 0;       ///< kBooked: its own, which is not on;
+  bool booking_over = false;  ///< and never will be again.
+  Time lifts_at;              ///< kGpuTime: when the next window begins.
+  Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
+  int64_t members_wanted = 0;   ///< Of a gang: at least so many at once, of all parts or of `wanted`;
+  int64_t members_fitting = 0;  ///< at most so many fit, now or ever.
+  DomainLevel domain = DomainLevel::kAny;  ///< In one domain of this level, on which it insists.
+
+  friend bool operator==(const WaitReason&, const WaitReason&) = default;
+};
+
+/// There is room, and it is only the job's length that keeps it from that: a shorter one like it may pass.
+inline bool is_kept_back(const WaitReason& reason) {
+  return reason.code == WaitCode::kReserved ||
+         (reason.code == WaitCode::kBooked && reason.booking == 0 && reason.reserved_start.valid());
+}
+
+/// One sentence for people.
+std::string describe(const WaitReason& reason);
+/// The same for a job for which others are being ended.
+std::string describe(const State& state, const Promise& promise);
+/// Names of events that could lift it.
+std::vector<std::string> lifted_by(const WaitReason& reason);
+
+/// Plans cycles: what waits onto what is free, in slices. Leader only; pure; not thread-safe. It keeps what
+/// it learned between cycles, so that one touches only what changed: a class whose head does not fit is
+/// blocked, with its reason, until an event could lift that.
+///
+/// A copy goes on by itself and shares the policies: made between cycles, it plans as this one would.
+///
+/// One plan is in flight at a time: after `plan` returned a command, its events must have come through
+/// `observe` (and `plan_applied` been called) before the next call of `plan`.
+class Planner {
+ public:
+  /// Plans by `policies` until the state's configuration chooses others; its run times stay.
+  explicit Planner(policy::PolicySet policies);
+
+  /// Learns a whole state, at start. Without `nodes_present` a node takes work only when it has registered
+  /// again: what it runs may not be what a state that was restored from an older copy says.
+  void reset(const State& state, bool nodes_present = true);
+  /// Learns an event that `state` already has.
+  void observe(const State& state, const Event& event);
+  /// True when `plan` might place something.
+  bool wants_cycle() const {
+    return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
+  }
+  /// When a start that was promised to a blocked job has come, or one may end others that might not before:
+  /// `plan` is wanted then, whatever else happens,
+  /// and `look_at_promises` makes it look. kNever: none was.
+  Time next_look() const;
+  void look_at_promises(Time now);
+
+  struct Slice {
+    CommitPlan plan;     ///< No groups: nothing to commit.
+    bool more = false;   ///< Work is left for another slice.
+    uint64_t looks = 0;  ///< At nodes: what the slice cost.
+  };
+  /// One slice of a cycle: at most limits::kPlacementsPerSlice placements and about
+  /// limits::kNodeVisitsPerSlice looks at nodes.
+  /// `now` is the time that commands would have now; it does not go back.
+  Slice plan(const State& state, Time now);
+  /// The last plan was decided: what was stale is looked at again.
+  void plan_applied(const State& state);
+
+  /// Something of the node is kept for a job of another class, which starts there later.
+  bool is_kept_from(uint32_t slot, uint32_t job_class) const;
+
+  /// Why the class's jobs wait.
+  const WaitReason& reason(uint32_t job_class) const;
+  /// Classes whose reason changed since the last call.
+  std::vector<uint32_t> take_changed_reasons();
+
+ private:
+  enum class ClassState : uint8_t { kIdle = 0, kReady, kBlocked };
+  struct ClassInfo {
+    ClassState state = ClassState::kIdle;
+    TenantId tenant;
+    uint32_t shape = 0;  ///< An index into `shapes_`, unless it is idle.
+    OrderKey head;  ///< Its first job that the slice has not placed; as such it stands in its tenant's line.
+    policy::QueueKey key;  ///< Of a blocked one: where it stands in its shape's set,
+    Time ranked_at;        ///< and when that was found.
+    bool kept = false;     ///< Of a blocked one: it stands in its shape's `kept`.
+    WaitReason reason;
+    bool reason_changed = false;
+    std::vector<JobId> fresh;  ///< Came in line while the head was kept from nodes by a reservation.
+    // Of a class whose jobs may end others.
+    bool preempts = false;
+    Time tried_at;          ///< When that was last tried,
+    Time look_at = kNever;  ///< and when it is worth another try.
+    JobId patient_job;      ///< Which one waits for what comes soon,
+    Time patient_since;     ///< and since when.
+    JobId asking_job;       ///< Which one asks for what its tenant is guaranteed,
+    Time asking_since;      ///< and since when.
+  };
+  /// What is left of a shared device.
+  struct SharedRoom {
+    uint32_t device = 0;
+    int64_t milli = 0;
+    int64_t memory_mb = 0;
+    uint32_t occupancy = 0;  ///< Of one in MIG mode, as mig::occupancy_of has it.
+  };
+  struct NodeInfo {
+    int64_t cpu_milli_free = 0;
+    int64_t memory_mb_free = 0;
+    uint64_t free_mask = 0;
+    uint64_t sound_mask = 0;         ///< Devices that are well and not quarantined, hot or not, free or not.
+    uint64_t healthy_mask = 0;       ///< Devices that are fit for work and not quarantined, free or not.
+    std::vector<SharedRoom> shared;  ///< Devices that still take shares, ascending.
+    uint32_t attempt_count = 0;
+    bool present = false;  ///< Registered since the planner began.
+    bool ready = false;
+    bool dirty = false;
+    bool reserved = false;   ///< A reservation is on it.
+    bool booked = false;     ///< Some booking lies ahead.
+    bool relabelled = true;  ///< Its place in the tree of domains is to be found anew.
+    bool exclusive = false;  ///< Somebody has it for itself.
+    uint32_t build =
+        UINT32_MAX;           ///< How it is built, as the chooser of devices knows it; else: not looked at.
+    Amount capacity_counted;  ///< What of it is in the planner's `capacity_`.
+    int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
+    uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
+    std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
+    // With reservations only: what it has, and when what it runs is expected to give back what.
+    policy::PoolAmounts room;
+    policy::ReleaseTimeline releases;
+    Time first_release;  ///< From then on, and before it was ever looked at, `releases` is to be made anew.
+  };
+  using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
+  /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.
+  struct Census {
+    static constexpr std::size_t kStages = 16;
+    uint64_t known = 0;          ///< How much of the log of changed nodes it has; 0: nothing.
+    std::vector<uint8_t> stage;  ///< By slot: how many checks it passes.
+    std::vector<uint8_t> free;   ///< By slot: fitting GPUs that are free, of a healthy one.
+    std::array<int64_t, kStages> count = {};
+    std::array<int64_t, limits::kDevicesPerNodeMax + 1> free_count = {};
+  };
+  /// The earliest start of one member of a part on each node, kept up as they change.
+  struct Starts {
+    uint64_t known = 0;
+    std::vector<Time> of_node;  ///< kNever: none.
+    std::set<std::pair<Time, uint32_t>> order;
+  };
+  /// What is known of nodes for a job of several members, kept up as they change; all by part.
+  struct Gang {
+    uint32_t main = 0;  ///< The part that is shared out evenly: the elastic or largest one.
+    std::vector<uint64_t> device_classes;  ///< As in a shape.
+    std::size_t device_classes_known = 0;
+    std::vector<GangRoom> rooms;  ///< Members that fit now, whatever is reserved.
+    std::vector<GangRoom> empty;  ///< Those that would fit if nothing ran.
+    uint64_t known = 0;
+    /// With reservations only: when each node has room for how many more members of the main part.
+    std::vector<std::vector<std::pair<Time, int32_t>>> steps;
+    uint64_t steps_known = 0;
+  };
+  /// What is left of a node while members of a gang are put on it one by one.
+  struct Putting {
+    uint32_t slot = 0;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    uint64_t free_mask = 0;
+    uint64_t taken_mask = 0;
+    uint32_t attempt_count = 0;
+    policy::PoolAmounts amounts;  ///< What they take together.
+  };
+  /// What classes have in common that want the same, of whatever tenant: where they fit, and if the first of
+  /// them does not, none of the others.
+  struct Shape {
+    std::vector<Part> parts;
+    uint64_t hash = 0;
+    uint32_t users = 0;                    ///< Classes that are not idle.
+    uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
+    std::size_t device_classes_known = 0;  ///< How many there were when that was found.
+    std::vector<uint64_t> by_model;        ///< Where it likes some models best: those classes, best first.
+    Bitmap excluded;                       ///< Nodes that can never take it, by their labels or ids,
+    uint64_t excluded_known = 0;           ///< and how much of the log of relabeled nodes that has.
+    std::vector<int64_t> links_of;         ///< By slot: the strongest weakest link that it could give, empty.
+    std::map<int64_t, uint32_t> links_count;  ///< How many nodes could give so much.
+
+    int64_t links_best() const { return links_count.empty() ? 0 : links_count.rbegin()->first; }
+    Bitmap refused;  ///< Nodes that cannot take it in this cycle.
+    uint64_t refused_cycle = 0;
+    uint64_t full_cycle = 0;  ///< The cycle in which nothing was found for it, and nothing can be any more.
+    Waiting blocked;          ///< What waits for room.
+    Waiting kept;             ///< Looked at since there was room, and kept from it by reservations alone.
+    uint32_t tries = 0;       ///< How many may still be looked at in this round.
+    bool mixed = false;       ///< Some of its classes have a reason of their own.
+    WaitReason reason;        ///< Of all that wait for room.
+    Census census;
+    Starts starts;
+    std::optional<Gang> gang;  ///< Of several members.
+  };
+  /// What one tenant has in the queue.
+  struct Line {
+    std::set<std::pair<OrderKey, uint32_t>> ready;
+    std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`,
+    Time ranked_at;                       ///< and when that was found.
+    std::set<uint32_t> blocked;           ///< Its blocked classes that wait for room.
+  };
+  struct Choice {
+    uint32_t node = Bitmap::kNone;
+    uint64_t device_mask = 0;
+    uint32_t device_class = FreeIndex::kNoDevices;
+    policy::Score score;
+    int64_t link_gbs = 0;  ///< The weakest link among the devices.
+  };
+  /// What a reservation keeps of one node.
+  struct Hold {
+    uint32_t node = 0;
+    policy::PoolAmounts wanted;
+    policy::PoolAmounts extra;  ///< What is left beside it at the start.
+  };
+  /// The earliest start of a blocked class's first job, on the nodes that come to have room for it.
+  struct Reservation {
+    uint32_t job_class = 0;
+    JobId job;
+    policy::QueueKey key;
+    Time start;
+    std::vector<Hold> holds;                ///< By node, ascending; of a job of one member there is one.
+    Time looked_at;                         ///< Of a gang: when its start was last looked for,
+    DomainLevel level = DomainLevel::kAny;  ///< and the level of the domain that holds it.
+
+    const Hold* on(uint32_t slot) const;
+    Hold* on(uint32_t slot) { return const_cast<Hold*>(std::as_const(*this).on(slot)); }
+    /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
+    Time trusting_until;
+  };
+  /// The first job of a class, as it stands against reservations.
+  struct Candidate {
+    JobId job;
+    uint32_t job_class = 0;
+    bool known = false;  ///< `key` and `end` are.
+    policy::QueueKey key;
+    Time end;                                 ///< If it started now, as is expected,
+    Time end_by_limit;                        ///< and at the latest; kNever: it has no limit.
+    const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
+    Time booked_from;                         ///< A booking that kept it from a node begins then.
+  };
+  struct Planned {
+    JobId job;
+    uint32_t attempt = 0;
+    uint32_t node = 0;
+    policy::PoolAmounts amounts;
+  };
+  /// Thousandths of GPUs that batch work and online work could still take of their own shares, as far as one
+  /// job could tell:
+  /// at least none and at most those of one node. Who is in its own pool changes only with these.
+  using PoolRooms = std::array<int64_t, 2>;
+  /// By what right a job ends others: without any, by its priority.
+  struct Claim {
+    const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
+    bool pool = false;                 ///< Its kind of work has less than its share.
+
+    bool any() const { return covering != nullptr || pool; }
+  };
+  /// What one node could give to a job by ending others.
+  struct Preempting {
+    uint32_t node = 0;
+    uint32_t device_class = FreeIndex::kNoDevices;
+    std::vector<policy::VictimView> victims;
+    policy::VictimCost cost;
+    Claim claim;
+  };
+
+  bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
+  Shape& shape_of(uint32_t job_class) { return shapes_[info(job_class).shape]; }
+  void adopt_policy(const State& state);
+  void start_over(const State& state);
+  void tenants_changed(const State& state);
+  /// Places in line change with time, or with what others have.
+  bool drifts() const { return policies_.queue_order->drifts() || may_ask_back(); }
+  bool has_families() const { return policies_.queue_order->is_tree() || guarantees_; }
+  void choose_policies();
+  ClassInfo& info(uint32_t job_class);
+  const Job& head_of(const State& state, uint32_t job_class);
+  void mark_dirty(uint32_t slot);
+  void mark_dirty(const State& state, NodeId node);
+  void node_gained(const State& state, NodeId node);
+  void node_changed(const State& state, NodeId node);
+  void touch_class(const State& state, uint32_t job_class);
+  void touch_job(const State& state, JobId job);
+  void tenant_gained(const State& state, TenantId tenant);
+  void unblock(const State& state);
+  bool place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
+  bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
+  void place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
+             CommitPlan& plan);
+
+  void add_planned_usage(const State& state, const Job& job, const Amount& amount);
+
+  // Who is next (planner_lines.cc).
+  void make_ready(const State& state, uint32_t job_class);
+  void put_ready(const State& state, uint32_t job_class, const OrderKey& head);
+  void take_from_ready(const State& state, uint32_t job_class);
+  void requeue_line(const State& state, TenantId tenant);
+  void requeue_drifted(const State& state);
+  void requeue_tenant(const State& state, TenantId tenant);
+  void requeue_relatives(const State& state, TenantId tenant);
+  void requeue_all(const State& state);
+  void enter_family(const State& state, TenantId tenant);
+  void leave_family(const State& state, TenantId tenant);
+  void rank_blocked(const State& state, uint32_t job_class);
+  void stand_blocked(const State& state, uint32_t job_class, bool kept);
+  void leave_blocked(const State& state, uint32_t job_class);
+  policy::QueueKey key_of(const State& state, const Job& head, const OrderKey& order) const;
+  Amount planned_usage_of(TenantId tenant) const;
+  void block(const State& state, uint32_t job_class, const WaitReason& reason);
+  void make_idle(const State& state, uint32_t job_class);
+  void set_reason(uint32_t job_class, const WaitReason& reason);
+
+  // What wants the same (planner_shapes.cc).
+  uint32_t acquire_shape(const State& state, uint32_t job_class);
+  void release_shape(uint32_t shape);
+  void reset_shapes();
+  void note_node(uint32_t slot);
+  void lift(const State& state, uint32_t shape);
+  void lift_next(const State& state, uint32_t shape);
+  void unblock_shapes(const State& state);
+  void share_reason(uint32_t shape, const WaitReason& reason);
+  template <typename Visit>
+  void catch_up(uint64_t& known, Visit&& visit);
+  bool is_far_behind(uint64_t known) const;
+  void count_node(const State& state, Shape& shape, uint32_t slot);
+  void refresh_census(const State& state, Shape& shape);
+  std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);
+  void refresh_starts(const State& state, Shape& shape);
+
+  // Where it fits (planner_nodes.cc).
+  void index_node(const State& state, uint32_t slot);
+  void refresh_node(const State& state, uint32_t slot);
+  void count_capacity(const Node& node, NodeInfo& copy);
+  void refresh_device_classes(const State& state, Shape& shape);
+  void refresh_excluded(const State& state, Shape& shape);
+  void note_relabeled(uint32_t slot);
+  void count_links(const State& state, Shape& shape, uint32_t slot);
+  /// What is asked of a choice among the node's devices.
+  static policy::DeviceWish wish_of(const Node& node, const Part& part);
+  /// Enough of the devices in `mask` lie as the part asks for.
+  bool lie_well(const State& state, uint32_t slot, const Part& part, uint64_t mask);
+  policy::DeviceChoice pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part);
+  Choice choose_among(const State& state, Candidate& candidate, uint64_t device_classes);
+  /// Something runs there, or is left there or promised, by the state or by this slice.
+  bool is_busy(const State& state, uint32_t slot) const;
+  bool passes(const State& state, uint32_t slot, uint32_t device_class, const Part& part);
+  /// The candidate might still run when the node's next booking begins; notes that in the candidate.
+  bool meets_booking(const State& state, Candidate& candidate, uint32_t slot) const;
+  bool fits_node(const State& state, uint32_t shape, uint32_t slot);
+  Choice choose(const State& state, Candidate& candidate);
+  Choice choose_on(const State& state, Candidate& candidate, uint32_t slot);
+  uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, const Bitmap& bucket,
+                       bool shared, Choice& best);
+  policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
+  /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
+  uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
+  Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
+  Choice choose_slice(const State& state, Candidate& candidate, uint64_t device_classes);
+  /// How good it is to put a slice of the part there: see mig::Chart.
+  int64_t slice_rank(const Node& node, const SharedRoom& room, const Part& part) const;
+  /// Where on the one device of the mask, which has room for it, a slice of the part begins; of any other
+  /// part 0.
+  int32_t slice_start(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
+  // With a configured placement (planner_fragments.cc).
+  void begin_fragments(const State& state);
+  void learn_arrivals(const State& state);
+  void note_arrival(const State& state, JobId job);
+  void put_spaces(const State& state, uint32_t slot);
+  static bool goes_by_fragments(const Shape& shape);
+  Choice choose_by_fragments(const State& state, Candidate& candidate);
+  void take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask, int32_t start);
+  void index_shared(uint32_t slot);
+
+  // All members or none (planner_gangs.cc).
+  static Gang gang_of(const std::vector<Part>& parts);
+  void refresh_gang(const State& state, Shape& shape);
+  Putting putting_on(uint32_t slot) const;
+  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, Putting& at);
+  int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
+                      const std::vector<int32_t>& others, Candidate* candidate);
+  int32_t members_affordable(const State& state, uint32_t job_class) const;
+  std::vector<uint32_t> restricted_nodes() const;
+  std::optional<GangFit> choose_gang(const State& state, Candidate& candidate);
+  bool place_gang(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
+  void place_members(const State& state, const Job& job, Candidate& candidate, const GangFit& fit,
+                     CommitPlan& plan);
+  WaitReason explain_gang(const State& state, uint32_t job_class);
+  bool any_member_fits(const State& state, Shape& shape, uint32_t slot);
+
+  // When a gang starts that does not fit now (planner_gang_starts.cc).
+  void find_steps(const State& state, Shape& shape, uint32_t slot);
+  int32_t room_at(const Shape& shape, uint32_t slot, Time at, const std::vector<int32_t>& others,
+                  int32_t members_most, policy::PoolAmounts& taken) const;
+  std::vector<bool> open_nodes(const State& state, uint32_t job_class);
+  Time earliest_gang_time(const Shape& shape, const std::vector<bool>& open) const;
+  std::optional<Reservation> gang_start_at(const Shape& shape, const std::vector<bool>& open, Time at) const;
+  std::optional<Reservation> gang_start_on_the_same(const Shape& shape, const std::vector<bool>& open,
+                                                    Time earliest, const Reservation& before) const;
+  std::optional<Reservation> gang_start_keeping(const Shape& shape, const std::vector<bool>& open, Time at,
+                                                const Reservation& before) const;
+  std::optional<Reservation> gang_start(const State& state, uint32_t job_class);
+  bool refresh_gang_reservation(const State& state, Reservation& held);
+
+  // What is kept free (planner_reserve.cc).
+  void complete(const State& state, Candidate& candidate) const;
+  bool is_gone_by(const Candidate& candidate, const Reservation& held) const;
+  const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
+                                uint32_t device_class) const;
+  const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot,
+                                const policy::PoolAmounts& amounts) const;
+  void take_extra(const State& state, Candidate& candidate, uint32_t slot,
+                  const policy::PoolAmounts& amounts);
+  policy::PoolAmounts amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const;
+  void refresh_releases(const State& state, uint32_t slot);
+  static void add_release(NodeInfo& node, Time end, const policy::PoolAmounts& held);
+  Time expected_end(const State& state, const Attempt& attempt) const;
+  void release_of(const State& state, const AttemptKey& key, uint32_t slot);
+  void release_promises(const State& state, uint32_t slot);
+  std::optional<Reservation> start_on(const State& state, uint32_t job_class, uint32_t slot);
+  std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
+  void promise(const State& state, uint32_t job_class);
+  Reservation* reservation_of(uint32_t job_class);
+  bool pass_reservations(const State& state, JobId job, CommitPlan& plan);
+  void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
+  void pass_fresh(const State& state, CommitPlan& plan);
+  void drop_reservation(uint32_t job_class);
+  void refresh_reservations(const State& state);
+  bool refresh_reservation(const State& state, Reservation& held);
+  void fill_reservations(const State& state);
+  void set_start(uint32_t job_class, Time start);
+  void update_reserved(uint32_t slot);
+  bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
+
+  // Whom it may end (planner_preempt.cc).
+  void refresh_preemptors(const State& state);
+  void refresh_weakest(const State& state, uint32_t slot);
+  void start_promised(const State& state, CommitPlan& plan);
+  /// This slice starts the job, which is in line, where it is moved to.
+  bool starts_where_moved(const State& state, JobId job) const;
+  bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
+  bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
+  bool may_ask_back() const { return guarantees_ || pools_.lends(); }
+  PoolRooms pool_rooms(const State& state) const;
+  std::optional<Claim> asked_back(const State& state, const Job& job);
+  bool in_own_pool(const State& state, const Job& job) const;
+  int64_t pool_held(const State& state, bool online) const;
+  bool leaves_pools(const State& state, const Job& job, const Claim& claim,
+                    std::span<const Job* const> victims) const;
+  bool leaves_in_peace(const State& state, const Job& job, const Claim& claim,
+                       std::span<const Job* const> victims) const;
+  std::optional<Preempting> find_victims(const State& state, const Job& job, Candidate& candidate,
+                                         const Claim& claim, Time& look);
+  std::optional<Preempting> victims_on(const State& state, const Job& job, Candidate& candidate,
+                                       uint32_t slot, uint32_t device_class, const Claim& claim, Time& look);
+  bool may_end(const State& state, const Job& job, const Attempt& attempt, const Claim& claim,
+               Time& look) const;
+  void commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
+              CommitPlan& plan);
+  void look_again(uint32_t job_class, Time at);
+  void retry_preemptors(const State& state);
+  void guarantees_moved();
+  bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask, const Part& part);
+
+  // Why it waits (planner_explain.cc).
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
+  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
+                                       const Amount& amount) const;
+  WaitReason explain_refusal(const State& state, uint32_t job_class);
+
+  policy::PolicySet policies_;
+  SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
+  JobLines waiting_;
+  std::vector<ClassInfo> classes_;
+  std::vector<Shape> shapes_;
+  boost::unordered_flat_map<uint64_t, uint32_t> shape_by_hash_;
+  std::vector<uint32_t> free_shapes_;
+  std::vector<uint32_t> unused_shapes_;  ///< Those without users that may be wanted again, oldest first.
+  std::vector<uint32_t> changed_log_;    ///< Slots of nodes that changed, behind `changed_begin_` others.
+  uint64_t changed_begin_ = 1;
+  std::vector<uint32_t> relabeled_log_;  ///< Those whose labels or devices did, behind so many others.
+  uint64_t relabeled_begin_ = 1;
+  policy::DeviceChooser chooser_;
+  std::set<std::pair<Time, uint32_t>>
+      ranked_classes_;  ///< Blocked classes by when they were ranked, if keys drift,
+  std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.
+  boost::unordered_flat_map<uint64_t, std::set<TenantId>>
+      families_;                                        ///< Tenants that wait, by their tree's root.
+  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle;
+  bool someone_moved_ = false;                          ///< or one does, but which is not known.
+  PoolRooms rooms_ranked_ = {};                         ///< What keys were made with, where pools lend.
+  std::set<std::pair<TenantId, uint32_t>> over_quota_;  ///< Blocked classes by whose limit.
+  std::set<uint32_t> preemptors_;                       ///< Blocked classes that may end others.
+  Amount capacity_ranked_;                              ///< What keys were made with.
+  boost::unordered_flat_map<uint64_t, Line> lines_;     ///< By tenant.
+  std::set<std::pair<policy::QueueKey, TenantId>> queue_;
+  std::vector<NodeInfo> nodes_;
+  DomainTree domains_;
+  FreeIndex index_;
+  std::optional<policy::FragmentationPlacement> fragments_;  ///< Nothing: best fit.
+  uint64_t device_classes_reused_ = 0;                       ///< As the state had it.
+  std::size_t fragments_classes_ = 0;                        ///< Classes of devices that it learned with.
+  FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
+  SliceIndex slices_;       ///< Nodes by what is taken of those in MIG mode.
+  std::vector<uint32_t> dirty_nodes_;
+  std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.
+  std::vector<uint32_t> freed_nodes_;   ///< Gained something since the last cycle.
+  std::set<TenantId> freed_tenants_;    ///< Use less than at the last cycle, or may use more.
+  bool unblock_all_ = false;
+  std::vector<Reservation> reservations_;
+  std::vector<uint32_t> fresh_classes_;
+  bool look_ = false;                  ///< A promised start has come.
+  Time looked_at_;                     ///< When one last had.
+  bool reservations_missing_ = false;  ///< Fewer than allowed, and a blocked class may want one.
+  bool may_preempt_ = false;           ///< Some tenant's jobs may end some tenant's.
+  bool guarantees_ = false;            ///< Some tenant is guaranteed something.
+  bool look_promised_ = false;         ///< A promised job may be able to start.
+  Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
+  uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
+  std::vector<JobId> planned_victims_;
+  std::vector<uint32_t> changed_reasons_;
+  Amount capacity_;  ///< Of the nodes in service.
+  Time now_;
+  uint64_t cycle_ = 0;
+  uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
+  uint32_t passes_left_ = 0;      ///< Jobs behind a blocked one that this slice may still try.
+  std::vector<Planned> planned_;  ///< In the plan in flight.
+  std::vector<uint32_t> planned_classes_;
+  std::vector<std::pair<TenantId, Amount>> planned_usage_;
+  guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
+  PoolShares pools_;                  ///< As they are configured.
+  int64_t planned_online_ = 0;        ///< Thousandths of GPUs that this slice gives to online work,
+  int64_t planned_batch_ = 0;         ///< and to batch work.
+  int64_t planned_online_going_ = 0;  ///< GPUs of its victims.
+  int64_t planned_batch_going_ = 0;
+};
+
+// Visits what changed since `known`, or all nodes when that is less.
+template <typename Visit>
+void Planner::catch_up(uint64_t& known, Visit&& visit) {
+  const uint64_t end = changed_begin_ + changed_log_.size();
+  if (known < changed_begin_ || end - known > nodes_.size()) {
+    visits_ += nodes_.size();
+    for (uint32_t slot = 0; slot < nodes_.size(); ++slot) visit(slot);
+  } else {
+    visits_ += end - known;
+    uint32_t last = Bitmap::kNone;
+    for (uint64_t at = known; at < end; ++at) {
+      const uint32_t slot = changed_log_[at - changed_begin_];
+      if (slot != last) visit(slot);
+      last = slot;
+    }
+  }
+  known = end;
+}
+
+}  // namespace gpusched

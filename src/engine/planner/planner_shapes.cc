@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/planner/planner.h"
+#include "model/topology.h"
+
+// What wants the same is blocked together, whoever asks: when something is freed, the first in the queue's
+// order of those that it fits is looked at, then the next while there is room. So a change costs the same
+// however many wait, and what is known of nodes is kept up with what changed on them.
+namespace gpusched {
+namespace {
+
+/// Shapes without users that are kept in case somebody wants the same again.
+constexpr std::size_t kUnusedShapesMax = 64;
+/// How long the log of changed nodes gets before its older half is forgotten.
+constexpr std::size_t kLogMin = 4096;
+/// What is known of nodes and not asked for yet is brought up to date when so many changes were missed.
+constexpr uint64_t kBehindMax = 128;
+/// More freed nodes than this, and trying every shape once is cheaper than asking each node.
+constexpr std::size_t kFreedNodesMax = 64;
+
+uint64_t hash_of(const std::vector<Part>& parts) {
+  Digest digest;
+  for (const Part& part : parts) mix_fields(digest, part);
+  return digest.value();
+}
+
+}  // namespace
+
+void Planner::reset_shapes() {
+  shapes_.clear();
+  shape_by_hash_.clear();
+  free_shapes_.clear();
+  unused_shapes_.clear();
+  changed_log_.clear();
+  changed_begin_ = 1;
+  relabeled_log_.clear();
+  relabeled_begin_ = 1;
+}
+
+uint32_t Planner::acquire_shape(const State& state, uint32_t job_class) {
+  const std::vector<Part>& parts = state.classes[job_class].parts;
+  const uint64_t hash = hash_of(parts);
+  const auto known = shape_by_hash_.find(hash);
+  if (known != shape_by_hash_.end() && shapes_[known->second].parts == parts) {
+    const uint32_t index = known->second;
+    if (shapes_[index].users++ == 0) std::erase(unused_shapes_, index);
+    return index;
+  }
+  uint32_t index = static_cast<uint32_t>(shapes_.size());
+  if (free_shapes_.empty()) {
+    shapes_.emplace_back();
+  } else {
+    index = free_shapes_.back();
+    free_shapes_.pop_back();
+  }
+  Shape& shape = shapes_[index];
+  shape.parts = parts;
+  if (is_gang(parts)) shape.gang = gang_of(parts);
+  shape.hash = hash;
+  shape.users = 1;
+  shape_by_hash_[hash] = index;
+  return index;
+}
+
+void Planner::release_shape(uint32_t index) {
+  Shape& shape = shapes_[index];
+  CHECK(shape.users > 0);
+  if (--shape.users > 0) return;
+  CHECK(shape.blocked.empty());
+  CHECK(shape.kept.empty());
+  unused_shapes_.push_back(index);
+  if (unused_shapes_.size() <= kUnusedShapesMax) return;
+  const uint32_t oldest = unused_shapes_.front();
+  unused_shapes_.erase(unused_shapes_.begin());
+  const auto known = shape_by_hash_.find(shapes_[oldest].hash);
+  if (known != shape_by_hash_.end() && known->second == oldest) shape_by_hash_.erase(known);
+  shapes_[oldest] = Shape();
+  free_shapes_.push_back(oldest);
+}
+
+void Planner::note_node(uint32_t slot) {
+  changed_log_.push_back(slot);
+  if (changed_log_.size() < std::max(kLogMin, 8 * nodes_.size())) return;
+  const std::size_t half = changed_log_.size() / 2;
+  changed_log_.erase(changed_log_.begin(), changed_log_.begin() + static_cast<std::ptrdiff_t>(half));
+  changed_begin_ += half;
+}
+
+// Whether catching up is work that is better done in pieces.
+bool Planner::is_far_behind(uint64_t known) const {
+  return changed_begin_ + changed_log_.size() - known > kBehindMax;
+}
+
+void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
+  const Part& part = shape.parts.front();
+  const Node& node = state.nodes[slot];
+  const NodeInfo& now = nodes_[slot];
+  int count_all = 0;
+  int count_sound = 0;
+  int count_healthy = 0;
+  int count_free = 0;
+  const bool excluded = shape.excluded.test(slot);
+  bool could_lie = !part.is_arranged();
+  bool lies_free = could_lie;
+  for (const auto& [kind, mask] : now.class_masks) {
+    if (((shape.device_classes >> kind) & 1) == 0) continue;
+    count_all = std::max(count_all, std::popcount(mask));
+    uint64_t usable = mask & now.free_mask;
+    if (part.is_share()) usable |= shared_with_room(state, slot, part, mask);
+    count_free = std::max(count_free, std::popcount(usable));
+    count_sound = std::max(count_sound, std::popcount(mask & now.sound_mask));
+    count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
+    could_lie = could_lie || lie_well(state, slot, part, mask);
+    lies_free = lies_free || lie_well(state, slot, part, usable);
+  }
+  const bool passes[Census::kStages - 1] = {
+      (part.features & ~node.feature_bits) == 0,
+      !excluded || (!part.wishes()->device_uuids.empty() && labels_meet(node, *part.wishes())),
+      count_all >= part.gpu_count,
+      could_lie,
+      node.cpu_milli >= part.cpu_milli && node.memory_mb >= part.memory_mb,
+      node.state == NodeState::kReady && now.present,
+      node.availability == Availability::kInService,
+      node.booked_by == part.booking,
+      count_sound >= part.gpu_count,
+      count_healthy >= part.gpu_count,
+      !now.exclusive && !(part.is_exclusive() && is_busy(state, slot)),
+      count_free >= part.gpu_count,
+      lies_free,
+      now.cpu_milli_free >= part.cpu_milli,
+      now.memory_mb_free >= part.memory_mb};
+  const auto stage = static_cast<uint8_t>(std::find(std::begin(passes), std::end(passes), false) - passes);
+  Census& census = shape.census;
+  if (slot < census.stage.size() && census.stage[slot] != UINT8_MAX) {
+    --census.count[census.stage[slot]];
+    --census.free_count[census.free[slot]];
+  }
+  // Free devices are evidence on healthy nodes only.
+  const auto free = static_cast<uint8_t>(stage >= 11 ? count_free : 0);
+  census.stage[slot] = stage;
+  census.free[slot] = free;
+  ++census.count[stage];
+  ++census.free_count[free];
+}
+
+void Planner::refresh_census(const State& state, Shape& shape) {
+  refresh_device_classes(state, shape);
+  shape.census.stage.resize(nodes_.size(), UINT8_MAX);
+  shape.census.free.resize(nodes_.size(), 0);
+  catch_up(shape.census.known, [&](uint32_t slot) { count_node(state, shape, slot); });
+}
+
+// Each node's, whatever is reserved there.
+void Planner::refresh_starts(const State& state, Shape& shape) {
+  refresh_device_classes(state, shape);
+  shape.starts.of_node.resize(nodes_.size(), kNever);
+  catch_up(shape.starts.known, [&](uint32_t slot) {
+    const std::optional<Reservation> found = start_of_shape(state, shape, slot);
+    const Time start = found.has_value() ? found->start : kNever;
+    Time& known = shape.starts.of_node[slot];
+    if (start == known) return;
+    if (known != kNever) shape.starts.order.erase({known, slot});
+    if (start != kNever) shape.starts.order.insert({start, slot});
+    known = start;
+  });
+}
+
+// The earliest start of the class's first job, on a node that no other reservation is on. What was found for
+// a node holds until something on it changes or was to end by now.
+std::optional<Planner::Reservation> Planner::earliest_start(const State& state, uint32_t job_class) {
+  Shape& shape = shape_of(job_class);
+  refresh_starts(state, shape);
+  Starts& starts = shape.starts;
+  std::size_t looks = 0;
+  for (auto at = starts.order.begin(); at != starts.order.end() && looks <= nodes_.size(); ++looks) {
+    const auto [start, slot] = *at;
+    ++visits_;
+    const Reservation* own = reservation_of(job_class);
+    if (is_reserved(slot) && (own == nullptr || own->on(slot) == nullptr)) {
+      ++at;
+      continue;
+    }
+    Candidate head{.job = info(job_class).head.job, .job_class = job_class};
+    if (nodes_[slot].booked && meets_booking(state, head, slot)) {
+      ++at;
+      continue;
+    }
+    std::optional<Reservation> found = start_of_shape(state, shape, slot);
+    const Time now_found = found.has_value() ? found->start : kNever;
+    if (now_found == start) {
+      found->job_class = job_class;
+      return found;
+    }
+    starts.order.erase(at);
+    if (now_found != kNever) starts.order.insert({now_found, slot});
+    starts.of_node[slot] = now_found;
+    at = starts.order.begin();
+  }
+  return std::nullopt;
+}
+
+void Planner::lift(const State& state, uint32_t index) {
+  Shape& shape = shapes_[index];
+  shape.tries = limits::kPassTriesMax;
+  for (const auto& [key, job_class] : shape.kept) {
+    info(job_class).kept = false;
+    shape.blocked.insert({key, job_class});
+  }
+  shape.kept.clear();
+  lift_next(state, index);
+}
+
+// While the shape's round lasts, its first blocked class is among those that are ready.
+void Planner::lift_next(const State& state, uint32_t index) {
+  const Shape& shape = shapes_[index];
+  if (shape.tries == 0 || shape.blocked.empty()) return;
+  make_ready(state, shape.blocked.begin()->second);
+}
+
+void Planner::unblock_shapes(const State& state) {
+  const bool all = unblock_all_ || freed_nodes_.size() > kFreedNodesMax;
+  for (uint32_t index = 0; index < shapes_.size(); ++index) {
+    const Shape& shape = shapes_[index];
+    if (shape.blocked.empty() && shape.kept.empty()) continue;
+    const bool fits = all || std::any_of(freed_nodes_.begin(), freed_nodes_.end(),
+                                         [&](uint32_t slot) { return fits_node(state, index, slot); });
+    if (fits) lift(state, index);
+  }
+}
+
+// What keeps one class from all nodes keeps all others of its shape from them too. How many devices are free
+// may change with every end, and is told to those alone that are looked at.
+void Planner::share_reason(uint32_t index, const WaitReason& reason) {
+  Shape& shape = shapes_[index];
+  const bool same = shape.reason.code == reason.code && shape.reason.nodes_fitting == reason.nodes_fitting;
+  shape.tries = 0;
+  if (same && !shape.mixed) return;
+  shape.reason = reason;
+  shape.mixed = false;
+  const auto tell = [&](const Waiting& waiting) {
+    for (const auto& [key, job_class] : waiting) {
+      WaitReason own = reason;
+      own.start = info(job_class).reason.start;
+      set_reason(job_class, own);
+    }
+  };
+  tell(shape.blocked);
+  tell(shape.kept);
+}
+
+}  // namespace gpusched

@@ -1,0 +1,347 @@
+#include "base/check.h"
+#include "engine/planner/planner.h"
+
+namespace gpusched {
+
+std::string_view to_string(WaitCode code) {
+  switch (code) {
+    case WaitCode::kQueued:
+      return "queued";
+    case WaitCode::kNoNode:
+      return "no_node";
+    case WaitCode::kNoSuchDevice:
+      return "no_such_device";
+    case WaitCode::kTooLarge:
+      return "too_large";
+    case WaitCode::kNodesAway:
+      return "nodes_away";
+    case WaitCode::kDevicesUnfit:
+      return "devices_unfit";
+    case WaitCode::kGpusBusy:
+      return "gpus_busy";
+    case WaitCode::kCpuBusy:
+      return "cpu_busy";
+    case WaitCode::kMemoryBusy:
+      return "memory_busy";
+    case WaitCode::kNodeFull:
+      return "node_full";
+    case WaitCode::kQuota:
+      return "quota";
+    case WaitCode::kNoFeature:
+      return "no_feature";
+    case WaitCode::kNodesHeld:
+      return "nodes_held";
+    case WaitCode::kReserved:
+      return "reserved";
+    case WaitCode::kGpuTime:
+      return "gpu_hours";
+    case WaitCode::kPool:
+      return "pool";
+    case WaitCode::kBooked:
+      return "booked";
+    case WaitCode::kDevicesHot:
+      return "devices_hot";
+    case WaitCode::kGangPartly:
+      return "gang_partly";
+    case WaitCode::kGangTooLarge:
+      return "gang_too_large";
+    case WaitCode::kNoDomain:
+      return "no_domain";
+    case WaitCode::kNoLabels:
+      return "no_labels";
+    case WaitCode::kNoSuchLayout:
+      return "no_such_layout";
+    case WaitCode::kNodesTaken:
+      return "nodes_taken";
+    case WaitCode::kNotSoArranged:
+      return "not_so_arranged";
+  }
+  UNREACHABLE();
+}
+
+namespace {
+
+std::string cores(int64_t milli) {
+  std::string text = std::to_string(milli / 1000);
+  if (milli % 1000 != 0) text += "." + std::to_string(1000 + milli % 1000).substr(1);
+  return text;
+}
+
+std::string name_of(TenantId tenant) {
+  return tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(tenant.value);
+}
+
+std::string two_digits(int64_t number) { return std::to_string(100 + number % 100).substr(1); }
+
+/// GPU-milliseconds as hours with two decimals, rounded down.
+std::string gpu_hours(int64_t gpu_ms) {
+  const int64_t hundredths = gpu_ms / 36'000;
+  return std::to_string(hundredths / 100) + "." + two_digits(hundredths);
+}
+
+/// "2026-11-21T09:30:00Z". The civil date by Hinnant's algorithm (days from 0000-03-01).
+std::string utc(Time time) {
+  const int64_t second = time.ms() / 1000;
+  const int64_t days = second / 86'400 + 719'468;
+  const int64_t era = days / 146'097;
+  const int64_t day_of_era = days % 146'097;
+  const int64_t year_of_era =
+      (day_of_era - day_of_era / 1'460 + day_of_era / 36'524 - day_of_era / 146'096) / 365;
+  const int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  const int64_t shifted_month = (5 * day_of_year + 2) / 153;
+  const int64_t day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+  const int64_t month = shifted_month < 10 ? shifted_month + 3 : shifted_month - 9;
+  const int64_t year = year_of_era + era * 400 + (month <= 2 ? 1 : 0);
+  const int64_t of_day = second % 86'400;
+  return std::to_string(year) + "-" + two_digits(month) + "-" + two_digits(day) + "T" +
+         two_digits(of_day / 3'600) + ":" + two_digits(of_day / 60 % 60) + ":" + two_digits(of_day % 60) +
+         "Z";
+}
+
+std::string models_wanted(const Part& part) {
+  const PlaceRequest* wishes = part.wishes();
+  if (wishes == nullptr || wishes->gpu_models.empty())
+    return part.gpu_model.empty() ? "" : " of model " + part.gpu_model;
+  std::string text = " of model ";
+  for (std::size_t i = 0; i < wishes->gpu_models.size(); ++i)
+    text += (i == 0 ? "" : " or ") + wishes->gpu_models[i];
+  return text;
+}
+
+std::string labels_wanted(const PlaceRequest& wishes) {
+  std::string text;
+  const auto add = [&](const LabelTerm& term, const char* before) {
+    text += (text.empty() ? "" : ", ") + std::string(before) + term.name;
+    if (!term.any_value) text += "=" + term.value;
+  };
+  for (const LabelTerm& term : wishes.labels) add(term, "with ");
+  for (const LabelTerm& term : wishes.without_labels) add(term, "without ");
+  return text;
+}
+
+std::string layout_wanted(const Part& part) {
+  const PlaceRequest& wishes = *part.wishes();
+  const std::string count = std::to_string(part.gpu_count);
+  std::string text = wishes.names_devices()                 ? "the GPUs that it names"
+                     : wishes.layout == Layout::kContiguous ? count + " GPUs side by side"
+                                                            : count + " GPUs";
+  if (wishes.bandwidth_min > 0)
+    text += " with at least " + std::to_string(wishes.bandwidth_min) + " GB/s between any two";
+  return text;
+}
+
+std::string share_wanted(const Part& part) {
+  std::string milli = std::to_string(kMilliPerGpu + part.gpu_milli).substr(1);
+  while (milli.ends_with('0')) milli.pop_back();
+  std::string text = "a share of 0." + milli + " of a GPU";
+  text += models_wanted(part);
+  if (part.gpu_share_mb > 0) text += " with " + std::to_string(part.gpu_share_mb) + " MB of its memory";
+  return text;
+}
+
+std::string gpus_wanted(const Part& part) {
+  if (part.is_slice()) return "a MIG slice " + part.mig_profile + models_wanted(part);
+  if (part.is_share()) return share_wanted(part);
+  std::string text = std::to_string(part.gpu_count) + (part.gpu_count == 1 ? " GPU" : " GPUs");
+  text += models_wanted(part);
+  if (part.gpu_memory_mb > 0) text += " with at least " + std::to_string(part.gpu_memory_mb) + " MB each";
+  return text;
+}
+
+std::string box_wanted(const Part& part) {
+  return cores(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
+}
+
+std::string member_wanted(const Part& part) {
+  return part.gpu_count > 0 ? gpus_wanted(part) : box_wanted(part);
+}
+
+std::string gang_wanted(const WaitReason& reason) {
+  return std::to_string(reason.members_wanted) + " members (" + member_wanted(reason.wanted) + " each)";
+}
+
+}  // namespace
+
+std::string describe(const WaitReason& reason) {
+  const Part& part = reason.wanted;
+  switch (reason.code) {
+    case WaitCode::kQueued:
+      return "waits for its turn";
+    case WaitCode::kNoNode:
+      return "no node is registered; start gpu-agent on a machine";
+    case WaitCode::kNoSuchDevice:
+      if (part.is_slice()) {
+        return "no registered node has a GPU" + models_wanted(part) + " in MIG mode that can be cut into " +
+               part.mig_profile;
+      }
+      return "no registered node has " + gpus_wanted(part);
+    case WaitCode::kTooLarge:
+      return "no registered node" + (part.gpu_count > 0 ? " with " + gpus_wanted(part) : std::string()) +
+             " has " + box_wanted(part);
+    case WaitCode::kNodesAway:
+      return "none of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it is reporting";
+    case WaitCode::kDevicesUnfit:
+      return "nodes have " + gpus_wanted(part) +
+             ", but unhealthy, missing or quarantined ones are among them";
+    case WaitCode::kDevicesHot:
+      return "nodes have " + gpus_wanted(part) +
+             ", but GPUs are too hot for new work among them; they take it again when they have cooled";
+    case WaitCode::kGpusBusy:
+      if (part.is_slice()) {
+        return "wants " + gpus_wanted(part) + "; on none of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it one fits beside those that are there";
+      }
+      if (part.is_share()) {
+        return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it has as much of one free";
+      }
+      return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
+             " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
+    case WaitCode::kCpuBusy:
+      return "wants " + cores(part.cpu_milli) +
+             " CPU cores; none of the nodes with enough GPUs has as many free";
+    case WaitCode::kMemoryBusy:
+      return "wants " + std::to_string(part.memory_mb) +
+             " MB of memory; none of the nodes with enough GPUs has as much free";
+    case WaitCode::kNodeFull:
+      return "every node that fits runs as many attempts as it may";
+    case WaitCode::kQuota: {
+      const bool cpu = reason.resource == Resource::kCpu;
+      return "tenant " + name_of(reason.tenant) + " uses " +
+             (cpu ? cores(reason.current) : std::to_string(reason.current)) + " of its " +
+             (cpu ? cores(reason.limit) : std::to_string(reason.limit)) + " " +
+             std::string(to_string(reason.resource));
+    }
+    case WaitCode::kNoFeature:
+      return "no registered node can run container images; install podman, docker or apptainer on one";
+    case WaitCode::kNodesHeld:
+      return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
+             "why";
+    case WaitCode::kReserved:
+      return "what is free is kept for job-" + std::to_string(reason.reserved_for.value) +
+             ", which stands before it and would start later if this one ran; a shorter time limit may let "
+             "it "
+             "run at once";
+    case WaitCode::kGpuTime:
+      return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
+             gpu_hours(reason.limit) + " GPU hours of this window; the next one begins at " +
+             utc(reason.lifts_at);
+    case WaitCode::kPool:
+      return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
+             std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";
+    case WaitCode::kBooked:
+      if (reason.booking_over)
+        return "its reservation is over or was cancelled; cancel the job and submit it without, or for "
+               "another";
+      if (reason.booking != 0) return "its reservation has not begun; it runs on the nodes of that alone";
+      return "the nodes that could run it are reserved for others, now or before its time limit would be "
+             "over; "
+             "a shorter time limit may let it run at once";
+    case WaitCode::kGangPartly: {
+      const bool insists = reason.domain != DomainLevel::kAny;
+      return "wants " + gang_wanted(reason) +
+             (insists ? " in one " + std::string(to_string(reason.domain)) : std::string()) +
+             " at once; at most " + std::to_string(reason.members_fitting) + " fit now";
+    }
+    case WaitCode::kGangTooLarge: {
+      const bool insists = reason.domain != DomainLevel::kAny;
+      return "wants " + gang_wanted(reason) + ", and " +
+             (insists ? "one " + std::string(to_string(reason.domain)) : std::string("the cluster")) +
+             " holds at most " + std::to_string(reason.members_fitting) +
+             " of them when nothing else runs; ask for fewer or smaller ones" +
+             (insists ? ", or do not require one " + std::string(to_string(reason.domain)) : std::string());
+    }
+    case WaitCode::kNoDomain:
+      return "must be in one " + std::string(to_string(reason.domain)) +
+             ", and no node has a label that says which it is in; label the nodes, or do not require it";
+    case WaitCode::kNoLabels:
+      return "no registered node is labeled as it asks (" + labels_wanted(*part.wishes()) +
+             "); label one with gpu-cli node label";
+    case WaitCode::kNoSuchLayout:
+      return "no registered node has " + layout_wanted(part);
+    case WaitCode::kNodesTaken:
+      if (part.is_exclusive()) {
+        return "wants a node for itself; something runs on each of the " +
+               std::to_string(reason.nodes_fitting) + " nodes that could run it";
+      }
+      return "the nodes that could run it are held by jobs that have them for themselves";
+    case WaitCode::kNotSoArranged:
+      return "wants " + layout_wanted(part) + "; enough GPUs are free on a node, but none so";
+  }
+  UNREACHABLE();
+}
+
+std::string describe(const State& state, const Promise& promise) {
+  if (promise.moves) {
+    const Node* to = state.find_node(promise.members.front().node);
+    CHECK(to != nullptr);
+    return "is moved to node " + to->name + " so that job-" + std::to_string(promise.moved_for.value) +
+           " can start; it goes on there";
+  }
+  std::size_t going = 0;
+  for (const Preemption& victim : promise.victims) {
+    if (state.find_attempt(victim.job, victim.attempt) != nullptr) ++going;
+  }
+  const Node* node = state.find_node(promise.members.front().node);
+  CHECK(node != nullptr);
+  std::string who = "job-" + std::to_string(promise.victims.front().job.value);
+  if (promise.victims.size() > 1) who += " and " + std::to_string(promise.victims.size() - 1) + " more";
+  if (going == 0) {
+    return who + " ended for it; it starts on node " + node->name + " when what they held is seen empty";
+  }
+  return who + (promise.victims.size() > 1 ? " are" : " is") + " being ended for it; it starts on node " +
+         node->name + " when they are gone";
+}
+
+std::vector<std::string> lifted_by(const WaitReason& reason) {
+  switch (reason.code) {
+    case WaitCode::kQueued:
+      return {};
+    case WaitCode::kNoNode:
+    case WaitCode::kNoSuchDevice:
+    case WaitCode::kTooLarge:
+      return {"NodeAdded"};
+    case WaitCode::kNodesAway:
+      return {"NodeBack", "NodeAdded"};
+    case WaitCode::kDevicesUnfit:
+      return {"DeviceHealthy", "NodeAdded"};
+    case WaitCode::kDevicesHot:
+      return {"DeviceCooled", "NodeAdded"};
+    case WaitCode::kGpusBusy:
+    case WaitCode::kCpuBusy:
+    case WaitCode::kMemoryBusy:
+    case WaitCode::kNodeFull:
+      return {"JobEnded", "NodeAdded"};
+    case WaitCode::kQuota:
+      return {"JobEnded", "QuotaRaised"};
+    case WaitCode::kNoFeature:
+      return {"NodeAdded"};
+    case WaitCode::kNodesHeld:
+      return {"NodeResumed", "NodeAdded"};
+    case WaitCode::kReserved:
+      return {"JobStarted", "JobEnded", "NodeAdded"};
+    case WaitCode::kGpuTime:
+      return {"WindowEnded", "QuotaRaised"};
+    case WaitCode::kPool:
+      return {"JobEnded", "NodeAdded", "PoolChanged"};
+    case WaitCode::kBooked:
+      if (reason.booking_over) return {};
+      return {"ReservationBegan", "ReservationEnded", "NodeAdded"};
+    case WaitCode::kGangPartly:
+      return {"JobEnded", "NodeAdded"};
+    case WaitCode::kGangTooLarge:
+      return {"NodeAdded"};
+    case WaitCode::kNoDomain:
+      return {"NodeLabeled", "NodeAdded"};
+    case WaitCode::kNoLabels:
+      return {"NodeLabeled", "NodeAdded"};
+    case WaitCode::kNoSuchLayout:
+      return {"NodeAdded"};
+    case WaitCode::kNodesTaken:
+    case WaitCode::kNotSoArranged:
+      return {"JobEnded", "NodeAdded"};
+  }
+  UNREACHABLE();
+}
+
+}  // namespace gpusched
