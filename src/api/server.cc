@@ -4,16 +4,16 @@
 #include <mutex>
 #include <thread>
 
-#include "api/anonymous_backend.h"
+#include "api/backend/anonymous_backend.h"
+#include "api/backend/host_backend.h"
+#include "api/backend/metrics_text.h"
 #include "api/doors/jobs_rest.h"
 #include "api/doors/native_rest.h"
 #include "api/doors/session_rest.h"
-#include "api/grpc_server.h"
-#include "api/host_backend.h"
-#include "api/http_server.h"
-#include "api/metrics_text.h"
-#include "api/rest_gate.h"
-#include "api/token.h"
+#include "api/grpc/grpc_server.h"
+#include "api/http/http_server.h"
+#include "api/http/rest_gate.h"
+#include "api/http/token.h"
 
 namespace gpusched::api {
 

@@ -3,8 +3,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "api/http/token.h"
 #include "api/testing/doors_test.h"
-#include "api/token.h"
 #include "base/limits.h"
 #include "codec/group.h"
 #include "gpusched/v1/node.grpc.pb.h"

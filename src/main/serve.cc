@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <future>
 
+#include "api/http/token.h"
 #include "api/server.h"
-#include "api/token.h"
 #include "base/check.h"
 #include "config/keys.h"
 #include "log/log.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/http_message.cc"
-#include "api/http_parser.cc"
+#include "api/http/http_message.cc"
+#include "api/http/http_parser.cc"
 #include "base/check.h"
 
 namespace api = gpusched::api;

@@ -7,7 +7,7 @@
 // source: api/doors/json_fields.cc
 // source: api/doors/pack_spec.cc
 // source: api/doors/spec_peek.cc
-// source: api/http_message.cc
+// source: api/http/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs
 // gRPC, which the fuzzers' build leaves out.
@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "api/doors/jobs_json.h"
-#include "api/http_message.h"
+#include "api/http/http_message.h"
 #include "base/check.h"
 #include "base/limits.h"
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "api/backend.h"
-#include "api/rest_gate.h"
+#include "api/contract/backend.h"
+#include "api/http/rest_gate.h"
 
 namespace gpusched::api {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 
 /// When a job may run, after what, how often and what for again, as every door spells it. Pure functions over
 /// untrusted text; errors name the field.

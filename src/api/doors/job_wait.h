@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "api/backend.h"
-#include "api/rest_gate.h"
+#include "api/contract/backend.h"
+#include "api/http/rest_gate.h"
 
 namespace gpusched::api {
 

@@ -6,7 +6,7 @@
 #include "api/doors/jobs_json.h"
 #include "api/doors/names.h"
 #include "api/doors/native_views.h"
-#include "api/grpc_call.h"
+#include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "scheduler/scheduler.grpc.pb.h"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "api/caller.h"
+#include "api/contract/caller.h"
 
 namespace grpc {
 class Service;

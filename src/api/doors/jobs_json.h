@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/flow_fields.h"
 #include "api/doors/json_fields.h"
 #include "api/doors/pack_spec.h"

@@ -8,7 +8,7 @@
 #include "api/doors/log_relay.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/views_json.h"
-#include "api/token.h"
+#include "api/http/token.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "api/errors.h"
+#include "api/contract/errors.h"
 
 namespace gpusched::api {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "api/json_writer.h"
+#include "api/http/json_writer.h"
 #include "base/base64.h"
 #include "base/limits.h"
 

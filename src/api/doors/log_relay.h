@@ -1,8 +1,8 @@
 #pragma once
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/rest_query.h"
-#include "api/rest_gate.h"
+#include "api/http/rest_gate.h"
 
 namespace gpusched::api {
 

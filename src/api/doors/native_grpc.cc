@@ -9,7 +9,7 @@
 #include "api/doors/native_moves.h"
 #include "api/doors/native_views.h"
 #include "api/doors/spec_peek.h"
-#include "api/grpc_call.h"
+#include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
 

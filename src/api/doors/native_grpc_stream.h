@@ -1,7 +1,7 @@
 #pragma once
 
-#include "api/backend.h"
-#include "api/grpc_call.h"
+#include "api/contract/backend.h"
+#include "api/grpc/grpc_call.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {

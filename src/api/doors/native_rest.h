@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/rest_query.h"
-#include "api/rest_gate.h"
+#include "api/http/rest_gate.h"
 
 namespace gpusched::api {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/jobs_json.h"
 #include "api/doors/native_views.h"
 

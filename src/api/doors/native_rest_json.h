@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/errors.h"
-#include "api/json_writer.h"
+#include "api/contract/errors.h"
+#include "api/http/json_writer.h"
 
 /// The native API's messages as JSON, by their descriptors: field names as they are (snake_case), numbers as
 /// numbers, enumerators as lower-case words without their prefix, instants as RFC 3339 texts. Pure functions;

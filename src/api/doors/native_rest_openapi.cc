@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "api/contract/errors.h"
 #include "api/doors/native_rest_json.h"
-#include "api/errors.h"
-#include "api/json_writer.h"
+#include "api/http/json_writer.h"
 
 namespace gpusched::api {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "api/backend.h"
-#include "api/rest_gate.h"
+#include "api/contract/backend.h"
+#include "api/http/rest_gate.h"
 
 namespace gpusched::api {
 

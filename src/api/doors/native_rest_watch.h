@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/native_rest_views.h"
-#include "api/rest_gate.h"
+#include "api/http/rest_gate.h"
 
 /// Server-Sent Events. A client that reads slowly gets the newest state of each job, not each state between:
 /// what waits for it is bounded. A comment comes every 15 s, so that both ends notice when the other is gone.

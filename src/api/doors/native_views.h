@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 #include "api/doors/jobs_json.h"
 #include "gpusched/v1/scheduler.pb.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "api/grpc_call.h"
-#include "api/token.h"
+#include "api/grpc/grpc_call.h"
+#include "api/http/token.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/errors.h"
+#include "api/contract/errors.h"
 #include "model/place_request.h"
 
 /// Where a job may run, in the words of every door.

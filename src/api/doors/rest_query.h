@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "api/errors.h"
-#include "api/http_message.h"
-#include "api/rest_gate.h"
+#include "api/contract/errors.h"
+#include "api/http/http_message.h"
+#include "api/http/rest_gate.h"
 #include "base/time.h"
 
 /// Paths and queries of the REST doors, from untrusted bytes.

@@ -7,7 +7,7 @@
 #include "api/doors/file_relay.h"
 #include "api/doors/jobs_json.h"
 #include "api/doors/json_fields.h"
-#include "api/json_writer.h"
+#include "api/http/json_writer.h"
 #include "base/session_limits.h"
 #include "base/websocket.h"
 

@@ -7,7 +7,7 @@
 #include "api/doors/native_rest_json.h"
 #include "api/doors/native_views.h"
 #include "api/doors/place_words.h"
-#include "api/json_writer.h"
+#include "api/http/json_writer.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "api/backend.h"
+#include "api/contract/backend.h"
 
 /// The jobs door's JSON of what the backend shows.
 namespace gpusched::api {

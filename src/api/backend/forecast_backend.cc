@@ -1,0 +1,207 @@
+// HostBackend: explanations and plans, which are answered from a copy of the state at the host's forecast
+// desk.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "api/backend/forecast_views.h"
+#include "api/backend/host_backend.h"
+#include "api/backend/state_views.h"
+#include "api/doors/names.h"
+#include "base/limits.h"
+#include "forecast/changes.h"
+
+namespace gpusched::api {
+namespace {
+
+/// Of each job so many changed requests are shown.
+constexpr std::size_t kChangesShown = 3;
+/// For what is tried for one answer, beside its forecast.
+constexpr uint64_t kTrialWork = 100'000;
+
+/// The reasons of one job's class as views have them.
+std::vector<WaitReason> reasons_for(const forecast::World& world, const Job& job) {
+  std::vector<WaitReason> reasons(job.job_class + 1);
+  reasons[job.job_class] = world.planner().reason(job.job_class);
+  return reasons;
+}
+
+std::vector<ChangeView> changes_of(forecast::World& scratch, JobId job, bool sees_all) {
+  std::vector<ChangeView> out;
+  forecast::Work work{.left = kTrialWork};
+  for (const forecast::Change& change : forecast::smallest_changes(scratch, job, kChangesShown, work))
+    out.push_back(view_of(scratch.state(), change, sees_all));
+  return out;
+}
+
+void add_start(const State& state, const PlanGroup& group, PlanView& out) {
+  const MemberPlacement& member = group.members.front();
+  const Node* node = state.find_node(member.node);
+  out.node_name = node->name;
+  for (uint64_t mask = member.device_mask; mask != 0; mask &= mask - 1)
+    out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+}
+
+/// Whom the planner would end for it.
+void add_displaced(const State& state, const PlanGroup& group, TenantId tenant, bool sees_all,
+                   PlanView& out) {
+  for (const Preemption& victim : group.preemptions) {
+    const Job* job = state.jobs.find(victim.job);
+    const Attempt* attempt = state.find_attempt(victim.job, victim.attempt);
+    if (job == nullptr || attempt == nullptr) continue;
+    int64_t gpus = 0;
+    for (const Member& member : attempt->members) gpus += std::popcount(member.device_mask);
+    out.displaces.push_back(
+        {.job = sees_all || job->tenant == tenant ? victim.job : JobId{}, .gpu_count = gpus});
+  }
+}
+
+void add_cost(const State& state, const Job& job, const predict::RunTimes& known, PlanView& out) {
+  const Amount amount = total_of(state.class_of(job).parts);
+  const auto gpu_seconds = [&](Duration run) { return amount.gpus * ((run.ms() + 999) / 1000); };
+  if (job.max_runtime.ns > 0) out.gpu_seconds_reserved = gpu_seconds(job.max_runtime);
+  if (!known.empty()) {
+    out.run_p50 = milliseconds(known.quantile_ms(500));
+    out.run_p90 = milliseconds(known.quantile_ms(900));
+    out.gpu_seconds_expected = gpu_seconds(*out.run_p50);
+  }
+  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    for (const Resource resource :
+         {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+      const int64_t limit = at->limits.get(resource);
+      if (limit == Limits::kUnlimited) continue;
+      out.quota.push_back({.tenant = at->id,
+                           .resource = field_name(resource),
+                           .used_after = amount_of(at->usage, resource) + amount_of(amount, resource),
+                           .limit = limit});
+    }
+  }
+}
+
+/// Answers from the world, to which the job was submitted.
+PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const forecast::Trial& trial,
+                   bool sees_all) {
+  const State& state = world.state();
+  const Job& job = *state.jobs.find(trial.job);
+  const Job& subject = trial.subject.valid() ? *state.jobs.find(trial.subject) : job;
+  PlanView out{.tenant = job.tenant};
+  out.starts_now = trial.start.has_value() && trial.start->preemptions.empty();
+  add_cost(state, job, table.run_times().known(state, job), out);
+  if (trial.start.has_value()) {
+    add_start(state, *trial.start, out);
+    add_displaced(state, *trial.start, job.tenant, sees_all, out);
+  }
+  if (out.starts_now) {
+    out.message = "would start now on node " + out.node_name;
+    out.estimate = StartEstimateView{
+        .made_at = world.now(), .p50 = world.now(), .p90 = world.now(), .later_than = {}, .place = 1};
+    return out;
+  }
+  const std::vector<WaitReason> reasons = reasons_for(world, subject);
+  const Observer::View view{.state = state, .reasons = reasons};
+  const ExplainView why = explain(view, subject);
+  if (trial.start.has_value()) {
+    out.reason = "preempts";
+    out.message = "would start on node " + out.node_name + " once " +
+                  std::to_string(trial.start->preemptions.size()) +
+                  (trial.start->preemptions.size() == 1 ? " running job has" : " running jobs have") +
+                  " been ended for it";
+  } else {
+    out.reason = why.reason;
+    out.message = why.message;
+    out.lifted_by = why.lifted_by;
+    if (subject.waits_in_line()) out.evidence = evidence_of(view.reason_of(subject));
+  }
+  if (!sees_all) hide_others(state, job.tenant, out.message);
+  const forecast::Forecast made = table.forecast_of(world, trial.job);
+  out.estimate = view_of(made, made.find(trial.job));
+  if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, sees_all);
+  return out;
+}
+
+}  // namespace
+
+void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
+  if (sheds_read(done)) return;
+  read([this, job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return done(found.error());
+    ExplainView out = explain(view, **found);
+    if ((*found)->waits_in_line()) out.evidence = evidence_of(view.reason_of(**found));
+    if (!tenant.empty()) hide_others(view.state, (*found)->tenant, out.message);
+    if (out.state != JobState::kPending) return done(std::move(out));
+    const JobId array = (*found)->array;
+    host_.forecasts().ask(
+        view.state.last.sequence, {},
+        [out, array, sees_all = tenant.empty(), done](ForecastDesk::Table& table) mutable {
+          const forecast::Forecast& made = table.forecast(array.valid() ? array : out.id);
+          const forecast::Estimate* estimate = made.find(out.id);
+          if (estimate == nullptr && array.valid()) estimate = made.find(array);
+          out.estimate = view_of(made, estimate);
+          if (forecast::subject_of(table.world().state(), out.id).valid()) {
+            forecast::World scratch = table.world().copy();
+            out.changes = changes_of(scratch, out.id, sees_all);
+          }
+          return [out = std::move(out), done] { done(out); };
+        },
+        // Why it waits is known all the same.
+        [out, done](const Error&) { done(out); });
+  });
+}
+
+void HostBackend::plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done) {
+  command.tenant = tenant;
+  std::vector<JobId> parents;  // Those that ended are not in a world by themselves.
+  for (const JobFlow& flow : command.jobs.front().flow) {
+    for (const Dependency& one : flow.dependencies) parents.push_back(one.parent);
+  }
+  host_.forecasts().ask(
+      answered_.load(std::memory_order_acquire), std::move(parents),
+      [command = std::move(command), sees_all, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+        forecast::World world = table.world().copy();
+        forecast::Work work{.left = kTrialWork};
+        const forecast::Trial trial = forecast::try_submission(world, command, work);
+        if (trial.rejection) return [done, error = to_api_error(*trial.rejection, 1)] { done(error); };
+        return [done, plan = plan_view(table, world, trial, sees_all)] { done(plan); };
+      },
+      [done](const Error& error) { done(no_forecast(error)); });
+}
+
+void HostBackend::get_quality(const std::string& tenant, Done<QualityView> done) {
+  if (tenant.empty()) return done(view_of(host_.forecasts().quality()));
+  with_tenant(
+      tenant,
+      [this, done](TenantId id) {
+        QualityView out = view_of(host_.forecasts().quality());
+        const std::string name = tenant_name(id);
+        for (auto* scores : {&out.run_times, &out.starts})
+          std::erase_if(*scores, [&](const QualityView::Score& score) { return score.tenant != name; });
+        out.error_buckets.assign(out.error_buckets.size(), 0);
+        done(std::move(out));
+      },
+      done);
+}
+
+void HostBackend::plan(SubmitRequest request, Done<PlanView> done) {
+  if (request.jobs.size() != 1) {
+    return done(
+        ApiError{ErrorKind::kInvalidArgument, "a plan is of one job; ask for each by itself", "jobs"});
+  }
+  SubmitJobs command = command_of(request);
+  command.request_key.clear();  // Nothing is written that could be written twice.
+  if (!well_formed(command)) {
+    return done(to_api_error(
+        {.code = ErrorCode::kInvalidArgument, .message = "submit_jobs has a value out of range"}));
+  }
+  // Who names no tenant speaks for all of them.
+  const bool sees_all = request.tenant.empty();
+  const auto kept = std::make_shared<SubmitJobs>(std::move(command));
+  with_tenant(
+      request.tenant,
+      [this, kept, sees_all, done](TenantId tenant) { plan_for(tenant, sees_all, std::move(*kept), done); },
+      done);
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "api/contract/backend.h"
+#include "engine/planner/planner.h"
+#include "forecast/changes.h"
+#include "forecast/forecast.h"
+#include "host/forecast_desk.h"
+
+/// What a forecast, a reason and a changed request look like to doors. Pure functions.
+namespace gpusched::api {
+
+/// Nothing when `estimate` is null.
+std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate);
+ChangeView view_of(const State& state, const forecast::Change& change, bool sees_all);
+QualityView view_of(const ForecastDesk::Quality& quality);
+/// The numbers behind the reason.
+Evidence evidence_of(const WaitReason& reason);
+/// "gpus", "gpu_memory_mb", "cpu_milli", "memory_mb", "jobs"; empty for none.
+std::string_view field_name(Resource resource);
+/// What whoever asked for a forecast is told when there is none.
+ApiError no_forecast(const Error& error);
+/// Puts "a job of another tenant" in place of each job in the text that is not this tenant's.
+void hide_others(const State& state, TenantId tenant, std::string& text);
+
+}  // namespace gpusched::api

@@ -1,0 +1,150 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/backend/change_feed.h"
+#include "api/backend/flow_views.h"
+#include "api/backend/job_counts.h"
+#include "api/backend/nameless_jobs.h"
+#include "api/backend/open_tenants.h"
+#include "api/backend/proposed_moves.h"
+#include "api/contract/backend.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+/// The client's error when a proposal was refused.
+std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batch_size = 1);
+
+struct HostBackendOptions {
+  int32_t default_priority = 100;
+  bool gangs = true;                               ///< Jobs may be on several nodes.
+  Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
+  std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
+};
+
+/// The doors' backend over a host: commands go to its thread, reads to its observer's.
+class HostBackend final : public Backend {
+ public:
+  /// Before the host begins to serve. The host must outlive it; no call may come after the host's stop.
+  HostBackend(Host& host, HostBackendOptions options);
+
+  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
+  void submit(SubmitRequest request, Done<Submitted> done) override;
+  void cancel(JobId job, const std::string& tenant, Done<Unit> done) override;
+  void create_tenant(TenantRequest request, Done<TenantView> done) override;
+  void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) override;
+  void delete_tenant(const std::string& tenant, Done<Unit> done) override;
+  void edit_cluster(EditsRequest request, Done<EditsView> done) override;
+  void confirm_dead(const std::string& node, Done<NodeView> done) override;
+  void remove_node(const std::string& node, const std::string& by, Done<Unit> done) override;
+  void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
+                     const std::string& detail, const std::string& by, Done<NodeView> done) override;
+  void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) override;
+  void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) override;
+  void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  void drain_node(const std::string& node, const std::string& by, const std::string& reason,
+                  Done<NodeView> done) override;
+  void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) override;
+  void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) override;
+  void make_reservation(ReservationRequest request, Done<ReservationView> done) override;
+  void list_reservations(Done<std::vector<ReservationView>> done) override;
+  void cancel_reservation(const std::string& reservation, Done<Unit> done) override;
+  void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
+                  Done<NodeView> done) override;
+  void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
+  void list_jobs(JobFilter filter, Done<JobPage> done) override;
+  void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) override;
+  std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) override;
+  void plan(SubmitRequest request, Done<PlanView> done) override;
+  void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
+  void get_moves(MovesRequest request, Done<MovesView> done) override;
+  void apply_moves(ApplyMoves request, Done<MoveProposalView> done) override;
+  void get_tenant(const std::string& tenant, Done<TenantView> done) override;
+  void list_tenants(Done<std::vector<TenantView>> done) override;
+  void list_nodes(Done<std::vector<NodeView>> done) override;
+  void get_node(const std::string& node, Done<NodeView> done) override;
+  void get_cluster(Done<ClusterView> done) override;
+  void get_quality(const std::string& tenant, Done<QualityView> done) override;
+  void get_metrics(Done<MetricsView> done) override;
+  void read_log(LogRequest request, Done<LogPiece> done) override;
+  std::shared_ptr<SessionHandle> open_session(SessionRequest request,
+                                              std::shared_ptr<SessionPeer> peer) override;
+  void read_file(FileRequest request, Done<FilePiece> done) override;
+  HealthView health() const override;
+  bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
+
+  /// The tenants that callers without a credential may use.
+  const OpenTenants& open_tenants() const { return *open_tenants_; }
+
+ private:
+  class Watch;
+  /// A job as `find_job` finds it; for callers without a credential only one of theirs.
+  Answer<FoundJob> find_reachable(const State& state, JobId job, const std::string& tenant,
+                                  bool anonymous) const;
+  /// Calls `use` with the tenant's id: at once when `name` is one, else from the observer's thread. An
+  /// unknown name goes to `refuse`.
+  /// Looks up the own id of an element that is named by its array.
+  void with_element(JobId job, const std::string& tenant, std::function<void(JobId)> use,
+                    std::function<void(ApiError)> refuse);
+  void with_tenant(const std::string& name, std::function<void(TenantId)> use,
+                   std::function<void(ApiError)> refuse);
+  void with_node(const std::string& name, std::function<void(NodeId)> use,
+                 std::function<void(ApiError)> refuse);
+  void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
+  /// Answers with the job as it then is.
+  void propose_for_job(Command command, JobId job, Done<JobView> done);
+  /// Resolves the tenant, if one is named, and proposes what `make` makes of it.
+  void change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
+                  Done<JobView> done);
+  void propose_for_node(Command command, NodeId node, Done<NodeView> done);
+
+  void propose(Command command, Decision decision);
+  SubmitJobs command_of(SubmitRequest& request) const;
+  /// What a job of several nodes is told where there are none; else its GPUs stay on one.
+  std::optional<ApiError> check_gangs(SubmitRequest& request) const;
+  std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
+  std::optional<ApiError> check_users(const SubmitRequest& request) const;
+  void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
+  /// Reads what every write that was answered before has changed.
+  void read(Observer::Query query);
+  /// The same for what looks at much.
+  void scan(Observer::Step step);
+  void scan_once(Observer::Query query) {
+    scan([query = std::move(query)](const Observer::View& view) {
+      query(view);
+      return false;
+    });
+  }
+  /// The error for one question more, when too many wait.
+  std::optional<ApiError> too_many_questions(bool long_ones) const;
+  template <typename Refuse>
+  bool sheds_read(const Refuse& refuse) const {
+    std::optional<ApiError> error = too_many_questions(false);
+    if (error) refuse(std::move(*error));
+    return error.has_value();
+  }
+  template <typename Refuse>
+  bool sheds_scan(const Refuse& refuse) const {
+    std::optional<ApiError> error = too_many_questions(true);
+    if (error) refuse(std::move(*error));
+    return error.has_value();
+  }
+
+  Host& host_;
+  HostBackendOptions options_;
+  std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
+  std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
+  std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<ChangeFeed> feed_;
+  std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
+  std::shared_ptr<OpenTenants> open_tenants_ = std::make_shared<OpenTenants>();
+  std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,43 @@
+#include "api/backend/host_backend.h"
+#include "api/backend/state_views.h"
+#include "api/doors/names.h"
+#include "api/doors/spec_peek.h"
+
+/// What depends on who calls, and on whom jobs run as.
+namespace gpusched::api {
+
+/// A job that names no user waits in vain where no node has one for it: said now, and not after every try.
+std::optional<ApiError> HostBackend::check_users(const SubmitRequest& request) const {
+  if (nameless_->possible(false) && nameless_->possible(true)) return std::nullopt;
+  for (const JobRequest& job : request.jobs) {
+    if (!peek_spec(job.spec).user.empty()) continue;
+    const bool anonymous = spec_is_anonymous(job.spec);
+    if (nameless_->possible(anonymous)) continue;
+    const std::string why =
+        nameless_->possible(false)
+            ? "the job names no user, and all nodes run such jobs as root, which those of callers without a "
+              "credential never are"
+            : "the job names no user, and no node has one for such jobs: their agents run as root";
+    const std::string mend = anonymous
+                                 ? "; start an agent with --default-user NAME, or submit with the token"
+                                 : "; name one with user (gpu-cli: --user NAME), or start an agent with "
+                                   "--default-user NAME";
+    return ApiError{ErrorKind::kUnprocessable, why + mend, "user"};
+  }
+  return std::nullopt;
+}
+
+Answer<FoundJob> HostBackend::find_reachable(const State& state, JobId job, const std::string& tenant,
+                                             bool anonymous) const {
+  Answer<FoundJob> found = find_job(state, job, tenant);
+  if (!found || !anonymous) return found;
+  if (!open_tenants_->contains((*found)->tenant))
+    return ApiError{ErrorKind::kJobNotFound, "no such job: " + job_name(job)};
+  if (spec_is_anonymous((*found)->spec.view())) return found;
+  return ApiError{ErrorKind::kPermissionDenied,
+                  job_name(job) +
+                      " was submitted with a credential, and is for callers with one; send the shared "
+                      "token, the content of the scheduler's DATA_DIR/token"};
+}
+
+}  // namespace gpusched::api

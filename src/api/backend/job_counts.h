@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "api/contract/backend.h"
+#include "host/observer.h"
+#include "host/start_rate.h"
+
+namespace gpusched::api {
+
+/// Counts what happens to jobs, for metrics and for rough waits. The observer's thread owns it.
+class JobCounts {
+ public:
+  void observe(const Observer::View& view, const Changes& changes);
+  void fill(MetricsView& metrics) const;
+  /// How long the job at `position` in line may wait; zero when nothing is known.
+  Duration wait(Time now, int64_t position) { return rate_.wait(now, position); }
+
+ private:
+  void count(JobState state) { entered_[static_cast<std::size_t>(state)] += 1; }
+  struct Spread;
+  static void count_in(Spread& spread, Duration span);
+
+  static constexpr std::array<double, 13> kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                                     0.5,   1,      5,     30,   300,   3600};
+  std::array<int64_t, kJobStateCount> entered_{};
+  struct Spread {
+    std::array<int64_t, kBounds.size() + 1> buckets{};
+    double sum = 0;
+    int64_t count = 0;
+  };
+  Spread latency_;
+  Spread reclaims_;
+  StartRate rate_;
+};
+
+}  // namespace gpusched::api

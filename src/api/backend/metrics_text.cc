@@ -1,0 +1,145 @@
+#include "api/backend/metrics_text.h"
+
+#include <charconv>
+
+namespace gpusched::api {
+namespace {
+
+class Text {
+ public:
+  Text(std::string& out, std::string_view name_space) : out_(out), name_space_(name_space) {}
+
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    out_.append("# HELP ").append(name_space_).append("_").append(name).append(" ").append(help);
+    out_.append("\n# TYPE ")
+        .append(name_space_)
+        .append("_")
+        .append(name)
+        .append(" ")
+        .append(type)
+        .append("\n");
+  }
+  Text& sample(std::string_view name) {
+    out_.append(name_space_).append("_").append(name);
+    labels_ = 0;
+    return *this;
+  }
+  Text& label(std::string_view name, std::string_view value) {
+    out_.append(labels_++ == 0 ? "{" : ",").append(name).append("=\"");
+    for (const char c : value) {
+      if (c == '\n') {
+        out_.append("\\n");
+        continue;
+      }
+      if (c == '"' || c == '\\') out_.push_back('\\');
+      out_.push_back(c);
+    }
+    out_.push_back('"');
+    return *this;
+  }
+  void value(auto number) {
+    if (labels_ > 0) out_.push_back('}');
+    out_.append(" ").append(text_of(number)).append("\n");
+  }
+  static std::string text_of(auto number) {
+    char buffer[40];
+    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, number).ptr};
+  }
+
+ private:
+  std::string& out_;
+  std::string_view name_space_;
+  int labels_ = 0;
+};
+
+void add_scores(Text& text, const std::vector<QualityView::Score>& scores, const std::string& name,
+                const std::string& of) {
+  const auto by_quantile = [&](const std::string& family, auto p50, auto p90) {
+    for (std::size_t i = 1; i < scores.size(); ++i) {  // The first is of all.
+      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.5").value(scores[i].*p50);
+      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.9").value(scores[i].*p90);
+    }
+  };
+  using Score = QualityView::Score;
+  text.family(name + "_predicted_total", "counter",
+              of + " that were foretold and have come since the start.");
+  for (std::size_t i = 1; i < scores.size(); ++i)
+    text.sample(name + "_predicted_total").label("tenant", scores[i].tenant).value(scores[i].count);
+  text.family(name + "_covered_total", "counter", of + " that were not later than the quantile foretold.");
+  by_quantile(name + "_covered_total", &Score::p50_covered, &Score::p90_covered);
+  text.family(name + "_pinball_seconds_total", "counter", "Pinball loss of " + of + ", summed up.");
+  by_quantile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
+}
+
+/// Of at most 64 tenants by name each.
+void add_quality(Text& text, const QualityView& quality) {
+  add_scores(text, quality.run_times, "run_times", "run times");
+  add_scores(text, quality.starts, "starts", "starts of waiting jobs");
+  text.family("start_error_seconds", "histogram",
+              "Distance of waiting jobs' starts from what was first said of them.");
+  int64_t below = 0;
+  for (std::size_t i = 0; i < quality.error_bounds.size(); ++i) {
+    below += quality.error_buckets[i];
+    text.sample("start_error_seconds_bucket")
+        .label("le", Text::text_of(quality.error_bounds[i]))
+        .value(below);
+  }
+  const int64_t count = quality.starts.empty() ? 0 : quality.starts.front().count;
+  text.sample("start_error_seconds_bucket").label("le", "+Inf").value(count);
+  text.sample("start_error_seconds_sum")
+      .value(quality.starts.empty() ? 0.0 : quality.starts.front().error_sum);
+  text.sample("start_error_seconds_count").value(count);
+  text.family("forecasts_total", "counter", "Forecasts made since the start.");
+  text.sample("forecasts_total").value(quality.forecasts);
+  text.family("forecast_seconds_total", "counter", "Time that forecasts took on their own thread.");
+  text.sample("forecast_seconds_total").value(quality.forecast_seconds);
+  text.family("forecast_copy_seconds_total", "counter",
+              "Time that readers waited while the state was copied for forecasts.");
+  text.sample("forecast_copy_seconds_total").value(quality.copy_seconds);
+}
+
+void histogram(Text& text, const std::string& name, const std::vector<double>& bounds,
+               const std::vector<int64_t>& buckets, double sum, int64_t count) {
+  int64_t below = 0;
+  for (std::size_t i = 0; i < bounds.size() && i < buckets.size(); ++i) {
+    below += buckets[i];
+    text.sample(name + "_bucket").label("le", Text::text_of(bounds[i])).value(below);
+  }
+  text.sample(name + "_bucket").label("le", "+Inf").value(count);
+  text.sample(name + "_sum").value(sum);
+  text.sample(name + "_count").value(count);
+}
+
+}  // namespace
+
+std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
+  std::string out;
+  Text text(out, name_space);
+  text.family("jobs_total", "counter", "Jobs that entered a state since the scheduler's start.");
+  for (const auto& [state, total] : metrics.jobs) {
+    text.sample("jobs_total").label("state", to_string(state)).value(total);
+  }
+  text.family("queue_size", "gauge", "Jobs that wait.");
+  text.sample("queue_size").value(metrics.queue_size);
+  text.family("gpu_utilization", "gauge", "Utilization of each GPU, 0 to 1, as its node last reported it.");
+  for (const MetricsView::Gpu& gpu : metrics.gpus) {
+    text.sample("gpu_utilization").label("node", gpu.node).label("gpu", gpu.gpu).value(gpu.utilization);
+  }
+  text.family("scheduling_latency", "histogram", "Seconds from a job's submission to its first placement.");
+  histogram(text, "scheduling_latency", metrics.latency_bounds, metrics.latency_buckets, metrics.latency_sum,
+            metrics.latency_count);
+  text.family("guarantee_reclaim_seconds", "histogram",
+              "Seconds from asking for what is guaranteed to starting on what others gave back.");
+  histogram(text, "guarantee_reclaim_seconds", metrics.latency_bounds, metrics.reclaim_buckets,
+            metrics.reclaim_sum, metrics.reclaim_count);
+  text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
+  text.sample("preemptions_total").value(metrics.preemptions);
+  add_quality(text, metrics.quality);
+  for (const MetricsView::Counter& counter : metrics.counters) {
+    text.family(counter.name, counter.type, counter.help);
+    text.sample(counter.name).value(counter.value);
+  }
+  return out;
+}
+
+}  // namespace gpusched::api

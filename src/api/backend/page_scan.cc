@@ -1,0 +1,112 @@
+#include "api/backend/page_scan.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "api/backend/open_tenants.h"
+#include "api/backend/state_views.h"
+#include "base/limits.h"
+#include "base/queue_limits.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr int64_t kLookedIntoMax =
+    200'000;                        // Jobs of one page that the filter looks inside: some 50 ms in all.
+constexpr int64_t kShownWork = 16;  // Showing a job costs as much as looking at so many.
+
+}  // namespace
+
+void PageScan::begin(const Observer::View& view) {
+  begun_ = true;
+  skip_ = filter_.offset;
+  last_ = filter_.before;
+  const State& state = view.state;
+  const Tenant* tenant = tenant_.valid() ? state.find_tenant(tenant_) : nullptr;
+  const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
+  const auto count_of = [this](const int64_t* by_state) {
+    return filter_.state ? by_state[static_cast<std::size_t>(*filter_.state)]
+                         : std::accumulate(by_state, by_state + kJobStateCount, int64_t{0});
+  };
+  total_ = count_of(counts);
+  for (const auto& [id, other] : state.tenants) {
+    if (tenant == nullptr && filter_.anonymous && !is_open(other)) total_ -= count_of(other.state_counts);
+  }
+  complete_ = filter_.limit == 0 || total_ == 0 || filter_.offset >= total_;
+}
+
+bool PageScan::full() const {
+  return static_cast<int64_t>(page_.jobs.size()) >= filter_.limit ||
+         (filter_.looks_inside() && looked_ >= kLookedIntoMax);
+}
+
+/// False once nothing more is to be looked at: in this step, or at all.
+bool PageScan::look_at(const Observer::View& view, const Job& job) {
+  if (full()) {
+    page_.next = last_;
+    complete_ = true;
+    return false;
+  }
+  // Jobs are numbered as they come: every older one was submitted before.
+  if (filter_.since.valid() && job.submitted_at < filter_.since) {
+    complete_ = true;
+    return false;
+  }
+  if (work_left_ <= 0) return false;
+  last_ = job.id;
+  looked_ += 1;
+  work_left_ -= 1;
+  if (tenant_.valid() && job.tenant != tenant_) return true;
+  if (filter_.anonymous && !is_open(*view.state.find_tenant(job.tenant))) return true;
+  if (filter_.state && job.state != *filter_.state) return true;
+  if (filter_.looks_inside() && !matches(view.state, job, filter_)) return true;
+  seen_ += 1;
+  if (skip_ > 0) {
+    skip_ -= 1;
+  } else {
+    page_.jobs.push_back(view_of(view, job, filter_.details));
+    work_left_ -= kShownWork;
+  }
+  // When all were seen that match, nothing follows.
+  complete_ = !filter_.looks_inside() && !filter_.before.valid() && seen_ >= total_;
+  return !complete_;
+}
+
+bool PageScan::over_active(const Observer::View& view) {
+  // Only what holds something can be in these states, and that is a short list.
+  std::vector<JobId> active;
+  for (const auto& [key, attempt] : view.state.attempts) active.push_back(attempt.job);
+  std::sort(active.begin(), active.end(), std::greater<>());
+  active.erase(std::unique(active.begin(), active.end()), active.end());
+  for (const JobId id : active) {
+    const Job* job = view.state.jobs.find(id);
+    if (job == nullptr || (last_.valid() && id >= last_)) continue;
+    if (!look_at(view, *job)) return !complete_;
+  }
+  return false;
+}
+
+bool PageScan::step(const Observer::View& view) {
+  if (!begun_) begin(view);
+  if (complete_) return false;
+  work_left_ = limits::kScanStepJobs;
+  if (filter_.state == JobState::kScheduled || filter_.state == JobState::kRunning ||
+      filter_.state == JobState::kPreempted) {
+    return over_active(view);
+  }
+  bool stopped = false;
+  view.state.jobs.for_each_newest_first(last_, [&](const Job& job) {
+    stopped = !look_at(view, job);
+    return !stopped;
+  });
+  return stopped && !complete_;
+}
+
+JobPage PageScan::take() && {
+  if (!filter_.looks_inside()) page_.total = total_;
+  return std::move(page_);
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,94 @@
+#include "api/backend/page_scan.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/prng.h"
+#include "base/queue_limits.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched::api {
+namespace {
+
+using testing::TestEngine;
+
+/// So many jobs that a page takes several steps, of three tenants; some are cancelled.
+class PageScanTest : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kJobs = 3 * limits::kScanStepJobs;
+
+  PageScanTest() {
+    for (const char* name : {"a", "b"}) tenants_.push_back(engine_.add_tenant(name));
+    for (std::size_t i = 0; i < kJobs; ++i) {
+      const JobId job = engine_.submit({.cpu_milli = 1'000, .tenant = tenants_[i % 100 == 0 ? 1 : 0]});
+      if (i % 7 == 0) engine_.apply(CancelJob{.job = job});
+    }
+  }
+  Observer::View view() const { return {.state = engine_.state(), .reasons = reasons_, .position = 1}; }
+  static bool fits(const JobFilter& filter, TenantId tenant, const Job& job) {
+    return (!tenant.valid() || job.tenant == tenant) && (!filter.state || job.state == *filter.state);
+  }
+  /// In one walk.
+  std::vector<JobId> expected(const JobFilter& filter, TenantId tenant) const {
+    std::vector<JobId> ids;
+    int64_t skip = filter.offset;
+    engine_.state().jobs.for_each_newest_first(filter.before, [&](const Job& job) {
+      if (!fits(filter, tenant, job)) return true;
+      if (skip-- > 0) return true;
+      if (std::ssize(ids) == filter.limit) return false;
+      ids.push_back(job.id);
+      return true;
+    });
+    return ids;
+  }
+
+  TestEngine engine_;
+  std::vector<TenantId> tenants_;
+  std::vector<WaitReason> reasons_;
+};
+
+TEST_F(PageScanTest, FindsInStepsWhatOneWalkFinds) {
+  Prng prng(3);
+  for (int round = 0; round < 60; ++round) {
+    JobFilter filter{.limit = prng.chance(300) ? 100'000 : prng.between(0, 300),
+                     .offset = prng.between(0, 50)};
+    if (prng.chance(600)) filter.state = prng.chance(500) ? JobState::kCancelled : JobState::kPending;
+    if (prng.chance(100)) filter.state = JobState::kRunning;
+    if (prng.chance(300)) {
+      filter.before = JobId{static_cast<uint64_t>(prng.between(1, kJobs))};
+      filter.offset = 0;
+    }
+    const TenantId tenant = prng.chance(500) ? tenants_[prng.below(2)] : TenantId{};
+    PageScan scan(filter, tenant);
+    while (scan.step(view())) {
+    }
+    const JobPage page = std::move(scan).take();
+    std::vector<JobId> ids;
+    for (const JobView& job : page.jobs) ids.push_back(job.id);
+    EXPECT_EQ(ids, expected(filter, tenant));
+  }
+}
+
+TEST_F(PageScanTest, LooksAtABoundedNumberOfJobsInOneStep) {
+  int steps = 0;
+  PageScan rare({.state = JobState::kFailed, .limit = 10}, TenantId{});
+  while (rare.step(view())) ++steps;
+  EXPECT_EQ(steps, 0);  // None is in that state, which is known.
+  PageScan named({.limit = 10, .name = "nobody"}, TenantId{});
+  while (named.step(view())) ++steps;
+  EXPECT_GE(steps, static_cast<int>(kJobs / limits::kScanStepJobs) - 1);
+}
+
+TEST_F(PageScanTest, GoesOnBehindWhereItWasWhenTheStateMovesOn) {
+  PageScan scan({.limit = 1'000'000}, TenantId{});
+  std::vector<JobId> fresh;
+  while (scan.step(view())) fresh.push_back(engine_.submit({.cpu_milli = 1'000}));
+  ASSERT_FALSE(fresh.empty());
+  const JobPage page = std::move(scan).take();
+  EXPECT_EQ(page.jobs.size(), kJobs);
+  for (std::size_t i = 1; i < page.jobs.size(); ++i) ASSERT_LT(page.jobs[i].id, page.jobs[i - 1].id);
+}
+
+}  // namespace
+}  // namespace gpusched::api

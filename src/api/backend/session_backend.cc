@@ -1,0 +1,213 @@
+// HostBackend: sessions and files, by way of the host's router to the agents.
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "api/backend/host_backend.h"
+#include "api/backend/state_views.h"
+
+namespace gpusched::api {
+namespace {
+
+/// Of an agent's error; an unknown code is a newer agent's.
+ErrorKind agent_kind(std::string_view code) { return kind_of_code(code).value_or(ErrorKind::kSessionFailed); }
+
+v1::AttemptKey wire_key(JobId job, uint32_t attempt, uint32_t member) {
+  v1::AttemptKey key;
+  key.set_job(job.value);
+  key.set_attempt(attempt);
+  key.set_member(member);
+  return key;
+}
+
+/// One session's near end: the peer's words go to the host's thread, the router's to the peer. All members
+/// but `gone_` belong to the host's thread.
+class HostSession final : public SessionHandle,
+                          public SessionClient,
+                          public std::enable_shared_from_this<HostSession> {
+ public:
+  HostSession(Host& host, std::shared_ptr<SessionPeer> peer) : host_(host), peer_(std::move(peer)) {}
+
+  void open(NodeId node, v1::OpenSession order) {
+    host_.with_nodes([self = shared_from_this(), node, order = std::move(order)](NodeHub* hub) mutable {
+      if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
+      if (self->over_) return;
+      hub->sessions().open(node, std::move(order), self);
+      self->send_early(*hub);
+    });
+  }
+  void attach(JobId job, uint64_t session) {
+    host_.with_nodes([self = shared_from_this(), job, session](NodeHub* hub) {
+      if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
+      if (self->over_) return;
+      hub->sessions().attach(job, session, self);
+      self->send_early(*hub);
+    });
+  }
+  /// It never came to be.
+  void fail(ApiError error) {
+    over_ = true;
+    if (!gone_) peer_->on_end({.error = std::move(error)});
+  }
+
+  void input(std::string data) override {
+    v1::SessionInput words;
+    words.set_data(std::move(data));
+    send(std::move(words));
+  }
+  void end_input() override {
+    v1::SessionInput words;
+    words.set_end_of_input(true);
+    send(std::move(words));
+  }
+  void resize(uint32_t rows, uint32_t columns) override {
+    v1::SessionInput words;
+    words.set_rows(rows);
+    words.set_columns(columns);
+    send(std::move(words));
+  }
+  void signal(uint32_t number) override {
+    v1::SessionInput words;
+    words.set_signal(number);
+    send(std::move(words));
+  }
+  void grant(int64_t bytes) override {
+    v1::SessionInput words;
+    words.set_credit(bytes);
+    send(std::move(words));
+  }
+  void detach() override { leave(false); }
+  void close() override { leave(true); }
+
+  void on_number(uint64_t session) override {
+    number_ = session;
+    if (!gone_) peer_->on_number(session);
+  }
+  void on_output(v1::SessionOutput output) override {
+    if (output.ended()) over_ = true;
+    if (gone_) return;
+    if (output.opened()) peer_->on_opened();
+    if (output.credit() > 0) peer_->on_credit(output.credit());
+    if (!output.data().empty()) peer_->on_output(std::move(*output.mutable_data()), output.of_stderr());
+    if (!output.ended()) return;
+    SessionPeer::End end{.exit_code = output.exit_code(), .signal = output.signal()};
+    if (output.code().empty()) {
+      end.message = output.error();
+    } else {
+      end.error = ApiError{agent_kind(output.code()), output.error()};
+    }
+    peer_->on_end(std::move(end));
+  }
+
+ private:
+  void send(v1::SessionInput words) {
+    host_.with_nodes([self = shared_from_this(), words = std::move(words)](NodeHub* hub) mutable {
+      if (hub == nullptr || self->over_) return;
+      if (self->number_ == 0) {
+        self->early_.push_back(std::move(words));  // Bounded by what the door lets in: the first credit.
+        return;
+      }
+      hub->sessions().input(self->number_, self.get(), std::move(words));
+    });
+  }
+  void send_early(NodeHub& hub) {
+    for (v1::SessionInput& words : std::exchange(early_, {})) {
+      if (!over_) hub.sessions().input(number_, this, std::move(words));
+    }
+  }
+  void leave(bool for_good) {
+    gone_ = true;
+    host_.with_nodes([self = shared_from_this(), for_good](NodeHub* hub) {
+      if (std::exchange(self->over_, true) || hub == nullptr || self->number_ == 0) return;
+      if (for_good) {
+        hub->sessions().close(self->number_, self.get());
+      } else {
+        hub->sessions().detach(self->number_, self.get());
+      }
+    });
+  }
+
+  Host& host_;
+  const std::shared_ptr<SessionPeer> peer_;
+  std::atomic<bool> gone_{false};
+  uint64_t number_ = 0;
+  bool over_ = false;
+  std::vector<v1::SessionInput> early_;
+};
+
+v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
+  v1::OpenSession order;
+  *order.mutable_key() = wire_key(request.job, attempt, request.member);
+  for (const std::string& word : request.command) *order.add_command() = word;
+  order.set_terminal(request.terminal);
+  order.set_rows(request.rows);
+  order.set_columns(request.columns);
+  order.set_term(request.term);
+  for (const auto& [name, value] : request.environment) (*order.mutable_environment())[name] = value;
+  return order;
+}
+
+}  // namespace
+
+std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
+                                                         std::shared_ptr<SessionPeer> peer) {
+  auto session = std::make_shared<HostSession>(host_, std::move(peer));
+  if (auto error = too_many_questions(false)) {
+    session->fail(std::move(*error));
+    return session;
+  }
+  read([this, session, request = std::move(request)](const Observer::View& view) mutable {
+    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
+    if (!found) return session->fail(found.error());
+    request.job = (*found)->id;
+    if (request.session != 0) return session->attach(request.job, request.session);
+    const auto place = place_of(view.state, **found, request.attempt, request.member);
+    if (!place) return session->fail(place.error());
+    if (!place->running) {
+      const Job& job = **found;
+      std::string sentence =
+          "attempt " + std::to_string(place->attempt) + " has ended; sessions are for running ones";
+      if (job.state == JobState::kPending)
+        sentence = "the job waits for its next start; sessions are for running ones";
+      if (is_final(job.state)) sentence = "the job has ended; sessions are for running ones";
+      return session->fail({ErrorKind::kJobNotRunning, sentence});
+    }
+    session->open(place->node, order_of(request, place->attempt));
+  });
+  return session;
+}
+
+void HostBackend::read_file(FileRequest request, Done<FilePiece> done) {
+  if (request.transfer == 0 && sheds_read(done)) return;  // What has begun goes on, a piece at a time.
+  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) mutable {
+    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
+    if (!found) return done(found.error());
+    request.job = (*found)->id;
+    const auto place = place_of(view.state, **found, request.attempt, request.member);
+    if (!place) return done(place.error());
+    v1::ReadFile order;
+    order.set_request(request.transfer);
+    *order.mutable_key() = wire_key(request.job, place->attempt, request.member);
+    order.set_path(request.path);
+    order.set_offset(request.offset);
+    order.set_close(request.close);
+    if (request.transfer == 0) order.set_spec(std::string((*found)->spec.view()));
+    host_.with_nodes(
+        [node = place->node, attempt = place->attempt, order = std::move(order), done](NodeHub* hub) mutable {
+          if (hub == nullptr)
+            return done(ApiError{ErrorKind::kShuttingDown, "the scheduler is shutting down"});
+          hub->sessions().read_file(node, std::move(order), [attempt, done](Result<v1::FileChunk> chunk) {
+            if (!chunk) return done(to_api_error(chunk.error()));
+            if (!chunk->code().empty()) return done(ApiError{agent_kind(chunk->code()), chunk->error()});
+            done(FilePiece{.data = std::move(*chunk->mutable_data()),
+                           .transfer = chunk->request(),
+                           .size = chunk->size(),
+                           .mode = chunk->mode(),
+                           .at_end = chunk->at_end(),
+                           .attempt = attempt});
+          });
+        });
+  });
+}
+
+}  // namespace gpusched::api

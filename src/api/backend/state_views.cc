@@ -1,0 +1,803 @@
+#include "api/backend/state_views.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "api/doors/jobs_json.h"
+#include "api/doors/names.h"
+#include "api/doors/place_words.h"
+#include "api/doors/spec_peek.h"
+#include "base/digest.h"
+#include "engine/decide/feasible.h"
+#include "engine/planner/planner.h"
+#include "model/topology.h"
+
+namespace gpusched::api {
+namespace {
+
+std::string field_of(Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return "";
+    case Resource::kGpus:
+      return "gpu_count";
+    case Resource::kGpuMemory:
+      return "gpu_memory_mb";
+    case Resource::kCpu:
+      return "cpu_cores";
+    case Resource::kMemory:
+      return "memory_mb";
+    case Resource::kJobs:
+      return "";
+  }
+  UNREACHABLE();
+}
+
+std::string guarantee_field_of(Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return {};
+    case Resource::kGpus:
+      return "guaranteed_gpus";
+    case Resource::kGpuMemory:
+      return "guaranteed_gpu_memory_mb";
+    case Resource::kCpu:
+      return "guaranteed_cpu_cores";
+    case Resource::kMemory:
+      return "guaranteed_memory_mb";
+    case Resource::kJobs:
+      return "guaranteed_jobs";
+  }
+  return {};
+}
+
+ErrorKind kind_of(RejectionCode code) {
+  switch (code) {
+    case RejectionCode::kTenantNotFound:
+      return ErrorKind::kTenantNotFound;
+    case RejectionCode::kTenantExists:
+      return ErrorKind::kTenantExists;
+    case RejectionCode::kTenantBusy:
+      return ErrorKind::kTenantBusy;
+    case RejectionCode::kTenantParentInvalid:
+      return ErrorKind::kTenantParentInvalid;
+    case RejectionCode::kTenantLimit:
+      return ErrorKind::kTenantLimit;
+    case RejectionCode::kJobNotFound:
+      return ErrorKind::kJobNotFound;
+    case RejectionCode::kJobFinished:
+      return ErrorKind::kJobFinished;
+    case RejectionCode::kQuotaExceeded:
+      return ErrorKind::kQuotaExceeded;
+    case RejectionCode::kQueueFull:
+      return ErrorKind::kQueueFull;
+    case RejectionCode::kBookingNotFound:
+      return ErrorKind::kReservationNotFound;
+    case RejectionCode::kBookingExists:
+      return ErrorKind::kReservationExists;
+    case RejectionCode::kBookingDenied:
+      return ErrorKind::kReservationDenied;
+    case RejectionCode::kBookingTaken:
+      return ErrorKind::kReservationTaken;
+    case RejectionCode::kBookingTimes:
+    case RejectionCode::kBookingTooFar:
+      return ErrorKind::kReservationTimes;
+    case RejectionCode::kBookingLimit:
+      return ErrorKind::kReservationLimit;
+    case RejectionCode::kThrottled:
+      return ErrorKind::kThrottled;
+    case RejectionCode::kTenantQueueFull:
+      return ErrorKind::kTenantQueueFull;
+    case RejectionCode::kTenantThrottled:
+      return ErrorKind::kTenantThrottled;
+    case RejectionCode::kRateExceeded:
+      return ErrorKind::kRateExceeded;
+    case RejectionCode::kDailyExceeded:
+      return ErrorKind::kDailyExceeded;
+    case RejectionCode::kInfeasible:
+    case RejectionCode::kNoDomain:
+      return ErrorKind::kInfeasible;
+    case RejectionCode::kContradiction:
+    case RejectionCode::kFeasibilityLimit:
+      return ErrorKind::kUnprocessable;
+    case RejectionCode::kMoveStale:
+      return ErrorKind::kMoveStale;
+    case RejectionCode::kRequestKeyConflict:
+      return ErrorKind::kKeyConflict;
+    case RejectionCode::kPartsUnsupported:
+      return ErrorKind::kPartsUnsupported;
+    case RejectionCode::kNodeNotFound:
+      return ErrorKind::kNodeNotFound;
+    case RejectionCode::kNodeNameTaken:
+      return ErrorKind::kNodeNameTaken;
+    case RejectionCode::kNodeStillHeard:
+      return ErrorKind::kNodeStillHeard;
+    case RejectionCode::kNodeOverlap:
+      return ErrorKind::kNodeOverlap;
+    case RejectionCode::kNodeAlive:
+    case RejectionCode::kNodeConnected:
+      return ErrorKind::kNodeAlive;
+    case RejectionCode::kNodeBusy:
+    case RejectionCode::kNodeReserved:
+      return ErrorKind::kNodeBusy;
+    case RejectionCode::kNodeLimit:
+      return ErrorKind::kNodeLimit;
+    case RejectionCode::kDeviceNotFound:
+      return ErrorKind::kDeviceNotFound;
+    case RejectionCode::kAttemptNotFound:
+      return ErrorKind::kAttemptNotFound;
+    case RejectionCode::kStale:
+      return ErrorKind::kConflict;
+    case RejectionCode::kJobNotWaiting:
+      return ErrorKind::kJobNotWaiting;
+    case RejectionCode::kJobNotPlaced:
+      return ErrorKind::kJobNotPlaced;
+    case RejectionCode::kLabelLimit:
+      return ErrorKind::kNodeLimit;
+    case RejectionCode::kDependencyNotFound:
+      return ErrorKind::kDependencyNotFound;
+    case RejectionCode::kDependencyInvalid:
+      return ErrorKind::kDependencyInvalid;
+    case RejectionCode::kGuaranteeAboveLimit:
+    case RejectionCode::kGuaranteeAboveParent:
+      return ErrorKind::kUnprocessable;
+    case RejectionCode::kWeightInvalid:
+    case RejectionCode::kPoolsInvalid:
+      return ErrorKind::kInvalidArgument;
+    case RejectionCode::kDeadlinePassed:
+      return ErrorKind::kDeadlinePassed;
+    case RejectionCode::kNotInteractive:
+      return ErrorKind::kNotInteractive;
+  }
+  UNREACHABLE();
+}
+
+/// What its cause says of an attempt's end.
+std::string cause_of(const Job& job) {
+  switch (job.last_cause) {
+    case EndCause::kNone:
+      return "it was never started";
+    case EndCause::kExited:
+      return "its command exited with code " + std::to_string(job.exit_code);
+    case EndCause::kSignaled:
+      return "its command was ended by signal " + std::to_string(job.signal);
+    case EndCause::kStartFailed:
+      return "its command could not be started";
+    case EndCause::kTimeout:
+      return "it ran longer than its maximum runtime and was stopped";
+    case EndCause::kStopped:
+      return "it was stopped";
+    case EndCause::kShimLost:
+      return "the process that watched it died, and its processes with it (shim_lost)";
+    case EndCause::kNodeLost:
+      return "its node restarted or was confirmed dead (node_lost)";
+    case EndCause::kContactLost:
+      return "it was stopped because its node had no contact for too long (contact_lost)";
+    case EndCause::kOutOfMemory:
+      return "it used more memory than it asked for and was ended (out_of_memory); ask for more with --mem";
+    case EndCause::kNodeFault:
+      return "its node could not prepare it (node_fault)";
+    case EndCause::kOverLimit:
+      return "it passed one of its limits and was ended (over_limit)";
+    case EndCause::kDeviceFault:
+      return "it failed on a GPU that was at fault (device_fault)";
+  }
+  UNREACHABLE();
+}
+
+/// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
+std::string ending_of(const Job& job) {
+  const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
+                         job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
+                         is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
+                         job.last_cause == EndCause::kOutOfMemory;
+  if (!says_more || job.last_detail.empty()) return cause_of(job);
+  return cause_of(job) + ": " + std::string(job.last_detail.view());
+}
+
+/// Of what no node could ever run: the one that could run most of it. Empty: some node could. Looks at all
+/// nodes: not for lists.
+std::string nearest_of(const Observer::View& view, const Job& job) {
+  switch (view.reason_of(job).code) {
+    case WaitCode::kNoSuchDevice:
+    case WaitCode::kTooLarge:
+    case WaitCode::kNoFeature:
+    case WaitCode::kNoLabels:
+    case WaitCode::kNoSuchLayout: {
+      const std::string nearest = nearest_node(view.state, view.state.class_of(job).parts.front());
+      return nearest.empty() ? "" : "; " + nearest;
+    }
+    default:
+      return "";
+  }
+}
+
+/// The node of its first member, and how many others there are.
+std::string where_of(const Observer::View& view, const Job& job, const Node* node) {
+  std::string where = node == nullptr ? std::string("a node") : node->name;
+  const Attempt* attempt = view.state.find_attempt(job.id, job.attempt_count);
+  if (attempt == nullptr || !attempt->is_gang()) return where;
+  std::set<NodeId> nodes;
+  for (const Member& member : attempt->members) nodes.insert(member.node);
+  if (nodes.size() > 1)
+    where += " and " + std::to_string(nodes.size() - 1) + " more " + (nodes.size() == 2 ? "node" : "nodes");
+  return where + " (" + std::to_string(attempt->members.size()) + " members)";
+}
+
+std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
+  const std::string where = where_of(view, job, node);
+  switch (job.state) {
+    case JobState::kPending:
+      if (job.held)
+        return "is held; let it go with: gpu-cli release " + job_name(job.id) +
+               (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
+      if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
+      if (const Promise* promise = view.state.find_promise(job.id)) return describe(view.state, *promise);
+      if (job.reason == JobReason::kPreempted)
+        return "was ended for a job of higher priority, and waits a moment before its turn comes again";
+      if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
+      return describe(view.reason_of(job)) + deadline_warning(view.state, job);
+    case JobState::kScheduled:
+      return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
+    case JobState::kRunning:
+      if (job.watch != WatchKind::kNone && !job.cancel_requested)
+        return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
+      return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
+    case JobState::kCompleted:
+      return "completed";
+    case JobState::kFailed:
+      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
+      if (job.reason == JobReason::kNotAtOnce)
+        return "nothing was free for it at once, as an interactive job needs; ask for less, or submit it as "
+               "a "
+               "job that waits";
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      return ending_of(job);
+    case JobState::kCancelled:
+      if (job.reason == JobReason::kDependency)
+        return "was cancelled because a job that it waited for ended otherwise: " +
+               std::string(job.last_detail.view());
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
+        return "was ended by the watchdog: " + std::string(job.watch_detail.view());
+      return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
+                                                 : "was cancelled";
+    case JobState::kPreempted:
+      if (const Promise* promise = view.state.find_promise(job.id); promise != nullptr)
+        return "is being ended on " + where + " and " + describe(view.state, *promise);
+      return "is being ended on " + where + " for a job of higher priority";
+  }
+  UNREACHABLE();
+}
+
+uint64_t version_of(const Job& job) {
+  Digest digest;
+  for (const uint64_t word :
+       {static_cast<uint64_t>(job.state), static_cast<uint64_t>(job.reason), uint64_t{job.attempt_count},
+        uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
+        static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns), uint64_t{job.held},
+        static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns), uint64_t{job.unmet},
+        static_cast<uint64_t>(job.deadline.ns), static_cast<uint64_t>(job.watch)}) {
+    digest.mix(word);
+  }
+  return digest.value();
+}
+
+std::optional<int64_t> limit_of(const Limits& limits, Resource resource) {
+  const int64_t limit = limits.get(resource);
+  return limit == Limits::kUnlimited ? std::nullopt : std::optional(limit);
+}
+
+}  // namespace
+
+Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member) {
+  AttemptPlace place{.attempt = attempt == 0 ? job.attempt_count : attempt, .node = {}};
+  if (place.attempt == 0)
+    return ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output and no files"};
+  if (place.attempt > job.attempt_count) {
+    return ApiError{ErrorKind::kLogNotFound,
+                    "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
+                    "attempt"};
+  }
+  const Attempt* held = state.find_attempt(job.id, place.attempt);
+  if (held == nullptr) {
+    if (member != 0) {
+      if (place.attempt == job.attempt_count) place.node = job.node_of_member(member);
+      if (place.node.valid()) return place;
+      return ApiError{
+          ErrorKind::kLogNotFound,
+          "there is no such member, or it is not known any more where it ran: of attempts before the last "
+          "one only the first member's node is",
+          "member"};
+    }
+    place.node = job.node_of_attempt(place.attempt);
+    // A job from before nodes were remembered.
+    if (!place.node.valid() && job.past_nodes.empty()) place.node = job.node;
+    if (place.node.valid()) return place;
+    return ApiError{ErrorKind::kLogNotFound,
+                    "it is no longer known where attempt " + std::to_string(place.attempt) +
+                        " ran; the last 16 attempts are remembered",
+                    "attempt"};
+  }
+  if (member >= held->members.size()) {
+    return ApiError{ErrorKind::kLogNotFound,
+                    "the attempt has " + std::to_string(held->members.size()) + " members; they count from 0",
+                    "member"};
+  }
+  place.node = held->members[member].node;
+  place.running = held->members[member].state == MemberState::kRunning;
+  return place;
+}
+
+Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant) {
+  const std::optional<FoundJob> job = look_up(state, id);
+  ApiError missing{ErrorKind::kJobNotFound,
+                   "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
+  if (!job) return missing;
+  if (!tenant.empty()) {
+    const Tenant* wanted = find_tenant(state, tenant);
+    if (wanted == nullptr || wanted->id != (*job)->tenant) return missing;
+  }
+  return *job;
+}
+
+std::optional<TenantId> parse_tenant_id(std::string_view text) {
+  if (text == "default") return kDefaultTenant;
+  if (!text.starts_with("tenant-")) return std::nullopt;
+  const auto number = parse_count(text.substr(7), INT64_MAX);
+  if (!number || *number == 0 || text[7] == '0') return std::nullopt;
+  return TenantId{static_cast<uint64_t>(*number)};
+}
+
+const Tenant* find_tenant(const State& state, std::string_view tenant) {
+  const auto id = parse_tenant_id(tenant);
+  const Tenant* found = id ? state.find_tenant(*id) : state.find_tenant_named(tenant);
+  return found == nullptr || found->deleted ? nullptr : found;
+}
+
+namespace {
+
+JobPart part_view(const Part& part) {
+  return {.members = part.member_count,
+          .members_max = part.is_elastic() ? part.member_max : 0,
+          .gpu_count = part.gpu_count,
+          .gpu_milli = part.gpu_milli,
+          .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
+          .gpu_model = part.gpu_model,
+          .cpu_milli = part.cpu_milli,
+          .memory_mb = part.memory_mb};
+}
+
+std::string_view word_of(MemberState state) {
+  switch (state) {
+    case MemberState::kPlaced:
+      return "placed";
+    case MemberState::kPrepared:
+      return "prepared";
+    case MemberState::kRunning:
+      return "running";
+    case MemberState::kEnded:
+      return "ended";
+  }
+  UNREACHABLE();
+}
+
+/// What a job of several members shows beside; of one that is over where they were.
+void add_gang(const State& state, const Job& job, const JobDetails& details, JobView& out) {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  if (!is_gang(parts)) return;
+  for (const Part& part : parts) out.parts.push_back(part_view(part));
+  out.own_nodes = parts.front().own_nodes;
+  out.domain = parts.front().domain;
+  out.domain_required = parts.front().domain_required;
+  if (!details.gpus || job.attempt_count == 0 || job.state == JobState::kPending) return;
+  const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
+  if (attempt == nullptr) {
+    for (uint32_t i = 0; job.node_of_member(i).valid(); ++i) {
+      const Node* node = state.find_node(job.node_of_member(i));
+      out.members.push_back({.state = {}, .node_name = node == nullptr ? "" : node->name, .gpus = {}});
+    }
+    return;
+  }
+  out.gpus.clear();
+  for (const Member& member : attempt->members) {
+    const Node* node = state.find_node(member.node);
+    JobMember& shown = out.members.emplace_back();
+    shown.part = static_cast<int32_t>(member.part);
+    shown.state = word_of(member.state);
+    shown.node_name = node->name;
+    for (uint64_t mask = member.device_mask; mask != 0; mask &= mask - 1)
+      shown.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+    out.gpus.insert(out.gpus.end(), shown.gpus.begin(), shown.gpus.end());
+  }
+}
+
+}  // namespace
+
+JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details) {
+  const State& state = view.state;
+  const Part& part = state.class_of(job).parts.front();
+  const bool placed = job.state != JobState::kPending && job.node.valid();
+  const Node* node = placed ? state.find_node(job.node) : nullptr;
+  JobView out{.id = job.id,
+              .tenant = job.tenant,
+              .spec = job.spec,
+              .state = job.state,
+              .reason = job.reason,
+              .cause = job.last_cause,
+              .priority = job.priority,
+              .gpu_count = part.gpu_count,
+              .gpu_milli = part.gpu_milli,
+              .mig_profile = part.mig_profile,
+              .gpu_memory_mb = part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb * part.gpu_count,
+              .gpu_model = models_text(part.gpu_model, part.place),
+              .place = part.place,
+              .cpu_milli = part.cpu_milli,
+              .memory_mb = part.memory_mb,
+              .max_runtime = job.max_runtime,
+              .exit_code_retries = job.retry.exit_code_retries,
+              .system_retries = job.retry.system_retries,
+              .overlap_allowed = job.retry.overlap_allowed,
+              .bears_loss = job.retry.bears_loss,
+              .kill_after_lost_contact = job.retry.kill_after_lost_contact,
+              .held = job.held,
+              .submitted_at = job.submitted_at,
+              .scheduled_at = job.scheduled_at,
+              .started_at = job.started_at,
+              .completed_at = job.ended_at,
+              .checkpointed_at = job.saved_at,
+              .signal = is_final(job.state) ? job.signal : 0,
+              .attempts = static_cast<int32_t>(job.attempt_count),
+              .preempted_count = static_cast<int32_t>(job.preempt_count),
+              .preemption_mode = job.preemption_mode,
+              .work = work_of(state.class_of(job).parts),
+              .version = version_of(job)};
+  if (const uint64_t booking = view.state.class_of(job).parts.front().booking; booking != 0) {
+    const Booking* found = view.state.find_booking(BookingId{booking});
+    out.reservation = found != nullptr ? found->name : reservation_name(booking);
+  }
+  if (details.name) out.name = peek_spec(job.spec.view()).name;
+  if (details.message) out.message = message_of(view, job, node);
+  if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
+  if (node != nullptr) {
+    out.node_name = node->name;
+    for (uint64_t mask = details.gpus ? job.device_mask : 0; mask != 0; mask &= mask - 1) {
+      out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+    }
+  }
+  const Attempt* attempt = node != nullptr && part.is_slice() && details.gpus
+                               ? state.find_attempt(job.id, job.attempt_count)
+                               : nullptr;
+  if (attempt != nullptr) out.mig_start = attempt->members.front().mig_start;
+  if (job.state == JobState::kRunning || job.reason == JobReason::kIdle || job.reason == JobReason::kHung) {
+    out.watch = job.watch;
+    out.watch_detail = job.watch_detail.view();
+    out.watch_since = job.watch_since;
+  }
+  out.move_detail = job.move_detail.view();
+  out.moved_at = job.moved_at;
+  add_gang(state, job, details, out);
+  add_flow(state, job, out);
+  if (job.waits_in_line() && job.reason != JobReason::kArray) {
+    out.wait_code = to_string(view.reason_of(job).code);
+    if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
+  }
+  return out;
+}
+
+ExplainView explain(const Observer::View& view, const Job& job) {
+  const JobView shown = view_of(view, job);
+  ExplainView out{.id = job.id,
+                  .state = job.state,
+                  .reason = shown.wait_code.empty() ? std::string(to_string(job.reason)) : shown.wait_code,
+                  .message = shown.message,
+                  .queue_position = shown.queue_position};
+  if (job.held) {
+    out.lifted_by = {"JobReleased"};
+  } else if (job.state == JobState::kPending && !flow_message(view.state, job).empty()) {
+    out.lifted_by = flow_lifted_by(view.state, job);
+  } else if (job.waits_in_line()) {
+    const WaitReason& reason = view.reason_of(job);
+    out.lifted_by = lifted_by(reason);
+    out.message += nearest_of(view, job);
+    // The first of the jobs that want the same is who it was promised to.
+    if (view.state.class_of(job).waiting.front().job == job.id) out.estimated_start = reason.start;
+  } else if (job.promised) {
+    out.lifted_by = {"JobEnded"};
+  } else if (job.state == JobState::kPending) {
+    out.lifted_by = {"BackoffOver"};
+  }
+  return out;
+}
+
+TenantView view_of(const Tenant& tenant, Time now) {
+  TenantView out{.id = tenant.id,
+                 .name = tenant.name,
+                 .email = tenant.email,
+                 .organization = tenant.organization,
+                 .parent = tenant.parent,
+                 .priority_tier = tenant.priority_tier,
+                 .weight_milli = tenant.weight_milli,
+                 .allow_preemption = tenant.allow_preemption,
+                 .can_preempt_others = tenant.can_preempt_others,
+                 .anonymous = tenant.anonymous,
+                 .current_gpu_milli = tenant.usage.gpu_milli,
+                 .current_gpus = tenant.usage.gpus,
+                 .current_gpu_memory_mb = tenant.usage.gpu_memory_mb,
+                 .current_cpu_milli = tenant.usage.cpu_milli,
+                 .current_memory_mb = tenant.usage.memory_mb,
+                 .running_jobs = tenant.usage.jobs,
+                 .waiting_jobs = tenant.waiting,
+                 .gpu_milliseconds = tenant.gpu_ms,
+                 .total_jobs = tenant.jobs_total,
+                 .successful_jobs = tenant.jobs_successful,
+                 .failed_jobs = tenant.jobs_failed,
+                 .guaranteed_gpus = tenant.guarantee.gpus,
+                 .guaranteed_gpu_memory_mb = tenant.guarantee.gpu_memory_mb,
+                 .guaranteed_cpu_milli = tenant.guarantee.cpu_milli,
+                 .guaranteed_memory_mb = tenant.guarantee.memory_mb,
+                 .guaranteed_jobs = tenant.guarantee.jobs,
+                 .gpu_window = tenant.gpu_time.length,
+                 .reclaims = tenant.reclaims,
+                 .reclaim_ms = tenant.reclaim_ms,
+                 .reclaim_ms_max = tenant.reclaim_ms_max,
+                 .created_at = tenant.created_at,
+                 .updated_at = tenant.updated_at};
+  if (tenant.gpu_time.limited()) {
+    out.gpu_ms_max = tenant.gpu_time.max_ms;
+    out.gpu_ms_used = tenant.gpu_time.used_by(now, tenant.usage);
+    out.gpu_window_ends = tenant.gpu_time.end_of_window(now);
+  }
+  out.limits.gpus = limit_of(tenant.limits, Resource::kGpus);
+  out.limits.gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory);
+  out.limits.memory_mb = limit_of(tenant.limits, Resource::kMemory);
+  out.limits.concurrent_jobs = limit_of(tenant.limits, Resource::kJobs);
+  if (tenant.limits.waiting_plus_one > 0) out.limits.waiting_jobs = tenant.limits.waiting();
+  if (tenant.limits.soft_waiting_plus_one > 0) out.limits.soft_waiting_jobs = tenant.limits.soft_waiting();
+  if (const auto milli = limit_of(tenant.limits, Resource::kCpu)) out.limits.cpu_cores = *milli / 1'000;
+  return out;
+}
+
+namespace {
+
+std::string life_of(const Node& node) {
+  if (node.state != NodeState::kReady) return "down";
+  switch (node.availability) {
+    case Availability::kInService:
+      return "ready";
+    case Availability::kValidating:
+      return "validating";
+    case Availability::kDraining:
+      return node.attempts.empty() ? "drained" : "draining";
+  }
+  UNREACHABLE();
+}
+
+std::vector<Label> labels_of(const Node& node) {
+  std::map<std::string, std::string> labels;
+  for (const Label& label : node.agent_labels) labels[label.name] = label.value;
+  for (const Label& label : node.labels) labels[label.name] = label.value;
+  std::vector<Label> out;
+  for (auto& [name, value] : labels) out.push_back({.name = name, .value = value});
+  return out;
+}
+
+}  // namespace
+
+std::string renamed(const Blob& spec, const std::string& name) {
+  v1::JobSpec parsed;
+  CHECK(parsed.ParseFromArray(spec.view().data(), static_cast<int>(spec.view().size())));
+  parsed.set_name(name);
+  return parsed.SerializeAsString();
+}
+
+void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry) {
+  if (job.state != JobState::kScheduled || !job.node.valid()) return;
+  const NodeTelemetry last = telemetry.get(job.node);
+  const auto found = last.preparing.find({.job = job.id, .attempt = job.attempt_count, .member = 0});
+  if (found != last.preparing.end()) shown.message = found->second;
+}
+
+// What keeps a device from new work. An operator's word stands over the driver's, and that over heat.
+void show_fitness(const Device& device, DeviceView& shown) {
+  if (device.hot && device.condition == DeviceCondition::kOk) {
+    shown.condition = "hot";
+    if (device.state != DeviceState::kQuarantined)
+      shown.detail = "too hot for new work: " + device.hot_detail;
+  }
+  if (device.fault != FaultClass::kNone) {
+    shown.fault = device.fault;
+    shown.fault_code = device.fault_code;
+    shown.fault_detail = device.fault_detail;
+    shown.fault_at = device.fault_at;
+  }
+  if (device.fault >= FaultClass::kDrain) {
+    shown.quarantined_by = "scheduler";
+    shown.quarantine_reason = device.fault_code + " (" + std::string(to_string(device.fault)) + ")";
+    if (!device.fault_detail.empty()) shown.quarantine_reason += ", " + device.fault_detail;
+    if (device.condition == DeviceCondition::kOk) shown.condition = "faulty";
+    if (device.state != DeviceState::kQuarantined)
+      shown.detail = shown.quarantine_reason + (shown.detail.empty() ? "" : "; " + shown.detail);
+    if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
+  }
+  if (device.state == DeviceState::kQuarantined) {
+    shown.quarantined_by = "scheduler";
+    shown.quarantine_reason = device.detail;
+  }
+  if (!device.barred) return;
+  shown.quarantined_by = device.barred_by.empty() ? "operator" : device.barred_by;
+  shown.quarantine_reason = device.barred_detail;
+  shown.condition = to_string(DeviceCondition::kUnhealthy);
+  shown.detail = "quarantined by " + shown.quarantined_by;
+  if (!device.barred_detail.empty()) shown.detail += ": " + device.barred_detail;
+  if (device.state == DeviceState::kQuarantined) shown.detail += "; " + device.detail;
+  if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
+}
+
+void show_slices(const DeviceClass& kind, const Device& device, DeviceView& shown) {
+  shown.mig = kind.mig;
+  const mig::Table* table = kind.table();
+  if (table == nullptr) return;
+  const bool takes_more = device.takes_shares() && !device.promised_to.valid();
+  if (takes_more) shown.mig_room = mig::room_text(*table, mig::occupancy_of(device.slices(*table)));
+  for (const Share& share : device.shares) {
+    shown.slices.push_back({.job = share.held_by.job,
+                            .profile = share.mig_profile,
+                            .start = share.mig_start,
+                            .draining = share.draining()});
+  }
+  std::sort(shown.slices.begin(), shown.slices.end(),
+            [](const SliceView& a, const SliceView& b) { return a.start < b.start; });
+}
+
+/// How its devices are linked, and the islands that makes of them, numbered from 0.
+void show_topology(const Node& node, NodeView& out) {
+  out.topology_note = node.topology_note;
+  const LinkMap links(node);
+  std::map<uint64_t, int32_t> islands;
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    const Device& device = node.devices[i];
+    if (device.numa_plus_one > 0) out.devices[i].numa_node = device.numa_plus_one - 1;
+    out.devices[i].pci_bus_id = device.pci_bus_id;
+    const uint64_t island = links.island_of(i);
+    if (std::popcount(island) > 1)
+      out.devices[i].island = islands.try_emplace(island, static_cast<int32_t>(islands.size())).first->second;
+    for (std::size_t other = i + 1; other < node.devices.size(); ++other) {
+      const Link link = links.between(i, other);
+      if (link.kind == LinkKind::kUnknown && link.gbs == 0) continue;
+      out.links.push_back({.from = static_cast<int32_t>(i),
+                           .to = static_cast<int32_t>(other),
+                           .kind = to_string(link.kind),
+                           .bandwidth_gbs = link.gbs});
+    }
+  }
+}
+
+NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
+  NodeView out{.id = node.id,
+               .name = node.name,
+               .contact = node.state,
+               .state = life_of(node),
+               .state_by = node.availability_by,
+               .state_reason = node.availability_reason,
+               .state_since = node.availability_since.valid() ? node.availability_since : node.state_since,
+               .suspect = node.suspect_detail,
+               .suspect_since = node.suspect_since,
+               .boot_id = node.boot_id,
+               .features = node.features,
+               .labels = labels_of(node),
+               .cpu_milli = node.cpu_milli,
+               .cpu_milli_free = node.cpu_milli - node.cpu_milli_used,
+               .memory_mb = node.memory_mb,
+               .memory_mb_free = node.memory_mb - node.memory_mb_used,
+               .attempts = static_cast<int32_t>(node.attempts.size()),
+               .cpu_utilization = telemetry.cpu_utilization,
+               .memory_utilization = telemetry.memory_utilization,
+               .version = node.version};
+  if (node.state != NodeState::kReady) {
+    out.state_by = node.state == NodeState::kDead ? "operator" : "scheduler";
+    out.state_reason = node.state == NodeState::kDead ? "was confirmed dead" : "does not report";
+    out.state_since = node.state_since;
+  }
+  for (uint32_t i = 0; i < node.devices.size(); ++i) {
+    const Device& device = node.devices[i];
+    DeviceView shown{.index = i,
+                     .uuid = device.uuid,
+                     .model = state.device_classes[device.device_class].model,
+                     .memory_mb = device.memory_mb,
+                     .state = std::string(to_string(device.state)),
+                     .condition = std::string(to_string(device.condition)),
+                     .detail = device.detail};
+    show_fitness(device, shown);
+    if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
+    if (!device.shares.empty()) {
+      shown.milli_used = static_cast<int32_t>(device.milli_capacity - device.milli_left());
+      shown.memory_mb_given = device.memory_mb - device.memory_mb_left();
+      for (const Share& share : device.shares) shown.shared_by.push_back(share.held_by.job);
+    }
+    show_slices(state.device_classes[device.device_class], device, shown);
+    if (i < telemetry.devices.size()) {
+      const NodeTelemetry::Device& last = telemetry.devices[i];
+      shown.utilization_percent = last.utilization_percent;
+      shown.memory_used_mb = last.memory_used_mb;
+      shown.temperature_celsius = last.temperature_celsius;
+      if (device.state == DeviceState::kDraining && shown.detail.empty())
+        shown.detail = last.draining_evidence;
+    }
+    out.devices.push_back(std::move(shown));
+  }
+  show_topology(node, out);
+  return out;
+}
+
+ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
+  ClusterView out{.total_nodes = state.node_count(),
+                  .total_jobs = static_cast<int64_t>(state.jobs.size()),
+                  .running_jobs = state.count(JobState::kScheduled) + state.count(JobState::kRunning) +
+                                  state.count(JobState::kPreempted),
+                  .pending_jobs = state.waiting_count(),
+                  .sequence = state.last.sequence};
+  int64_t percent = 0;
+  int64_t reporting = 0;
+  for (const Node& node : state.nodes) {
+    out.total_gpus += static_cast<int64_t>(node.devices.size());
+    if (node.state != NodeState::kReady) continue;
+    out.online_nodes += 1;
+    out.available_gpus += std::popcount(node.free_mask);
+    for (const NodeTelemetry::Device& device : telemetry.get(node.id).devices) {
+      percent += device.utilization_percent;
+      reporting += 1;
+    }
+  }
+  if (reporting > 0)
+    out.average_gpu_utilization = static_cast<double>(percent) / static_cast<double>(reporting) / 100.0;
+  return out;
+}
+
+bool matches(const State& state, const Job& job, const JobFilter& filter) {
+  if (filter.since.valid() && job.submitted_at < filter.since) return false;
+  if (filter.name.empty() && filter.user.empty() && filter.labels.empty()) return true;
+  const std::string_view spec = job.spec.view();
+  if (!filter.name.empty() || !filter.user.empty()) {
+    const SpecPeek peek = peek_spec(spec);
+    std::string name(peek.name);
+    const JobArray* array = job.is_element() ? state.find_array(job.array) : nullptr;
+    if (array != nullptr) name += "-" + std::to_string(array->index_at(array->position_of(job.id)));
+    if (!filter.name.empty() && !glob_matches(filter.name, name)) return false;
+    if (!filter.user.empty() && peek.user != filter.user && peek.submitter != filter.user) return false;
+  }
+  return std::all_of(filter.labels.begin(), filter.labels.end(),
+                     [spec](const auto& label) { return spec_has_label(spec, label.first, label.second); });
+}
+
+ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
+  ApiError error{kind_of(rejection.code), describe(rejection)};
+  if (rejection.code == RejectionCode::kTenantNotFound) error.field = "tenant_id";
+  if (rejection.code == RejectionCode::kTenantExists) error.field = "name";
+  if (rejection.code == RejectionCode::kTenantParentInvalid) error.field = "parent_id";
+  if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
+  if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
+  error.retry_after = rejection.retry_after;
+  if (rejection.code == RejectionCode::kGuaranteeAboveLimit ||
+      rejection.code == RejectionCode::kGuaranteeAboveParent)
+    error.field = guarantee_field_of(rejection.resource);
+  if (rejection.code == RejectionCode::kWeightInvalid) error.field = "fair_share_weight";
+  const bool of_dependency = rejection.code == RejectionCode::kDependencyNotFound ||
+                             rejection.code == RejectionCode::kDependencyInvalid;
+  if (of_dependency) error.field = "dependencies";
+  if (rejection.code == RejectionCode::kDeadlinePassed) error.field = "deadline";
+  if (rejection.code == RejectionCode::kNotInteractive) error.field = "interactive";
+  if (batch_size > 1 &&
+      (of_dependency || rejection.code == RejectionCode::kDeadlinePassed ||
+       rejection.code == RejectionCode::kNotInteractive || rejection.code == RejectionCode::kQuotaExceeded ||
+       rejection.code == RejectionCode::kInfeasible || rejection.code == RejectionCode::kContradiction ||
+       rejection.code == RejectionCode::kPartsUnsupported)) {
+    error.field =
+        "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);
+  }
+  return error;
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+
+#include "api/backend/flow_views.h"
+#include "api/contract/backend.h"
+#include "engine/messages/rejection.h"
+#include "host/host.h"
+
+/// What clients see of the observer's state. On the observer's thread.
+namespace gpusched::api {
+
+/// `tenant` empty: any. An error when there is no such job of that tenant.
+Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant);
+/// By id or name. Null when there is none, or it is deleted.
+const Tenant* find_tenant(const State& state, std::string_view tenant);
+/// "tenant-<digits>" or "default", without looking whether it exists.
+std::optional<TenantId> parse_tenant_id(std::string_view text);
+
+/// Where one member of an attempt runs or ran.
+struct AttemptPlace {
+  uint32_t attempt = 0;
+  NodeId node;
+  bool running = false;
+};
+/// `attempt` 0: the latest. kLogNotFound when there is none, or it is not known (any more) where it ran.
+Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member = 0);
+
+/// All but the estimate of its wait.
+JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
+ExplainView explain(const Observer::View& view, const Job& job);
+TenantView view_of(const Tenant& tenant, Time now);
+/// The packed specification with another name.
+std::string renamed(const Blob& spec, const std::string& name);
+NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
+/// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
+void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);
+ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
+/// Whether the filter's words fit; its tenant, state and limits are the caller's.
+bool matches(const State& state, const Job& job, const JobFilter& filter);
+
+/// The engine's "no" as the client gets it.
+ApiError to_api_error(const Rejection& rejection, std::size_t batch_size);
+
+}  // namespace gpusched::api

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "api/contract/backend.h"
+#include "engine/messages/commands.h"
+
+/// What clients ask of tenants as the engine's commands.
+namespace gpusched::api {
+
+CreateTenant create_command(const TenantRequest& request, TenantId parent);
+/// Changes what is given; a parent is not.
+UpdateTenant update_command(const TenantRequest& request, TenantId tenant);
+
+}  // namespace gpusched::api

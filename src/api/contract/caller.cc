@@ -1,0 +1,16 @@
+#include "api/contract/caller.h"
+
+#include "api/http/token.h"
+
+namespace gpusched::api {
+
+Answer<Caller> Doorkeeper::caller_of(std::string_view authorization) const {
+  if (everybody_trusted) return Caller::kTrusted;
+  if (bearer_matches(authorization, token)) return Caller::kTrusted;
+  if (authorization.empty() && !token_required) return Caller::kAnonymous;
+  return ApiError{ErrorKind::kUnauthenticated,
+                  "the shared token is missing or wrong; send `Authorization: Bearer <token>` with the "
+                  "content of the scheduler's DATA_DIR/token"};
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,200 @@
+#include "api/grpc/grpc_call.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "api/http/token.h"
+#include "base/check.h"
+
+namespace gpusched::api {
+
+void GrpcThread::start() {
+  for (const auto& method : methods_) method->begin();
+  thread_ = std::thread([this] { loop(); });
+}
+
+void GrpcThread::answer(GrpcUnary* call, std::unique_ptr<grpc::Status> status, bool wake) {
+  if (std::this_thread::get_id() == thread_id_) {
+    call->answer(status == nullptr ? grpc::Status::OK : *status);
+    return;
+  }
+  add_task({.call = call, .status = std::move(status), .run = nullptr}, wake);
+}
+
+void GrpcThread::run(std::function<void()> call) {
+  // What the thread gives itself it finds by itself.
+  const bool wake = std::this_thread::get_id() != thread_id_;
+  add_task({.call = nullptr, .status = nullptr, .run = std::move(call)}, wake);
+}
+
+void GrpcThread::add_task(Task task, bool wake) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  tasks_.push_back(std::move(task));
+  if (!wake || woken_) return;
+  woken_ = true;
+  alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), wake_.tag());
+}
+
+void GrpcThread::flush() {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ || woken_ || tasks_.empty()) return;
+  woken_ = true;
+  alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), wake_.tag());
+}
+
+void GrpcThread::woken(bool) {
+  const std::lock_guard lock(mutex_);
+  woken_ = false;
+}
+
+void GrpcThread::loop() {
+  pthread_setname_np(pthread_self(), "api-grpc");
+  thread_id_ = std::this_thread::get_id();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+    static_cast<GrpcEvent*>(tag)->done(ok);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!stopped_) now_.swap(tasks_);
+    }
+    for (Task& task : now_) {
+      if (task.run != nullptr) {
+        task.run();
+      } else {
+        task.call->answer(task.status == nullptr ? grpc::Status::OK : *task.status);
+      }
+    }
+    now_.clear();
+  }
+}
+
+void GrpcThread::expect(GrpcWaiter& waiter) {
+  waiter.waits_ = true;
+  waiter.until_ = std::chrono::steady_clock::now() + std::chrono::nanoseconds(manners_.message_wait.ns);
+  waiter.before_ = std::exchange(last_waiter_, &waiter);
+  waiter.behind_ = nullptr;
+  (waiter.before_ == nullptr ? first_waiter_ : waiter.before_->behind_) = &waiter;
+  set_tick();
+}
+
+void GrpcThread::came(GrpcWaiter& waiter) {
+  if (!std::exchange(waiter.waits_, false)) return;
+  (waiter.before_ == nullptr ? first_waiter_ : waiter.before_->behind_) = waiter.behind_;
+  (waiter.behind_ == nullptr ? last_waiter_ : waiter.behind_->before_) = waiter.before_;
+}
+
+// One alarm for all, set for a while after the first of them: few calls wait long enough to see it.
+void GrpcThread::set_tick() {
+  if (tick_set_ || first_waiter_ == nullptr) return;
+  const auto left = first_waiter_->until_ - std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds wait =
+      std::max<std::chrono::nanoseconds>(left, std::chrono::milliseconds(50));
+  tick_set_ = ask([&](grpc::ServerCompletionQueue* queue) {
+    const gpr_timespec at =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(wait.count(), GPR_TIMESPAN));
+    tick_alarm_.Set(queue, at, tick_.tag());
+  });
+}
+
+void GrpcThread::ticked(bool) {
+  tick_set_ = false;
+  const auto now = std::chrono::steady_clock::now();
+  while (first_waiter_ != nullptr && first_waiter_->until_ <= now) {
+    GrpcWaiter& waiter = *first_waiter_;
+    came(waiter);
+    waiter.too_late();
+  }
+  set_tick();
+}
+
+ApiError GrpcThread::too_late() const {
+  return {ErrorKind::kRequestTimeout,
+          "the call's message was not there " + std::to_string(manners_.message_wait.ms() / 1'000) +
+              " s after the call began; send it at once, and large batches in parts"};
+}
+
+std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) {
+  if (manners_.rate_limit == nullptr) return std::nullopt;
+  return manners_.rate_limit->take(address_of(context.peer()));
+}
+
+void GrpcThread::close() {
+  const std::lock_guard lock(asking_);
+  closing_ = true;
+}
+
+void GrpcThread::stop() {
+  close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+  }
+  if (queue_ == nullptr) return;
+  {
+    const std::lock_guard lock(ending_);
+    ended_ = true;
+  }
+  tick_alarm_.Cancel();  // It is not set again: the end has begun.
+  queue_->Shutdown();
+  if (thread_.joinable()) {
+    thread_.join();
+    return;
+  }
+  void* tag = nullptr;  // The server never started.
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+  }
+}
+
+GrpcService::GrpcService(const std::string& full_name)
+    : descriptor_(google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name)) {
+  CHECK(descriptor_ != nullptr);
+  const int count = descriptor_->method_count();
+  paths_.reserve(static_cast<std::size_t>(count));  // gRPC keeps pointers to them.
+  for (int i = 0; i < count; ++i) {
+    paths_.push_back("/" + full_name + "/" + descriptor_->method(i)->name());
+    AddMethod(new grpc::internal::RpcServiceMethod(paths_.back().c_str(),
+                                                   grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodAsync(i);
+  }
+}
+
+int GrpcService::method_of(const char* name, const google::protobuf::Descriptor* request) const {
+  const google::protobuf::MethodDescriptor* const method = descriptor_->FindMethodByName(name);
+  CHECK(method != nullptr);
+  CHECK(request == nullptr || method->input_type() == request);
+  return method->index();
+}
+
+/// gRPC writes "ipv4:127.0.0.1:4711" and "ipv6:%5B::1%5D:4711".
+std::string address_of(std::string_view peer) {
+  if (peer.starts_with("ipv4:")) return std::string(peer.substr(5, peer.rfind(':') - 5));
+  if (!peer.starts_with("ipv6:")) return std::string(peer);
+  std::string_view address = peer.substr(5, peer.rfind(':') - 5);
+  for (const std::string_view open : {"%5B", "["}) {
+    if (address.starts_with(open)) address.remove_prefix(open.size());
+  }
+  return std::string(address.substr(0, address.find_first_of("%]")));
+}
+
+grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
+  const ErrorRow& row = row_of(error.kind);
+  context.AddTrailingMetadata("gpusched-code", std::string(row.code));
+  if (!error.field.empty()) context.AddTrailingMetadata("gpusched-field", error.field);
+  // What gRPC's own retries go by.
+  if (error.retry_after.ns > 0)
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
+  return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
+}
+
+std::string_view authorization_of(const grpc::ServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("authorization");
+  return found == metadata.end() ? std::string_view()
+                                 : std::string_view(found->second.data(), found->second.size());
+}
+
+}  // namespace gpusched::api

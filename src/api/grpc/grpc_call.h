@@ -1,0 +1,702 @@
+#pragma once
+
+#include <google/protobuf/arena.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/async_unary_call.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/contract/errors.h"
+#include "api/http/rate_limit.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/queue_limits.h"
+
+/// What the gRPC services share: all calls of all services run on one completion queue with one thread, which
+/// is what gRPC 1.51 is fastest with (docs/adr/0015-one-thread-for-grpc.md). Handlers run on it and must not
+/// block; they answer at once or later, from any thread. Included by the services' sources only.
+namespace gpusched::api {
+
+/// An operation that the completion queue tells the end of.
+class GrpcEvent {
+ public:
+  virtual void done(bool ok) = 0;
+
+ protected:
+  ~GrpcEvent() = default;
+};
+
+/// An operation whose end goes to a member function.
+template <typename Owner>
+class GrpcOp final : public GrpcEvent {
+ public:
+  GrpcOp(Owner& owner, void (Owner::*then)(bool)) : owner_(owner), then_(then) {}
+  void done(bool ok) override { (owner_.*then_)(ok); }
+  /// What gRPC gives back.
+  void* tag() { return static_cast<GrpcEvent*>(this); }
+
+ private:
+  Owner& owner_;
+  void (Owner::*then_)(bool);
+};
+
+/// A method of a service that waits for calls.
+class GrpcMethod {
+ public:
+  virtual ~GrpcMethod() = default;
+  /// Asks for its first calls; the server has started.
+  virtual void begin() = 0;
+};
+
+/// One unary call as the thread sees it.
+class GrpcUnary {
+ public:
+  virtual grpc::ServerContext& context() = 0;
+  /// Sends the answer; on the thread, once.
+  virtual void answer(const grpc::Status& status) = 0;
+
+ protected:
+  ~GrpcUnary() = default;
+};
+
+/// A call that waits for its client to say something, and not for ever. All of the thread.
+class GrpcWaiter {
+ public:
+  /// Its time is over, and it waits no more.
+  virtual void too_late() = 0;
+  virtual ~GrpcWaiter() = default;
+
+ private:
+  friend class GrpcThread;
+  GrpcWaiter* before_ = nullptr;
+  GrpcWaiter* behind_ = nullptr;
+  std::chrono::steady_clock::time_point until_;
+  bool waits_ = false;
+};
+
+/// How calls are let in.
+struct GrpcManners {
+  Duration message_wait = seconds(30);  ///< For the whole of a call's message, from its headers on.
+  RateLimit* rate_limit = nullptr;      ///< Null: none. It must outlive the thread.
+};
+
+/// The one thread of all gRPC calls. Thread-safe.
+class GrpcThread {
+ public:
+  explicit GrpcThread(GrpcManners manners = {})
+      : manners_(manners), wake_(*this, &GrpcThread::woken), tick_(*this, &GrpcThread::ticked) {}
+  ~GrpcThread() { stop(); }
+
+  /// Before the server is built.
+  void join(grpc::ServerBuilder& builder) { queue_ = builder.AddCompletionQueue(); }
+  void add(std::unique_ptr<GrpcMethod> method) { methods_.push_back(std::move(method)); }
+  /// After it has started.
+  void start();
+
+  /// Answers a call. `wake` false: leaves that to `flush`, for answers that come in groups. At once when it
+  /// is called on the thread.
+  void answer(GrpcUnary* call, std::unique_ptr<grpc::Status> status, bool wake);
+  /// Runs `call` on the thread, later.
+  void run(std::function<void()> call);
+  void flush();
+
+  /// On the thread: ends the wait of `waiter` when it takes longer than calls may take to say what they want.
+  void expect(GrpcWaiter& waiter);
+  /// It came, or is no longer waited for. Again: does nothing.
+  void came(GrpcWaiter& waiter);
+  /// What a call is told whose message does not come.
+  ApiError too_late() const;
+  /// Whether the caller's address asks too often; before anything else of a call is looked at.
+  std::optional<ApiError> refuses(const grpc::ServerContext& context);
+  /// Runs `begin`, which begins an operation on the queue, unless that takes no more: gRPC ends the process
+  /// then. A call that the end overtook is done with.
+  template <typename Begin>
+  bool begin(const Begin& begin_operation) {
+    const std::lock_guard lock(ending_);
+    if (ended_) return false;
+    begin_operation();
+    return true;
+  }
+
+  /// Runs `ask`, which asks the server for something on the queue, unless the end has begun.
+  template <typename Ask>
+  bool ask(const Ask& ask_server) {
+    const std::lock_guard lock(asking_);
+    if (closing_) return false;
+    ask_server(queue_.get());
+    return true;
+  }
+  /// No call is asked for any more. Before the server's Shutdown.
+  void close();
+  /// After it: does what is queued and ends the thread. Again: does nothing.
+  void stop();
+
+ private:
+  struct Task {
+    GrpcUnary* call = nullptr;
+    std::unique_ptr<grpc::Status> status;  ///< Null: OK.
+    std::function<void()> run;
+  };
+  void add_task(Task task, bool wake);
+  void loop();
+  void woken(bool ok);
+  void ticked(bool ok);
+  void set_tick();
+
+  const GrpcManners manners_;
+
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::vector<std::unique_ptr<GrpcMethod>> methods_;
+  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_{};
+  std::mutex asking_;  // Guards `closing_`.
+  bool closing_ = false;
+
+  std::mutex ending_;  // Guards `ended_`.
+  bool ended_ = false;
+
+  std::mutex mutex_;  // Guards the four below.
+  std::vector<Task> tasks_;
+  bool woken_ = false;
+  bool stopped_ = false;
+  grpc::Alarm alarm_;
+  std::vector<Task> now_;  // Of the thread.
+  GrpcOp<GrpcThread> wake_;
+  GrpcWaiter* first_waiter_ = nullptr;  // Of the thread, in the order of their times.
+  GrpcWaiter* last_waiter_ = nullptr;
+  bool tick_set_ = false;
+  grpc::Alarm tick_alarm_;
+  GrpcOp<GrpcThread> tick_;
+};
+
+/// A service of a generated one's name whose calls are seen when their headers are there. gRPC itself shows a
+/// call of one message only when it has all of that: nobody could refuse it before, or end it when it does
+/// not come. Here every method is declared as one with streams, and the message is read like a stream's
+/// first.
+class GrpcService : public grpc::Service {
+ public:
+  explicit GrpcService(const std::string& full_name);
+
+  template <typename Stream>
+  void ask(int method, grpc::ServerContext* context, Stream* stream, grpc::ServerCompletionQueue* queue,
+           void* tag) {
+    RequestAsyncBidiStreaming(method, context, stream, queue, queue, tag);
+  }
+  /// The method's number; it must be there, and take `request` where that is given.
+  int method_of(const char* name, const google::protobuf::Descriptor* request = nullptr) const;
+
+ private:
+  const google::protobuf::ServiceDescriptor* const descriptor_;
+  std::vector<std::string> paths_;
+};
+
+/// The error as a status; its code and field go into the call's trailing metadata.
+grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
+
+/// The IP address in gRPC's words for a client's address, as the HTTP server writes it.
+std::string address_of(std::string_view peer);
+
+/// The call's metadata of that name; empty: there is none.
+std::string_view authorization_of(const grpc::ServerContext& context);
+
+/// The right, and the duty, to answer one unary call once. Copies mean the same call.
+class GrpcCall {
+ public:
+  GrpcCall(GrpcThread& thread, GrpcUnary* call) : thread_(&thread), call_(call) {}
+
+  const grpc::ServerContext& context() const { return call_->context(); }
+  void finish() const { thread_->answer(call_, nullptr, true); }
+  void finish_at_flush() const { thread_->answer(call_, nullptr, false); }
+  void fail(const ApiError& error) const {
+    thread_->answer(call_, std::make_unique<grpc::Status>(to_status(call_->context(), error)), true);
+  }
+
+ private:
+  GrpcThread* thread_;
+  GrpcUnary* call_;
+};
+
+/// A stream of answers whose messages are made elsewhere: one at a time, as fast as the client takes them.
+template <typename Message>
+class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>> {
+ public:
+  explicit GrpcWriter(GrpcThread& thread) : thread_(thread) {}
+
+  const grpc::ServerContext& context() const { return context_; }
+  /// `gone` is called once, on the thread, when the client has cancelled or the stream is over. In the
+  /// handler.
+  void on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
+
+  /// Queues a message; `written` is called when the client's connection took it, or with false when it is
+  /// gone. For a client that reads too slowly limits::kStreamMessagesMax are kept: the newest of them gives
+  /// way to this one. Who must not lose any waits for `written`.
+  void write(Message message, std::function<void(bool)> written = nullptr) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) {
+        Entry entry{std::move(message), std::exchange(written, nullptr)};
+        if (queue_.size() < limits::kStreamMessagesMax) {
+          queue_.push_back(std::move(entry));
+        } else {
+          written = std::exchange(queue_.back(), std::move(entry)).written;
+        }
+      }
+    }
+    if (written != nullptr) written(false);
+    pump();
+  }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  /// Ends the stream well after what is queued.
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+      ended_ = true;
+    }
+    pump();
+  }
+  /// Ends it with an error after what is queued.
+  void fail(const ApiError& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+      ended_ = true;
+      status_ = to_status(context_, error);
+    }
+    pump();
+  }
+
+ private:
+  template <typename Service, typename Request, typename Out>
+  friend class GrpcStreamMethod;
+
+  void pump() {
+    thread_.run([self = this->shared_from_this()] { self->pump_here(); });
+  }
+  void pump_here() {
+    bool finish = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (writing_ || finishing_) return;
+      if (!queue_.empty()) {
+        writing_ = true;
+        current_ = std::move(queue_.front());
+        queue_.pop_front();
+      } else if (ended_) {
+        finishing_ = finish = true;
+      } else {
+        return;
+      }
+    }
+    if (finish) {
+      if (!thread_.begin([this] { writer_.Finish(status_, finished_op_.tag()); })) on_finished(false);
+    } else {
+      thread_.begin([this] { writer_.Write(current_.message, written_op_.tag()); });
+    }
+  }
+  void on_written(bool ok) {
+    std::function<void(bool)> written;
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+      written = std::move(current_.written);
+      if (!ok && !ended_) {
+        ended_ = true;
+        status_ = grpc::Status::CANCELLED;
+        queue_.clear();
+      }
+    }
+    if (written != nullptr) written(ok);
+    pump_here();
+  }
+  /// The call is over for the client: well, or because it was cancelled.
+  void on_over(bool) {
+    std::deque<Entry> dropped;
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+      if (!ended_) {
+        ended_ = true;
+        status_ = grpc::Status::CANCELLED;
+      }
+      dropped.swap(queue_);
+    }
+    for (Entry& entry : dropped) {
+      if (entry.written != nullptr) entry.written(false);
+    }
+    if (const auto gone = std::exchange(gone_, nullptr); gone != nullptr) gone();
+    pump_here();
+    let_go();
+  }
+  void on_finished(bool) {
+    finished_ = true;
+    let_go();
+  }
+  /// gRPC knows it no more: the rest of its life belongs to those who still hold it.
+  void let_go() {
+    if (over_ && finished_ && !reading_) self_.reset();
+  }
+
+  struct Entry {
+    Message message;
+    std::function<void(bool)> written;
+  };
+  GrpcThread& thread_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<Message, grpc::ByteBuffer> writer_{&context_};
+  GrpcOp<GrpcWriter> over_op_{*this, &GrpcWriter::on_over};
+  GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
+  GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
+  std::function<void()> gone_;
+  std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
+  bool reading_ = false, over_ = false, finished_ = false;  // Of the thread.
+  std::mutex mutex_;                                        // Guards all below.
+  std::deque<Entry> queue_;
+  Entry current_;
+  grpc::Status status_;
+  bool writing_ = false, ended_ = false, finishing_ = false;
+};
+
+/// A bidirectional stream: derive from it and begin what is to be done. The On... functions run on the
+/// thread; so must the Start... ones and Finish.
+template <typename In, typename Out>
+class GrpcBidi {
+ public:
+  /// What gRPC needs before there is anybody to serve the stream.
+  struct Call {
+    explicit Call(GrpcThread& its_thread) : thread(its_thread) {}
+    GrpcThread& thread;
+    grpc::ServerContext context;
+    grpc::ServerAsyncReaderWriter<Out, In> stream{&context};
+    GrpcBidi* owner = nullptr;
+    GrpcOp<Call> over_op{*this, &Call::over};
+    void over(bool ok) { owner->on_over(ok); }
+  };
+
+  explicit GrpcBidi(std::unique_ptr<Call> call) : call_(std::move(call)) { call_->owner = this; }
+  virtual ~GrpcBidi() = default;
+  GrpcBidi(const GrpcBidi&) = delete;
+  GrpcBidi& operator=(const GrpcBidi&) = delete;
+
+  void StartRead(In* message) {
+    reading_ = call_->thread.begin([&] { call_->stream.Read(message, read_op_.tag()); });
+  }
+  /// One at a time; the message must live until OnWriteDone.
+  void StartWrite(const Out* message, grpc::WriteOptions options = {}) {
+    writing_ = call_->thread.begin([&] { call_->stream.Write(*message, options, write_op_.tag()); });
+  }
+  /// Once, while no write is under way.
+  void Finish(const grpc::Status& status) {
+    call_->thread.begin([&] { call_->stream.Finish(status, finish_op_.tag()); });
+  }
+
+ protected:
+  GrpcThread& thread() { return call_->thread; }
+  grpc::ServerContext& context() { return call_->context; }
+
+  virtual void OnReadDone(bool ok) = 0;
+  virtual void OnWriteDone(bool ok) = 0;
+  /// The client went away, or the server is shutting down: Finish is still to be called.
+  virtual void OnCancel() {}
+  /// gRPC knows it no more. It may delete itself.
+  virtual void OnDone() = 0;
+
+ private:
+  void on_read(bool ok) {
+    reading_ = false;
+    OnReadDone(ok);
+    maybe_done();
+  }
+  void on_write(bool ok) {
+    writing_ = false;
+    OnWriteDone(ok);
+    maybe_done();
+  }
+  void on_over(bool) {
+    over_ = true;
+    if (!finished_ && call_->context.IsCancelled()) OnCancel();
+    maybe_done();
+  }
+  void on_finish(bool) {
+    finished_ = true;
+    maybe_done();
+  }
+  void maybe_done() {
+    if (over_ && finished_ && !reading_ && !writing_) OnDone();
+  }
+
+  std::unique_ptr<Call> call_;
+  GrpcOp<GrpcBidi> read_op_{*this, &GrpcBidi::on_read};
+  GrpcOp<GrpcBidi> write_op_{*this, &GrpcBidi::on_write};
+  GrpcOp<GrpcBidi> finish_op_{*this, &GrpcBidi::on_finish};
+  bool reading_ = false, writing_ = false, over_ = false, finished_ = false;
+};
+
+// --- What a service's constructor calls, with the name of one of its methods. ---
+
+/// The answer to a call that ended before its message, or whose bytes do not parse: the client's fault.
+inline ApiError no_message() {
+  return {ErrorKind::kInvalidArgument, "the call has no message, or one that is not of its method"};
+}
+
+/// Calls of one unary method. Their messages live in arenas that are used again.
+template <typename Service, typename Request, typename Response>
+class GrpcUnaryMethod final : public GrpcMethod {
+ public:
+  using Handler = void (Service::*)(const GrpcCall&, const Request*, Response*);
+
+  GrpcUnaryMethod(GrpcThread& thread, Service& service, int number, Handler handler, int asked)
+      : thread_(thread), service_(service), number_(number), handler_(handler), asked_(asked) {}
+
+  void begin() override {
+    for (int i = 0; i < asked_; ++i) ask_for_one();
+  }
+
+ private:
+  static constexpr std::size_t kFreeMax = 512;
+
+  class Call final : public GrpcUnary, public GrpcWaiter {
+   public:
+    explicit Call(GrpcUnaryMethod& method) : method_(method), arena_(options(first_block_)) {}
+
+    bool ask() {
+      context_.emplace();
+      stream_.emplace(&*context_);
+      request_ = google::protobuf::Arena::CreateMessage<Request>(&arena_);
+      response_ = google::protobuf::Arena::CreateMessage<Response>(&arena_);
+      return method_.thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+        method_.service_.ask(method_.number_, &*context_, &*stream_, queue, came_op_.tag());
+      });
+    }
+    grpc::ServerContext& context() override { return *context_; }
+    void answer(const grpc::Status& status) override {
+      answering_ = true;
+      method_.thread_.begin([&] {
+        if (status.ok()) return stream_->WriteAndFinish(*response_, {}, status, answered_op_.tag());
+        stream_->Finish(status, answered_op_.tag());
+      });
+    }
+    void too_late() override { answer(to_status(*context_, method_.thread_.too_late())); }
+    void clear() {
+      stream_.reset();
+      context_.reset();
+      arena_.Reset();
+      reading_ = answering_ = answered_ = false;
+    }
+    std::size_t index = 0;  // Its place in `all_`.
+
+   private:
+    static google::protobuf::ArenaOptions options(std::array<char, 4'096>& block) {
+      google::protobuf::ArenaOptions options;
+      options.initial_block = block.data();
+      options.initial_block_size = block.size();
+      return options;
+    }
+    void came(bool ok) {
+      if (!ok) return method_.take_back(this);  // The server ends.
+      method_.ask_for_one();
+      if (const auto refused = method_.thread_.refuses(*context_))
+        return answer(to_status(*context_, *refused));
+      reading_ = method_.thread_.begin([this] { stream_->Read(request_, read_op_.tag()); });
+      if (reading_) method_.thread_.expect(*this);
+    }
+    void read(bool ok) {
+      reading_ = false;
+      method_.thread_.came(*this);
+      if (answering_) return let_go();
+      if (ok)
+        return (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
+      answer(to_status(*context_, no_message()));
+    }
+    void answered(bool) {
+      answered_ = true;
+      let_go();
+    }
+    void let_go() {
+      if (answered_ && !reading_) method_.take_back(this);
+    }
+
+    GrpcUnaryMethod& method_;
+    alignas(std::max_align_t) std::array<char, 4'096> first_block_;
+    google::protobuf::Arena arena_;
+    std::optional<grpc::ServerContext> context_;
+    std::optional<grpc::ServerAsyncReaderWriter<Response, Request>> stream_;
+    GrpcOp<Call> came_op_{*this, &Call::came};
+    GrpcOp<Call> read_op_{*this, &Call::read};
+    GrpcOp<Call> answered_op_{*this, &Call::answered};
+    Request* request_ = nullptr;
+    Response* response_ = nullptr;
+    bool reading_ = false, answering_ = false, answered_ = false;
+  };
+
+  // All of the thread, or before it starts.
+  void ask_for_one() {
+    Call* call = nullptr;
+    if (free_.empty()) {
+      all_.push_back(std::make_unique<Call>(*this));
+      call = all_.back().get();
+      call->index = all_.size() - 1;
+    } else {
+      call = free_.back();
+      free_.pop_back();
+    }
+    if (!call->ask()) take_back(call);
+  }
+  void take_back(Call* call) {
+    call->clear();
+    if (free_.size() < kFreeMax) return free_.push_back(call);
+    std::swap(all_[call->index], all_.back());
+    all_[call->index]->index = call->index;
+    all_.pop_back();
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const int number_;
+  const Handler handler_;
+  const int asked_;
+  std::vector<std::unique_ptr<Call>> all_;
+  std::vector<Call*> free_;
+};
+
+template <typename Service, typename Request, typename Response>
+void serve_unary(GrpcThread& thread, Service& service, const char* name,
+                 void (Service::*handler)(const GrpcCall&, const Request*, Response*), int asked = 2) {
+  const int number = service.method_of(name, Request::descriptor());
+  thread.add(
+      std::make_unique<GrpcUnaryMethod<Service, Request, Response>>(thread, service, number, handler, asked));
+}
+
+/// Calls of one method that answers with a stream.
+template <typename Service, typename Request, typename Out>
+class GrpcStreamMethod final : public GrpcMethod {
+ public:
+  using Writer = GrpcWriter<Out>;
+  using Handler = void (Service::*)(const std::shared_ptr<Writer>&, const Request&);
+
+  GrpcStreamMethod(GrpcThread& thread, Service& service, int number, Handler handler)
+      : thread_(thread), service_(service), number_(number), handler_(handler) {}
+  void begin() override { ask_for_one(); }
+
+ private:
+  /// A call until its message is there. It deletes itself then.
+  struct Waiting final : public GrpcWaiter {
+    explicit Waiting(GrpcStreamMethod& its_method)
+        : method(its_method), writer(std::make_shared<Writer>(its_method.thread_)) {}
+    void too_late() override { writer->fail(method.thread_.too_late()); }
+    void came(bool ok) { method.came(ok); }
+    void read(bool ok) {
+      const std::unique_ptr<Waiting> self(this);
+      writer->reading_ = false;
+      method.thread_.came(*this);
+      Request request;
+      const bool whole = ok && grpc::SerializationTraits<Request>::Deserialize(&message, &request).ok();
+      if (whole && !writer->over_ && !writer->has_ended())
+        return (method.service_.*method.handler_)(writer, request);
+      if (!writer->over_) writer->fail(no_message());
+      writer->let_go();
+    }
+    GrpcStreamMethod& method;
+    std::shared_ptr<Writer> writer;
+    grpc::ByteBuffer message;
+    GrpcOp<Waiting> came_op{*this, &Waiting::came};
+    GrpcOp<Waiting> read_op{*this, &Waiting::read};
+  };
+
+  void ask_for_one() {
+    waiting_ = std::make_unique<Waiting>(*this);
+    thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+      Writer& writer = *waiting_->writer;
+      writer.context_.AsyncNotifyWhenDone(writer.over_op_.tag());
+      service_.ask(number_, &writer.context_, &writer.writer_, queue, waiting_->came_op.tag());
+    });
+  }
+  void came(bool ok) {
+    std::unique_ptr<Waiting> call = std::move(waiting_);
+    if (!ok) return;
+    Writer& writer = *call->writer;
+    writer.self_ = call->writer;
+    ask_for_one();
+    if (const auto refused = thread_.refuses(writer.context())) return writer.fail(*refused);
+    const auto read = [&] { writer.writer_.Read(&call->message, call->read_op.tag()); };
+    writer.reading_ = thread_.begin(read);
+    if (!writer.reading_) return;
+    thread_.expect(*call);
+    call.release();  // NOLINT(bugprone-unused-return-value): see `read`.
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const int number_;
+  const Handler handler_;
+  std::unique_ptr<Waiting> waiting_;
+};
+
+template <typename Service, typename Request, typename Out>
+void serve_stream(GrpcThread& thread, Service& service, const char* name,
+                  void (Service::*handler)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&)) {
+  const int number = service.method_of(name, Request::descriptor());
+  thread.add(std::make_unique<GrpcStreamMethod<Service, Request, Out>>(thread, service, number, handler));
+}
+
+/// Calls of one method with streams both ways. The handler makes what serves the stream.
+template <typename Service, typename In, typename Out>
+class GrpcBidiMethod final : public GrpcMethod {
+ public:
+  using Call = typename GrpcBidi<In, Out>::Call;
+  using Handler = void (Service::*)(std::unique_ptr<Call>);
+
+  GrpcBidiMethod(GrpcThread& thread, Service& service, int number, Handler handler)
+      : thread_(thread), service_(service), number_(number), handler_(handler) {}
+  void begin() override { ask_for_one(); }
+
+ private:
+  void ask_for_one() {
+    waiting_ = std::make_unique<Call>(thread_);
+    thread_.ask([this](grpc::ServerCompletionQueue* queue) {
+      waiting_->context.AsyncNotifyWhenDone(waiting_->over_op.tag());
+      service_.ask(number_, &waiting_->context, &waiting_->stream, queue, came_op_.tag());
+    });
+  }
+  void came(bool ok) {
+    std::unique_ptr<Call> call = std::move(waiting_);
+    if (!ok) return;
+    ask_for_one();
+    (service_.*handler_)(std::move(call));
+  }
+
+  GrpcThread& thread_;
+  Service& service_;
+  const int number_;
+  const Handler handler_;
+  GrpcOp<GrpcBidiMethod> came_op_{*this, &GrpcBidiMethod::came};
+  std::unique_ptr<Call> waiting_;
+};
+
+template <typename In, typename Out, typename Service>
+void serve_bidi(GrpcThread& thread, Service& service, const char* name,
+                void (Service::*handler)(std::unique_ptr<typename GrpcBidi<In, Out>::Call>)) {
+  thread.add(
+      std::make_unique<GrpcBidiMethod<Service, In, Out>>(thread, service, service.method_of(name), handler));
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,142 @@
+#include "api/grpc/grpc_server.h"
+
+#include <absl/synchronization/mutex.h>
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "api/doors/jobs_grpc.h"
+#include "api/doors/native_grpc.h"
+#include "api/doors/node_grpc.h"
+#include "api/grpc/grpc_call.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr int kMessageBytesMax = 8 << 20;  // A thousand jobs of ordinary size.
+constexpr int kHeaderBytesMax = 16 << 10;
+// What all connections together may have received that no call has taken. Beyond it gRPC slows its reading
+// down and at last ends calls, so that unfinished messages of strangers cost no more.
+constexpr std::size_t kBufferedBytesMax = 64 << 20;
+constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
+
+/// IPv6 addresses stand in brackets.
+std::string endpoint_of(const std::string& address, uint16_t port) {
+  const bool bare_six = address.find(':') != std::string::npos && !address.starts_with('[');
+  return (bare_six ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+/// Whether somebody else listens there. gRPC itself does not tell.
+bool is_taken(const std::string& address, uint16_t port) {
+  sockaddr_storage where{};
+  socklen_t size = sizeof(sockaddr_in);
+  auto* const four = reinterpret_cast<sockaddr_in*>(&where);
+  auto* const six = reinterpret_cast<sockaddr_in6*>(&where);
+  const std::string numeric = address == "localhost" ? "127.0.0.1" : address;
+  if (inet_pton(AF_INET, numeric.c_str(), &four->sin_addr) == 1) {
+    four->sin_family = AF_INET;
+    four->sin_port = htons(port);
+  } else if (inet_pton(AF_INET6, numeric.c_str(), &six->sin6_addr) == 1) {
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(port);
+    size = sizeof(sockaddr_in6);
+  } else {
+    return false;
+  }
+  const int socket = ::socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  const int yes = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const bool taken = ::bind(socket, reinterpret_cast<sockaddr*>(&where), size) != 0 && errno == EADDRINUSE;
+  ::close(socket);
+  return taken;
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  Impl(const GrpcServerOptions& server_options, const Backends& backends, Host& host)
+      : options(server_options),
+        thread({.message_wait = options.message_wait, .rate_limit = options.rate_limit}),
+        native(make_native_service(backends, thread, options.doorkeeper)),
+        jobs(make_jobs_service(backends, thread, options.doorkeeper)),
+        nodes(host, thread,
+              {.token = options.doorkeeper.token,
+               .token_file = options.token_file,
+               .everybody_trusted = options.doorkeeper.everybody_trusted,
+               .old_handshake = options.old_agent_handshake,
+               .version = options.version}) {}
+
+  const GrpcServerOptions options;
+  GrpcThread thread;  // Before the services: they use it.
+  std::unique_ptr<grpc::Service> native, jobs;
+  NodeService nodes;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  bool down = false;
+};
+
+GrpcServer::GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host)
+    : impl_(std::make_unique<Impl>(options, backends, host)) {}
+GrpcServer::~GrpcServer() { shutdown(); }
+
+Result<Unit> GrpcServer::start() {
+  // gRPC's own locks look for cycles at every use where they were built with their checks.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  Impl* const impl = impl_.get();
+  const std::string where = endpoint_of(impl->options.address, impl->options.port);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &impl->port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Else a second scheduler would share the port.
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  // Who connects and says nothing, or not HTTP/2, is let go.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  // An agent that was cut off without a word is noticed, and so are its orders that go nowhere.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Filters that every call would pass and that nothing here needs: a client's deadline ends its call from
+  // its side.
+  for (const char* const filter :
+       {GRPC_ARG_ENABLE_CENSUS, GRPC_ARG_ENABLE_DEADLINE_CHECKS, GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION,
+        GRPC_ARG_ENABLE_CHANNELZ, GRPC_ARG_HTTP2_BDP_PROBE}) {
+    builder.AddChannelArgument(filter, 0);
+  }
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetResourceQuota(grpc::ResourceQuota("gpu-scheduler").Resize(kBufferedBytesMax));
+  impl->thread.join(builder);
+  builder.RegisterService(impl->native.get());
+  builder.RegisterService(impl->jobs.get());
+  builder.RegisterService(impl->nodes.service());
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr || impl->port == 0) {
+    const bool taken = is_taken(impl->options.address, impl->options.port);
+    return Error{taken ? ErrorCode::kLocked : ErrorCode::kIo,
+                 "cannot listen on " + where + (taken ? ": Address already in use" : ""), "api.grpc_port"};
+  }
+  impl->thread.start();
+  return Unit{};
+}
+
+uint16_t GrpcServer::port() const { return static_cast<uint16_t>(impl_->port); }
+void GrpcServer::flush() { impl_->thread.flush(); }
+
+void GrpcServer::shutdown() {
+  if (impl_->down || impl_->server == nullptr) return;
+  impl_->down = true;
+  impl_->thread.close();
+  impl_->nodes.close_all();
+  impl_->server->Shutdown(std::chrono::system_clock::now() +
+                          std::chrono::nanoseconds(impl_->options.shutdown_wait.ns));
+  impl_->thread.stop();
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "api/contract/caller.h"
+#include "api/http/rate_limit.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+struct GrpcServerOptions {
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;  ///< 0: any free one.
+  Doorkeeper doorkeeper = {};
+  std::string token_file = {};          ///< Where the token is; see NodeServiceOptions.
+  bool old_agent_handshake = false;     ///< See NodeServiceOptions.
+  RateLimit* rate_limit = nullptr;      ///< Of calls, before their tokens are looked at; null: none.
+  Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
+  std::string version = {};             ///< Told to agents.
+  Duration shutdown_wait = seconds(5);
+};
+
+/// The gRPC port with its three services: the native API, the jobs door, the node protocol.
+class GrpcServer {
+ public:
+  GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host);
+  ~GrpcServer();
+
+  /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo
+  /// otherwise; the error's field is api.grpc_port.
+  Result<Unit> start();
+
+  uint16_t port() const;
+  /// Sends the answers that wait for their group. Any thread.
+  void flush();
+  /// Ends agents' streams, lets calls finish for a while, and returns when all is closed. Again: does
+  /// nothing.
+  void shutdown();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "api/http/http_connection.h"
+
+/// The HTTP server's thread and what its connections share. Included by the server's own files only.
+namespace gpusched::api::http_internal {
+
+namespace asio = boost::asio;
+
+/// What the connections share: the thread, the list, the answers on their way, the timers.
+class Core final : public std::enable_shared_from_this<Core> {
+ public:
+  struct Task {
+    enum class Kind {
+      kRespond,
+      kStreamBegin,
+      kStreamWrite,
+      kStreamFinish,
+      kStreamAbort,
+      kSocketSend,   // `response.status`: 1 for text; its body is the message.
+      kSocketClose,  // `response`: the code and the reason.
+      kCall
+    } kind;
+    std::shared_ptr<Connection> connection = nullptr;
+    uint64_t request = 0;
+    HttpResponse response = {};
+    std::function<void(bool)> written = nullptr;
+    std::function<void()> call = nullptr;
+  };
+
+  explicit Core(HttpServerOptions server_options) : options(server_options) {}
+
+  Result<Unit> listen(HttpListener listener, std::vector<uint16_t>& ports);
+  void run();
+  void stop();
+
+  /// Runs the task at once on the server's thread, else queues it.
+  void submit(Task task, bool wake);
+  void flush();
+  bool on_own_thread() const { return std::this_thread::get_id() == thread_id_; }
+
+  void add(std::shared_ptr<Connection> connection);
+  void remove(Connection& connection);
+  bool grant(uint64_t bytes);
+  void release(uint64_t bytes) { bodies_bytes_ -= bytes; }
+  bool stopping() const { return stopping_; }
+  const std::string& date();
+
+  HttpTimer run_after(Duration delay, std::function<void()> due);
+  void cancel(HttpTimer timer);
+
+  const HttpServerOptions options;
+  std::atomic<uint64_t> requests{0}, accepted{0}, open{0};
+
+ private:
+  struct Listening {
+    Listening(asio::io_context& io, HttpListener l) : acceptor(io), retry(io), listener(std::move(l)) {}
+    Tcp::acceptor acceptor;
+    asio::steady_timer retry;
+    HttpListener listener;
+  };
+  void accept(Listening& listening);
+  void accepted_one(Listening& listening, const error_code& error, Tcp::socket socket);
+  void make_room();
+  void limit_connections();
+  void apply(Task& task);
+  void drain();
+  void sweep();
+  void arm_timer();
+  void run_due();
+  void begin_stop();
+  void maybe_finish();
+
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
+  asio::steady_timer sweep_timer_{io_}, due_timer_{io_}, stop_timer_{io_};
+  std::vector<std::unique_ptr<Listening>> listening_;
+  std::vector<std::shared_ptr<Connection>> connections_;
+  std::size_t connection_max_ = 0;
+  uint64_t bodies_bytes_ = 0;
+  bool stopping_ = false;
+  std::time_t date_second_ = 0;
+  std::string date_;
+  std::map<std::pair<int64_t, uint64_t>, std::function<void()>> timers_;
+  std::atomic<uint64_t> timer_number_{0};
+
+  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_{};
+  std::mutex mutex_;  // Guards the three below.
+  std::vector<Task> tasks_;
+  bool woken_ = false;
+  bool stopped_ = false;
+  std::vector<Task> draining_;
+};
+
+}  // namespace gpusched::api::http_internal

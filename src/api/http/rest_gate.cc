@@ -1,0 +1,136 @@
+#include "api/http/rest_gate.h"
+
+#include <algorithm>
+
+#include "api/http/json_writer.h"
+#include "api/http/token.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
+
+/// "host" of "host:port" or "[::1]:port".
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.rfind(':'));
+}
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{.status = row_of(error.kind).http_status, .body = error_json(error)};
+  if (error.retry_after.ns > 0) {
+    response.headers.emplace_back("Retry-After",
+                                  std::to_string((error.retry_after.ns + 999'999'999) / 1'000'000'000));
+  }
+  if (error.kind == ErrorKind::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace
+
+HttpResponse RestCall::decorated(HttpResponse response) const {
+  if (!allow_origin_.empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
+    response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+    if (allow_origin_ != "*") response.headers.emplace_back("Vary", "Origin");
+  }
+  return response;
+}
+
+void RestCall::send(HttpResponse response) { reply_.send(decorated(std::move(response))); }
+void RestCall::send(int status, std::string body) { send({.status = status, .body = std::move(body)}); }
+void RestCall::fail(const ApiError& error) { send(error_response(error)); }
+void RestCall::send_at_flush(int status, std::string body) {
+  reply_.send_at_flush(decorated({.status = status, .body = std::move(body)}));
+}
+void RestCall::fail_at_flush(const ApiError& error) {
+  reply_.send_at_flush(decorated(error_response(error)));
+}
+HttpStream RestCall::stream(HttpResponse head) { return reply_.stream(decorated(std::move(head))); }
+
+void RestGate::handle(HttpRequest&& request, HttpReply reply) {
+  std::string allow_origin;
+  if (!request.origin.empty() && origin_allowed(request.origin)) {
+    const bool any = std::find(options_.cors_origins.begin(), options_.cors_origins.end(), "*") !=
+                     options_.cors_origins.end();
+    allow_origin = any ? "*" : request.origin;
+  }
+  const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin);
+  if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
+    // A browser's preflight never carries a token.
+    HttpResponse response{.status = 204};
+    response.headers.emplace_back("Access-Control-Allow-Methods", std::string(kMethods));
+    response.headers.emplace_back("Access-Control-Allow-Headers", std::string(kHeaders));
+    response.headers.emplace_back("Access-Control-Max-Age", "600");
+    call->send(std::move(response));
+    return;
+  }
+  // Before the token is looked at: whoever tries tokens is slowed down too.
+  if (options_.rate_limit != nullptr) {
+    if (const auto refused = options_.rate_limit->take(request.peer)) return call->fail(*refused);
+  }
+  const Answer<Caller> caller = options_.doorkeeper.caller_of(request.authorization);
+  if (!caller) return call->send(unauthenticated(caller.error(), request.peer));
+  call->set_caller(*caller);
+  // Whoever has a credential is no page of a stranger's.
+  if (request.authorization.empty()) {
+    if (const auto refused = check_page(request)) return call->fail(*refused);
+  }
+  next_(std::move(request), call);
+}
+
+/// With where the token is, for a client on this machine that may be allowed to read it.
+HttpResponse RestGate::unauthenticated(const ApiError& error, const std::string& peer) const {
+  HttpResponse response = error_response(error);
+  if (options_.token_file.empty() || !is_loopback(peer)) return response;
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("error", error.message).field("code", row_of(error.kind).code);
+  json.field("token_file", options_.token_file).end_object();
+  response.body = std::move(out);
+  return response;
+}
+
+bool RestGate::origin_allowed(std::string_view origin) const {
+  if (!options_.cors_enabled) return false;
+  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
+                     [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+}
+
+bool RestGate::is_our_name(std::string_view host) const {
+  std::string name(without_port(host));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return is_loopback(name) ||
+         std::find(options_.host_names.begin(), options_.host_names.end(), name) != options_.host_names.end();
+}
+
+/// A page reaches loopback under a name of its own whose address it changed, which the Host header shows; as
+/// another site, which Sec-Fetch-Site and, in writes, Origin show; or not at all.
+std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
+  if (request.host_count > 1 || (request.host_count == 1 && !is_our_name(request.host))) {
+    return ApiError{
+        ErrorKind::kPermissionDenied,
+        "without a credential this scheduler answers under the names of loopback only, and the request's "
+        "Host header has another; use 127.0.0.1, send the shared token, or add the name to api.host_names"};
+  }
+  const ApiError foreign{ErrorKind::kPermissionDenied,
+                         "requests of other sites' pages are refused; allow the origin by its name with "
+                         "api.cors_enabled and api.cors_origins, or send the shared token"};
+  if (request.origin.empty()) {
+    const bool other_site = request.fetch_site == "cross-site" || request.fetch_site == "same-site";
+    return other_site ? std::optional(foreign) : std::nullopt;
+  }
+  const std::size_t scheme = request.origin.find("://");
+  const std::string_view origin_host =
+      scheme == std::string::npos ? std::string_view() : std::string_view(request.origin).substr(scheme + 3);
+  if (!origin_host.empty() && origin_host == request.host) return std::nullopt;
+  // "*" is for pages with a credential, and for those of this machine.
+  const bool named = std::find(options_.cors_origins.begin(), options_.cors_origins.end(), request.origin) !=
+                     options_.cors_origins.end();
+  if (origin_allowed(request.origin) && (named || is_loopback(without_port(origin_host))))
+    return std::nullopt;
+  return foreign;
+}
+
+}  // namespace gpusched::api

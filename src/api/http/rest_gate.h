@@ -1,0 +1,85 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/contract/caller.h"
+#include "api/contract/errors.h"
+#include "api/http/http_server.h"
+#include "api/http/rate_limit.h"
+
+/// What stands before every REST door: token, origins, rates, and the shape of answers.
+namespace gpusched::api {
+
+struct RestOptions {
+  Doorkeeper doorkeeper = {};
+  std::string token_file = {};  ///< Told to clients on this machine that lack the token; empty: nothing.
+  /// Names under which callers without a credential reach this server, beside those of loopback.
+  std::vector<std::string> host_names = {};
+  bool cors_enabled = false;
+  std::vector<std::string> cors_origins;  ///< "*": any.
+  RateLimit* rate_limit = nullptr;        ///< Null: none. It must outlive the gate.
+  std::string version;                    ///< Shown by /health.
+};
+
+/// One request that is being answered. Made on the server's thread; answered once, from any thread.
+class RestCall {
+ public:
+  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin)
+      : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), method_(method) {}
+
+  Caller caller() const { return caller_; }
+  /// By the gate, before anybody else has the call.
+  void set_caller(Caller caller) { caller_ = caller; }
+
+  void send(int status, std::string body);
+  void fail(const ApiError& error);
+  /// The same for answers that HttpServer::flush follows: those of writes.
+  void send_at_flush(int status, std::string body);
+  void fail_at_flush(const ApiError& error);
+  void send(HttpResponse response);
+  HttpStream stream(HttpResponse head);
+  HttpBody body() const { return reply_.body(); }
+  WebSocket upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
+                    WebSocket::Handlers handlers) {
+    return reply_.upgrade(websocket_key, message_bytes_max, std::move(handlers));
+  }
+  void on_gone(std::function<void()> gone) { reply_.on_gone(std::move(gone)); }
+  HttpMethod method() const { return method_; }
+
+ private:
+  HttpResponse decorated(HttpResponse response) const;
+  HttpReply reply_;
+  std::string allow_origin_;  ///< Empty: no CORS headers.
+  HttpMethod method_;
+  Caller caller_ = Caller::kAnonymous;
+};
+using RestCallPtr = std::shared_ptr<RestCall>;
+
+/// Called on the server's thread with every request that may pass.
+using RestHandler = std::function<void(HttpRequest&&, const RestCallPtr&)>;
+
+/// Lets requests pass, or answers them itself. One thread.
+class RestGate {
+ public:
+  RestGate(RestOptions options, RestHandler next) : options_(std::move(options)), next_(std::move(next)) {}
+
+  void handle(HttpRequest&& request, HttpReply reply);
+
+ private:
+  HttpResponse unauthenticated(const ApiError& error, const std::string& peer) const;
+  bool origin_allowed(std::string_view origin) const;
+  bool is_our_name(std::string_view host) const;
+  /// Why this may be the doing of a page in somebody's browser, which needs no credential to reach a loopback
+  /// address; nothing when it cannot be, or the page may.
+  std::optional<ApiError> check_page(const HttpRequest& request) const;
+
+  RestOptions options_;
+  RestHandler next_;
+};
+
+}  // namespace gpusched::api
