@@ -1,15 +1,15 @@
 // rooms: model base
 // libs: gpusched_proto
-// source: api/doors/flow_fields.cc
-// source: api/doors/check_box.cc
-// source: api/doors/jobs_json.cc
-// source: api/doors/place_words.cc
-// source: api/doors/json_fields.cc
-// source: api/doors/native_rest_bodies.cc
-// source: api/doors/native_rest_json.cc
-// source: api/doors/native_rest_views.cc
-// source: api/doors/native_requests.cc
-// source: api/doors/native_views.cc
+// source: api/doors/jobs/flow_fields.cc
+// source: api/doors/jobs/check_box.cc
+// source: api/doors/jobs/jobs_json.cc
+// source: api/doors/jobs/place_words.cc
+// source: api/doors/jobs/json_fields.cc
+// source: api/doors/native/native_rest_bodies.cc
+// source: api/doors/native/native_rest_json.cc
+// source: api/doors/native/native_rest_views.cc
+// source: api/doors/native/native_requests.cc
+// source: api/doors/native/native_views.cc
 // source: api/doors/nearest_name.cc
 // source: api/doors/pack_spec.cc
 // source: api/doors/rfc3339.cc
@@ -26,9 +26,9 @@
 #include <string>
 #include <string_view>
 
-#include "api/doors/native_rest_bodies.h"
-#include "api/doors/native_rest_json.h"
-#include "api/doors/native_rest_views.h"
+#include "api/doors/native/native_rest_bodies.h"
+#include "api/doors/native/native_rest_json.h"
+#include "api/doors/native/native_rest_views.h"
 #include "api/doors/rfc3339.h"
 #include "api/doors/spec_peek.h"
 #include "base/check.h"

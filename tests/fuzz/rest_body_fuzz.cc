@@ -1,10 +1,10 @@
 // rooms: model base
-// source: api/doors/flow_fields.cc
+// source: api/doors/jobs/flow_fields.cc
 // source: api/doors/rfc3339.cc
-// source: api/doors/check_box.cc
-// source: api/doors/jobs_json.cc
-// source: api/doors/place_words.cc
-// source: api/doors/json_fields.cc
+// source: api/doors/jobs/check_box.cc
+// source: api/doors/jobs/jobs_json.cc
+// source: api/doors/jobs/place_words.cc
+// source: api/doors/jobs/json_fields.cc
 // source: api/doors/pack_spec.cc
 // source: api/doors/spec_peek.cc
 // source: api/http/http_message.cc
@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "api/doors/jobs_json.h"
+#include "api/doors/jobs/jobs_json.h"
 #include "api/http/http_message.h"
 #include "base/check.h"
 #include "base/limits.h"

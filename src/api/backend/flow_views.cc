@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "api/doors/flow_fields.h"
+#include "api/doors/jobs/flow_fields.h"
 #include "api/doors/names.h"
 #include "api/http/json_writer.h"
 

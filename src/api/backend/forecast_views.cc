@@ -3,8 +3,8 @@
 #include <bit>
 #include <charconv>
 
+#include "api/doors/jobs/place_words.h"
 #include "api/doors/names.h"
-#include "api/doors/place_words.h"
 #include "base/check.h"
 
 namespace gpusched::api {

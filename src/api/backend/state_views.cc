@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "api/doors/jobs_json.h"
+#include "api/doors/jobs/jobs_json.h"
+#include "api/doors/jobs/place_words.h"
 #include "api/doors/names.h"
-#include "api/doors/place_words.h"
 #include "api/doors/spec_peek.h"
 #include "base/digest.h"
 #include "engine/decide/feasible.h"

@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <chrono>
 
-#include "api/doors/jobs_grpc.h"
-#include "api/doors/native_grpc.h"
-#include "api/doors/node_grpc.h"
+#include "api/doors/jobs/jobs_grpc.h"
+#include "api/doors/native/native_grpc.h"
+#include "api/doors/node/node_grpc.h"
 #include "api/grpc/grpc_call.h"
 
 namespace gpusched::api {

@@ -1,0 +1,234 @@
+#include "api/doors/jobs/jobs_rest.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "api/doors/jobs/job_wait.h"
+#include "api/doors/jobs/jobs_json.h"
+#include "api/doors/jobs/views_json.h"
+#include "api/doors/rest_query.h"
+#include "api/doors/session/log_relay.h"
+#include "api/http/token.h"
+#include "base/limits.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr int64_t kPageMax = 1'000;
+constexpr int64_t kOffsetMax = int64_t{1} << 40;
+constexpr Duration kWaitMax = minutes(10);
+constexpr std::string_view kPrefix = "/api/v1";
+
+Time wall_now() {
+  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::system_clock::now().time_since_epoch())
+              .count()};
+}
+
+/// Sends what `to_json` makes of a good answer.
+template <typename T>
+Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), int status = 200) {
+  return [call, to_json, status](Answer<T> answer) {
+    if (!answer) return call->fail(answer.error());
+    call->send(status, to_json(*answer));
+  };
+}
+
+}  // namespace
+
+const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
+  using enum HttpMethod;
+  static const std::vector<RouteRow> kRoutes = {
+      {kGet, "health", &JobsRest::health},
+      {kGet, "api/v1/health", &JobsRest::health},
+      {kPost, "api/v1/jobs", &JobsRest::submit},
+      {kPost, "api/v1/jobs:plan", &JobsRest::plan},
+      {kGet, "api/v1/jobs", &JobsRest::list_jobs},
+      {kGet, "api/v1/jobs/*", &JobsRest::get_job},
+      {kDelete, "api/v1/jobs/*", &JobsRest::cancel_job},
+      {kGet, "api/v1/jobs/*/explain", &JobsRest::explain_job},
+      {kGet, "api/v1/jobs/*/logs", &JobsRest::read_log},
+      {kPost, "api/v1/tenants", &JobsRest::create_tenant},
+      {kGet, "api/v1/tenants", &JobsRest::list_tenants},
+      {kGet, "api/v1/tenants/*", &JobsRest::get_tenant},
+      {kPut, "api/v1/tenants/*", &JobsRest::update_tenant},
+      {kDelete, "api/v1/tenants/*", &JobsRest::delete_tenant},
+      {kGet, "api/v1/cluster/status", &JobsRest::cluster},
+      {kGet, "api/v1/nodes", &JobsRest::nodes},
+      {kPost, "api/v1/nodes/*/confirm-dead", &JobsRest::confirm_dead},
+      {kPost, "api/v1/nodes/*/gpus/*/condition", &JobsRest::set_condition},
+  };
+  return kRoutes;
+}
+
+void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
+  if (request.method == HttpMethod::kPost && request.path == "/api/v1/jobs") return submit(request, {}, call);
+  const auto segments = path_segments(request.path.starts_with('/') ? request.path : std::string_view("/*"));
+  if (!segments) {
+    return call->fail({ErrorKind::kInvalidArgument, "the path has a broken escape; encode it"});
+  }
+  const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
+  std::string allowed;
+  for (const RouteRow& row : routes()) {
+    if (!path_matches(row.pattern, *segments)) continue;
+    if (row.method == wanted) return (this->*row.route)(request, *segments, call);
+    if (!allowed.empty()) allowed += ", ";
+    allowed += to_string(row.method);
+    if (row.method == HttpMethod::kGet) allowed += ", HEAD";
+  }
+  if (allowed.empty()) {
+    return call->fail({ErrorKind::kNotFound, "no such path; the API's paths begin with " +
+                                                 std::string(kPrefix) +
+                                                 " and stand in docs/reference/rest.md"});
+  }
+  refuse_method(request.method, allowed, call);
+}
+
+void JobsRest::health(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  const HealthView health = backend_.health();
+  HttpResponse response{.status = health.serving ? 200 : 503,
+                        .body = health_json(health, version_, wall_now(),
+                                            is_loopback(request.peer) ? token_file_ : std::string())};
+  if (!health.serving) response.headers.emplace_back("Retry-After", "1");
+  call->send(std::move(response));
+}
+
+void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible());
+  if (!parsed) return call->fail(parsed.error());
+  if (!request.idempotency_key.empty()) {
+    if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
+      return call->fail(*problem);
+    parsed->request_key = request.idempotency_key;
+  }
+  backend_.submit(std::move(*parsed), [call](Answer<Submitted> answer) {
+    if (!answer) return call->fail(answer.error());
+    call->send_at_flush(201, submitted_json(*answer));
+  });
+}
+
+void JobsRest::plan(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible());
+  if (!parsed) return call->fail(parsed.error());
+  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, plan_json));
+}
+
+void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  RestQuery query(request.query);
+  JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
+  if (const auto state = query.text("state")) {
+    filter.state = parse_job_state(*state);
+    if (!filter.state) {
+      query.fail("state", "must be pending, scheduled, running, completed, failed, cancelled or preempted");
+    }
+  }
+  filter.limit = std::min(query.count("limit", 50, INT64_MAX), kPageMax);
+  filter.offset = query.count("offset", 0, kOffsetMax);
+  if (query.problem()) return call->fail(*query.problem());
+  backend_.list_jobs(std::move(filter), answer_with<JobPage>(call, job_page_json));
+}
+
+void JobsRest::get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  const auto job = parse_job_id(path[3]);
+  if (!job) return call->fail(no_such_job(path[3]));
+  RestQuery query(request.query);
+  const std::string tenant = query.text("tenant_id").value_or("");
+  Duration wait;
+  if (const auto text = query.text("wait")) {
+    const auto given = parse_duration(*text);
+    if (!given) query.fail("wait", "must be a time such as 30s, at most 10m");
+    wait = std::min(given.value_or(Duration{}), kWaitMax);
+  }
+  if (query.problem()) return call->fail(*query.problem());
+  if (wait.ns == 0) return backend_.get_job(*job, tenant, answer_with<JobView>(call, job_json));
+  wait_for_job(backend_, *server_, call, *job, tenant, wait, job_json);
+}
+
+void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  const auto job = parse_job_id(path[3]);
+  if (!job) return call->fail(no_such_job(path[3]));
+  RestQuery query(request.query);
+  const std::string tenant = query.text("tenant_id").value_or("");
+  if (query.problem()) return call->fail(*query.problem());
+  backend_.cancel(*job, tenant, [call](Answer<Unit> answer) {
+    if (!answer) return call->fail(answer.error());
+    call->send_at_flush(200, R"({"message":"Job cancelled successfully"})");
+  });
+}
+
+void JobsRest::explain_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  const auto job = parse_job_id(path[3]);
+  if (!job) return call->fail(no_such_job(path[3]));
+  RestQuery query(request.query);
+  const std::string tenant = query.text("tenant_id").value_or("");
+  if (query.problem()) return call->fail(*query.problem());
+  backend_.explain_job(*job, tenant, answer_with<ExplainView>(call, explain_json));
+}
+
+void JobsRest::read_log(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  const auto job = parse_job_id(path[3]);
+  if (!job) return call->fail(no_such_job(path[3]));
+  RestQuery query(request.query);
+  LogQuery wanted = read_log_query(*job, query);
+  if (query.problem()) return call->fail(*query.problem());
+  relay_log(backend_, *server_, call, std::move(wanted.request), wanted.follow, wanted.format);
+}
+
+void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  Answer<TenantRequest> parsed = parse_tenant(request.body, true);
+  if (!parsed) return call->fail(parsed.error());
+  if (!request.idempotency_key.empty()) {
+    if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
+      return call->fail(*problem);
+    parsed->request_key = request.idempotency_key;
+  }
+  backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, tenant_json, 201));
+}
+
+void JobsRest::list_tenants(const HttpRequest&, const Segments&, const RestCallPtr& call) {
+  backend_.list_tenants(answer_with<std::vector<TenantView>>(call, tenants_json));
+}
+
+void JobsRest::get_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
+  backend_.get_tenant(path[3], answer_with<TenantView>(call, tenant_json));
+}
+
+void JobsRest::update_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  Answer<TenantRequest> parsed = parse_tenant(request.body, false);
+  if (!parsed) return call->fail(parsed.error());
+  backend_.update_tenant(path[3], std::move(*parsed), answer_with<TenantView>(call, tenant_json));
+}
+
+void JobsRest::delete_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
+  backend_.delete_tenant(path[3], [call](Answer<Unit> answer) {
+    if (!answer) return call->fail(answer.error());
+    call->send(200, R"({"message":"Tenant deleted successfully"})");
+  });
+}
+
+void JobsRest::cluster(const HttpRequest&, const Segments&, const RestCallPtr& call) {
+  backend_.get_cluster(answer_with<ClusterView>(call, cluster_json));
+}
+
+void JobsRest::nodes(const HttpRequest&, const Segments&, const RestCallPtr& call) {
+  backend_.list_nodes(answer_with<std::vector<NodeView>>(call, nodes_json));
+}
+
+void JobsRest::confirm_dead(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
+  backend_.confirm_dead(path[3], answer_with<NodeView>(call, node_json));
+}
+
+void JobsRest::set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  const auto index = parse_count(path[5], limits::kDevicesPerNodeMax - 1);
+  if (!index) {
+    return call->fail({ErrorKind::kDeviceNotFound,
+                       "no such device; the index is a number such as 0, as in "
+                       "<node>-gpu-0"});
+  }
+  const Answer<ConditionRequest> parsed = parse_condition(request.body, request.peer);
+  if (!parsed) return call->fail(parsed.error());
+  backend_.set_condition(path[3], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
+                         parsed->by, answer_with<NodeView>(call, node_json));
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,368 @@
+#include "api/doors/jobs/views_json.h"
+
+#include <algorithm>
+
+#include "api/doors/jobs/flow_fields.h"
+#include "api/doors/jobs/place_words.h"
+#include "api/doors/names.h"
+#include "api/doors/native/native_rest_json.h"
+#include "api/doors/native/native_views.h"
+#include "api/http/json_writer.h"
+#include "gpusched/v1/scheduler.pb.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+/// Cores are whole numbers wherever they are whole.
+void cores(JsonWriter& json, std::string_view name, int64_t milli) {
+  if (milli % 1'000 == 0) {
+    json.field(name, milli / 1'000);
+  } else {
+    json.field(name, static_cast<double>(milli) / 1'000.0);
+  }
+}
+
+void optional_limit(JsonWriter& json, std::string_view name, const std::optional<int64_t>& limit) {
+  if (limit) {
+    json.field(name, *limit);
+  } else {
+    json.key(name).null();
+  }
+}
+
+void words(JsonWriter& json, std::string_view name, const auto& list) {
+  json.key(name).begin_array();
+  for (const auto& word : list) json.value(std::string_view(word));
+  json.end_array();
+}
+
+void place_fields(JsonWriter& json, const PlaceWords& place) {
+  if (!place.node_labels.empty()) words(json, "node_labels", place.node_labels);
+  if (!place.without_labels.empty()) words(json, "without_labels", place.without_labels);
+  if (place.exclusive) json.field("exclusive", true);
+  if (!place.gpu_layout.empty()) json.field("gpu_layout", place.gpu_layout);
+  if (!place.gpu_ids.empty()) words(json, "gpu_ids", place.gpu_ids);
+  if (place.gpu_bandwidth_gbs > 0) json.field("gpu_bandwidth_gbs", place.gpu_bandwidth_gbs);
+}
+
+void flow_fields(JsonWriter& json, const JobView& job) {
+  if (job.begin_at.valid()) json.field("begin_at", job.begin_at);
+  if (job.deadline.valid()) json.field("deadline", job.deadline);
+  if (!job.dependencies.empty()) {
+    std::vector<std::string> all;
+    std::vector<std::string> unmet;
+    for (const JobDependency& one : job.dependencies) {
+      all.push_back(dependency_text(one));
+      if (one.verdict != JobDependency::Verdict::kMet) unmet.push_back(dependency_text(one));
+    }
+    words(json, "dependencies", all);
+    words(json, "unmet_dependencies", unmet);
+  }
+  if (job.retry_causes != 0) words(json, "retry_on", retry_on_words(job.retry_causes, job.retry_exit_codes));
+  if (job.array.valid()) json.field("array_id", job_name(job.array));
+  if (job.array_index) json.field("array_index", *job.array_index);
+  if (!job.array_view) return;
+  const ArrayView& array = *job.array_view;
+  json.key("array").begin_object();
+  json.field("indexes", array.indexes).field("unexpanded", array.unexpanded);
+  json.field("count", array.count).field("waiting", array.waiting).field("running", array.running);
+  json.field("completed", array.completed).field("failed", array.failed);
+  json.field("cancelled", array.cancelled).end_object();
+}
+
+void gang_fields(JsonWriter& json, const JobView& job) {
+  json.key("parts").begin_array();
+  for (const JobPart& part : job.parts) {
+    json.begin_object().field("members", part.members);
+    if (part.members_max > 0) json.field("members_max", part.members_max);
+    json.field("gpu_count", part.gpu_count);
+    if (part.gpu_milli > 0) json.field("gpu_milli", part.gpu_milli);
+    json.field("gpu_memory_mb", part.gpu_memory_mb).field("gpu_model", part.gpu_model);
+    cores(json, "cpu_cores", part.cpu_milli);
+    json.field("memory_mb", part.memory_mb).end_object();
+  }
+  json.end_array();
+  if (job.domain != DomainLevel::kAny) json.field("domain", to_string(job.domain));
+  if (job.domain_required) json.field("domain_required", true);
+  if (job.bears_loss) json.field("on_node_loss", "continue");
+  if (job.members.empty()) return;
+  json.key("members").begin_array();
+  for (std::size_t rank = 0; rank < job.members.size(); ++rank) {
+    const JobMember& member = job.members[rank];
+    json.begin_object().field("member", static_cast<int64_t>(rank)).field("part", member.part);
+    json.field("node_name", member.node_name);
+    if (!member.state.empty()) json.field("state", member.state);
+    words(json, "allocated_gpus", member.gpus);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
+  json.field(id_field, job_name(job.id));
+  json.field("tenant_id", tenant_name(job.tenant));
+  json.field("name", job.name.empty() ? spec.name() : job.name);
+  json.field("state", to_string(job.state));
+  json.field("final", is_final(job.state));
+  json.field("reason", job.wait_code.empty() ? to_string(job.reason) : std::string_view(job.wait_code));
+  json.field("cause", to_string(job.cause));
+  json.field("message", job.message);
+  json.field("priority", job.priority);
+  json.field("gpu_count", job.gpu_count);
+  if (job.gpu_milli > 0) json.field("gpu_milli", job.gpu_milli);
+  if (!job.mig_profile.empty()) json.field("mig_profile", job.mig_profile);
+  if (job.mig_start) json.field("mig_start", *job.mig_start);
+  json.field("gpu_memory_mb", job.gpu_memory_mb);
+  json.field("gpu_model", job.gpu_model);
+  if (!job.place.empty()) place_fields(json, words_of(job.place.front()));
+  cores(json, "cpu_cores", job.cpu_milli);
+  json.field("memory_mb", job.memory_mb);
+  json.field("image", spec.image());
+  json.field("user", spec.user().empty() ? spec.submitter() : spec.user());
+  json.field("held", job.held);
+  flow_fields(json, job);
+  words(json, "command", spec.command());
+  words(json, "args", spec.args());
+  json.field("script", spec.script());
+  json.key("labels").begin_object();
+  for (const auto& [name, value] : spec.labels()) json.text_key(name).value(value);
+  json.end_object();
+  json.field("gang_scheduling", spec.gang_scheduling());
+  json.field("checkpoint_enabled", spec.checkpoint_enabled());
+  if (!spec.preempt_signal().empty()) json.field("preempt_signal", spec.preempt_signal());
+  if (spec.preempt_grace_ms() > 0)
+    json.field("preempt_grace_seconds", static_cast<double>(spec.preempt_grace_ms()) / 1'000.0);
+  if (!spec.preempt_webhook().empty()) json.field("preempt_webhook", spec.preempt_webhook());
+  if (spec.idle_after_ms() > 0)
+    json.field("idle_after_seconds", static_cast<double>(spec.idle_after_ms()) / 1'000.0);
+  if (!spec.idle_action().empty()) json.field("idle_action", spec.idle_action());
+  if (spec.hung_after_ms() > 0)
+    json.field("hung_after_seconds", static_cast<double>(spec.hung_after_ms()) / 1'000.0);
+  if (!spec.hung_action().empty()) json.field("hung_action", spec.hung_action());
+  if (spec.memory_unlimited()) json.field("memory_unlimited", true);
+  words(json, "allocated_gpus", job.gpus);
+  json.field("node_name", job.node_name);
+  if (!job.parts.empty()) gang_fields(json, job);
+  json.field("queue_position", job.queue_position);
+  json.field("estimated_wait", duration_text(job.estimated_wait));
+  json.field("estimated_duration", duration_text(job.max_runtime));
+  json.field("max_runtime_seconds", job.max_runtime.ns / 1'000'000'000);
+  json.field("retries", job.exit_code_retries);
+  json.field("submitted_at", job.submitted_at);
+  json.field("scheduled_at", job.scheduled_at);
+  json.field("started_at", job.started_at);
+  json.field("completed_at", job.completed_at);
+  if (job.exit_code) {
+    json.field("exit_code", *job.exit_code);
+  } else {
+    json.key("exit_code").null();
+  }
+  json.field("signal", job.signal);
+  json.field("attempts", job.attempts);
+  json.field("preempted_count", job.preempted_count);
+  if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
+  if (job.watch == WatchKind::kNone) return;
+  json.key("warnings").begin_array().begin_object();
+  json.field("kind", to_string(job.watch)).field("message", job.watch_detail);
+  json.field("since", job.watch_since);
+  json.end_object().end_array();
+}
+
+void tenant_fields(JsonWriter& json, const TenantView& tenant) {
+  json.begin_object().field("id", tenant_name(tenant.id)).field("name", tenant.name);
+  json.field("email", tenant.email).field("organization", tenant.organization);
+  optional_limit(json, "max_gpus", tenant.limits.gpus);
+  optional_limit(json, "max_gpu_memory_mb", tenant.limits.gpu_memory_mb);
+  optional_limit(json, "max_cpu_cores", tenant.limits.cpu_cores);
+  optional_limit(json, "max_memory_mb", tenant.limits.memory_mb);
+  optional_limit(json, "max_concurrent_jobs", tenant.limits.concurrent_jobs);
+  optional_limit(json, "max_waiting_jobs", tenant.limits.waiting_jobs);
+  optional_limit(json, "soft_waiting_jobs", tenant.limits.soft_waiting_jobs);
+  json.field("priority_tier", tenant.priority_tier);
+  json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
+  json.field("allow_preemption", tenant.allow_preemption)
+      .field("can_preempt_others", tenant.can_preempt_others)
+      .field("anonymous", tenant.anonymous);
+  json.field("guaranteed_gpus", tenant.guaranteed_gpus);
+  json.field("guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory_mb);
+  cores(json, "guaranteed_cpu_cores", tenant.guaranteed_cpu_milli);
+  json.field("guaranteed_memory_mb", tenant.guaranteed_memory_mb);
+  json.field("guaranteed_jobs", tenant.guaranteed_jobs);
+  if (tenant.gpu_window.ns > 0) {
+    json.field("max_gpu_hours", static_cast<double>(tenant.gpu_ms_max) / 3'600'000.0);
+    json.field("gpu_hours_window_seconds", tenant.gpu_window.ms() / 1'000);
+    json.field("gpu_hours_used", static_cast<double>(tenant.gpu_ms_used) / 3'600'000.0);
+    json.field("gpu_hours_window_ends", tenant.gpu_window_ends);
+  } else {
+    json.key("max_gpu_hours").null();
+  }
+  json.field("reclaims", tenant.reclaims);
+  json.field("reclaim_seconds_max", static_cast<double>(tenant.reclaim_ms_max) / 1'000.0);
+  const int64_t reclaims = std::max<int64_t>(tenant.reclaims, 1);
+  json.field("reclaim_seconds_mean",
+             static_cast<double>(tenant.reclaim_ms) / 1'000.0 / static_cast<double>(reclaims));
+  if (tenant.parent.valid()) json.field("parent_id", tenant_name(tenant.parent));
+  if (tenant.current_gpu_milli > 0) json.field("current_gpu_milli", tenant.current_gpu_milli);
+  json.field("current_gpus", tenant.current_gpus).field("current_gpu_memory", tenant.current_gpu_memory_mb);
+  cores(json, "current_cpu_cores", tenant.current_cpu_milli);
+  json.field("current_memory", tenant.current_memory_mb).field("current_jobs", tenant.running_jobs);
+  json.field("waiting_jobs", tenant.waiting_jobs);
+  json.field("total_gpu_hours", static_cast<double>(tenant.gpu_milliseconds) / 3'600'000.0);
+  json.field("total_jobs", tenant.total_jobs).field("successful_jobs", tenant.successful_jobs);
+  json.field("failed_jobs", tenant.failed_jobs).field("active", true);
+  json.field("created_at", tenant.created_at).field("updated_at", tenant.updated_at).end_object();
+}
+
+void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& device) {
+  json.begin_object().field("id", gpu_name(node.name, device.index)).field("uuid", device.uuid);
+  json.field("model", device.model).field("memory_mb", device.memory_mb).field("state", device.state);
+  json.field("condition", device.condition).field("detail", device.detail);
+  if (!device.quarantined_by.empty()) {
+    json.field("quarantined_by", device.quarantined_by).field("quarantine_reason", device.quarantine_reason);
+  }
+  if (device.fault != FaultClass::kNone) {
+    json.field("fault", to_string(device.fault)).field("fault_code", device.fault_code);
+    json.field("fault_detail", device.fault_detail).field("fault_at", device.fault_at);
+  }
+  if (device.mig) {
+    json.field("mig", true).field("mig_room", device.mig_room);
+    json.key("slices").begin_array();
+    for (const SliceView& slice : device.slices) {
+      json.begin_object().field("job_id", job_name(slice.job)).field("profile", slice.profile);
+      json.field("start", slice.start).field("draining", slice.draining).end_object();
+    }
+    json.end_array();
+  }
+  json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
+  json.field("utilization_percent", device.utilization_percent)
+      .field("memory_used_mb", device.memory_used_mb);
+  json.field("temperature_celsius", device.temperature_celsius).end_object();
+}
+
+void node_fields(JsonWriter& json, const NodeView& node) {
+  json.begin_object().field("id", "node-" + std::to_string(node.id.value)).field("name", node.name);
+  json.field("state", node.state);
+  json.field("contact", contact_name(node.contact)).field("state_by", node.state_by);
+  json.field("state_reason", node.state_reason).field("state_since", node.state_since);
+  if (!node.suspect.empty()) json.field("suspect", node.suspect).field("suspect_since", node.suspect_since);
+  cores(json, "cpu_cores", node.cpu_milli);
+  cores(json, "cpu_cores_free", node.cpu_milli_free);
+  json.field("memory_mb", node.memory_mb).field("memory_mb_free", node.memory_mb_free);
+  json.field("attempts", node.attempts).field("cpu_utilization", node.cpu_utilization);
+  json.field("memory_utilization", node.memory_utilization).field("version", node.version);
+  json.key("gpus").begin_array();
+  for (const DeviceView& device : node.devices) device_fields(json, node, device);
+  json.end_array().end_object();
+}
+
+}  // namespace
+
+std::string submitted_json(const Submitted& submitted) {
+  std::string out;
+  out.reserve(160);
+  out.append(R"({"job_id":"job-)").append(std::to_string(submitted.first_job.value));
+  out.append(R"(","status":"submitted","message":"Job submitted successfully","queue_position":)");
+  out.append(std::to_string(submitted.queue_position));
+  out.append(R"(,"estimated_wait":")").append(duration_text(submitted.estimated_wait)).append("\"}");
+  return out;
+}
+
+std::string job_json(const JobView& job) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  job_fields(json, job, "job_id");
+  json.end_object();
+  return out;
+}
+
+std::string job_page_json(const JobPage& page) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("jobs").begin_array();
+  for (const JobView& job : page.jobs) {
+    json.begin_object();
+    job_fields(json, job, "id");
+    json.end_object();
+  }
+  json.end_array().field("total", page.total.value_or(0)).end_object();
+  return out;
+}
+
+std::string explain_json(const ExplainView& explain) {
+  v1::Explanation message;
+  write_explanation(explain, message);
+  return native_json(message);
+}
+
+std::string plan_json(const PlanView& plan) {
+  v1::PlanResponse message;
+  write_plan(plan, message);
+  return native_json(message);
+}
+
+std::string tenant_json(const TenantView& tenant) {
+  std::string out;
+  JsonWriter json(out);
+  tenant_fields(json, tenant);
+  return out;
+}
+
+std::string tenants_json(const std::vector<TenantView>& tenants) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("tenants").begin_array();
+  for (const TenantView& tenant : tenants) tenant_fields(json, tenant);
+  json.end_array().field("total", tenants.size()).end_object();
+  return out;
+}
+
+std::string node_json(const NodeView& node) {
+  std::string out;
+  JsonWriter json(out);
+  node_fields(json, node);
+  return out;
+}
+
+std::string nodes_json(const std::vector<NodeView>& nodes) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("nodes").begin_array();
+  for (const NodeView& node : nodes) node_fields(json, node);
+  json.end_array().field("total", nodes.size()).end_object();
+  return out;
+}
+
+std::string cluster_json(const ClusterView& cluster) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("total_nodes", cluster.total_nodes).field("online_nodes", cluster.online_nodes);
+  json.field("total_gpus", cluster.total_gpus).field("available_gpus", cluster.available_gpus);
+  json.field("total_jobs", cluster.total_jobs).field("running_jobs", cluster.running_jobs);
+  json.field("pending_jobs", cluster.pending_jobs).field("sequence", cluster.sequence);
+  json.field("avg_gpu_utilization", cluster.average_gpu_utilization).end_object();
+  return out;
+}
+
+std::string health_json(const HealthView& health, std::string_view version, Time now,
+                        std::string_view token_file) {
+  std::string out;
+  JsonWriter json(out);
+  const char* status = !health.serving ? "unhealthy" : health.concerns.empty() ? "healthy" : "degraded";
+  json.begin_object().field("status", status).field("version", version);
+  json.field("timestamp", now);
+  if (!token_file.empty()) json.field("token_file", token_file);
+  if (!health.concerns.empty()) {
+    json.key("concerns").begin_array();
+    for (const std::string& concern : health.concerns) json.value(concern);
+    json.end_array();
+  }
+  if (!health.serving) json.field("error", health.reason).field("code", row_of(health.kind).code);
+  json.end_object();
+  return out;
+}
+
+}  // namespace gpusched::api

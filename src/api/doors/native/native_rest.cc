@@ -1,0 +1,467 @@
+#include "api/doors/native/native_rest.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "api/doors/jobs/job_wait.h"
+#include "api/doors/jobs/jobs_json.h"
+#include "api/doors/native/native_moves.h"
+#include "api/doors/native/native_rest_bodies.h"
+#include "api/doors/native/native_rest_json.h"
+#include "api/doors/native/native_rest_openapi.h"
+#include "api/doors/native/native_rest_stream.h"
+#include "api/doors/native/native_rest_views.h"
+#include "api/doors/native/native_rest_watch.h"
+#include "api/doors/native/native_views.h"
+#include "api/doors/session/log_relay.h"
+#include "api/doors/spec_peek.h"
+#include "base/limits.h"
+#include "gpusched/v1/edits.pb.h"
+#include "gpusched/v1/scheduler.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr int64_t kPageDefault = 50;
+constexpr int64_t kJobPageMax = 10'000;
+constexpr int64_t kTenantPageMax = 1'000;
+constexpr Duration kWaitMax = minutes(10);
+
+/// Sends a good answer as the JSON of its message.
+template <typename View, typename Message>
+Done<View> answer_with(const NativeCall& call, void (*write)(const View&, Message&)) {
+  return [reply = call.call, status = call.route.status, write](Answer<View> answer) {
+    if (!answer) return reply->fail(answer.error());
+    Message message;
+    write(*answer, message);
+    reply->send(status, native_json(message));
+  };
+}
+
+Done<JobView> answer_with_job(const NativeCall& call, JobMask mask = {}) {
+  return [reply = call.call, mask](Answer<JobView> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, native_job_json(*answer, mask));
+  };
+}
+
+/// Reads the body into the messages, or answers with what is wrong with it.
+bool read_body(const NativeCall& call, std::span<google::protobuf::Message* const> roots, NativeBody& body) {
+  const auto problem = read_native_json(call.request.body, roots, body);
+  if (problem) call.call->fail(*problem);
+  return !problem;
+}
+
+/// The job of the path, or nothing after an answer.
+std::optional<JobId> path_job(const NativeCall& call) {
+  const auto job = parse_job_id(call.path[2]);
+  if (!job) call.call->fail(no_such_job(call.path[2]));
+  return job;
+}
+
+/// The filter of lists and watches. What is wrong is the query's problem then.
+JobFilter read_filter(RestQuery& query) {
+  JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
+  if (const auto state = query.text("state")) {
+    filter.state = parse_job_state(*state);
+    if (!filter.state) {
+      query.fail("state", "must be pending, scheduled, running, completed, failed, cancelled or preempted");
+    }
+  }
+  filter.name = query.text("name").value_or("");
+  filter.user = query.text("user").value_or("");
+  for (const std::string& text : query.texts("label")) filter.labels.push_back(parse_label(text));
+  if (const auto since = query.text("since")) {
+    const auto time = parse_since(*since);
+    if (!time)
+      query.fail("since", "must be a time such as 2025-01-31T09:00:00Z, or how long ago, such as 2h");
+    filter.since = time.value_or(Time{});
+  }
+  return filter;
+}
+
+JobMask read_mask(RestQuery& query) {
+  Answer<JobMask> mask = parse_job_mask(query.text("fields").value_or(""));
+  if (mask) return *mask;
+  query.fail(mask.error());
+  return {};
+}
+
+}  // namespace
+
+void NativeRest::handle(HttpRequest&& request, const RestCallPtr& call) {
+  const auto segments = path_segments(request.path);
+  if (!segments) {
+    return call->fail({ErrorKind::kInvalidArgument, "the path has a broken escape; encode it"});
+  }
+  const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
+  std::string allowed;
+  for (const NativeRoute& route : routes()) {
+    if (!path_matches(route.path, *segments)) continue;
+    if (route.method == wanted) {
+      NativeCall native{request, route, *segments, RestQuery(request.query), call};
+      std::vector<std::string_view> names;
+      for (const NativeParameter& parameter : route.query) names.push_back(parameter.name);
+      native.query.only(names);
+      if (!native.refused()) (this->*route.handle)(native);
+      return;
+    }
+    if (!allowed.empty()) allowed += ", ";
+    allowed += to_string(route.method);
+    if (route.method == HttpMethod::kGet) allowed += ", HEAD";
+  }
+  if (allowed.empty()) {
+    return call->fail(
+        {ErrorKind::kNotFound, "no such path; GET /v1/openapi.json lists the calls of the native API"});
+  }
+  refuse_method(request.method, allowed, call);
+}
+
+void NativeRest::submit(NativeCall& call) {
+  Answer<SubmitRequest> parsed =
+      read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.submit(std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send_at_flush(201, native_submitted_json(*answer));
+  });
+}
+
+void NativeRest::plan(NativeCall& call) {
+  Answer<SubmitRequest> parsed =
+      read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, write_plan));
+}
+
+void NativeRest::submit_stream(NativeCall& call) { submit_lines(backend_, *server_, call.call); }
+
+void NativeRest::list_jobs(NativeCall& call) {
+  JobFilter filter = read_filter(call.query);
+  const JobMask mask = read_mask(call.query);
+  filter.details = mask.details();
+  filter.limit = std::min(call.query.count("page_size", kPageDefault, INT64_MAX), kJobPageMax);
+  if (filter.limit == 0) filter.limit = kPageDefault;
+  if (const auto token = call.query.text("page_token")) {
+    const auto before = parse_job_id(*token);
+    if (!before) call.query.fail("page_token", "is none that was given out");
+    filter.before = before.value_or(JobId{});
+  }
+  if (call.refused()) return;
+  backend_.list_jobs(std::move(filter), [reply = call.call, mask](Answer<JobPage> page) {
+    if (!page) return reply->fail(page.error());
+    reply->send(200, native_job_page_json(*page, mask));
+  });
+}
+
+void NativeRest::get_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  const std::string tenant = call.query.text("tenant_id").value_or("");
+  const JobMask mask = read_mask(call.query);
+  Duration wait;
+  if (const auto text = call.query.text("wait")) {
+    const auto given = parse_duration(*text);
+    if (!given) call.query.fail("wait", "must be a time such as 30s, at most 10m");
+    wait = std::min(given.value_or(Duration{}), kWaitMax);
+  }
+  if (call.refused()) return;
+  if (wait.ns == 0) return backend_.get_job(*job, tenant, answer_with_job(call, mask));
+  wait_for_job(backend_, *server_, call.call, *job, tenant, wait,
+               [mask](const JobView& view) { return native_job_json(view, mask); });
+}
+
+void NativeRest::cancel_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  const std::string tenant = call.query.text("tenant_id").value_or("");
+  backend_.cancel(*job, tenant,
+                  [this, job = *job, tenant, done = answer_with_job(call)](Answer<Unit> answer) {
+                    if (!answer) return done(answer.error());
+                    backend_.get_job(job, tenant, done);
+                  });
+}
+
+namespace {
+
+/// The answers of several cancels, in their order.
+struct CancelBatch {
+  RestCallPtr reply;
+  v1::CancelJobsResponse response;
+  std::atomic<int> left;
+  void done() {
+    if (left.fetch_sub(1) == 1) reply->send(200, native_json(response));
+  }
+};
+
+}  // namespace
+
+void NativeRest::cancel_jobs(NativeCall& call) {
+  v1::CancelJobsRequest request;
+  google::protobuf::Message* const roots[] = {&request};
+  NativeBody body;
+  if (!read_body(call, roots, body)) return;
+  if (request.job_ids_size() > static_cast<int>(limits::kBatchJobsMax)) {
+    return call.call->fail(
+        {ErrorKind::kInvalidArgument, "job_ids has more than 1000 entries; send several batches", "job_ids"});
+  }
+  const auto batch = std::make_shared<CancelBatch>();
+  batch->reply = call.call;
+  batch->left = request.job_ids_size() + 1;
+  for (const std::string& id : request.job_ids()) batch->response.add_results()->set_job_id(id);
+  for (int i = 0; i < request.job_ids_size(); ++i) {
+    v1::CancelJobsResponse::Result* const result = batch->response.mutable_results(i);
+    const auto note = [result](const ApiError& error) {
+      result->set_code(std::string(row_of(error.kind).code));
+      result->set_message(error.message);
+    };
+    const auto job = parse_job_id(request.job_ids(i));
+    if (!job) {
+      note(no_such_job(request.job_ids(i)));
+      batch->done();
+      continue;
+    }
+    backend_.cancel(*job, request.tenant_id(), [batch, note](Answer<Unit> answer) {
+      if (!answer) note(answer.error());
+      batch->done();
+    });
+  }
+  batch->done();
+}
+
+void NativeRest::update_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  Answer<JobUpdate> update = read_native_update(call.request.body, call.path[2]);
+  if (!update) return call.call->fail(update.error());
+  backend_.update_job(*job, call.query.text("tenant_id").value_or(""), std::move(*update),
+                      answer_with_job(call));
+}
+
+void NativeRest::hold_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (job) backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), true, answer_with_job(call));
+}
+
+void NativeRest::release_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (job) backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), false, answer_with_job(call));
+}
+
+void NativeRest::requeue_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (job) backend_.requeue_job(*job, call.query.text("tenant_id").value_or(""), answer_with_job(call));
+}
+
+void NativeRest::explain_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  backend_.explain_job(*job, call.query.text("tenant_id").value_or(""),
+                       answer_with<ExplainView>(call, write_explanation));
+}
+
+void NativeRest::read_log(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  LogQuery wanted = read_log_query(*job, call.query);
+  if (call.refused()) return;
+  relay_log(backend_, *server_, call.call, std::move(wanted.request), wanted.follow, wanted.format);
+}
+
+void NativeRest::watch_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  const JobMask mask = read_mask(call.query);
+  if (call.refused()) return;
+  watch_one_job(backend_, *server_, call.call, *job, call.query.text("tenant_id").value_or(""), mask);
+}
+
+void NativeRest::watch(NativeCall& call) {
+  JobFilter filter = read_filter(call.query);
+  const JobMask mask = read_mask(call.query);
+  filter.details = mask.details();
+  const bool nodes = call.query.flag("nodes");
+  if (call.refused()) return;
+  watch_changes(backend_, *server_, call.call, std::move(filter), mask, nodes);
+}
+
+// --- Tenants -----------------------------------------------------------------------------------------------
+
+void NativeRest::create_tenant(NativeCall& call) {
+  Answer<TenantRequest> parsed =
+      read_native_tenant(call.request.body, call.request.idempotency_key, TenantUse::kCreate);
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, write_tenant));
+}
+
+void NativeRest::list_tenants(NativeCall& call) {
+  const int64_t wanted = std::min(call.query.count("page_size", kPageDefault, INT64_MAX), kTenantPageMax);
+  const auto size = static_cast<int>(wanted == 0 ? kPageDefault : wanted);
+  const auto after = parse_count(call.query.text("page_token").value_or("0"), INT64_MAX);
+  if (!after) call.query.fail("page_token", "is none that was given out");
+  if (call.refused()) return;
+  backend_.list_tenants([reply = call.call, size, after = *after](Answer<std::vector<TenantView>> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::ListTenantsResponse response;
+    write_tenant_page(*answer, after, size, response);
+    reply->send(200, native_json(response));
+  });
+}
+
+void NativeRest::get_tenant(NativeCall& call) {
+  backend_.get_tenant(call.path[2], answer_with<TenantView>(call, write_tenant));
+}
+
+void NativeRest::update_tenant(NativeCall& call) {
+  Answer<TenantRequest> parsed = read_native_tenant(call.request.body, "", TenantUse::kUpdate);
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.update_tenant(call.path[2], std::move(*parsed), answer_with<TenantView>(call, write_tenant));
+}
+
+void NativeRest::delete_tenant(NativeCall& call) {
+  backend_.delete_tenant(call.path[2], [reply = call.call](Answer<Unit> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, "{}");
+  });
+}
+
+void NativeRest::edit_cluster(NativeCall& call) {
+  Answer<EditsRequest> parsed = read_native_edits(call.request.body);
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.edit_cluster(std::move(*parsed), [reply = call.call](Answer<EditsView> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::EditClusterResponse response;
+    response.set_dry_run(answer->dry_run);
+    response.set_tenants_created(answer->tenants_created);
+    response.set_tenants_updated(answer->tenants_updated);
+    response.set_nodes_labeled(answer->nodes_labeled);
+    reply->send(200, native_json(response));
+  });
+}
+
+// --- Nodes and the whole -----------------------------------------------------------------------------------
+
+void NativeRest::list_nodes(NativeCall& call) {
+  backend_.list_nodes([reply = call.call](Answer<std::vector<NodeView>> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::ListNodesResponse response;
+    for (const NodeView& node : *answer) write_node(node, *response.add_nodes());
+    reply->send(200, native_json(response));
+  });
+}
+
+void NativeRest::get_node(NativeCall& call) {
+  backend_.get_node(call.path[2], answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::drain_node(NativeCall& call) {
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  if (!words) return call.call->fail(words.error());
+  backend_.drain_node(call.path[2], words->by, words->reason, answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::resume_node(NativeCall& call) {
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  if (!words) return call.call->fail(words.error());
+  backend_.resume_node(call.path[2], words->by, answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::reboot_node(NativeCall& call) {
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  if (!words) return call.call->fail(words.error());
+  backend_.reboot_node(call.path[2], words->reason, answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::create_reservation(NativeCall& call) {
+  Answer<ReservationRequest> request = read_native_reservation(call.request.body);
+  if (!request) return call.call->fail(request.error());
+  backend_.make_reservation(std::move(*request), answer_with<ReservationView>(call, write_reservation));
+}
+
+void NativeRest::list_reservations(NativeCall& call) {
+  backend_.list_reservations([reply = call.call](Answer<std::vector<ReservationView>> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::ListReservationsResponse response;
+    for (const ReservationView& one : *answer) write_reservation(one, *response.add_reservations());
+    reply->send(200, native_json(response));
+  });
+}
+
+void NativeRest::cancel_reservation(NativeCall& call) {
+  backend_.cancel_reservation(call.path[2], [reply = call.call](Answer<Unit> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, "{}");
+  });
+}
+
+void NativeRest::label_node(NativeCall& call) {
+  Answer<LabelChange> change = read_native_labels(call.request.body, call.path[2]);
+  if (!change) return call.call->fail(change.error());
+  backend_.label_node(call.path[2], std::move(change->set), std::move(change->remove),
+                      answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::confirm_dead(NativeCall& call) {
+  backend_.confirm_dead(call.path[2], answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::remove_node(NativeCall& call) {
+  backend_.remove_node(call.path[2], call.request.peer, [reply = call.call](Answer<Unit> answer) {
+    if (!answer) return reply->fail(answer.error());
+    reply->send(200, "{}");
+  });
+}
+
+void NativeRest::set_condition(NativeCall& call) {
+  const auto index = parse_count(call.path[4], limits::kDevicesPerNodeMax - 1);
+  if (!index) {
+    return call.call->fail(
+        {ErrorKind::kDeviceNotFound, "no such device; the index is a number such as 0, as in <node>-gpu-0"});
+  }
+  const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, call.request.peer);
+  if (!parsed) return call.call->fail(parsed.error());
+  backend_.set_condition(call.path[2], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
+                         parsed->by, answer_with<NodeView>(call, write_node));
+}
+
+void NativeRest::get_quality(NativeCall& call) {
+  const std::string tenant = call.query.text("tenant_id").value_or("");
+  if (call.refused()) return;
+  backend_.get_quality(tenant, answer_with<QualityView>(call, write_quality));
+}
+
+void NativeRest::get_moves(NativeCall& call) {
+  MovesRequest request{.tenant = call.query.text("tenant_id").value_or("")};
+  const std::string job = call.query.text("job_id").value_or("");
+  request.moves_max = call.query.count("moves_max", 0, limits::kMovesMax);
+  if (call.refused()) return;
+  if (const auto problem = read_moves(job, request)) return call.call->fail(*problem);
+  backend_.get_moves(std::move(request), answer_with<MovesView>(call, write_moves));
+}
+
+void NativeRest::apply_moves(NativeCall& call) {
+  v1::ApplyMovesRequest message;
+  google::protobuf::Message* const roots[] = {&message};
+  NativeBody given;
+  if (const auto problem = read_native_json(call.request.body, roots, given))
+    return call.call->fail(*problem);
+  if (message.by().empty()) message.set_by(call.request.peer.empty() ? "operator" : call.request.peer);
+  Answer<ApplyMoves> request = read_apply(message);
+  if (!request) return call.call->fail(request.error());
+  backend_.apply_moves(std::move(*request), answer_with<MoveProposalView>(call, write_move_proposal));
+}
+
+void NativeRest::get_cluster(NativeCall& call) {
+  backend_.get_cluster([reply = call.call, version = version_](Answer<ClusterView> answer) {
+    if (!answer) return reply->fail(answer.error());
+    v1::Cluster cluster;
+    write_cluster(*answer, cluster);
+    cluster.set_version(version);
+    reply->send(200, native_json(cluster));
+  });
+}
+
+void NativeRest::openapi(NativeCall& call) { call.call->send(200, openapi_json(routes(), version_)); }
+
+}  // namespace gpusched::api

@@ -1,0 +1,273 @@
+#include "api/doors/native/native_rest_openapi.h"
+
+#include <google/protobuf/timestamp.pb.h>
+
+#include <algorithm>
+#include <map>
+
+#include "api/contract/errors.h"
+#include "api/doors/native/native_rest_json.h"
+#include "api/http/json_writer.h"
+
+namespace gpusched::api {
+namespace {
+
+namespace pb = google::protobuf;
+using pb::FieldDescriptor;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+/// "Job" and, for a message in a message, "CancelJobsResponse.Result".
+std::string schema_name(const pb::Descriptor& type) {
+  const std::string& package = type.file()->package();
+  return type.full_name().substr(package.size() + 1);
+}
+
+/// Writes the document; messages are noted when they are named and written at the end.
+class Document {
+ public:
+  explicit Document(std::string& out) : json_(out) {}
+
+  void write(std::span<const NativeRoute> routes, std::string_view version) {
+    json_.begin_object().field("openapi", "3.0.3");
+    json_.key("info").begin_object().field("title", "gpu-scheduler").field("version", version);
+    json_.field("description",
+                "The native API: JSON of the messages in proto/gpusched/v1. docs/reference/native-rest.md "
+                "explains it.");
+    json_.end_object();
+    json_.key("paths").begin_object();
+    std::vector<std::string_view> paths;
+    for (const NativeRoute& route : routes) {
+      if (std::find(paths.begin(), paths.end(), route.path) == paths.end()) paths.push_back(route.path);
+    }
+    for (const std::string_view path : paths) {
+      json_.text_key("/" + std::string(path)).begin_object();
+      for (const NativeRoute& route : routes) {
+        if (route.path == path) operation(route);
+      }
+      json_.end_object();
+    }
+    json_.end_object();
+    components();
+    json_.key("security").begin_array();
+    json_.begin_object().end_object();
+    json_.begin_object().key("token").begin_array().end_array().end_object();
+    json_.end_array().end_object();
+  }
+
+ private:
+  void operation(const NativeRoute& route) {
+    json_.text_key(lower(to_string(route.method))).begin_object();
+    json_.field("operationId", route.operation).field("summary", route.summary);
+    parameters(route);
+    if (route.request != nullptr) {
+      json_.key("requestBody").begin_object().field("required", true).key("content").begin_object();
+      const bool lines = route.answer == NativeRoute::Answer::kLines;
+      content(lines ? "application/x-ndjson" : "application/json", [&] { request_schema(route); });
+      json_.end_object().end_object();
+    }
+    json_.key("responses").begin_object();
+    json_.text_key(std::to_string(route.status)).begin_object();
+    json_.field("description", route.summary);
+    json_.key("content").begin_object();
+    switch (route.answer) {
+      case NativeRoute::Answer::kMessage:
+        content("application/json", [&] { reference(*route.response); });
+        break;
+      case NativeRoute::Answer::kEvents:
+        content("text/event-stream", [&] { json_.begin_object().field("type", "string").end_object(); });
+        break;
+      case NativeRoute::Answer::kLines:
+        content("application/x-ndjson", [&] { json_.begin_object().field("type", "string").end_object(); });
+        break;
+      case NativeRoute::Answer::kBytes:
+        content("application/octet-stream",
+                [&] { json_.begin_object().field("type", "string").field("format", "binary").end_object(); });
+        break;
+      case NativeRoute::Answer::kDocument:
+        content("application/json", [&] { json_.begin_object().field("type", "object").end_object(); });
+        break;
+    }
+    if (route.response != nullptr) note(*route.response);
+    json_.end_object().end_object();
+    json_.key("default").begin_object().field("$ref", "#/components/responses/Error").end_object();
+    json_.end_object().end_object();
+  }
+
+  void parameters(const NativeRoute& route) {
+    json_.key("parameters").begin_array();
+    for (std::size_t at = route.path.find('{'); at != std::string_view::npos;
+         at = route.path.find('{', at + 1)) {
+      const std::string_view name = route.path.substr(at + 1, route.path.find('}', at) - at - 1);
+      json_.begin_object().field("name", name).field("in", "path").field("required", true);
+      json_.key("schema").begin_object().field("type", "string").end_object().end_object();
+    }
+    for (const NativeParameter& parameter : route.query) query(parameter);
+    if (route.takes_key) {
+      json_.begin_object().field("name", "Idempotency-Key").field("in", "header");
+      json_.field("description", "Makes the call safe to repeat for 24 hours.");
+      json_.key("schema").begin_object().field("type", "string").field("maxLength", 128).end_object();
+      json_.end_object();
+    }
+    json_.end_array();
+  }
+
+  void query(const NativeParameter& parameter) {
+    json_.begin_object().field("name", parameter.name).field("in", "query");
+    json_.field("description", parameter.meaning);
+    json_.key("schema").begin_object();
+    switch (parameter.type) {
+      case NativeParameter::Type::kText:
+        json_.field("type", "string");
+        break;
+      case NativeParameter::Type::kCount:
+        json_.field("type", "integer").field("minimum", 0);
+        break;
+      case NativeParameter::Type::kFlag:
+        json_.field("type", "boolean");
+        break;
+      case NativeParameter::Type::kTexts:
+        json_.field("type", "array").key("items").begin_object().field("type", "string").end_object();
+        break;
+    }
+    json_.end_object().end_object();
+  }
+
+  /// A submission may also be one job itself.
+  void request_schema(const NativeRoute& route) {
+    if (route.alternative == nullptr) return reference(*route.request);
+    json_.begin_object().key("anyOf").begin_array();
+    reference(*route.request);
+    reference(*route.alternative);
+    json_.end_array().end_object();
+  }
+
+  void content(std::string_view type, auto&& schema) {
+    json_.text_key(type).begin_object().key("schema");
+    schema();
+    json_.end_object();
+  }
+
+  void note(const pb::Descriptor& type) {
+    if (!types_.emplace(schema_name(type), &type).second) return;
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      if (field.message_type() == nullptr || field.is_map()) continue;
+      if (field.message_type() != pb::Timestamp::descriptor()) note(*field.message_type());
+    }
+  }
+
+  void reference(const pb::Descriptor& type) {
+    note(type);
+    json_.begin_object().field("$ref", "#/components/schemas/" + schema_name(type)).end_object();
+  }
+
+  void value_schema(const FieldDescriptor& field) {
+    if (field.message_type() != nullptr && field.message_type() != pb::Timestamp::descriptor())
+      return reference(*field.message_type());
+    json_.begin_object();
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING:
+        json_.field("type", "string");
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        json_.field("type", "boolean");
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        json_.field("type", "number").field("format", "double");
+        break;
+      case FieldDescriptor::CPPTYPE_INT32:
+        json_.field("type", "integer").field("format", "int32");
+        break;
+      case FieldDescriptor::CPPTYPE_UINT32:
+        json_.field("type", "integer").field("minimum", 0).field("maximum", UINT32_MAX);
+        break;
+      case FieldDescriptor::CPPTYPE_INT64:
+        json_.field("type", "integer").field("format", "int64");
+        break;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        json_.field("type", "integer").field("format", "int64").field("minimum", 0);
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        json_.field("type", "string").key("enum").begin_array();
+        for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+          const pb::EnumValueDescriptor& value = *field.enum_type()->value(i);
+          if (value.number() != 0) json_.value(std::string_view(enum_word(value)));
+        }
+        json_.end_array();
+        break;
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        json_.field("type", "string").field("format", "date-time");
+        break;
+    }
+    json_.end_object();
+  }
+
+  void schema(const pb::Descriptor& type) {
+    json_.text_key(schema_name(type)).begin_object().field("type", "object");
+    json_.field("additionalProperties", false);
+    json_.key("properties").begin_object();
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      json_.key(field.name());
+      if (field.is_map()) {
+        json_.begin_object().field("type", "object").key("additionalProperties");
+        value_schema(*field.message_type()->map_value());
+        json_.end_object();
+      } else if (field.is_repeated()) {
+        json_.begin_object().field("type", "array").key("items");
+        value_schema(field);
+        json_.end_object();
+      } else {
+        value_schema(field);
+      }
+    }
+    json_.end_object().end_object();
+  }
+
+  void components() {
+    json_.key("components").begin_object();
+    json_.key("schemas").begin_object();
+    for (const auto& [name, type] : types_) schema(*type);
+    json_.key("Error").begin_object().field("type", "object");
+    json_.key("required").begin_array().value("error").value("code").end_array();
+    json_.key("properties").begin_object();
+    json_.key("error").begin_object().field("type", "string");
+    json_.field("description", "One sentence that says what to do.").end_object();
+    json_.key("code").begin_object().field("type", "string").key("enum").begin_array();
+    for (const ErrorRow& row : error_table()) json_.value(row.code);
+    json_.end_array().end_object();
+    json_.key("field").begin_object().field("type", "string");
+    json_.field("description", "The field at fault.").end_object();
+    json_.end_object().end_object().end_object();
+    json_.key("responses").begin_object().key("Error").begin_object();
+    json_.field("description", "An error; docs/reference/errors.md lists the codes.");
+    json_.key("content").begin_object();
+    content("application/json",
+            [&] { json_.begin_object().field("$ref", "#/components/schemas/Error").end_object(); });
+    json_.end_object().end_object().end_object();
+    json_.key("securitySchemes").begin_object().key("token").begin_object();
+    json_.field("type", "http").field("scheme", "bearer").end_object().end_object();
+    json_.end_object();
+  }
+
+  JsonWriter json_;
+  std::map<std::string, const pb::Descriptor*> types_;
+};
+
+}  // namespace
+
+std::string openapi_json(std::span<const NativeRoute> routes, std::string_view version) {
+  std::string out;
+  Document(out).write(routes, version);
+  return out;
+}
+
+}  // namespace gpusched::api

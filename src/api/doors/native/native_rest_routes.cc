@@ -1,0 +1,316 @@
+#include <algorithm>
+
+#include "api/doors/native/native_rest.h"
+#include "gpusched/v1/edits.pb.h"
+#include "gpusched/v1/scheduler.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+using Type = NativeParameter::Type;
+using enum HttpMethod;
+using Kind = NativeRoute::Answer;
+
+constexpr NativeParameter kTenant{Type::kText, "tenant_id",
+                                  "Only when the job is this tenant's: an id or a name."};
+constexpr NativeParameter kFields{Type::kText, "fields",
+                                  "Which fields to answer with, separated by commas, such as "
+                                  "job_id,state,spec.name; all when it is left out."};
+constexpr NativeParameter kWait{
+    Type::kText, "wait", "Answer once the job is final, or after this time, such as 30s; at most 10m."};
+constexpr NativeParameter kTenantPage{Type::kCount, "page_size",
+                                      "At most so many tenants: 50 when it is left out, at most 1000."};
+constexpr NativeParameter kPageToken{Type::kText, "page_token", "The next_page_token of the page before."};
+
+std::vector<NativeParameter> list_parameters() {
+  return {
+      {Type::kText, "tenant_id", "Only jobs of this tenant: an id or a name."},
+      {Type::kText, "state",
+       "Only jobs in this state: pending, scheduled, running, completed, failed, cancelled or preempted."},
+      {Type::kText, "name", "Only jobs of this name; * and ? stand for any text and any byte."},
+      {Type::kText, "user", "Only jobs that this user submitted, or that run as it."},
+      {Type::kTexts, "label",
+       "Only jobs with this label: key=value, or key for any value; with all that are given."},
+      {Type::kText, "since", "Only jobs submitted since this time, or since so long ago, such as 2h."},
+      {Type::kCount, "page_size", "At most so many jobs: 50 when it is left out, at most 10000."},
+      kPageToken,
+      kFields};
+}
+
+std::vector<NativeParameter> watch_parameters() {
+  std::vector<NativeParameter> out = list_parameters();
+  std::erase_if(out,
+                [](const NativeParameter& p) { return p.name == "page_size" || p.name == "page_token"; });
+  out.push_back({Type::kFlag, "nodes", "Also changes of nodes, as events named node."});
+  return out;
+}
+
+std::vector<NativeParameter> log_parameters() {
+  return {
+      kTenant,
+      {Type::kText, "stream", "stdout (when it is left out) or stderr."},
+      {Type::kCount, "attempt", "The attempt's number; the latest when it is left out."},
+      {Type::kCount, "member", "Of a job of several members: whose output, counted from 0."},
+      {Type::kCount, "offset", "Where to begin, in bytes."},
+      {Type::kCount, "tail_lines", "Begin at the last so many lines."},
+      {Type::kText, "since", "Begin at what was written since this time, or since so long ago, such as 10m."},
+      {Type::kText, "grep", "Only lines that hold this text, chosen on the node."},
+      {Type::kFlag, "timestamps", "Each line begins with the time at which it was there at the latest."},
+      {Type::kFlag, "follow", "Wait for the start and for more, until the attempt has ended."},
+      {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets."}};
+}
+
+using Handle = void (NativeRest::*)(NativeCall&);
+using Descriptor = google::protobuf::Descriptor;
+
+/// Adds to one route what is said about it.
+class Line {
+ public:
+  explicit Line(NativeRoute& route) : route_(route) {}
+  Line& query(std::vector<NativeParameter> parameters) {
+    route_.query = std::move(parameters);
+    return *this;
+  }
+  Line& body(const Descriptor* message, const Descriptor* or_else = nullptr) {
+    route_.request = message;
+    route_.alternative = or_else;
+    return *this;
+  }
+  Line& answers(const Descriptor* message, int status = 200) {
+    route_.response = message;
+    route_.status = status;
+    return *this;
+  }
+  Line& as(Kind kind) {
+    route_.answer = kind;
+    return *this;
+  }
+  Line& with_key() {
+    route_.takes_key = true;
+    return *this;
+  }
+
+ private:
+  NativeRoute& route_;
+};
+
+class Table {
+ public:
+  Line add(HttpMethod method, std::string_view path, std::string_view operation, Handle handle,
+           std::string_view summary) {
+    routes_.push_back(
+        {.method = method, .path = path, .operation = operation, .summary = summary, .handle = handle});
+    return Line(routes_.back());
+  }
+  std::vector<NativeRoute> take() && { return std::move(routes_); }
+
+ private:
+  std::vector<NativeRoute> routes_;
+};
+
+}  // namespace
+
+/// Handlers are the class's own: what names them stands inside of it.
+struct NativeRest::Routes {
+  static void jobs(Table& table);
+  static void tenants(Table& table);
+  static void nodes(Table& table);
+};
+
+void NativeRest::Routes::jobs(Table& table) {
+  const Descriptor* const job = v1::Job::descriptor();
+  table
+      .add(kPost, "v1/jobs", "submit_jobs", &NativeRest::submit,
+           "Accepts all jobs of the request or none; a body that is one job itself is taken too.")
+      .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
+      .answers(v1::SubmitJobsResponse::descriptor(), 201)
+      .with_key();
+  table
+      .add(kPost, "v1/jobs:stream", "submit_job_stream", &NativeRest::submit_stream,
+           "Takes a submission in each line and answers each in a line, in order, once it is durable.")
+      .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
+      .answers(v1::SubmitJobsResponse::descriptor())
+      .as(Kind::kLines);
+  table
+      .add(kPost, "v1/jobs:plan", "plan_job", &NativeRest::plan,
+           "Says what a submission of one job would come to, and submits nothing.")
+      .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
+      .answers(v1::PlanResponse::descriptor());
+  table.add(kGet, "v1/jobs", "list_jobs", &NativeRest::list_jobs, "Lists jobs, newest first.")
+      .query(list_parameters())
+      .answers(v1::ListJobsResponse::descriptor());
+  table
+      .add(kPost, "v1/jobs:cancel", "cancel_jobs", &NativeRest::cancel_jobs,
+           "Cancels several jobs, each with its own result.")
+      .body(v1::CancelJobsRequest::descriptor())
+      .answers(v1::CancelJobsResponse::descriptor());
+  table.add(kGet, "v1/jobs/{job_id}", "get_job", &NativeRest::get_job, "Shows one job.")
+      .query({kTenant, kFields, kWait})
+      .answers(job);
+  table
+      .add(kPatch, "v1/jobs/{job_id}", "update_job", &NativeRest::update_job,
+           "Changes what is given of a waiting or running job.")
+      .query({kTenant})
+      .body(v1::UpdateJobRequest::descriptor())
+      .answers(job);
+  table
+      .add(kPost, "v1/jobs/{job_id}/cancel", "cancel_job", &NativeRest::cancel_job,
+           "Cancels a job, or ends it.")
+      .query({kTenant})
+      .answers(job);
+  table
+      .add(kPost, "v1/jobs/{job_id}/hold", "hold_job", &NativeRest::hold_job,
+           "Keeps a waiting job from starting until it is released.")
+      .query({kTenant})
+      .answers(job);
+  table
+      .add(kPost, "v1/jobs/{job_id}/release", "release_job", &NativeRest::release_job,
+           "Lets a held job wait for its turn again.")
+      .query({kTenant})
+      .answers(job);
+  table
+      .add(kPost, "v1/jobs/{job_id}/requeue", "requeue_job", &NativeRest::requeue_job,
+           "Ends a running job's attempt and puts the job back in line; no retry is spent.")
+      .query({kTenant})
+      .answers(job);
+  table
+      .add(kGet, "v1/jobs/{job_id}/explain", "explain_job", &NativeRest::explain_job,
+           "Says why a job waits, and which events could change that.")
+      .query({kTenant})
+      .answers(v1::Explanation::descriptor());
+  table.add(kGet, "v1/jobs/{job_id}/log", "read_log", &NativeRest::read_log, "Reads an attempt's output.")
+      .query(log_parameters())
+      .as(Kind::kBytes);
+  table
+      .add(kGet, "v1/jobs/{job_id}/watch", "watch_job", &NativeRest::watch_job,
+           "Sends the job now and at every change, until it is final.")
+      .query({kTenant, kFields})
+      .answers(job)
+      .as(Kind::kEvents);
+  table.add(kGet, "v1/watch", "watch", &NativeRest::watch, "Sends each job that changes.")
+      .query(watch_parameters())
+      .answers(job)
+      .as(Kind::kEvents);
+}
+
+void NativeRest::Routes::tenants(Table& table) {
+  const Descriptor* const tenant = v1::Tenant::descriptor();
+  table.add(kPost, "v1/tenants", "create_tenant", &NativeRest::create_tenant, "Creates a tenant.")
+      .body(tenant)
+      .answers(tenant, 201)
+      .with_key();
+  table
+      .add(kGet, "v1/tenants", "list_tenants", &NativeRest::list_tenants,
+           "Lists tenants in the order of their ids.")
+      .query({kTenantPage, kPageToken})
+      .answers(v1::ListTenantsResponse::descriptor());
+  table
+      .add(kGet, "v1/tenants/{tenant_id}", "get_tenant", &NativeRest::get_tenant,
+           "Shows a tenant, by id or name.")
+      .answers(tenant);
+  table
+      .add(kPatch, "v1/tenants/{tenant_id}", "update_tenant", &NativeRest::update_tenant,
+           "Changes what is given of a tenant; a limit that is null is lifted.")
+      .body(tenant)
+      .answers(tenant);
+  table
+      .add(kDelete, "v1/tenants/{tenant_id}", "delete_tenant", &NativeRest::delete_tenant,
+           "Deletes a tenant that has no unfinished jobs and no tenants below it.")
+      .answers(v1::DeleteTenantResponse::descriptor());
+  table
+      .add(kPost, "v1/cluster:edit", "edit_cluster", &NativeRest::edit_cluster,
+           "Makes all changes of tenants and labels or none; a dry run only tells whether it would.")
+      .body(v1::EditClusterRequest::descriptor())
+      .answers(v1::EditClusterResponse::descriptor());
+}
+
+void NativeRest::Routes::nodes(Table& table) {
+  const Descriptor* const node = v1::Node::descriptor();
+  const Descriptor* const words = v1::DrainNodeRequest::descriptor();
+  table.add(kGet, "v1/nodes", "list_nodes", &NativeRest::list_nodes, "Lists nodes by name.")
+      .answers(v1::ListNodesResponse::descriptor());
+  table.add(kGet, "v1/nodes/{node_name}", "get_node", &NativeRest::get_node, "Shows a node.").answers(node);
+  table
+      .add(kPost, "v1/nodes/{node_name}/drain", "drain_node", &NativeRest::drain_node,
+           "Keeps new work away from a node; what runs there goes on.")
+      .body(words)
+      .answers(node);
+  table
+      .add(kPost, "v1/nodes/{node_name}/resume", "resume_node", &NativeRest::resume_node,
+           "Puts a node back to work.")
+      .body(words)
+      .answers(node);
+  table
+      .add(kPost, "v1/nodes/{node_name}/reboot", "reboot_node", &NativeRest::reboot_node,
+           "Has a drained node run its configured reboot command.")
+      .body(words)
+      .answers(node);
+  table
+      .add(kPost, "v1/nodes/{node_name}/label", "label_node", &NativeRest::label_node,
+           "Sets and removes an operator's labels; they stand over the agent's own.")
+      .body(v1::LabelNodeRequest::descriptor())
+      .answers(node);
+  table
+      .add(kPost, "v1/nodes/{node_name}/confirm-dead", "confirm_node_dead", &NativeRest::confirm_dead,
+           "Takes an operator's word that nothing runs on a lost node any more.")
+      .answers(node);
+  table
+      .add(kDelete, "v1/nodes/{node_name}", "remove_node", &NativeRest::remove_node,
+           "Takes a node that is gone for good off the books; 409 while it is connected, holds work or is "
+           "reserved.")
+      .answers(v1::RemoveNodeResponse::descriptor());
+  table
+      .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", "set_device_condition",
+           &NativeRest::set_condition,
+           "Quarantines a device, or ends its quarantine; what runs there goes on.")
+      .body(v1::SetDeviceConditionRequest::descriptor())
+      .answers(node);
+  table
+      .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
+           "Keeps nodes for a tenant, or for maintenance, at a time agreed before.")
+      .body(v1::Reservation::descriptor())
+      .answers(v1::Reservation::descriptor(), 201);
+  table
+      .add(kGet, "v1/reservations", "list_reservations", &NativeRest::list_reservations,
+           "Lists reservations by their begin; those that are over are gone.")
+      .answers(v1::ListReservationsResponse::descriptor());
+  table
+      .add(kDelete, "v1/reservations/{reservation}", "cancel_reservation", &NativeRest::cancel_reservation,
+           "Gives the nodes back, by the reservation's name or id; what runs there goes on.")
+      .answers(v1::CancelReservationResponse::descriptor());
+  table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Shows the cluster's sums.")
+      .answers(v1::Cluster::descriptor());
+  table
+      .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
+           "Shows how good what was said beforehand of run times and starts turned out to be.")
+      .query({{Type::kText, "tenant_id", "Only what is of this tenant: an id or a name."}})
+      .answers(v1::Quality::descriptor());
+  table
+      .add(kGet, "v1/moves", "get_moves", &NativeRest::get_moves,
+           "Shows which running jobs could go on elsewhere so that others start; changes nothing. For "
+           "operators.")
+      .query({{Type::kText, "tenant_id", "Refused: moves are of all tenants' jobs."},
+              {Type::kText, "job_id", "Only moves for this waiting job."},
+              {Type::kCount, "moves_max", "So many moves for one job: 4 when it is left out, at most 16."}})
+      .answers(v1::Moves::descriptor());
+  table
+      .add(kPost, "v1/moves", "apply_moves", &NativeRest::apply_moves,
+           "Carries out one proposal, if it still holds.")
+      .body(v1::ApplyMovesRequest::descriptor())
+      .answers(v1::MoveProposal::descriptor());
+  table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Shows this document.")
+      .as(Kind::kDocument);
+}
+
+std::span<const NativeRoute> NativeRest::routes() {
+  static const std::vector<NativeRoute> kRoutes = [] {
+    Table table;
+    Routes::jobs(table);
+    Routes::tenants(table);
+    Routes::nodes(table);
+    return std::move(table).take();
+  }();
+  return kRoutes;
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "api/contract/backend.h"
+#include "api/doors/jobs/jobs_json.h"
+#include "gpusched/v1/scheduler.pb.h"
+
+/// The native API's messages from and to what the backend speaks.
+namespace gpusched::api {
+
+/// Fills in whatever a job says about itself; checks everything.
+Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possible);
+Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool containers_possible);
+Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating);
+
+/// What changes of a job; an error when nothing does.
+Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message);
+/// The lengths of what is said about a node.
+std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message);
+struct LabelChange {
+  std::vector<Label> set;
+  std::vector<std::string> remove;
+};
+Answer<ReservationRequest> read_reservation(const v1::Reservation& message);
+Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message);
+
+void write_job(const JobView& job, v1::Job& out);
+void write_explanation(const ExplainView& explain, v1::Explanation& out);
+void write_quality(const QualityView& quality, v1::Quality& out);
+void write_plan(const PlanView& plan, v1::PlanResponse& out);
+/// At most `size` tenants behind the one with the number `after`, which is what a page's token says.
+void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
+                       v1::ListTenantsResponse& out);
+void write_tenant(const TenantView& tenant, v1::Tenant& out);
+void write_node(const NodeView& node, v1::Node& out);
+void write_reservation(const ReservationView& reservation, v1::Reservation& out);
+void write_cluster(const ClusterView& cluster, v1::Cluster& out);
+
+void write_time(Time time, google::protobuf::Timestamp& out);
+
+}  // namespace gpusched::api

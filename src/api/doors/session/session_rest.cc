@@ -1,0 +1,244 @@
+#include "api/doors/session/session_rest.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "api/doors/jobs/jobs_json.h"
+#include "api/doors/jobs/json_fields.h"
+#include "api/doors/session/file_relay.h"
+#include "api/http/json_writer.h"
+#include "base/session_limits.h"
+#include "base/websocket.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr Duration kOpenWithin = seconds(10);  // From the upgrade to the first message.
+constexpr std::size_t kMessageBytesMax = limits::kSessionCommandBytesMax * 2;
+constexpr char kChannelOutput = 1, kChannelErrorOutput = 2;
+constexpr int64_t kAttemptMax = UINT32_MAX;
+constexpr int64_t kSignalMax = 64;
+constexpr int64_t kTerminalSizeMax = UINT16_MAX;
+
+/// A message of the client's; which fields mean something depends on `type`.
+struct ClientMessage {
+  std::optional<std::string> type, term;
+  std::optional<StringList> command;
+  std::optional<StringMap> environment;
+  std::optional<bool> terminal;
+  std::optional<int64_t> attempt, member, rows, columns, signal, session;
+};
+
+std::optional<ApiError> parse(std::string_view text, ClientMessage& out) {
+  const std::vector<JsonField> fields = {{"type", &out.type},         {"term", &out.term},
+                                         {"command", &out.command},   {"environment", &out.environment},
+                                         {"terminal", &out.terminal}, {"attempt", &out.attempt},
+                                         {"member", &out.member},     {"rows", &out.rows},
+                                         {"columns", &out.columns},   {"signal", &out.signal},
+                                         {"session", &out.session}};
+  return read_json_object(text, fields);
+}
+
+uint32_t bounded(const std::optional<int64_t>& value, int64_t most) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(value.value_or(0), 0, most));
+}
+
+/// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on
+/// the host's.
+class SessionLink final : public SessionPeer, public std::enable_shared_from_this<SessionLink> {
+ public:
+  SessionLink(Backend& backend, HttpServer& server, JobId job, std::string tenant)
+      : backend_(backend), server_(server), job_(job), tenant_(std::move(tenant)) {}
+
+  void begin(const std::string& key, const RestCallPtr& call) {
+    const auto self = shared_from_this();
+    socket_ = call->upgrade(
+        key, kMessageBytesMax,
+        {.on_message = [self](bool is_text, std::string data) { self->on_message(is_text, std::move(data)); },
+         .on_gone = [self] { self->on_gone(); }});
+    open_timer_ = server_.run_after(kOpenWithin, [self] {
+      if (self->session_ == nullptr && !self->gone_)
+        self->socket_.close(websocket::kPolicyViolation, "no session was opened within 10 s");
+    });
+  }
+
+  void on_number(uint64_t session) override {
+    std::string out;
+    JsonWriter(out).begin_object().field("type", "session").field("session", session).end_object();
+    socket_.send(true, std::move(out));
+  }
+  void on_opened() override { socket_.send(true, R"({"type":"opened"})"); }
+  void on_output(std::string data, bool of_stderr) override {
+    const auto size = static_cast<int64_t>(data.size());
+    data.insert(data.begin(), of_stderr ? kChannelErrorOutput : kChannelOutput);
+    // Only what the client's kernel took is asked for again: so much waits for a slow reader, and no more.
+    socket_.send(false, std::move(data), [self = shared_from_this(), size](bool alive) {
+      if (alive && self->session_ != nullptr) self->session_->grant(size);
+    });
+  }
+  void on_credit(int64_t bytes) override {
+    input_left_ += bytes;  // Before the client hears of it.
+    std::string out;
+    JsonWriter(out).begin_object().field("type", "credit").field("bytes", bytes).end_object();
+    socket_.send(true, std::move(out));
+  }
+  void on_end(End end) override {
+    std::string out;
+    JsonWriter json(out);
+    json.begin_object().field("type", "ended");
+    if (end.error) {
+      json.field("error", end.error->message).field("code", row_of(end.error->kind).code);
+    } else {
+      json.field("exit_code", end.exit_code).field("signal", end.signal);
+      if (!end.message.empty()) json.field("message", end.message);
+    }
+    json.end_object();
+    socket_.send(true, std::move(out));
+    socket_.close(websocket::kNormal, "the session has ended");
+  }
+
+ private:
+  void on_message(bool is_text, std::string data) {
+    if (!is_text) return on_input(std::move(data));
+    ClientMessage message;
+    if (const auto problem = parse(data, message)) return fail(problem->message);
+    const std::string& type = message.type.value_or("");
+    if (session_ == nullptr) {
+      if (type != "open") return fail("the first message must be of type \"open\"");
+      return open(std::move(message));
+    }
+    if (type == "resize") {
+      session_->resize(bounded(message.rows, kTerminalSizeMax), bounded(message.columns, kTerminalSizeMax));
+    } else if (type == "signal") {
+      session_->signal(bounded(message.signal, kSignalMax));
+    } else if (type == "end_of_input") {
+      session_->end_input();
+    } else if (type == "detach") {
+      session_->detach();
+      socket_.close(websocket::kNormal, "detached");
+    } else {
+      fail("unknown type of message: \"" + type.substr(0, 40) + "\"");
+    }
+  }
+
+  void open(ClientMessage message) {
+    server_.cancel(open_timer_);
+    SessionRequest request{
+        .job = job_,
+        .tenant = tenant_,
+        .attempt = bounded(message.attempt, kAttemptMax),
+        .member = bounded(message.member, kAttemptMax),
+        .command = message.command.value_or(StringList()),
+        .terminal = message.terminal.value_or(false),
+        .rows = bounded(message.rows, kTerminalSizeMax),
+        .columns = bounded(message.columns, kTerminalSizeMax),
+        .term = message.term.value_or(""),
+        .environment = message.environment.value_or(StringMap()),
+        .session = static_cast<uint64_t>(std::max<int64_t>(message.session.value_or(0), 0))};
+    const bool again = request.session != 0 && request.rows > 0;
+    const uint32_t rows = request.rows, columns = request.columns;
+    session_ = backend_.open_session(std::move(request), shared_from_this());
+    if (again) session_->resize(rows, columns);  // Which also has a program draw its screen anew.
+  }
+
+  void on_input(std::string data) {
+    if (session_ == nullptr) return fail("the first message must be of type \"open\"");
+    const auto size = static_cast<int64_t>(data.size());
+    if (input_left_.fetch_sub(size) < size) return fail("more input was sent than credit was given for");
+    session_->input(std::move(data));
+  }
+
+  void fail(const std::string& why) {
+    if (session_ != nullptr) session_->close();
+    socket_.close(websocket::kPolicyViolation, why);
+  }
+
+  void on_gone() {
+    gone_ = true;
+    server_.cancel(open_timer_);
+    // After an end or a detachment this does nothing; else the client is gone, and the command is hung up.
+    if (session_ != nullptr) session_->close();
+    session_ = nullptr;
+  }
+
+  Backend& backend_;
+  HttpServer& server_;
+  const JobId job_;
+  const std::string tenant_;
+  WebSocket socket_;
+  HttpTimer open_timer_;
+  std::atomic<int64_t> input_left_{limits::kSessionCreditBytes};
+  std::shared_ptr<SessionHandle> session_;  ///< The server's thread, as is the one below.
+  bool gone_ = false;
+};
+
+}  // namespace
+
+bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
+  std::string_view rest = request.path;
+  if (rest.starts_with("/api/")) rest.remove_prefix(4);
+  constexpr std::string_view kJobs = "/v1/jobs/";
+  if (!rest.starts_with(kJobs)) return false;
+  rest.remove_prefix(kJobs.size());
+  const std::size_t slash = rest.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string_view what = rest.substr(slash + 1);
+  if (what != "session" && what != "files") return false;
+  if (request.method != HttpMethod::kGet) {
+    HttpResponse response{.status = row_of(ErrorKind::kMethodNotAllowed).http_status,
+                          .body = error_json({ErrorKind::kMethodNotAllowed, "this path takes GET"})};
+    response.headers.emplace_back("Allow", "GET");
+    call->send(std::move(response));
+    return true;
+  }
+  const auto job = parse_job_id(rest.substr(0, slash));
+  if (!job) {
+    call->fail({ErrorKind::kJobNotFound,
+                "no such job: " + std::string(rest.substr(0, std::min<std::size_t>(slash, 64))) +
+                    "; ids look like job-12"});
+  } else if (what == "session") {
+    open_session(request, *job, call);
+  } else {
+    read_file(request, *job, call);
+  }
+  return true;
+}
+
+void SessionRest::open_session(const HttpRequest& request, JobId job, const RestCallPtr& call) {
+  if (!request.wants_websocket || request.websocket_version != "13" ||
+      !websocket::is_client_key(request.websocket_key)) {
+    return call->fail({ErrorKind::kInvalidArgument,
+                       "this path speaks WebSocket, version 13; open a session with `gpu-cli exec`"});
+  }
+  const auto query = parse_query(request.query);
+  if (!query) return call->fail({ErrorKind::kInvalidArgument, "the query has a broken escape; encode it"});
+  std::string tenant;
+  for (const auto& [name, value] : *query) {
+    if (name == "tenant_id") tenant = value;
+  }
+  std::make_shared<SessionLink>(backend_, *server_, job, tenant)->begin(request.websocket_key, call);
+}
+
+void SessionRest::read_file(const HttpRequest& request, JobId job, const RestCallPtr& call) {
+  const auto query = parse_query(request.query);
+  if (!query) return call->fail({ErrorKind::kInvalidArgument, "the query has a broken escape; encode it"});
+  FileRequest wanted{.job = job};
+  for (const auto& [name, value] : *query) {
+    if (name == "tenant_id") wanted.tenant = value;
+    if (name == "path") wanted.path = value;
+    if (name != "attempt" && name != "member") continue;
+    const auto number = parse_count(value, kAttemptMax);
+    if (!number) {
+      return call->fail({ErrorKind::kInvalidArgument, name + " must be a whole number", name});
+    }
+    (name == "attempt" ? wanted.attempt : wanted.member) = static_cast<uint32_t>(*number);
+  }
+  if (wanted.path.empty() || wanted.path.size() > limits::kPathBytesMax) {
+    return call->fail({ErrorKind::kInvalidArgument,
+                       "path must be given, with 1 to 4096 bytes, as in ?path=results.csv", "path"});
+  }
+  relay_file(backend_, call, std::move(wanted), file_bytes_max_);
+}
+
+}  // namespace gpusched::api
