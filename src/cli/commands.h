@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "cli/session.h"
+#include "cli/framework/session.h"
 
 /// What several commands share.
 namespace gpusched::cli {

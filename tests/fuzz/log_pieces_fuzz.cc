@@ -1,5 +1,5 @@
 // rooms: base
-// source: cli/log_pieces.cc
+// source: cli/verbs/jobs/log_pieces.cc
 // source: client/json.cc
 //
 // What gpu-cli makes of an output's stream, whatever a server sends; JSON of strangers; base64.
@@ -10,7 +10,7 @@
 
 #include "base/base64.h"
 #include "base/check.h"
-#include "cli/log_pieces.h"
+#include "cli/verbs/jobs/log_pieces.h"
 #include "client/json.h"
 
 namespace {

@@ -1,9 +1,9 @@
 // rooms: base
-// source: cli/grammar.cc
-// source: cli/submit_body.cc
-// source: cli/submit_options.cc
-// source: cli/submit_script.cc
-// source: cli/units.cc
+// source: cli/framework/grammar.cc
+// source: cli/verbs/jobs/submit_body.cc
+// source: cli/verbs/jobs/submit_options.cc
+// source: cli/verbs/jobs/submit_script.cc
+// source: cli/terminal/units.cc
 // source: client/json.cc
 //
 // #GPU lines of a script, the words of such a line, and the texts of options: durations, sizes,
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cli/submit.h"
-#include "cli/units.h"
+#include "cli/terminal/units.h"
+#include "cli/verbs/jobs/submit.h"
 
 namespace cli = gpusched::cli;
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "cli/framework/options.h"
+
+namespace gpusched::cli {
+
+/// One scheduler as a user wants to reach it.
+struct Context {
+  std::string api_url;
+  std::string token_file;
+  std::string tenant_id;
+};
+
+/// The file of contexts, `$XDG_CONFIG_HOME/gpu-scheduler/contexts.json`, else below `~/.config`. Only its
+/// owner may read it.
+struct Contexts {
+  std::string current;
+  std::map<std::string, Context> all;
+};
+
+/// Empty when neither XDG_CONFIG_HOME nor HOME is set.
+std::string contexts_path(const CliIo& io);
+
+/// No file is no context. kIo when it cannot be read or is no such file.
+Result<Contexts> load_contexts(const std::string& path);
+
+/// Writes the whole file anew, mode 0600, and syncs it: whoever reads sees the old one or the new one.
+Result<Unit> save_contexts(const std::string& path, const Contexts& contexts);
+
+}  // namespace gpusched::cli

@@ -1,0 +1,299 @@
+#include "cli/framework/grammar.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr size_t kDistanceMax = 3;
+
+Error usage(std::string sentence) {
+  return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
+  }
+  return out;
+}
+
+bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+Result<Unit> check_word(const std::string& name, const std::string& text,
+                        const std::vector<std::string>& words) {
+  if (words.empty() || is_one_of(text, words)) return Unit{};
+  const std::string near = nearest_of(text, words);
+  return usage(name + ": \"" + text + "\" is not known" +
+               (near.empty() ? "; there is " + listed(words) : "; did you mean " + near + "?"));
+}
+
+template <typename Number>
+Result<Number> number_of(const std::string& name, const std::string& text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const char* begin = text.data();
+  if (text.size() > 1 && *begin == '+') ++begin;
+  const auto [stop, failure] = std::from_chars(begin, end, value);
+  if (failure == std::errc{} && stop == end && !text.empty()) return value;
+  return usage(name + ": \"" + text + "\" is no " + (std::is_integral_v<Number> ? "whole " : "") + "number");
+}
+
+Result<int64_t> bounded(const std::string& name, const std::string& text, int64_t least, int64_t most) {
+  Result<int64_t> value = number_of<int64_t>(name, text);
+  if (!value || (*value >= least && *value <= most)) return value;
+  if (most == INT64_MAX) return usage(name + ": it is at least " + std::to_string(least));
+  return usage(name + ": it is from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string nearest_of(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = kDistanceMax + 1;
+  for (const std::string& candidate : candidates) {
+    size_t distance = edit_distance(word, candidate);
+    // An abbreviation is nearer than a misspelling, and two short words are not alike because both are short.
+    if (word.size() >= 3 && candidate.starts_with(word)) distance = std::min<size_t>(distance, 1);
+    if (distance < best_distance && distance * 2 < std::max(word.size(), size_t{3})) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+Result<Unit> set_value(const OptionSpec& option, const std::string& text) {
+  const std::string& name = option.name;
+  if (option.comma_list) {
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      std::string word = text.substr(begin, end - begin);
+      if (word.starts_with('-') || word.starts_with('+')) word.erase(0, 1);  // The order of a sort key.
+      if (Result<Unit> good = check_word(name, word, option.words); !good) return good;
+      begin = end + 1;
+    }
+  } else if (Result<Unit> good = check_word(name, text, option.words); !good) {
+    return good;
+  }
+  if (auto* const flag = std::get_if<bool*>(&option.target)) {
+    if (text != "true" && text != "false") return usage(name + " takes no value");
+    **flag = text == "true";
+  } else if (auto* const string = std::get_if<std::string*>(&option.target)) {
+    **string = text;
+  } else if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) {
+    (*list)->push_back(text);
+  } else if (auto* const real = std::get_if<std::optional<double>*>(&option.target)) {
+    const Result<double> value = number_of<double>(name, text);
+    if (!value) return value.error();
+    if (!std::isfinite(*value)) return usage(name + ": \"" + text + "\" is no number");
+    **real = *value;
+  } else {
+    const Result<int64_t> value = bounded(name, text, option.least, option.most);
+    if (!value) return value.error();
+    if (auto* const whole = std::get_if<int64_t*>(&option.target)) {
+      **whole = *value;
+    } else {
+      *std::get<std::optional<int64_t>*>(option.target) = *value;
+    }
+  }
+  return Unit{};
+}
+
+OptionSpec& Grammar::option(std::string_view names, std::string value, OptionTarget target,
+                            std::string help) {
+  const size_t comma = names.find(',');
+  OptionSpec spec{.value = std::move(value), .help = std::move(help), .target = target};
+  spec.name = comma == std::string_view::npos ? names : names.substr(comma + 1);
+  if (comma != std::string_view::npos) spec.short_name = names.substr(0, comma);
+  CHECK(spec.name.starts_with("--"));
+  CHECK(spec.value.empty() == std::holds_alternative<bool*>(target));
+  options_.push_back(std::move(spec));
+  return options_.back();
+}
+
+OptionSpec& Grammar::flag(std::string_view names, bool& target, std::string help) {
+  return option(names, "", &target, std::move(help));
+}
+
+ArgumentSpec& Grammar::argument(std::string name, decltype(ArgumentSpec::target) target, std::string help) {
+  arguments_.push_back({.name = std::move(name), .help = std::move(help), .target = target});
+  return arguments_.back();
+}
+
+void Grammar::takes_command(std::vector<std::string>& command, std::string meaning) {
+  command_ = &command;
+  command_meaning_ = std::move(meaning);
+}
+
+const OptionSpec* Grammar::find(std::string_view name) const {
+  const auto found = std::ranges::find_if(options_, [&](const OptionSpec& option) {
+    return option.name == name || (!option.short_name.empty() && option.short_name == name) ||
+           is_one_of(std::string(name), option.aliases);
+  });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+bool Grammar::was_given(const OptionSpec& option) const {
+  return std::ranges::find(given_, &option) != given_.end();
+}
+
+void Grammar::take_missing_from(const Grammar& other) const {
+  CHECK(options_.size() >= other.options_.size());
+  for (size_t i = 0; i < other.options_.size(); ++i) {
+    CHECK(options_[i].name == other.options_[i].name);
+    if (!other.was_given(other.options_[i])) continue;
+    const bool mine = was_given(options_[i]);
+    std::visit(
+        [&](auto* to) {
+          const auto* const from = std::get<decltype(to)>(other.options_[i].target);
+          if constexpr (std::is_same_v<decltype(to), std::vector<std::string>*>) {
+            to->insert(to->begin(), from->begin(), from->end());
+          } else {
+            if (!mine) *to = *from;
+          }
+        },
+        options_[i].target);
+  }
+}
+
+std::string Grammar::nearest(std::string_view name, const Grammar* also) const {
+  std::vector<std::string> names;
+  for (const OptionSpec& option : options_) names.push_back(option.name);
+  if (also != nullptr) {
+    for (const OptionSpec& option : also->options_) names.push_back(option.name);
+  }
+  return nearest_of(name, names);
+}
+
+Result<Unit> Grammar::parse(const std::vector<std::string>& words, const Grammar* also) const {
+  next_argument_ = 0;
+  given_.clear();
+  bool options_over = false;
+  for (size_t at = 0; at < words.size(); ++at) {
+    const std::string& word = words[at];
+    Result<Unit> taken = Unit{};
+    if (options_over) {
+      taken = take_argument(word, options_over);
+    } else if (word == "--") {
+      if (command_ == nullptr) return usage("this command takes nothing behind --");
+      command_->assign(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
+      break;
+    } else if (word.starts_with("--")) {
+      taken = parse_option(words, at, also);
+    } else if (word.size() > 1 && word[0] == '-') {
+      taken = parse_short(words, at, also);
+    } else {
+      taken = take_argument(word, options_over);
+    }
+    if (!taken) return taken;
+  }
+  return Unit{};
+}
+
+Result<Unit> Grammar::check_complete() const {
+  for (const OptionSpec& option : options_) {
+    if (option.required && !was_given(option)) {
+      return usage(option.name + " is missing");
+    }
+  }
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const ArgumentSpec& argument = arguments_[i];
+    if (!argument.required || i < next_argument_) continue;
+    const auto* const list = std::get_if<std::vector<std::string>*>(&argument.target);
+    if (list != nullptr && !(*list)->empty()) continue;
+    return usage(argument.name + " is missing: " + argument.help);
+  }
+  return Unit{};
+}
+
+Result<Unit> Grammar::parse_option(const std::vector<std::string>& words, size_t& at,
+                                   const Grammar* also) const {
+  const std::string& word = words[at];
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const OptionSpec* option = find(name);
+  if (option == nullptr && also != nullptr) option = also->find(name);
+  if (option == nullptr) {
+    const std::string near = nearest(name, also);
+    return usage("there is no option " + name + (near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+  given_.push_back(option);
+  if (equals != std::string::npos) return set_value(*option, word.substr(equals + 1));
+  if (option->value.empty()) return set_value(*option, "true");
+  if (at + 1 >= words.size()) return usage(name + " needs a value: " + option->value);
+  return set_value(*option, words[++at]);
+}
+
+Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t& at,
+                                  const Grammar* also) const {
+  const std::string& word = words[at];
+  for (size_t i = 1; i < word.size(); ++i) {
+    const std::string name = std::string("-") + word[i];
+    const OptionSpec* option = find(name);
+    if (option == nullptr && also != nullptr) option = also->find(name);
+    if (option == nullptr) {
+      const bool one_dash_short = word.size() > 2 && !nearest("-" + word, also).empty();
+      return usage("there is no option " + (one_dash_short ? word : name) +
+                   (one_dash_short ? "; did you mean " + nearest("-" + word, also) + "?" : ""));
+    }
+    given_.push_back(option);
+    if (option->value.empty()) {
+      if (Result<Unit> set = set_value(*option, "true"); !set) return set;
+      continue;
+    }
+    if (i + 1 < word.size()) return set_value(*option, word.substr(word[i + 1] == '=' ? i + 2 : i + 1));
+    if (at + 1 >= words.size()) return usage(name + " needs a value: " + option->value);
+    return set_value(*option, words[++at]);
+  }
+  return Unit{};
+}
+
+Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over) const {
+  if (next_argument_ >= arguments_.size()) {
+    return usage("\"" + word + "\" is one word too many" +
+                 (has_command() ? "; the command to run stands behind --" : ""));
+  }
+  const ArgumentSpec& argument = arguments_[next_argument_];
+  if (Result<Unit> good = check_word(argument.name, word, argument.words); !good) return good;
+  if (argument.ends_options) options_over = true;
+  if (auto* const list = std::get_if<std::vector<std::string>*>(&argument.target)) {
+    (*list)->push_back(word);
+    return Unit{};
+  }
+  ++next_argument_;
+  if (auto* const string = std::get_if<std::string*>(&argument.target)) {
+    **string = word;
+    return Unit{};
+  }
+  const Result<int64_t> value = bounded(argument.name, word, 0, INT64_MAX);
+  if (!value) return value.error();
+  *std::get<int64_t*>(argument.target) = *value;
+  return Unit{};
+}
+
+}  // namespace gpusched::cli

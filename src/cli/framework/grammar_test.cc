@@ -1,0 +1,105 @@
+#include "cli/framework/grammar.h"
+
+#include <gtest/gtest.h>
+
+namespace gpusched::cli {
+namespace {
+
+/// A grammar with one option of each kind.
+struct Sample {
+  Grammar grammar;
+  bool follow = false;
+  bool tty = false;
+  std::string name;
+  std::optional<int64_t> count;
+  std::vector<std::string> labels;
+  std::string state;
+  std::vector<std::string> jobs;
+
+  Sample() {
+    grammar.flag("-f,--follow", follow, "Go on");
+    grammar.flag("-t,--tty", tty, "Terminal");
+    grammar.option("-n,--name", "NAME", &name, "Name");
+    grammar.option("--count", "N", &count, "Number").range(1, 10);
+    grammar.option("--label", "K=V", &labels, "Label");
+    grammar.option("--state", "STATE", &state, "State").of({"pending", "running"}).commas();
+    grammar.argument("JOB", &jobs, "Ids").optional();
+  }
+
+  std::string refusal(const std::vector<std::string>& words) const {
+    const Result<Unit> parsed = grammar.parse(words);
+    return parsed ? "" : parsed.error().message;
+  }
+};
+
+TEST(Grammar, TakesEveryWayOfWritingAnOption) {
+  Sample sample;
+  ASSERT_EQ(
+      sample.refusal({"-ft", "-nalice", "--count=3", "job-1", "--label", "a=b", "--label=c=d", "job-2"}), "");
+  EXPECT_TRUE(sample.follow && sample.tty);
+  EXPECT_EQ(sample.name, "alice");
+  EXPECT_EQ(sample.count, 3);
+  EXPECT_EQ(sample.labels, (std::vector<std::string>{"a=b", "c=d"}));
+  EXPECT_EQ(sample.jobs, (std::vector<std::string>{"job-1", "job-2"}));
+}
+
+TEST(Grammar, ValuesMayBeginWithADash) {
+  Sample sample;
+  ASSERT_EQ(sample.refusal({"--name", "-5"}), "");
+  EXPECT_EQ(sample.name, "-5");
+}
+
+TEST(Grammar, NamesTheNearestOption) {
+  const Sample sample;
+  EXPECT_EQ(sample.refusal({"--lable", "a=b"}), "there is no option --lable; did you mean --label?");
+  EXPECT_EQ(sample.refusal({"-count", "3"}), "there is no option -count; did you mean --count?");
+  EXPECT_EQ(sample.refusal({"--zebra"}), "there is no option --zebra");
+}
+
+TEST(Grammar, RefusesWhatIsNoValue) {
+  const Sample sample;
+  EXPECT_EQ(sample.refusal({"--count", "two"}), "--count: \"two\" is no whole number");
+  EXPECT_EQ(sample.refusal({"--count", "11"}), "--count: it is from 1 to 10");
+  EXPECT_EQ(sample.refusal({"--count"}), "--count needs a value: N");
+  EXPECT_EQ(sample.refusal({"--follow=yes"}), "--follow takes no value");
+  EXPECT_EQ(sample.refusal({"--state", "runing"}), "--state: \"runing\" is not known; did you mean running?");
+  EXPECT_EQ(sample.refusal({"--state", "running,x"}),
+            "--state: \"x\" is not known; there is pending or running");
+  EXPECT_EQ(sample.refusal({"--", "ls"}), "this command takes nothing behind --");
+}
+
+TEST(Grammar, MissesWhatIsRequired) {
+  std::string node;
+  std::string reason;
+  Grammar grammar;
+  grammar.argument("NODE", &node, "Its name");
+  grammar.option("--reason", "TEXT", &reason, "Why").must();
+  ASSERT_TRUE(grammar.parse({"n1"}).ok());
+  EXPECT_EQ(grammar.check_complete().error().message, "--reason is missing");
+  ASSERT_TRUE(grammar.parse({"--reason", "x"}).ok());
+  EXPECT_EQ(grammar.check_complete().error().message, "NODE is missing: Its name");
+  ASSERT_TRUE(grammar.parse({"--reason", "x", "n1"}).ok());
+  EXPECT_TRUE(grammar.check_complete().ok());
+}
+
+TEST(Grammar, LeavesAScriptsArgumentsAlone) {
+  std::string script;
+  std::vector<std::string> arguments;
+  bool wait = false;
+  Grammar grammar;
+  grammar.argument("SCRIPT", &script, "File").greedy();
+  grammar.argument("ARG", &arguments, "Its arguments").optional();
+  grammar.flag("--wait", wait, "Wait");
+  ASSERT_TRUE(grammar.parse({"--wait", "a.sh", "--epochs", "3", "--", "-x"}).ok());
+  EXPECT_TRUE(wait);
+  EXPECT_EQ(arguments, (std::vector<std::string>{"--epochs", "3", "--", "-x"}));
+}
+
+TEST(Nearest, KnowsMisspellingsAndAbbreviations) {
+  EXPECT_EQ(nearest_of("lst", {"list", "logs"}), "list");
+  EXPECT_EQ(nearest_of("comp", {"completion", "context"}), "completion");
+  EXPECT_EQ(nearest_of("xyz", {"list", "get"}), "");
+}
+
+}  // namespace
+}  // namespace gpusched::cli

@@ -1,0 +1,138 @@
+#include "cli/framework/options.h"
+
+#include "cli/framework/context.h"
+#include "cli/framework/verb.h"
+#include "cli/terminal/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+Error usage(std::string sentence) {
+  return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
+}
+
+/// The names that stand behind `group`, or all first words.
+std::vector<std::string> names_behind(const std::string& group) {
+  std::vector<std::string> names;
+  for (const VerbDefinition& verb : all_verbs()) {
+    std::string_view path = verb.path;
+    if (!group.empty()) {
+      if (!path.starts_with(group + " ")) continue;
+      path.remove_prefix(group.size() + 1);
+    }
+    std::string name(path.substr(0, path.find(' ')));
+    if (names.empty() || names.back() != name) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+Error unknown_verb(const std::string& group, const std::string& word) {
+  const std::string full = group.empty() ? word : group + " " + word;
+  const std::string near = nearest_of(word, names_behind(group));
+  if (!near.empty()) {
+    return usage("there is no command " + full + "; did you mean " + (group.empty() ? "" : group + " ") +
+                 near + "?");
+  }
+  return usage("there is no command " + full + "; gpu-cli " + (group.empty() ? "" : group + " ") +
+               "--help lists them");
+}
+
+Result<Unit> apply_context(Options& options, const CliIo& io) {
+  const std::string path = contexts_path(io);
+  const Result<Contexts> contexts = path.empty() ? Result<Contexts>(Contexts{}) : load_contexts(path);
+  if (!contexts) return contexts.error();
+  const std::string name = options.context.empty() ? contexts->current : options.context;
+  if (name.empty()) return Unit{};
+  const auto found = contexts->all.find(name);
+  if (found == contexts->all.end()) {
+    return usage("there is no context " + name + "; gpu-cli context list shows what there is");
+  }
+  options.context = name;
+  if (options.api_url.empty()) options.api_url = found->second.api_url;
+  if (options.token_file.empty() && options.api_url == found->second.api_url) {
+    options.token_file = found->second.token_file;
+  }
+  if (options.tenant_id.empty()) options.tenant_id = found->second.tenant_id;
+  return Unit{};
+}
+
+}  // namespace
+
+void define_global_options(Grammar& grammar, Options& options) {
+  grammar.option("--api-url", "URL", &options.api_url,
+                 std::string("The scheduler's REST API; else GPU_SCHEDULER_URL, else the context's, else ") +
+                     kDefaultUrl);
+  grammar.option("--tenant-id", "ID", &options.tenant_id, "The tenant to act for: its id or its name")
+      .alias("--tenant")
+      .completes(Complete::kTenant);
+  grammar
+      .option("--token-file", "FILE", &options.token_file,
+              "File with the shared token, a copy of DATA_DIR/token; else GPU_SCHEDULER_TOKEN_FILE, else the "
+              "context's")
+      .completes(Complete::kFile);
+  grammar
+      .option("--context", "NAME", &options.context,
+              "A scheduler that gpu-cli context knows; else GPU_SCHEDULER_CONTEXT, else the current one")
+      .completes(Complete::kContext);
+  grammar.option("--request-timeout", "SPAN", &options.request_timeout, "How long one call may take (30s)");
+  grammar
+      .option("--color", "WHEN", &options.color,
+              "auto (on a terminal, unless NO_COLOR is set), always or never")
+      .of({"auto", "always", "never"});
+  grammar.flag("--json", options.json, "Print the scheduler's JSON instead of text");
+  grammar.flag("-h,--help", options.help, "Explain the command");
+  grammar.flag("--version", options.version, "Print gpu-cli's version");
+}
+
+Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
+  Options ignored;
+  Grammar global;
+  define_global_options(global, ignored);
+  CommandLine line;
+  size_t at = 0;
+  for (; at < words.size() && line.verb == nullptr; ++at) {
+    const std::string& word = words[at];
+    if (word == "--") break;
+    if (!word.starts_with('-')) {
+      const std::string path = line.group.empty() ? word : line.group + " " + word;
+      line.verb = find_verb(path);
+      if (line.verb != nullptr) continue;
+      if (!line.group.empty() || !is_verb_group(word)) return unknown_verb(line.group, word);
+      line.group = word;
+      continue;
+    }
+    const OptionSpec* const option = global.find(word.substr(0, word.find('=')));
+    if (option == nullptr) {
+      return usage("there is no option " + word +
+                   " before the command's name; gpu-cli --help lists what there is");
+    }
+    line.words.push_back(word);
+    const bool has_value = !option->value.empty() && word.find('=') == std::string::npos;
+    if (has_value && at + 1 < words.size()) line.words.push_back(words[++at]);
+  }
+  line.words.insert(line.words.end(), words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
+  return line;
+}
+
+Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
+  if (!options.request_timeout.empty()) {
+    const Result<int64_t> span = parse_duration_seconds(options.request_timeout);
+    if (!span) return usage("--request-timeout: " + span.error().message);
+    options.call_timeout = seconds(*span);
+  }
+  if (offline) return Unit{};
+  const auto fill = [&](std::string& value, const char* variable) {
+    if (value.empty()) value = io.environment(variable);
+  };
+  fill(options.api_url, "GPU_SCHEDULER_URL");
+  fill(options.token_file, "GPU_SCHEDULER_TOKEN_FILE");
+  fill(options.context, "GPU_SCHEDULER_CONTEXT");
+  // A URL that was given is not the context's scheduler: its token is not for that one.
+  if (options.api_url.empty() || !options.context.empty()) {
+    if (const Result<Unit> applied = apply_context(options, io); !applied) return applied;
+  }
+  if (options.api_url.empty()) options.api_url = kDefaultUrl;
+  return Unit{};
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/framework/run.h"
+#include "client/json.h"
+#include "client/test_server.h"
+
+/// Runs gpu-cli in a test, with everything around it made up.
+namespace gpusched::cli::testing {
+
+using Request = TestServer::Request;
+using Reply = TestServer::Reply;
+
+/// One run of gpu-cli and what came of it.
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+struct World {
+  std::map<std::string, std::string> environment = {};
+  std::string standard_input = {};
+  std::string working_directory = {};
+  int width = 80;
+  Duration clock_step = {};  ///< What each look at the clock takes.
+};
+
+inline Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
+  Ran ran;
+  std::mutex mutex;
+  std::vector<const char*> raw;
+  for (const std::string& argument : arguments) raw.push_back(argument.c_str());
+  CliIo io;
+  io.out = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    ran.out += text;
+  };
+  io.err = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    ran.err += text;
+  };
+  io.read_stdin = [&] { return Result<std::string>(world.standard_input); };
+  io.environment = [&](const char* name) {
+    const auto found = world.environment.find(name);
+    return found == world.environment.end() ? std::string() : found->second;
+  };
+  io.environment_all = [&] {
+    std::vector<std::string> all;
+    for (const auto& [name, value] : world.environment) all.push_back(name + "=" + value);
+    return all;
+  };
+  io.working_directory = [&] { return world.working_directory; };
+  Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
+  io.wall_now = [&now, &world] { return std::exchange(now, now + world.clock_step); };
+  io.pause = [](Duration) {};
+  io.width = world.width;
+  ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
+  return ran;
+}
+
+/// Runs against a server that gives `handler`'s answers; `seen` gets the requests.
+inline Ran run_against(TestServer::Handler handler, std::vector<std::string> arguments,
+                       std::vector<Request>* seen = nullptr, const World& world = {}) {
+  TestServer server(std::move(handler));
+  arguments.insert(arguments.begin(), {"--api-url", server.url()});
+  Ran ran = run(arguments, world);
+  if (seen != nullptr) *seen = server.requests();
+  return ran;
+}
+
+}  // namespace gpusched::cli::testing

@@ -1,0 +1,228 @@
+#include "cli/framework/session.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "cli/terminal/text.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr std::string_view kFirstSteps =
+    "\n"
+    "  try it here      gpu-scheduler dev        (a scheduler and an agent on this machine)\n"
+    "  name yours       gpu-cli --api-url http://HOST:8080 cluster\n"
+    "  keep its name    gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
+    "  more             gpu-cli --help\n";
+constexpr std::string_view kNative = "/v1/";
+constexpr size_t kTokenBytesMax = 4'096;
+constexpr Duration kPatienceMax = seconds(60);
+constexpr Duration kPauseMax = seconds(2);
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kTokenBytesMax + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file && !file.eof()) {
+    return Error{.code = ErrorCode::kIo,
+                 .message = "cannot read the token file " + path + ": " + std::strerror(errno)};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  const bool plain = std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
+  if (text.empty() || text.size() > kTokenBytesMax || !plain) {
+    return Error{.code = ErrorCode::kIo, .message = path + " holds no token; it is a copy of DATA_DIR/token"};
+  }
+  return text;
+}
+
+Trouble trouble_of(const Error& error, const std::string& url) {
+  switch (error.code) {
+    case ErrorCode::kUnavailable:
+      return {.exit_code = kExitUnreachable,
+              .sentence = "no scheduler answers at " + url + ": " + error.message +
+                          "; start one with `gpu-scheduler dev`, or name yours with --api-url",
+              .code = "unreachable",
+              .passing = true};
+    case ErrorCode::kTimeout:
+      return {.exit_code = kExitUnexpected,
+              .sentence = "the scheduler at " + url + " did not answer in time",
+              .code = "timeout",
+              .passing = true};
+    case ErrorCode::kOutcomeUnknown:
+      return {.exit_code = kExitUnexpected,
+              .sentence = error.message +
+                          " before the answer came: it may or may not have been done; look before "
+                          "you repeat it",
+              .code = "outcome_unknown",
+              .passing = true};
+    default:
+      return {.exit_code = kExitUnexpected, .sentence = error.message, .code = "bad_answer"};
+  }
+}
+
+/// What a status outside 2xx means. The scheduler says it itself; something in between may not.
+Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
+  Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
+  if (trouble.sentence.empty()) {
+    trouble.sentence = "the answer was HTTP status " + std::to_string(answer.status) +
+                       ", not a scheduler's; is --api-url right?";
+    trouble.exit_code = kExitUnexpected;
+  }
+  if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
+  if (answer.status == 401) trouble.sentence += "; name a copy of DATA_DIR/token with --token-file";
+  trouble.passing =
+      answer.status == 429 || answer.status == 502 || answer.status == 503 || answer.status == 504;
+  return trouble;
+}
+
+}  // namespace
+
+bool colored(const Options& options, const CliIo& io) {
+  if (options.color == "always") return true;
+  if (options.color == "never" || !io.out_is_terminal) return false;
+  return io.environment("NO_COLOR").empty() && io.environment("TERM") != "dumb";
+}
+
+void print_error(const CliIo& io, const std::string& sentence, const std::string& code) {
+  io.err("gpu-cli: " + printable(sentence) + " (" + printable(code) + ")\n");
+}
+
+std::string random_key() {
+  std::array<unsigned char, 16> bytes;
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  for (const unsigned char byte : bytes) {
+    out += kHex[byte >> 4];
+    out += kHex[byte & 15];
+  }
+  return out;
+}
+
+Session::Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client)
+    : options_(&options),
+      io_(&io),
+      client_options_(std::move(client_options)),
+      client_(std::move(client)),
+      call_timeout_(options.call_timeout) {}
+
+Result<Session> Session::open(const Options& options, const CliIo& io, bool needs_token) {
+  HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url};
+  if (needs_token && !options.token_file.empty()) {
+    Result<std::string> token = read_token(options.token_file);
+    if (!token) return token.error();
+    client_options.token = std::move(*token);
+    if (io.check_receiver) {
+      const Result<Unit> may = io.check_receiver(client_options.url, options.token_file);
+      if (!may) return may.error();
+    }
+  } else if (needs_token && io.find_token) {
+    client_options.token = io.find_token(client_options.url);
+  }
+  Result<HttpClient> client = HttpClient::create(client_options);
+  if (!client) return client.error();
+  return Session(options, io, std::move(client_options), std::move(*client));
+}
+
+Session Session::fork() const {
+  Result<HttpClient> client = HttpClient::create(client_options_);
+  CHECK(client.ok());  // The same options were accepted before.
+  return Session(*options_, *io_, client_options_, std::move(*client));
+}
+
+Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
+  if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
+  Result<HttpAnswer> answer =
+      on_data == nullptr ? client_.request(request)
+                         : client_.stream(request, *on_data, on_head == nullptr ? HttpOnHead() : *on_head);
+  if (!answer) return {.trouble = trouble_of(answer.error(), client_.url())};
+  Reply reply{.text = std::move(answer->body)};
+  const bool refused = answer->status / 100 != 2;
+  if (on_data != nullptr && !refused) return reply;
+  Result<Json> json = Json::parse(reply.text);
+  if (json) reply.json = *json;
+  if (refused) {
+    reply.trouble = refusal_of(*answer, reply.json);
+  } else if (!reply.json.is_object()) {
+    reply.trouble =
+        Trouble{.sentence = "what answers at " + client_.url() + " is no scheduler; is --api-url right?",
+                .code = "bad_answer"};
+  }
+  return reply;
+}
+
+Reply Session::get(const std::string& path) { return get(path, call_timeout_); }
+
+Reply Session::get(const std::string& path, Duration timeout) {
+  return perform({.method = "GET", .target = path, .timeout = timeout, .repeatable = true}, nullptr);
+}
+
+Reply Session::send(const std::string& method, const std::string& path, const std::string& body) {
+  return perform({.method = method, .target = path, .body = body, .timeout = call_timeout_}, nullptr);
+}
+
+Reply Session::post_once(const std::string& path, const std::string& body, const std::string& key) {
+  return perform({.method = "POST",
+                  .target = path,
+                  .body = body,
+                  .headers = {{"Idempotency-Key", key}},
+                  .timeout = call_timeout_,
+                  .repeatable = true},
+                 nullptr);
+}
+
+Reply Session::stream(const std::string& path, const HttpOnData& on_data, const HttpOnHead& on_head) {
+  return perform({.method = "GET", .target = path, .repeatable = true}, &on_data, &on_head);
+}
+
+SocketReply Session::open_socket(const std::string& path) {
+  SocketReply reply;
+  Result<WebSocketClient::Connected> connected =
+      WebSocketClient::connect(client_options_, "/api/v1" + path, options_->call_timeout);
+  if (!connected) {
+    reply.trouble = trouble_of(connected.error(), client_.url());
+  } else if (!connected->socket) {
+    const Result<Json> json = Json::parse(connected->answer.body);
+    reply.trouble = refusal_of(connected->answer, json ? *json : Json());
+  } else {
+    reply.socket = std::move(connected->socket);
+  }
+  return reply;
+}
+
+Reply Session::stream_post(const std::string& path, const std::string& body, const HttpOnData& on_data) {
+  return perform({.method = "POST", .target = path, .body = body, .repeatable = true}, &on_data);
+}
+
+int Session::fail(const Trouble& trouble) const {
+  fail(trouble.exit_code, trouble.sentence, trouble.code);
+  // Whoever sits at a terminal may be here for the first time; programs get the one line.
+  if (trouble.exit_code == kExitUnreachable && io_->err_is_terminal) io_->err(kFirstSteps);
+  return trouble.exit_code;
+}
+
+int Session::fail(int exit_code, const std::string& sentence, const std::string& code) const {
+  print_error(*io_, sentence, code);
+  return exit_code;
+}
+
+bool Patience::wait_again() {
+  if (waited_ >= kPatienceMax) return false;
+  io_.pause(next_);
+  waited_ = waited_ + next_;
+  next_ = std::min(next_ * 2, kPauseMax);
+  return true;
+}
+
+void Patience::renew() {
+  next_ = kFirst;
+  waited_ = {};
+}
+
+}  // namespace gpusched::cli

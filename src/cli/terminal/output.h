@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "cli/framework/grammar.h"
+#include "client/json.h"
+
+namespace gpusched::cli {
+
+/// What -o asks for.
+enum class Format { kTable, kWide, kJson, kYaml, kName };
+
+/// Declares "-o,--output" for a command that shows things; "" is a table.
+OptionSpec& declare_format(Grammar& grammar, std::string& format);
+/// The format; --json is -o json.
+Format format_of(const std::string& word, bool json);
+
+/// The same as YAML. Texts that YAML could take for something else are quoted.
+std::string yaml_text(const Json& value);
+
+/// "a,b" in parts.
+std::vector<std::string> comma_list(const std::string& text);
+
+}  // namespace gpusched::cli

@@ -1,0 +1,125 @@
+#include "cli/terminal/table.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "cli/terminal/text.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr int kGap = 2;
+constexpr int kShrunkWidthMin = 6;
+
+int total_width(const std::vector<int>& widths, const std::vector<bool>& shown) {
+  int total = -kGap;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (shown[i]) total += widths[i] + kGap;
+  }
+  return total;
+}
+
+/// Every byte is one printable column: what nearly all cells are.
+bool is_plain_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
+int columns_of(std::string_view text) {
+  return is_plain_ascii(text) ? static_cast<int>(text.size()) : display_width(text);
+}
+
+}  // namespace
+
+void Table::add(std::vector<Cell> cells) {
+  CHECK(cells.size() == columns_.size());
+  for (Cell& cell : cells) {
+    if (!is_plain_ascii(cell.text)) cell.text = printable(cell.text);
+  }
+  rows_.push_back(std::move(cells));
+}
+
+/// The width of each column; takes those that have no room out of `shown`.
+std::vector<int> Table::fit(std::vector<bool>& shown, int width) const {
+  std::vector<int> natural(columns_.size());
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    natural[i] = titles_ ? display_width(columns_[i].title) : 1;
+    for (const auto& row : rows_) natural[i] = std::max(natural[i], columns_of(row[i].text));
+  }
+  for (;;) {
+    std::vector<int> widths = natural;
+    while (total_width(widths, shown) > width) {
+      // The widest gives a column, so that the long ones end up alike.
+      size_t widest = columns_.size();
+      for (size_t i = 0; i < columns_.size(); ++i) {
+        const int least = std::max(kShrunkWidthMin, display_width(columns_[i].title));
+        if (!shown[i] || !columns_[i].may_shrink || widths[i] <= least) continue;
+        if (widest == columns_.size() || widths[i] > widths[widest]) widest = i;
+      }
+      if (widest == columns_.size()) break;
+      --widths[widest];
+    }
+    if (total_width(widths, shown) <= width) return widths;
+    size_t dropped = columns_.size();
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      if (!shown[i] || columns_[i].drop_order == 0) continue;
+      if (dropped == columns_.size() || columns_[i].drop_order > columns_[dropped].drop_order) dropped = i;
+    }
+    if (dropped == columns_.size()) return widths;
+    shown[dropped] = false;
+  }
+}
+
+std::string Table::render(int width, bool color) const {
+  std::vector<bool> shown(columns_.size(), true);
+  const std::vector<int> widths = fit(shown, width);
+  std::string out;
+  out.reserve((rows_.size() + 1) * static_cast<size_t>(std::min(width, 200) + 1));
+  const auto add_line = [&](const auto& cell_of) {
+    int blanks = 0;  // Owed, and paid only when something follows: no line ends with one.
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      if (!shown[i]) continue;
+      const Cell& cell = cell_of(i);
+      const int room = std::max(widths[i], 1);
+      const int natural = columns_of(cell.text);
+      const bool cut = natural > room;
+      const std::string text = cut ? fitted(cell.text, room) : cell.text;
+      const int missing = room - (cut ? display_width(text) : natural);
+      if (columns_[i].right) blanks += missing;
+      if (!text.empty()) {
+        out.append(static_cast<size_t>(blanks), ' ');
+        blanks = 0;
+        out += styled(text, cell.style, color);
+      }
+      blanks += columns_[i].right ? (text.empty() ? room - missing : 0) : missing;
+      blanks += kGap;
+    }
+    out += '\n';
+  };
+  if (titles_) {
+    std::vector<Cell> titles;
+    for (const Column& column : columns_) titles.emplace_back(column.title, Style::kTitle);
+    add_line([&](size_t i) -> const Cell& { return titles[i]; });
+  }
+  for (const auto& row : rows_) add_line([&](size_t i) -> const Cell& { return row[i]; });
+  return out;
+}
+
+void Record::add(std::string title, Cell value) {
+  if (value.text.empty()) return;
+  value.text = printable(value.text);
+  lines_.emplace_back(std::move(title), std::move(value));
+}
+
+std::string Record::render(bool color) const {
+  size_t widest = 0;
+  for (const auto& line : lines_) widest = std::max(widest, line.first.size());
+  std::string out;
+  for (const auto& [title, value] : lines_) {
+    out += styled(title + ":", Style::kDim, color) + std::string(widest - title.size() + 2, ' ') +
+           styled(value.text, value.style, color) + "\n";
+  }
+  return out;
+}
+
+}  // namespace gpusched::cli

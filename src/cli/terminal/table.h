@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/terminal/style.h"
+
+namespace gpusched::cli {
+
+struct Column {
+  std::string title;
+  bool right = false;       ///< For numbers.
+  bool may_shrink = false;  ///< Long texts, cut with an ellipsis when the terminal is narrow.
+  int drop_order = 0;       ///< Left out when cutting is not enough: the highest first; 0 never.
+};
+
+/// A text and what it means.
+struct Cell {
+  std::string text;
+  Style style = Style::kPlain;
+
+  Cell(std::string plain) : text(std::move(plain)) {}  // NOLINT(google-explicit-constructor)
+  Cell(const char* plain) : text(plain) {}             // NOLINT(google-explicit-constructor)
+  Cell(std::string plain, Style meaning) : text(std::move(plain)), style(meaning) {}
+};
+
+/// Rows under titles, in columns that fit a terminal. Cells are made printable.
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  /// One cell for each column.
+  void add(std::vector<Cell> cells);
+  bool empty() const { return rows_.empty(); }
+  /// At most `width` columns wide, as long as what must stay fits. Ends with a newline; no line ends with a
+  /// blank.
+  std::string render(int width, bool color = false) const;
+  /// Leaves the titles out.
+  void hide_titles() { titles_ = false; }
+
+ private:
+  std::vector<int> fit(std::vector<bool>& shown, int width) const;
+
+  bool titles_ = true;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+/// "Title:   value" lines, values aligned; empty values are left out.
+class Record {
+ public:
+  void add(std::string title, Cell value);
+  std::string render(bool color = false) const;
+
+ private:
+  std::vector<std::pair<std::string, Cell>> lines_;
+};
+
+}  // namespace gpusched::cli

@@ -1,0 +1,83 @@
+#include "cli/terminal/units.h"
+
+#include <gtest/gtest.h>
+
+namespace gpusched::cli {
+namespace {
+
+TEST(DurationParsing, AddsUnits) {
+  EXPECT_EQ(*parse_duration_seconds("90s"), 90);
+  EXPECT_EQ(*parse_duration_seconds("45m"), 2'700);
+  EXPECT_EQ(*parse_duration_seconds("2h"), 7'200);
+  EXPECT_EQ(*parse_duration_seconds("1d2h3m4s"), 93'784);
+}
+
+TEST(DurationParsing, RefusesWhatIsUnclear) {
+  for (const char* text : {"", "90", "1h30", "h", "-1h", "1.5h", "1x", "30m1h", "1m1m", "0s",
+                           "9223372036854775807d", "1h 30m"}) {
+    EXPECT_FALSE(parse_duration_seconds(text).ok()) << text;
+  }
+}
+
+TEST(SizeParsing, GivesMegabytesRoundedUp) {
+  EXPECT_EQ(*parse_size_mb("8192"), 8'192);
+  EXPECT_EQ(*parse_size_mb("8G"), 8'192);
+  EXPECT_EQ(*parse_size_mb("8GiB"), 8'192);
+  EXPECT_EQ(*parse_size_mb("512MB"), 512);
+  EXPECT_EQ(*parse_size_mb("1.5g"), 1'536);
+  EXPECT_EQ(*parse_size_mb("1T"), 1'048'576);
+  EXPECT_EQ(*parse_size_mb("1K"), 1);
+  EXPECT_EQ(*parse_size_mb("0"), 0);
+}
+
+TEST(SizeParsing, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "G", "-1G", "8Q", "8GG", "nan", "inf", "1e300", "8 G"}) {
+    EXPECT_FALSE(parse_size_mb(text).ok()) << text;
+  }
+}
+
+TEST(DurationFormatting, ShowsTheTwoLargestUnits) {
+  EXPECT_EQ(format_duration(-5), "0s");
+  EXPECT_EQ(format_duration(59), "59s");
+  EXPECT_EQ(format_duration(303), "5m03s");
+  EXPECT_EQ(format_duration(7'500), "2h05m");
+  EXPECT_EQ(format_duration(86'400 * 3 + 4 * 3'600), "3d04h");
+}
+
+TEST(SizeFormatting, UsesTheLargestUnit) {
+  EXPECT_EQ(format_size_mb(0), "0M");
+  EXPECT_EQ(format_size_mb(512), "512M");
+  EXPECT_EQ(format_size_mb(81'920), "80G");
+  EXPECT_EQ(format_size_mb(1'536), "1.5G");
+  EXPECT_EQ(format_size_mb(3 * 1'048'576), "3T");
+}
+
+TEST(CoreFormatting, LeavesOutWhatIsZero) {
+  EXPECT_EQ(format_cores(64), "64");
+  EXPECT_EQ(format_cores(100), "100");
+  EXPECT_EQ(format_cores(0.5), "0.5");
+  EXPECT_EQ(format_cores(1.25), "1.25");
+}
+
+TEST(TimeParsing, ReadsRfc3339) {
+  EXPECT_EQ(parse_rfc3339("2025-01-31T09:00:00.123Z").ns, 1'738'314'000'123'000'000);
+  EXPECT_EQ(parse_rfc3339("2025-01-31T09:00:00Z").ns, 1'738'314'000'000'000'000);
+  EXPECT_EQ(parse_rfc3339("2025-01-31T10:30:00+01:30").ns, 1'738'314'000'000'000'000);
+}
+
+TEST(TimeParsing, GivesNothingForAnythingElse) {
+  for (const char* text : {"", "yesterday", "2025-01-31", "2025-01-31T09:00:00", "2025-0x-31T09:00:00Z",
+                           "2025-01-31T09:00:00.1+1", "9999-12-31T23:59:59Z"}) {
+    EXPECT_FALSE(parse_rfc3339(text).valid()) << text;
+  }
+}
+
+TEST(RelativeTime, LooksBothWays) {
+  const Time now{1'000'000'000'000};
+  EXPECT_EQ(format_relative(now, now), "now");
+  EXPECT_EQ(format_relative(now - seconds(12), now), "12s ago");
+  EXPECT_EQ(format_relative(now + seconds(180), now), "in 3m00s");
+}
+
+}  // namespace
+}  // namespace gpusched::cli

@@ -1,0 +1,44 @@
+#include "cli/verbs/jobs/estimates.h"
+
+#include "cli/terminal/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+std::string moment_text(const Json& value, Time now) {
+  const Time time = parse_rfc3339(value.text());
+  return time.valid() ? format_relative(time, now) + " (" + value.text() + ")" : "";
+}
+
+}  // namespace
+
+std::string estimate_text(const Json& estimate, Time now) {
+  if (estimate["made_at"].text().empty()) return "";
+  const std::string half = moment_text(estimate["p50"], now);
+  const std::string most = moment_text(estimate["p90"], now);
+  const std::string later = moment_text(estimate["later_than"], now);
+  if (half.empty()) {
+    if (estimate["stuck"].boolean()) return "never, as far as can be foreseen: somebody has to do something";
+    return later.empty() ? "not known" : "later than " + later;
+  }
+  if (estimate["p50"].text() == estimate["p90"].text()) return half;
+  return half + " as likely as not; " +
+         (most.empty() ? "perhaps later than " + later : most + " nine times of ten");
+}
+
+void add_outlook(const Json& answer, Time now, Record& record) {
+  std::string evidence;
+  for (const auto& [name, value] : answer["evidence"].members())
+    evidence += (evidence.empty() ? "" : ", ") + name + "=" + std::to_string(value.integer());
+  record.add("Evidence", evidence);
+  record.add("Expected", estimate_text(answer["estimate"], now));
+  if (answer["estimate"]["place"].integer() > 0 && !answer["starts_now"].boolean())
+    record.add("Its turn", std::to_string(answer["estimate"]["place"].integer()));
+  std::string_view label = "Now with";
+  for (const Json& change : answer["changes"].items()) {
+    record.add(std::string(label), change["flags"].text() + " (on " + change["node_name"].text() + ")");
+    label = "or";
+  }
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,152 @@
+#include <cmath>
+#include <memory>
+#include <tuple>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/units.h"
+#include "cli/verbs/jobs/job_columns.h"
+#include "cli/verbs/jobs/submit.h"
+
+namespace gpusched::cli {
+namespace {
+
+using Jobs = std::vector<std::string>;
+
+/// Does `call` for each job; a refusal does not stop it. The exit code tells of the last one.
+int for_each_job(Session& session, const Jobs& jobs, const std::string& done,
+                 const std::function<Reply(const std::string& path)>& call) {
+  int exit_code = kExitOk;
+  for (const std::string& job : jobs) {
+    const Reply reply = call("/v1/jobs/" + url_encoded(job));
+    if (!reply) {
+      exit_code = session.fail(*reply.trouble);
+      if (exit_code == kExitUnreachable) return exit_code;
+      continue;
+    }
+    session.io().out(session.options().json ? json_line(reply) : job + " " + done + "\n");
+  }
+  return exit_code;
+}
+
+/// A command that does one thing to each of its jobs.
+Action about_jobs(Grammar& grammar, const std::string& what, const std::string& done) {
+  const auto jobs = std::make_shared<Jobs>();
+  grammar.argument("JOB", jobs.get(), "Their ids").completes(Complete::kJob);
+  return [jobs, what, done](Session& session) {
+    return for_each_job(session, *jobs, done, [&](const std::string& path) {
+      return session.send("POST", path + "/" + what, "{}");
+    });
+  };
+}
+
+struct UpdateOptions {
+  Jobs jobs;
+  std::optional<int64_t> priority;
+  std::string time_limit;
+  std::string name;
+  std::string begin, deadline;
+  std::optional<int64_t> gpus;
+  std::string gpu_model, gpu_memory, memory;
+  std::optional<double> cpus;
+};
+
+/// "none" ends it, else it moves.
+Result<Unit> add_moment(const std::string& option, const std::string& text, const std::string& at,
+                        const std::string& after, JsonObjectWriter& body) {
+  if (text.empty()) return Unit{};
+  if (text == "none") {
+    body.add(after, int64_t{0});
+    return Unit{};
+  }
+  const Result<Moment> moment = parse_moment(option, text);
+  if (!moment) return moment.error();
+  if (moment->at.empty()) {
+    body.add(after, moment->after_seconds * 1'000);
+  } else {
+    body.add(at, moment->at);
+  }
+  return Unit{};
+}
+
+/// What the job needs.
+Result<Unit> add_needs(const UpdateOptions& update, JsonObjectWriter& body) {
+  if (update.gpus) body.add("gpu_count", *update.gpus);
+  if (!update.gpu_model.empty()) body.add("gpu_model", update.gpu_model);
+  if (update.cpus) body.add("cpu_milli", static_cast<int64_t>(std::llround(*update.cpus * 1'000)));
+  for (const auto& [option, text, field] : {std::tuple("--gpu-memory", update.gpu_memory, "gpu_memory_mb"),
+                                            std::tuple("--mem", update.memory, "memory_mb")}) {
+    if (text.empty()) continue;
+    const Result<int64_t> size = parse_size_mb(text);
+    if (!size)
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = std::string(option) + ": " + size.error().message};
+    body.add(field, *size);
+  }
+  return Unit{};
+}
+
+int update_jobs(Session& session, const UpdateOptions& update) {
+  JsonObjectWriter body;
+  if (update.priority) body.add("priority", *update.priority);
+  if (update.time_limit == "none") {
+    body.add("max_runtime_ms", int64_t{0});
+  } else if (!update.time_limit.empty()) {
+    const Result<int64_t> limit = parse_duration_seconds(update.time_limit);
+    if (!limit) return session.fail(kExitUsage, "--time: " + limit.error().message, "usage");
+    body.add("max_runtime_ms", *limit * 1'000);
+  }
+  if (!update.name.empty()) body.add("name", update.name);
+  Result<Unit> added = add_moment("--begin", update.begin, "begin_at", "begin_after_ms", body);
+  if (added) added = add_moment("--deadline", update.deadline, "deadline", "deadline_after_ms", body);
+  if (added) added = add_needs(update, body);
+  if (!added) return session.fail(kExitUsage, added.error().message, "usage");
+  if (body.empty()) {
+    return session.fail(kExitUsage,
+                        "nothing to change; give --priority, --time, --name or what else is to be different",
+                        "usage");
+  }
+  return for_each_job(session, update.jobs, "updated",
+                      [&](const std::string& path) { return session.send("PATCH", path, body.text()); });
+}
+
+}  // namespace
+
+Action define_update(Grammar& grammar) {
+  const auto update = std::make_shared<UpdateOptions>();
+  grammar.argument("JOB", &update->jobs, "Their ids").completes(Complete::kJob);
+  grammar.option("--priority", "N", &update->priority, "Higher starts earlier; of jobs that do not run yet");
+  grammar.option("-t,--time", "SPAN", &update->time_limit,
+                 "The time limit, counted from the start; none lifts it");
+  grammar.option("--name", "NAME", &update->name, "The name");
+  grammar.option("--begin", "WHEN", &update->begin,
+                 "Not before +2h or 2025-01-31T09:00:00Z; none: now; of jobs that do not run yet");
+  grammar.option("--deadline", "WHEN", &update->deadline, "Given up when it still waits then; none lifts it");
+  grammar
+      .option("--gpus", "N", &update->gpus, "GPUs that it needs; of jobs that do not run yet, as all below")
+      .range(0, 1'000'000);
+  grammar.option("--gpu-model", "MODEL", &update->gpu_model, "Only this model");
+  grammar.option("--gpu-memory", "SIZE", &update->gpu_memory, "Memory of all its GPUs together");
+  grammar.option("--cpus", "N", &update->cpus, "CPU cores");
+  grammar.option("--mem", "SIZE", &update->memory, "Memory");
+  grammar.details(
+      "What is not given stays as it is. What a job needs is checked as for a new one. Refusals do not stop "
+      "it; the exit code tells of the last.");
+  return [update](Session& session) { return update_jobs(session, *update); };
+}
+
+Action define_hold(Grammar& grammar) {
+  grammar.details("A held job keeps its place by priority and age, and waits until it is released.");
+  return about_jobs(grammar, "hold", "held");
+}
+
+Action define_release(Grammar& grammar) { return about_jobs(grammar, "release", "released"); }
+
+Action define_requeue(Grammar& grammar) {
+  grammar.details(
+      "The attempt ends as by cancel, and the job waits again, with its priority and age. It costs no "
+      "retry.");
+  return about_jobs(grammar, "requeue", "requeued");
+}
+
+}  // namespace gpusched::cli

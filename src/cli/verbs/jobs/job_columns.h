@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "cli/terminal/table.h"
+#include "client/json.h"
+
+namespace gpusched::cli {
+
+/// A field of a job as either door names it: at the outermost level, or in `spec` or `resources`.
+Json job_field(const Json& job, std::string_view name);
+/// "job-12", from a list or a single record.
+std::string job_id_of(const Json& job);
+/// Whom the job runs as, or who asked for it.
+std::string job_user(const Json& job);
+/// The number in "job-12"; -1 when there is none.
+int64_t job_number(std::string_view id);
+/// How long the job has run or ran in seconds, or -1 when it has not started.
+int64_t run_seconds(const Json& job, Time now);
+/// A word list as one would type it; a script's first line.
+std::string job_command_text(const Json& job);
+/// The state; "held" for a pending job that somebody holds.
+std::string shown_state(const Json& job);
+
+/// One thing that can be shown and sorted by in a list of jobs.
+struct JobColumn {
+  std::string_view key;  ///< For --columns and --sort.
+  Column column;
+  std::function<Cell(const Json& job, Time now)> cell;
+  /// What orders jobs by it: a number, or 0 and then the text of the cell.
+  std::function<int64_t(const Json& job, Time now)> order;
+  /// What of the native API's record it looks at: names for its parameter `fields`.
+  std::string_view fields;
+  /// Newest, largest, longest first unless the key is told otherwise.
+  bool descends = false;
+};
+
+const std::vector<JobColumn>& job_columns();
+const JobColumn* find_job_column(std::string_view key);
+std::vector<std::string> job_column_keys();
+
+/// What -o wide shows.
+const std::vector<std::string>& wide_job_columns();
+
+/// What the native API must tell of each job for these columns: a list for its parameter `fields`.
+std::string fields_of(const std::vector<std::string>& keys);
+
+/// Orders jobs by a comma list of keys; "-" before a key turns its order round. The keys are known to exist.
+void sort_jobs(std::vector<Json>& jobs, const std::string& keys, Time now);
+
+/// A table of the jobs with these columns.
+Table job_table(const std::vector<Json>& jobs, const std::vector<std::string>& keys, Time now);
+
+}  // namespace gpusched::cli

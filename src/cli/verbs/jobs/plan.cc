@@ -1,0 +1,110 @@
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/units.h"
+#include "cli/verbs/jobs/estimates.h"
+#include "cli/verbs/jobs/submit.h"
+
+namespace gpusched::cli {
+namespace {
+
+std::string joined(const Json& list, std::string_view separator) {
+  std::string out;
+  for (const Json& item : list.items()) {
+    if (!out.empty()) out += separator;
+    out += item.text();
+  }
+  return out;
+}
+
+std::string displaced_text(const Json& list) {
+  std::string out;
+  for (const Json& one : list.items()) {
+    const std::string job = one["job_id"].text();
+    const int64_t gpus = one["gpu_count"].integer();
+    out += (out.empty() ? "" : ", ") + (job.empty() ? std::string("a job of another tenant") : job) + " (" +
+           std::to_string(gpus) + (gpus == 1 ? " GPU)" : " GPUs)");
+  }
+  return out;
+}
+
+/// "2h05m as likely as not, at most 3h in nine cases of ten"
+std::string run_text(const Json& plan) {
+  if (!plan["run_p50_ms"].is_number()) return "";
+  return format_duration(plan["run_p50_ms"].integer() / 1000) + " as likely as not, " +
+         format_duration(plan["run_p90_ms"].integer() / 1000) + " or less nine times of ten";
+}
+
+std::string cost_text(const Json& plan) {
+  std::string out;
+  if (plan["gpu_seconds_reserved"].is_number())
+    out = std::to_string(plan["gpu_seconds_reserved"].integer()) + " GPU-seconds at most";
+  if (plan["gpu_seconds_expected"].is_number()) {
+    out += (out.empty() ? "" : ", ") + std::to_string(plan["gpu_seconds_expected"].integer()) +
+           (out.empty() ? " GPU-seconds expected" : " expected");
+  }
+  return out;
+}
+
+std::string quota_text(const Json& list) {
+  std::string out;
+  for (const Json& one : list.items()) {
+    out += (out.empty() ? "" : ", ") + std::to_string(one["used_after"].integer()) + " of " +
+           std::to_string(one["limit"].integer()) + " " + one["resource"].text() + " of " +
+           one["tenant_id"].text();
+  }
+  return out;
+}
+
+int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
+  const Result<std::string> body = submission_body(session, submit, grammar);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  const Reply reply = session.send("POST", "/jobs:plan", *body);
+  if (!reply) return session.fail(*reply.trouble);
+  if (session.options().json) {
+    session.io().out(json_line(reply));
+    return kExitOk;
+  }
+  const Json& plan = reply.json;
+  Record record;
+  record.add("Starts", plan["starts_now"].boolean() ? "now" : "not now");
+  record.add("Node", plan["node_name"].text());
+  record.add("On", joined(plan["gpus"], ", "));
+  record.add("Displaces", displaced_text(plan["displaces"]));
+  record.add("Reason", plan["reason"].text());
+  record.add("Why", plan["message"].text());
+  record.add("Lifted by", joined(plan["lifted_by"], ", "));
+  add_outlook(plan, session.io().wall_now(), record);
+  record.add("Runs for", run_text(plan));
+  record.add("Costs", cost_text(plan));
+  record.add("Quota", quota_text(plan["quota"]));
+  session.io().out(record.render());
+  return kExitOk;
+}
+
+}  // namespace
+
+Action define_plan(Grammar& grammar) {
+  const auto submit = std::make_shared<SubmitOptions>();
+  declare_submit_options(grammar, *submit);
+  declare_submission(grammar, *submit);
+  grammar.details(
+      "Takes what `gpu-cli submit` takes, and submits nothing: the scheduler asks its own planner on a copy "
+      "of its state, and runs that forward with run times that are likely. What would be refused is refused "
+      "with the same error. It is true of this moment: whoever submits meanwhile may be first.");
+  grammar.details(
+      "`Now with` lists the smallest changes of the request that would start it at once, the first costs "
+      "least. With `--tenant-id` only jobs of that tenant are named.");
+  grammar.example("gpu-cli plan --gpus 8 --time 4h -- ./train.sh", "would it start now? where? when else?");
+  return [submit, &grammar](Session& session) {
+    if (submit->wait) {
+      return session.fail(kExitUsage, "--wait: a plan submits nothing that could be waited for", "usage");
+    }
+    return plan_job(session, *submit, grammar);
+  };
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,71 @@
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/table.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr int kWideWidth = 1'000;
+
+std::string decimal(double value, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+void add_rows(Table& table, const std::string& what, const Json& scores) {
+  for (const Json& score : scores.items()) {
+    const std::string tenant = score["tenant_id"].text();
+    const int64_t count = score["count"].integer();
+    if (count == 0 && !tenant.empty()) continue;
+    const auto percent = [&](const char* key) {
+      return count == 0 ? std::string("-") : decimal(score[key].number() * 100, "%.1f%%");
+    };
+    const auto loss = [&](const char* key) {
+      return count == 0 ? std::string("-") : decimal(score[key].number(), "%.1f");
+    };
+    const bool starts = what == "starts";
+    table.add({what, tenant.empty() ? "all" : tenant, std::to_string(count), percent("p50_coverage"),
+               percent("p90_coverage"), loss("p50_pinball_seconds"), loss("p90_pinball_seconds"),
+               starts ? loss("mean_error_seconds") : std::string()});
+  }
+}
+
+int show_quality(Session& session) {
+  const std::string& tenant = session.options().tenant_id;
+  const Reply reply =
+      session.get("/v1/quality" + (tenant.empty() ? std::string() : "?tenant_id=" + url_encoded(tenant)));
+  if (!reply) return session.fail(*reply.trouble);
+  const CliIo& io = session.io();
+  if (session.options().json) {
+    io.out(json_line(reply));
+    return kExitOk;
+  }
+  Table table({{.title = "FORETOLD"},
+               {.title = "TENANT"},
+               {.title = "COUNT", .right = true},
+               {.title = "WITHIN P50", .right = true},
+               {.title = "WITHIN P90", .right = true},
+               {.title = "LOSS P50 (s)", .right = true},
+               {.title = "LOSS P90 (s)", .right = true},
+               {.title = "ERROR (s)", .right = true}});
+  add_rows(table, "run times", reply.json["run_times"]);
+  add_rows(table, "starts", reply.json["starts"]);
+  io.out(table.render(io.out_is_terminal ? io.width : kWideWidth));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action define_quality(Grammar& grammar) {
+  grammar.details(
+      "Run times are foretold when a job starts, starts when a job that waits is first looked at: by "
+      "`gpu-cli explain`, or within a minute. At best half of the cases come within p50 and nine of ten "
+      "within p90. LOSS is the mean pinball loss, ERROR the mean distance from p50; less is better. Counted "
+      "since the scheduler's start; the same figures are metrics.");
+  return [](Session& session) { return show_quality(session); };
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/framework/grammar.h"
+#include "cli/framework/options.h"
+#include "cli/framework/session.h"
+
+/// The parts of gpu-cli submit.
+namespace gpusched::cli {
+
+/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
+struct SubmitOptions {
+  std::string name;
+  std::optional<int64_t> gpus;
+  std::string nodes;  ///< As written, such as "4" or "2-8".
+  std::optional<int64_t> gpus_per_node;
+  std::string domain;
+  bool domain_required = false;
+  std::string on_node_loss;
+  std::string gpu_model;
+  std::vector<std::string> node_labels, without_labels;  ///< "K=V" or "K", several with commas.
+  bool exclusive = false;
+  std::string gpu_layout, gpu_ids;
+  std::optional<int64_t> gpu_bandwidth;
+  std::string gpu_memory_each;  ///< As written, such as "80G".
+  std::string gpu_share;        ///< As written, such as "0.25".
+  std::string mig;              ///< The profile of a MIG slice.
+  std::string gpu_memory;       ///< As written, such as "80G".
+  std::optional<double> cpus;
+  std::string memory;
+  std::string priority;    ///< A tier's name or a number.
+  std::string work_class;  ///< "online" or "batch".
+  std::string script;      ///< Of --script.
+  std::string time_limit;
+  std::string working_directory;
+  std::string output, error, input;
+  std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
+  std::string export_list;               ///< "NONE", "ALL", or names and K=V with commas between.
+  std::vector<std::string> labels;       ///< "K=V"
+  std::optional<int64_t> retries;
+  std::string user;
+  std::string umask;                ///< Octal.
+  std::vector<std::string> limits;  ///< "K=N"
+  std::string image, image_digest, pull, credential;
+  std::vector<std::string> mounts;  ///< "SOURCE:TARGET[:ro]"
+  std::vector<std::string> container_arguments;
+  std::string array;               ///< "1-100", "0,4,8-12:2", "0-999%50"
+  std::string begin, deadline;     ///< "+1h30m" or an instant.
+  std::vector<std::string> after;  ///< "ok:job-12", "any:job-12,job-13"; without a kind: ok.
+  std::string on_parent_failure;
+  std::vector<std::string> retry_on;
+  bool hold = false;
+  bool now = false;
+  std::string preemption_mode;
+  std::string preempt_signal, preempt_grace, preempt_webhook;
+  std::string idle_after, idle_action, hung_after, hung_action;
+  std::string reservation;
+  bool require_feasible = false;
+  bool wait = false;
+  bool logs = false;
+  std::string timeout;
+  std::vector<std::string> command;
+  std::string stream;       ///< A file of submissions, or "-".
+  std::string script_file;  ///< The argument SCRIPT.
+  std::vector<std::string> script_arguments;
+};
+
+/// Declares the options that a script's #GPU lines may give too; `options` must outlive the grammar.
+void declare_submit_options(Grammar& grammar, SubmitOptions& options);
+
+/// Declares what else says what runs: the script and the command behind --.
+void declare_submission(Grammar& grammar, SubmitOptions& options);
+
+/// A script as it will run.
+struct Script {
+  std::string text;
+  std::string name;  ///< What to call the job, and its lines in messages; empty: neither.
+  /// The words that run it, `text` among them, when it names an interpreter in its first line; else empty:
+  /// /bin/sh runs it.
+  std::vector<std::string> command;
+};
+
+/// Reads the script that was asked for, from a file, standard input or the option's own text.
+Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
+
+/// Understands the script's #GPU lines: those before its first command. `grammar` gets their values.
+/// Sentences begin with "file:line: ". `warnings` gets lines that stand too late, and the first #SBATCH line.
+Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
+                               std::vector<std::string>& warnings);
+
+/// Words of a line as a shell would part them: blanks, quotes, backslashes, and a comment behind " #".
+Result<std::vector<std::string>> shell_words(std::string_view line);
+
+/// A moment as --begin and --deadline take it: a span from now on, or an instant.
+struct Moment {
+  int64_t after_seconds = 0;
+  std::string at;  ///< RFC 3339; empty: `after_seconds` holds.
+};
+Result<Moment> parse_moment(const std::string& option, const std::string& text);
+
+/// What is to be sent for what was asked for, with the options that its script holds.
+Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar);
+
+/// The body of POST /api/v1/jobs, for one job.
+Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
+                             const std::optional<Script>& script, const CliIo& io);
+
+}  // namespace gpusched::cli

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <fstream>
+
+#include "cli/verbs/jobs/submit.h"
+
+namespace gpusched::cli {
+namespace {
+
+// A script travels as one argument of a program, and Linux takes no longer one.
+constexpr size_t kScriptBytesMax = 128 * 1024 - 1;
+constexpr std::string_view kMark = "#GPU";
+constexpr std::string_view kBlank = " \t\r";
+
+Error bad(const std::string& sentence) { return {.code = ErrorCode::kInvalidArgument, .message = sentence}; }
+
+std::string base_name(std::string path) {
+  while (path.ends_with('/')) path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+Result<std::string> file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kScriptBytesMax + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file && !file.eof()) return bad("cannot read the script " + path);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && kBlank.find(text.front()) != std::string_view::npos) text.remove_prefix(1);
+  while (!text.empty() && kBlank.find(text.back()) != std::string_view::npos) text.remove_suffix(1);
+  return text;
+}
+
+bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+/// The words that run `text` by the interpreter that its first line names; none when /bin/sh will do.
+Result<std::vector<std::string>> interpreter_words(const Script& script) {
+  std::vector<std::string> words;
+  if (!script.text.starts_with("#!")) return words;
+  const Result<std::vector<std::string>> parted = shell_words(trimmed(first_line(script.text)).substr(2));
+  if (!parted || parted->empty()) return bad(script.name + ":1: the line names no interpreter");
+  words = *parted;
+  std::string interpreter = base_name(words[0]);
+  if (interpreter == "env") {
+    // "env -S" parts its words itself, which is done already.
+    if (words.size() > 1 && words[1] == "-S") words.erase(words.begin() + 1);
+    if (words.size() > 1) interpreter = base_name(words[1]);
+  }
+  if (interpreter == "sh" && words.size() == 1) return std::vector<std::string>{};
+  if (is_one_of(interpreter, {"sh", "bash", "dash", "zsh", "ksh"})) {
+    words.insert(words.end(), {"-c", script.text, script.name.empty() ? interpreter : script.name});
+  } else if (interpreter.starts_with("python") || interpreter.starts_with("pypy")) {
+    words.insert(words.end(), {"-c", script.text});
+  } else if (is_one_of(interpreter, {"perl", "ruby"})) {
+    words.insert(words.end(), {"-e", script.text, "--"});
+  } else {
+    return bad(script.name + ":1: gpu-cli cannot hand a script to " + interpreter +
+               "; put it where the nodes see it and write: gpu-cli submit -- " + interpreter + " FILE");
+  }
+  return words;
+}
+
+Result<Unit> check_text(const Script& script, const std::string& origin) {
+  const std::string who = script.name.empty() ? "the script" : script.name;
+  if (script.text.find_first_not_of(" \t\r\n") == std::string::npos) return bad(origin + "it is empty");
+  if (script.text.find('\0') != std::string::npos) {
+    return bad(who + " is no script; run a program with: gpu-cli submit -- " +
+               (script.name.empty() ? "FILE" : "./" + script.name));
+  }
+  if (script.text.size() > kScriptBytesMax) {
+    return bad(who +
+               " is larger than 128 KiB; put it where the nodes see it and run it by its path behind --");
+  }
+  return Unit{};
+}
+
+}  // namespace
+
+Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
+  const bool is_argument = !submit.script_file.empty();
+  const std::string& source = is_argument ? submit.script_file : submit.script;
+  const std::string origin = is_argument ? "" : "--script: ";
+  Script script;
+  if (source == "-") {
+    Result<std::string> text = io.read_stdin();
+    if (!text) return bad(text.error().message);
+    script.text = std::move(*text);
+  } else if (std::ifstream(source).good()) {
+    Result<std::string> text = file_text(source);
+    if (!text) return bad(origin + text.error().message);
+    script = {.text = std::move(*text), .name = base_name(source)};
+  } else if (is_argument || source.find_first_of(" \t\n;") == std::string::npos) {
+    return bad(origin + "there is no file " + source + " (a command goes behind --)");
+  } else {
+    script.text = source;
+  }
+  if (const Result<Unit> good =
+          check_text(script, source == "-" || script.name.empty() ? "--script: " : script.name + ": ");
+      !good) {
+    return good.error();
+  }
+  Result<std::vector<std::string>> words = interpreter_words(script);
+  if (!words) return words.error();
+  script.command = std::move(*words);
+  return script;
+}
+
+Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
+                               std::vector<std::string>& warnings) {
+  const std::string who = script.name.empty() ? "script" : script.name;
+  std::vector<std::string> words;
+  bool header = true;
+  bool slurm = false;
+  size_t number = 0;
+  for (std::string_view rest = script.text; !rest.empty();) {
+    std::string_view line = first_line(rest);
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    ++number;
+    const std::string place = who + ":" + std::to_string(number) + ": ";
+    line = trimmed(line);
+    if (!line.empty() && line.front() != '#') header = false;
+    if (line.starts_with("#SBATCH") && !std::exchange(slurm, true)) {
+      warnings.push_back(place + "#SBATCH lines are not read; write #GPU, with gpu-cli submit's options");
+    }
+    const bool marked =
+        line.starts_with(kMark) &&
+        (line.size() == kMark.size() || kBlank.find(line[kMark.size()]) != std::string_view::npos);
+    if (!marked) continue;
+    if (!header) {
+      warnings.push_back(place + "this #GPU line stands behind the first command and is not read");
+      continue;
+    }
+    Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
+    if (!parted) return bad(place + parted.error().message);
+    // Each line alone, so that a mistake is found where it is; then all together, for what was given.
+    if (const Result<Unit> good = grammar.parse(*parted); !good) return bad(place + good.error().message);
+    words.insert(words.end(), parted->begin(), parted->end());
+  }
+  // The tries above filled lists, which the whole fills again.
+  for (const OptionSpec& option : grammar.options()) {
+    if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) (*list)->clear();
+  }
+  return grammar.parse(words);
+}
+
+Result<std::vector<std::string>> shell_words(std::string_view line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0) {
+      if (c == quote) {
+        quote = 0;
+      } else if (c == '\\' && quote == '"' && i + 1 < line.size()) {
+        word += line[++i];
+      } else {
+        word += c;
+      }
+      continue;
+    }
+    if (c == '#' && !in_word) break;
+    if (kBlank.find(c) != std::string_view::npos) {
+      if (in_word) words.push_back(std::exchange(word, {}));
+      in_word = false;
+      continue;
+    }
+    in_word = true;
+    if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '\\' && i + 1 < line.size()) {
+      word += line[++i];
+    } else {
+      word += c;
+    }
+  }
+  if (quote != 0) return bad(std::string("a quote ") + quote + " is not closed");
+  if (in_word) words.push_back(std::move(word));
+  return words;
+}
+
+}  // namespace gpusched::cli

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr Duration kRound = milliseconds(200);
+constexpr Duration kPollServer = seconds(30);
+constexpr int kSignalBase = 128;
+
+struct WaitOptions {
+  std::vector<std::string> jobs;
+  std::string timeout;
+  bool any = false;
+};
+
+/// Waits for several jobs at once.
+class Waiter {
+ public:
+  Waiter(Session& session, const WaitOptions& wait, Duration patience)
+      : session_(session),
+        wait_(wait),
+        open_(wait.jobs),
+        ends_(session.io().wall_now() + patience),
+        patient_(session.io()) {}
+
+  int run();
+
+ private:
+  Time now() const { return session_.io().wall_now(); }
+  /// Asks for one of the open jobs; true when it is over.
+  bool is_over(const std::string& job, Duration poll, std::optional<int>& failed);
+  int exit_code() const;
+
+  Session& session_;
+  const WaitOptions& wait_;
+  std::vector<std::string> open_;
+  Time ends_;
+  Patience patient_;
+  std::map<std::string, int> codes_;  ///< Of the jobs that ended.
+};
+
+bool Waiter::is_over(const std::string& job, Duration poll, std::optional<int>& failed) {
+  const Reply reply = poll_job(session_, job, poll);
+  if (!reply) {
+    if (!reply.trouble->passing || !patient_.wait_again()) failed = session_.fail(*reply.trouble);
+    return false;
+  }
+  patient_.renew();
+  if (!is_final(reply.json)) return false;
+  if (session_.options().json) {
+    session_.io().out(json_line(reply));
+  } else {
+    session_.io().out(job + " " + reply.json["state"].text() + "\n");
+  }
+  codes_[job] = exit_like(session_, job, reply.json);
+  return true;
+}
+
+/// That of the first job, in the order of the command line, that did not complete.
+int Waiter::exit_code() const {
+  for (const std::string& job : wait_.jobs) {
+    const auto found = codes_.find(job);
+    if (found != codes_.end() && found->second != kExitOk) return found->second;
+  }
+  return kExitOk;
+}
+
+int Waiter::run() {
+  Progress progress(session_.io());
+  for (;;) {
+    // The last open job can be waited for at the scheduler; of several we have to ask in turn.
+    const Duration left = ends_ - now();
+    const Duration poll = open_.size() == 1 ? std::clamp(left, Duration{}, kPollServer) : Duration{};
+    std::optional<int> failed;
+    std::erase_if(open_, [&](const std::string& job) {
+      if (failed || (wait_.any && !codes_.empty())) return false;
+      return is_over(job, poll, failed);
+    });
+    if (failed) return *failed;
+    if (open_.empty() || (wait_.any && !codes_.empty())) return exit_code();
+    if (now() >= ends_) {
+      progress.clear();
+      return session_.fail(kExitWaitedInVain,
+                           std::to_string(open_.size()) + " of " + std::to_string(wait_.jobs.size()) +
+                               " jobs have not ended within " + wait_.timeout + ": " + open_.front() +
+                               (open_.size() > 1 ? ", ..." : ""),
+                           "waited_in_vain");
+    }
+    progress.show(std::to_string(wait_.jobs.size() - open_.size()) + " of " +
+                  std::to_string(wait_.jobs.size()) + " jobs ended");
+    if (open_.size() > 1) session_.io().pause(kRound);
+  }
+}
+
+}  // namespace
+
+int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
+                  bool any) {
+  const WaitOptions wait{.jobs = jobs, .timeout = timeout, .any = any};
+  Duration patience = hours(24 * 365);
+  if (!wait.timeout.empty()) {
+    const Result<int64_t> span = parse_duration_seconds(wait.timeout);
+    if (!span) return session.fail(kExitUsage, "--timeout: " + span.error().message, "usage");
+    patience = seconds(*span);
+  }
+  return Waiter(session, wait, patience).run();
+}
+
+int exit_like(const Session& session, const std::string& job, const Json& record) {
+  const std::string state = record["state"].text();
+  if (state == "completed") return kExitOk;
+  const std::string reason = record["reason"].text();
+  const std::string message = record["message"].text();
+  const auto signal = static_cast<int>(record["signal"].integer());
+  const auto exit_code = static_cast<int>(record["exit_code"].integer());
+  std::string sentence = job + " " + (state.empty() ? "ended" : state);
+  int code = kExitJobFailed;
+  if (reason == "timeout") {
+    sentence += ": it reached its time limit";
+    code = kExitTimeLimit;
+  } else if (reason == "not_at_once") {
+    sentence += ": " + message;
+    code = kExitRefused;
+  } else if (state == "failed" && signal != 0) {
+    sentence += ": ended by signal " + std::to_string(signal);
+    code = kSignalBase + signal;
+  } else if (state == "failed" && exit_code != 0) {
+    sentence += ": exit code " + std::to_string(exit_code);
+    code = exit_code;
+  } else if (!message.empty()) {
+    sentence += ": " + message;
+  }
+  return session.fail(code, sentence, reason.empty() ? "failed" : reason);
+}
+
+Action define_wait(Grammar& grammar) {
+  const auto wait = std::make_shared<WaitOptions>();
+  grammar.argument("JOB", &wait->jobs, "Their ids").completes(Complete::kJob);
+  grammar.option("--timeout", "SPAN", &wait->timeout,
+                 "Give up after so long, with exit code 6; the jobs go on");
+  grammar.flag("--any", wait->any, "End as soon as one of them has ended");
+  grammar.details(
+      "Prints each job's end as it comes. The exit code is 0 when all completed; else that of the first one, "
+      "in the "
+      "order given, that did not: its own exit code, 124 at its time limit, 128 + N for signal N, 1 without "
+      "a code. "
+      "With `--any` it is that of the one that ended.");
+  grammar.details("Goes on over restarts of the scheduler of up to a minute.");
+  grammar.example("gpu-cli wait $(gpu-cli list --name 'sweep-*' -o name)", "wait for a whole sweep");
+  return [wait](Session& session) { return wait_for_jobs(session, wait->jobs, wait->timeout, wait->any); };
+}
+
+}  // namespace gpusched::cli

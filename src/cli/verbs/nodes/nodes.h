@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/framework/session.h"
+
+namespace gpusched::cli {
+
+/// One node's record of the native API.
+Reply get_node(Session& session, const std::string& name);
+/// "ready", or "ready, unreachable" when it does not report.
+std::string node_state_text(const Json& node);
+/// Its devices, as either door names them.
+std::vector<Json> node_devices(const Json& node);
+int64_t free_device_count(const Json& node);
+double node_cores(const Json& node, bool free);
+/// A call about one node, such as "drain".
+Reply change_node(Session& session, const std::string& name, const std::string& what,
+                  const std::string& body = "{}");
+
+}  // namespace gpusched::cli

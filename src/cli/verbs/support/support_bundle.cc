@@ -1,0 +1,298 @@
+// gpu-cli support-bundle: what somebody who helps wants to see, without secrets.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "cli/framework/verbs.h"
+#include "cli/verbs/jobs/archive.h"
+#include "cli/verbs/support/redact.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr std::size_t kTailBytes = 256 * 1024;
+constexpr std::size_t kNodeJobsMax = 50;
+constexpr std::size_t kDoctorBytesMax = 1 << 20;
+
+struct BundleOptions {
+  std::string subject;
+  std::string out;
+  std::string config_folder = "/etc/gpu-scheduler";
+  std::vector<std::string> log_files;
+};
+
+std::string read_whole(const std::string& path, std::size_t tail_bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0));
+  file.seekg(static_cast<std::streamoff>(size - std::min(size, tail_bytes)));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r')) text.pop_back();
+  return text;
+}
+
+/// Collects files, each without secrets.
+class Bundle {
+ public:
+  Bundle(Session& session, const BundleOptions& options)
+      : session_(session),
+        options_(options),
+        token_(session.options().token_file.empty()
+                   ? ""
+                   : trimmed(read_whole(session.options().token_file, 4'096))) {}
+
+  /// False: there is no such job or node, and the trouble is printed.
+  int collect();
+  const std::vector<ArchiveFile>& files() const { return files_; }
+
+ private:
+  Reply add_view(const std::string& name, const std::string& path);
+  void add_text(const std::string& name, const std::string& text) {
+    if (!text.empty()) files_.push_back({name, redacted_text(text, token_)});
+  }
+  void add_job(const std::string& job, const std::string& folder, const Json& view);
+  void add_output(const std::string& job, const std::string& folder, const std::string& stream);
+  void add_node(const Json& node);
+  void add_jobs_of(const std::string& node);
+  void add_cluster();
+  void add_this_machine();
+  void add_manifest();
+
+  Session& session_;
+  const BundleOptions& options_;
+  const std::string token_;
+  std::vector<ArchiveFile> files_;
+  std::string notes_;
+};
+
+Reply Bundle::add_view(const std::string& name, const std::string& path) {
+  Reply reply = session_.get(path);
+  if (reply) {
+    files_.push_back({name, redacted_json(reply.json, token_)});
+  } else {
+    notes_ += name + " is missing: " + reply.trouble->sentence + "\n";
+  }
+  return reply;
+}
+
+void Bundle::add_output(const std::string& job, const std::string& folder, const std::string& stream) {
+  std::string tail;
+  const Reply read = session_.stream("/jobs/" + url_encoded(job) + "/logs?stream=" + stream,
+                                     [&tail](std::string_view piece) {
+                                       tail += piece;
+                                       if (tail.size() > 2 * kTailBytes)
+                                         tail.erase(0, tail.size() - kTailBytes);
+                                       return true;
+                                     });
+  if (tail.size() > kTailBytes) tail.erase(0, tail.size() - kTailBytes);
+  if (!read) notes_ += folder + stream + " is missing or cut: " + read.trouble->sentence + "\n";
+  add_text(folder + stream + ".tail", tail);
+}
+
+void Bundle::add_job(const std::string& job, const std::string& folder, const Json& view) {
+  files_.push_back({folder + "job.json", redacted_json(view, token_)});
+  add_view(folder + "explain.json", "/jobs/" + url_encoded(job) + "/explain");
+  if (view["attempts"].integer() == 0) return;  // It never ran: there is no output.
+  for (const char* const stream : {"stdout", "stderr"}) add_output(job, folder, stream);
+}
+
+void Bundle::add_node(const Json& node) { files_.push_back({"node.json", redacted_json(node, token_)}); }
+
+void Bundle::add_jobs_of(const std::string& node) {
+  std::size_t added = 0;
+  for (const char* const state : {"running", "scheduled", "failed"}) {
+    const Reply page = session_.get("/jobs?limit=1000&state=" + std::string(state));
+    if (!page) {
+      notes_ += std::string(state) + " jobs are missing: " + page.trouble->sentence + "\n";
+      continue;
+    }
+    for (const Json& job : page.json["jobs"].items()) {
+      if (job["node_name"].text() != node || added >= kNodeJobsMax) continue;
+      ++added;
+      files_.push_back({"jobs/" + job["id"].text() + ".json", redacted_json(job, token_)});
+    }
+  }
+}
+
+void Bundle::add_cluster() {
+  add_view("cluster.json", "/cluster/status");
+  add_view("nodes.json", "/nodes");
+  add_view("tenants.json", "/tenants");
+  const Reply health = add_view("health.json", "/health");
+  files_.push_back({"versions.txt", "gpu-cli " GPUSCHED_VERSION "\ngpu-scheduler " +
+                                        (health ? health.json["version"].text() : "unknown") + "\n"});
+}
+
+std::string output_of(const std::string& command) {
+  std::string out;
+  std::FILE* const pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return out;
+  std::array<char, 4096> piece;
+  for (std::size_t got; (got = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) {
+    if (out.size() < kDoctorBytesMax) out.append(piece.data(), got);
+  }
+  ::pclose(pipe);
+  return out;
+}
+
+/// Doctors, configuration and logs of the machine that the bundle is made on.
+void Bundle::add_this_machine() {
+  std::error_code failed;
+  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
+  for (const char* const program : {"gpu-scheduler", "gpu-agent"}) {
+    const std::string path = (beside / program).string();
+    if (path.find('\'') != std::string::npos || ::access(path.c_str(), X_OK) != 0) continue;
+    const std::string found = output_of("'" + path + "' doctor --json 2>&1 </dev/null");
+    const Result<Json> json = Json::parse(found);
+    files_.push_back({std::string("doctor-") + program + ".json",
+                      json ? redacted_json(*json, token_) : redacted_text(found, token_)});
+  }
+  for (const char* const name : {"scheduler.yaml", "agent.yaml"}) {
+    const std::string text = read_whole(options_.config_folder + "/" + name, kTailBytes);
+    if (!text.empty()) files_.push_back({std::string("config-") + name, redacted_config(text, token_)});
+  }
+  for (const std::string& path : options_.log_files) {
+    const std::string text = read_whole(path, kTailBytes);
+    if (text.empty()) notes_ += "log file " + path + " is empty or cannot be read\n";
+    add_text("log-" + std::filesystem::path(path).filename().string().substr(0, 60) + ".tail", text);
+  }
+}
+
+void Bundle::add_manifest() {
+  std::string text =
+      "support bundle about " + options_.subject +
+      "\nLeft out: tokens, passwords, values of jobs' variables but those of CUDA, NCCL and their "
+      "like, and what stands behind such names in texts.\nDoctors and configuration are of the machine "
+      "on which it was made.\n";
+  for (const ArchiveFile& file : files_)
+    text += file.name + "  " + std::to_string(file.data.size()) + " bytes\n";
+  files_.insert(files_.begin(), {"manifest.txt", text + redacted_text(notes_, token_)});
+}
+
+int Bundle::collect() {
+  const Reply job = session_.get("/jobs/" + url_encoded(options_.subject));
+  if (job) {
+    add_job(options_.subject, "", job.json);
+    const Reply nodes = session_.get("/nodes");
+    for (const Json& node : nodes.json["nodes"].items()) {
+      if (!job.json["node_name"].text().empty() && node["name"].text() == job.json["node_name"].text())
+        add_node(node);
+    }
+  } else {
+    if (job.trouble->exit_code != kExitRefused) return session_.fail(*job.trouble);
+    const Reply nodes = session_.get("/nodes");
+    if (!nodes) return session_.fail(*nodes.trouble);
+    for (const Json& node : nodes.json["nodes"].items()) {
+      if (node["name"].text() == options_.subject) add_node(node);
+    }
+    if (files_.empty()) {
+      return session_.fail(
+          kExitRefused,
+          "there is no job and no node " + options_.subject + "; gpu-cli list and gpu-cli nodes name them",
+          "not_found");
+    }
+    add_jobs_of(options_.subject);
+  }
+  add_cluster();
+  add_this_machine();
+  add_manifest();
+  return kExitOk;
+}
+
+int write_bundle(const Session& session, const std::string& path, const std::string& data) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const auto failed = [&] {
+    return session.fail(kExitUsage,
+                        "cannot write " + path + ": " + std::strerror(errno) + "; name another file with -o",
+                        "usage");
+  };
+  if (file < 0) return failed();
+  std::string_view rest = data;
+  while (!rest.empty()) {
+    const ssize_t size = ::write(file, rest.data(), rest.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) {
+      const int status = failed();
+      ::close(file);
+      ::unlink(path.c_str());
+      return status;
+    }
+    rest.remove_prefix(static_cast<std::size_t>(size));
+  }
+  ::close(file);
+  return kExitOk;
+}
+
+/// A name that is safe in a path and short enough for the archive.
+std::string folder_name(const std::string& subject) {
+  std::string name = "support-" + subject.substr(0, 30);
+  for (char& c : name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+    if (!plain) c = '_';
+  }
+  return name;
+}
+
+int make_bundle(Session& session, const BundleOptions& options) {
+  Bundle bundle(session, options);
+  if (const int status = bundle.collect(); status != kExitOk) return status;
+  const std::string folder = folder_name(options.subject);
+  const std::string path = options.out.empty() ? folder + ".tar.gz" : options.out;
+  const int status =
+      write_bundle(session, path, make_archive(folder, bundle.files(), session.io().wall_now()));
+  if (status != kExitOk) return status;
+  if (session.options().json) {
+    JsonObjectWriter out;
+    out.add("file", path);
+    std::vector<std::string> names;
+    for (const ArchiveFile& file : bundle.files()) names.push_back(file.name);
+    out.add("content", names);
+    session.io().out(out.text() + "\n");
+    return kExitOk;
+  }
+  for (const ArchiveFile& file : bundle.files())
+    session.io().out(file.name + "  " + std::to_string(file.data.size()) + " bytes\n");
+  session.io().out("wrote " + path + "; look into it before you send it: tar -xzf " + path + "\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+Action define_support_bundle(Grammar& grammar) {
+  const auto options = std::make_shared<BundleOptions>();
+  grammar.argument("JOB|NODE", &options->subject, "What it is about");
+  grammar.option("-o,--out", "FILE", &options->out, "Where to write it; support-NAME.tar.gz by default")
+      .completes(Complete::kFile);
+  grammar
+      .option("--log", "FILE", &options->log_files,
+              "Add the end of this file, such as a daemon's log; may be repeated")
+      .completes(Complete::kFile);
+  grammar.option("--config-dir", "FOLDER", &options->config_folder, "Where this machine's configuration is")
+      .completes(Complete::kFolder);
+  grammar.details(
+      "Collects the views of the job or node and of the cluster, why the job waits, the end of its output, "
+      "versions, and "
+      "of this machine the doctors' findings and the configuration. Tokens, passwords and the values of the "
+      "job's "
+      "variables (but those of CUDA, NCCL and their like) are left out.");
+  grammar.example("gpu-cli support-bundle job-12 -o help.tar.gz", "Everything about one job");
+  return [options](Session& session) { return make_bundle(session, *options); };
+}
+
+}  // namespace gpusched::cli
