@@ -17,11 +17,11 @@
 #include "base/check.h"
 #include "base/queue_limits.h"
 #include "base/storage_limits.h"
-#include "host/data_folder.h"
-#include "host/event_log.h"
-#include "host/journal_thread.h"
-#include "host/snapshotter.h"
-#include "host/system_clock.h"
+#include "host/core/data_folder.h"
+#include "host/core/journal_thread.h"
+#include "host/core/system_clock.h"
+#include "host/readers/event_log.h"
+#include "host/readers/snapshotter.h"
 #include "log/log.h"
 
 namespace gpusched {

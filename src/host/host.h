@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "host/forecast_desk.h"
-#include "host/host_core.h"
-#include "host/observer.h"
-#include "host/snapshotter.h"
+#include "host/core/host_core.h"
+#include "host/forecast/forecast_desk.h"
+#include "host/readers/observer.h"
+#include "host/readers/snapshotter.h"
 #include "journal/journal.h"
 
 namespace gpusched {

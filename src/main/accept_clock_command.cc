@@ -5,8 +5,8 @@
 #include <string>
 
 #include "config/config.h"
-#include "host/data_folder.h"
-#include "host/system_clock.h"
+#include "host/core/data_folder.h"
+#include "host/core/system_clock.h"
 #include "log/line.h"
 #include "main/serve.h"
 

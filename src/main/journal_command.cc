@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "host/folder_check.h"
+#include "host/core/folder_check.h"
 #include "journal/journal_inspect.h"
 
 namespace gpusched {

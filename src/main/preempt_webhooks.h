@@ -10,7 +10,7 @@
 
 #include "base/time.h"
 #include "base/webhook_url.h"
-#include "host/observer.h"
+#include "host/readers/observer.h"
 
 namespace gpusched {
 

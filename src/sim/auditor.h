@@ -12,7 +12,7 @@
 #include "base/prng.h"
 #include "engine/engine.h"
 #include "gpusched/v1/node.pb.h"
-#include "host/interfaces.h"
+#include "host/core/interfaces.h"
 #include "journal/journal.h"
 #include "model/state.h"
 #include "sim/schedule.h"

@@ -4,7 +4,7 @@
 
 #include "codec/group.h"
 #include "codec/snapshot.h"
-#include "host/recovery.h"
+#include "host/core/recovery.h"
 #include "sim/auditor.h"
 
 namespace gpusched::sim {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpusched/v1/node.pb.h"
-#include "host/interfaces.h"
+#include "host/core/interfaces.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

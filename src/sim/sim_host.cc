@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "codec/group.h"
-#include "host/snapshot_image.h"
+#include "host/readers/snapshot_image.h"
 
 namespace gpusched::sim {
 namespace {

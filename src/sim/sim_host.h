@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "host/host_core.h"
-#include "host/observer.h"
-#include "host/recovery.h"
+#include "host/core/host_core.h"
+#include "host/core/recovery.h"
+#include "host/readers/observer.h"
 #include "journal/file_journal.h"
 #include "journal/snapshot_store.h"
 #include "sim/context.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "api/contract/backend.h"
-#include "host/interfaces.h"
+#include "host/core/interfaces.h"
 
 namespace gpusched::api {
 

@@ -7,7 +7,7 @@
 #include "engine/planner/planner.h"
 #include "forecast/changes.h"
 #include "forecast/forecast.h"
-#include "host/forecast_desk.h"
+#include "host/forecast/forecast_desk.h"
 
 /// What a forecast, a reason and a changed request look like to doors. Pure functions.
 namespace gpusched::api {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "api/contract/backend.h"
-#include "host/observer.h"
-#include "host/start_rate.h"
+#include "host/core/start_rate.h"
+#include "host/readers/observer.h"
 
 namespace gpusched::api {
 

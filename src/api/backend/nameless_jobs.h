@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "host/interfaces.h"
+#include "host/core/interfaces.h"
 #include "model/state.h"
 
 namespace gpusched::api {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/messages/events.h"
-#include "host/observer.h"
+#include "host/readers/observer.h"
 
 namespace gpusched::api {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "api/contract/backend.h"
-#include "host/observer.h"
+#include "host/readers/observer.h"
 
 namespace gpusched::api {
 

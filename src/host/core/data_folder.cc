@@ -1,0 +1,137 @@
+#include "host/core/data_folder.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/limits.h"
+#include "base/storage_limits.h"
+#include "codec/group.h"
+#include "host/core/system_clock.h"
+#include "log/log.h"
+
+namespace gpusched {
+namespace {
+
+/// Makes the data folder, durably: what is synced in a folder that is gone is gone.
+Result<Unit> make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0) {
+    if (errno == EEXIST) return Unit{};
+    return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+  }
+  const Result<Unit> synced = posix_disk().sync_dir(folder_above(path));
+  // One that may be written and not read cannot be synced.
+  if (!synced && synced.error().code != ErrorCode::kPermissionDenied) return synced;
+  return Unit{};
+}
+
+void warn_of_small_volume(const HostOptions& options) {
+  const std::optional<DiskRoom> room = posix_disk().room(options.data_dir);
+  if (!room || room->total_bytes >= limits::kVolumeBytesMin) return;
+  log_event(
+      LogLevel::kWarning, "journal", "volume_small", {},
+      {{"folder", options.data_dir},
+       {"bytes", room->total_bytes},
+       {"recommended_bytes", limits::kVolumeBytesMin},
+       {"means", "snapshots are taken often, and new work is refused early: see docs/operate/recover.md"}});
+}
+
+void log_refused_snapshots(const RecoveryReport& report) {
+  for (const std::string& refused : report.refused_snapshots) {
+    log_event(
+        LogLevel::kError, "snapshot", "snapshot_refused", {},
+        {{"error", refused},
+         {"did", "the state was built from an older snapshot or none, and the journal; nothing is lost"}});
+  }
+}
+
+Error refuse(const std::string& why) { return {.code = ErrorCode::kInvalidArgument, .message = why}; }
+
+/// Whether the operator's word is needed and can be carried out.
+Result<Unit> check_acceptable(Time newest, Time wall, Duration bound) {
+  if (!newest.valid())
+    return refuse("nothing was ever written here: the first start takes the wall clock as it is");
+  if (StampClock::is_near(wall - newest, bound))
+    return refuse(
+        "the wall clock is near the newest time in the journal: the next start takes it, there is nothing "
+        "to accept");
+  if (wall < newest)
+    return refuse(
+        "the wall clock is behind the newest time in the journal, and time there never goes back: if the "
+        "clock is right, restore a backup from before the clock was wrong, or go on: durations stay right");
+  if (wall > limits::kTimeMax) return refuse("the wall clock is past the year 2116, which no journal holds");
+  return Unit{};
+}
+
+/// At the very first start there is nothing to compare the clock with, and what it says is kept for ever.
+Result<Unit> check_first_clock(Time wall) {
+  if (limits::kTimeMin <= wall && wall <= limits::kTimeMax) return Unit{};
+  return refuse(
+      "this machine's clock says that it is before 2024 or after 2116: set it (timedatectl set-ntp true), "
+      "then start again. A new data folder would keep that time");
+}
+
+}  // namespace
+
+Result<DataFolder> open_data_folder(const HostOptions& options) {
+  const SystemClock clock;
+  const Time begin = clock.monotonic();
+  const Result<Unit> made = make_folder(options.data_dir);
+  if (!made.ok()) return made.error();
+  warn_of_small_volume(options);
+  FileJournalOptions journal_options;
+  journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
+  const std::string snapshot_dir = options.data_dir + "/snapshots";
+  journal_options.needed_from = SnapshotStore::needed_from(posix_disk(), snapshot_dir);
+  DataFolder folder;
+  Result<std::unique_ptr<FileJournal>> journal =
+      FileJournal::open(options.data_dir + "/journal", journal_options);
+  if (!journal.ok()) return journal.error();
+  folder.journal = std::move(*journal);
+  Result<std::unique_ptr<SnapshotStore>> snapshots =
+      SnapshotStore::open(snapshot_dir, nullptr, folder.journal->store_id());
+  if (!snapshots.ok()) return snapshots.error();
+  folder.snapshots = std::move(*snapshots);
+  const OpenReport& opened = folder.journal->open_report();
+  if (opened.bytes_cut > 0) {
+    folder.report.notes += "cut a torn tail of " + std::to_string(opened.bytes_cut) + " bytes from " +
+                           opened.segment + " at offset " + std::to_string(opened.offset) + " (" +
+                           opened.reason + "). ";
+  }
+  Result<Recovered> recovered = recover(*folder.journal, *folder.snapshots, folder.report);
+  if (!recovered.ok()) return recovered.error();
+  folder.recovered = std::move(*recovered);
+  log_refused_snapshots(folder.report);
+  if (!folder.recovered.state.last.at.valid()) {
+    const Result<Unit> good = check_first_clock(clock.wall());
+    if (!good.ok()) return good.error();
+  }
+  folder.report.elapsed_ms = (clock.monotonic() - begin).ms();
+  return folder;
+}
+
+Result<AcceptedClock> accept_clock(const HostOptions& options, const Clock& clock) {
+  Result<DataFolder> folder = open_data_folder(options);
+  if (!folder.ok()) return folder.error();
+  const State& state = folder->recovered.state;
+  const AcceptedClock accepted{.newest = state.last.at, .wall = clock.wall()};
+  const Result<Unit> acceptable =
+      check_acceptable(accepted.newest, accepted.wall, options.tuning.clock_jump_max);
+  if (!acceptable.ok()) return acceptable.error();
+  GroupEncoder encoder;
+  encoder.begin(accepted.wall);
+  encoder.note_digest(state.digest.value());
+  encoder.add(NoteStart{});
+  Result<Unit> done = folder->journal->append({.position = folder->recovered.position + 1,
+                                               .term = 1,
+                                               .first_sequence = state.last.sequence + 1,
+                                               .command_count = 1,
+                                               .payload = encoder.payload()});
+  if (done.ok()) done = folder->journal->sync();
+  if (done.ok()) done = folder->journal->seal();
+  if (!done.ok()) return done.error();
+  return accepted;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,175 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/queue_limits.h"
+#include "base/storage_limits.h"
+#include "base/time.h"
+#include "codec/group.h"
+#include "engine/engine.h"
+#include "engine/planner/planner.h"
+#include "engine/policy/victims.h"
+#include "host/core/edit_set.h"
+#include "host/core/interfaces.h"
+#include "host/core/proposal_queue.h"
+#include "host/core/spec_room.h"
+#include "host/core/stamp_clock.h"
+#include "host/core/start_rate.h"
+#include "host/forecast/learned_run_times.h"
+#include "host/nodes/node_hub.h"
+
+namespace gpusched {
+
+/// What is done about free devices that are scattered; see forecast/moves.h.
+struct MoveTuning {
+  enum class Mode : uint8_t { kOff, kPropose, kAct };
+  Mode mode = Mode::kPropose;
+  int64_t price_max = 600;   ///< kAct: GPU-seconds that may be lost for each GPU that starts.
+  int64_t per_hour_max = 4;  ///< kAct: jobs that are moved within any hour.
+  Duration rest = hours(1);  ///< A job that was moved or ended for another is left alone for so long.
+};
+
+struct HostTuning {
+  Duration node_lease = seconds(15);
+  Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
+  Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
+  std::size_t proposals_max = 200'000;  ///< New work that waits for its group,
+  std::size_t proposal_bytes_max = limits::kProposalBytesMax;  ///< and what it takes in the journal.
+  int64_t spec_bytes_max = 0;  ///< Of the specifications of jobs that are kept; 0: no limit. See SpecRoom.
+  Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
+  bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
+  policy::LeastLost::Params victims;        ///< Which ones then.
+  HeatLimits heat;                          ///< From when on a GPU takes no new work.
+  WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
+  MoveTuning moves;                         ///< What is done about free GPUs that are scattered.
+  Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
+};
+
+/// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.
+struct HostStats {
+  uint64_t commands = 0;
+  uint64_t rejected = 0;
+  uint64_t groups = 0;
+  uint64_t payload_bytes = 0;
+  uint64_t cycles = 0;
+  uint64_t placements = 0;
+  uint64_t preemptions = 0;
+};
+
+/// The one loop, as a reactor without threads: collect, stamp, make durable, decide, evolve, publish, plan.
+/// Everything it does happens inside a call of its members; one thread owns it. `sim/` drives it on a virtual
+/// clock.
+class HostCore {
+ public:
+  /// `position` is the journal's last. `fatal` is told of a failed write: the process must end.
+  HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
+           ChangeSink& sink, std::function<void(const Error&)> fatal);
+
+  /// Queues a command. `decision` may be empty. Refused at once: new work while the disk is full
+  /// (kStorageFull) or too much waits already (kUnavailable), and whatever no journal record could hold
+  /// (kTooLarge).
+  void propose(Command command, Decision decision) {
+    const std::size_t bytes = encoded_bytes(command);
+    propose(std::move(command), std::move(decision), bytes);
+  }
+  /// `bytes` is what `encoded_bytes` says of the command.
+  void propose(Command command, Decision decision, std::size_t bytes);
+  /// Queues edits that are made together, refused at once for what `propose` refuses.
+  void propose(EditSet set);
+  /// The writer's answer to the group in flight. kStorageFull and kTooLarge: nothing was written. Any other
+  /// error is fatal.
+  void on_durable(const Result<Unit>& result);
+  /// Lets due timers fire and starts what can be started. Call after a batch of inputs and at `next_wakeup`.
+  void turn();
+  /// The monotonic time at which `turn` is needed without any input; kNever if none is.
+  Time next_wakeup() const;
+  /// True when nothing waits and nothing is in flight.
+  bool idle() const { return !in_flight_ && queue_.empty() && edit_sets_.empty() && !planner_.wants_cycle(); }
+  bool in_flight() const { return in_flight_; }
+  /// Whether new work is accepted.
+  bool accepts_new_work() const { return !storage_full_; }
+  /// Proposals that are not decided, and what they take in the journal.
+  std::size_t proposals_waiting() const { return queue_.size() + group_.size() + edit_sets_.size(); }
+  std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
+  /// What the configuration shall be from now on. It is journaled as soon as the disk takes it, and tried
+  /// again until then. A Configure that is proposed and accepted says the same.
+  void want(EngineConfig config) { wanted_ = std::move(config); }
+  /// Why the engine did not take what is wanted; empty: it did, or will.
+  const std::string& config_trouble() const { return config_trouble_; }
+  /// Has all but so many finished jobs forgotten, the oldest first, although the disk is full: only that
+  /// makes room. When new work is taken again the configuration is as it is wanted.
+  void keep_finished(int64_t count);
+  /// Stops taking proposals: everything new is refused, and so is what waits. For a clean end.
+  void close();
+
+  NodeHub& nodes() { return nodes_; }
+  const State& state() const { return state_; }
+  const HostStats& stats() const { return stats_; }
+  const StampClock& stamps() const { return stamps_; }
+  uint64_t position() const { return position_; }
+  /// Called after the last decision of each group.
+  void on_group_done(std::function<void()> hook) { group_done_.push_back(std::move(hook)); }
+
+ private:
+  bool start_matters() const;
+  /// Puts the next set of edits that is accepted before everything else of a group. Whether any was answered.
+  bool begin_with_edits();
+  void refuse_edits(const Error& error);
+  void start_group();
+  void fail(Proposal& proposal, const Error& error);
+  /// For new work while the disk is full.
+  void refuse_new_work(Proposal& proposal);
+  void apply_group();
+  void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
+  void observe(std::size_t begin);
+  void plan();
+  void advance_time();
+  /// Leaves out the last groups of a plan that no record could hold; the planner plans them again.
+  void trim(CommitPlan& plan) const;
+  void configure();
+  Error storage_full_error() const;
+
+  State state_;
+  uint64_t position_;
+  HostTuning tuning_;
+  const Clock& clock_;
+  GroupWriter& writer_;
+  ChangeSink& sink_;
+  std::function<void(const Error&)> fatal_;
+  StampClock stamps_;
+  LearnedRunTimes* run_times_ = nullptr;  ///< The planner's.
+  Planner planner_;
+  NodeHub nodes_;
+  StartRate start_rate_;
+  HostStats stats_;
+  GroupEncoder encoder_;
+
+  const std::size_t group_bytes_max_;  ///< Of a journal record's payload.
+  ProposalQueue queue_;
+  std::deque<EditSet> edit_sets_;  ///< That wait.
+  std::vector<Proposal> group_;    ///< In flight.
+  Time group_at_;
+  uint64_t group_bytes_ = 0;
+  Events events_;  ///< Of the group that is being applied.
+  bool in_flight_ = false;
+  bool plan_in_flight_ = false;
+  bool time_in_flight_ = false;  ///< An AdvanceTime is queued or in flight.
+  bool starting_ = false;        ///< The command that begins this scheduler's time is queued or in flight.
+  bool storage_full_ = false;
+  bool closed_ = false;
+  Time retry_at_ = kNever;  ///< When to try again after a full disk.
+  std::optional<EngineConfig> wanted_;
+  std::optional<int64_t> finished_kept_;  ///< While the disk is full.
+  SpecRoom spec_room_;
+  std::optional<EngineConfig> refused_config_;  ///< By the engine: not to be tried again.
+  std::string config_trouble_;
+  bool configuring_ = false;
+  std::vector<std::function<void()>> group_done_;
+};
+
+}  // namespace gpusched

@@ -1,0 +1,637 @@
+#include "host/core/host_core.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/prng.h"
+#include "base/queue_limits.h"
+
+namespace gpusched {
+namespace {
+
+class FakeClock final : public Clock {
+ public:
+  Time monotonic() const override { return now; }
+  Time wall() const override { return now + hours(400'000); }
+  Time now{1'000'000'000};
+};
+
+class FakeWriter final : public GroupWriter {
+ public:
+  explicit FakeWriter(std::size_t record_bytes) : record(record_bytes) {}
+  void start(DurableGroup group) override {
+    started += 1;
+    largest = std::max(largest, group.payload.size());
+    last = std::move(group);
+  }
+  JournalSpace space() const override { return room; }
+  std::size_t payload_max() const override { return record; }
+  int started = 0;
+  std::size_t largest = 0;  ///< Payload so far.
+  const std::size_t record;
+  DurableGroup last;
+  JournalSpace room = JournalSpace::kOpen;
+};
+
+class NoSink final : public ChangeSink {
+ public:
+  void publish(Changes) override { published += 1; }
+  bool has_room() const override { return room; }
+  int published = 0;
+  bool room = true;
+};
+
+/// A core whose groups become durable when the test says so.
+class Core {
+ public:
+  explicit Core(HostTuning tuning = {}, std::size_t record = limits::kGroupBytesMax)
+      : writer(record),
+        core(State(), 0, tuning, clock, writer, sink, [this](const Error& error) { fatal = error; }) {}
+
+  void commit() {
+    core.turn();
+    if (core.in_flight()) core.on_durable(Unit{});
+  }
+  /// A batch that takes about so many bytes in the journal.
+  static SubmitJobs batch_of(std::size_t bytes) {
+    constexpr std::size_t kSpec = limits::kSpecBytesMax;
+    SubmitJobs command{.tenant = kDefaultTenant, .jobs = {}};
+    for (std::size_t left = bytes; left > 0; left -= std::min(left, kSpec)) {
+      command.jobs.push_back(JobRequest{.parts = {Part{.cpu_milli = 1'000}},
+                                        .spec = Blob(std::string(std::min(left, kSpec), 's'))});
+    }
+    return command;
+  }
+  std::optional<Result<Decided>> submit(const std::string& key, int32_t priority = 1) {
+    SubmitJobs command{.tenant = kDefaultTenant, .request_key = key, .jobs = {}};
+    command.jobs.push_back(JobRequest{.priority = priority, .parts = {Part{.cpu_milli = 1'000}}});
+    std::optional<Result<Decided>> answer;
+    core.propose(command, [&answer](Result<Decided> result) { answer = std::move(result); });
+    commit();
+    return answer;
+  }
+
+  std::optional<Error> fatal;
+  FakeClock clock;
+  FakeWriter writer;
+  NoSink sink;
+  HostCore core;
+};
+
+TEST(HostCore, ARememberedAnswerIsGivenWhileTheDiskIsFull) {
+  Core core;
+  const auto first = core.submit("key-1");
+  ASSERT_TRUE(first && first->ok());
+  core.writer.room = JournalSpace::kReserveOnly;
+  core.core.turn();
+  const int groups = core.writer.started;
+  const auto again = core.submit("key-1");
+  ASSERT_TRUE(again && again->ok());
+  EXPECT_TRUE((*again)->applied.repeated);
+  EXPECT_EQ((*again)->applied.first_id, (*first)->applied.first_id);
+  const auto conflict = core.submit("key-1", 2);
+  ASSERT_TRUE(conflict && conflict->ok());
+  EXPECT_EQ((*conflict)->applied.rejection->code, RejectionCode::kRequestKeyConflict);
+  const auto other = core.submit("key-2");
+  ASSERT_TRUE(other && !other->ok());
+  EXPECT_EQ(other->error().code, ErrorCode::kStorageFull);
+  EXPECT_EQ(core.writer.started, groups);
+}
+
+TEST(HostCore, WhatNoRecordHoldsIsRefusedAndTheSchedulerGoesOn) {
+  Core core;
+  const auto ask = [&](const Command& command) {
+    std::optional<Result<Decided>> answer;
+    core.core.propose(command, [&answer](Result<Decided> result) { answer = std::move(result); });
+    core.commit();
+    return answer;
+  };
+  const auto refused = ask(Core::batch_of(limits::kGroupBytesMax));
+  ASSERT_TRUE(refused && !refused->ok());
+  EXPECT_EQ(refused->error().code, ErrorCode::kTooLarge);
+  EXPECT_EQ(refused->error().field, "jobs");
+  EXPECT_NE(refused->error().message.find(std::to_string(limits::kGroupBytesMax - kGroupHeaderBytes)),
+            std::string::npos);
+  const auto largest = ask(Core::batch_of(limits::kGroupBytesMax - 1'024));
+  ASSERT_TRUE(largest && largest->ok());
+  EXPECT_FALSE((*largest)->applied.rejection);
+  EXPECT_FALSE(core.fatal);
+}
+
+TEST(HostCore, AGroupNeverExceedsARecordWhateverWaits) {
+  constexpr std::size_t kRecord = 10'000;
+  Core core(HostTuning{}, kRecord);
+  Prng prng(5);
+  int answers = 0;
+  int accepted = 0;
+  constexpr int kAsked = 500;
+  for (int i = 0; i < kAsked; ++i) {
+    const std::size_t bytes =
+        prng.chance(300) ? prng.between(kRecord - 200, kRecord + 200) : prng.between(1, 3'000);
+    core.core.propose(Core::batch_of(bytes), [&](const Result<Decided>& result) {
+      answers += 1;
+      if (result.ok()) {
+        accepted += 1;
+      } else {
+        EXPECT_EQ(result.error().code, ErrorCode::kTooLarge);
+      }
+    });
+    if (prng.chance(100)) core.commit();
+  }
+  while (!core.core.idle()) core.commit();
+  EXPECT_EQ(answers, kAsked);
+  EXPECT_GT(accepted, kAsked / 2);
+  EXPECT_LT(accepted, kAsked);
+  EXPECT_LE(core.writer.largest, kRecord);
+  EXPECT_FALSE(core.fatal);
+}
+
+TEST(HostCore, AGroupThatTheJournalCallsTooLargeWasNotWrittenAndEndsNothing) {
+  Core core;
+  std::optional<Result<Decided>> answer;
+  core.core.propose(Core::batch_of(10), [&answer](Result<Decided> result) { answer = std::move(result); });
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  core.core.on_durable(Error{.code = ErrorCode::kTooLarge, .message = "larger than a record"});
+  ASSERT_TRUE(answer && !answer->ok());
+  EXPECT_EQ(answer->error().code, ErrorCode::kTooLarge);
+  EXPECT_FALSE(core.fatal);
+  const auto next = core.submit("key");
+  ASSERT_TRUE(next && next->ok());
+}
+
+TEST(HostCore, WhileTheObserverIsBehindNothingMoreIsDecided) {
+  Core core;
+  core.sink.room = false;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(core.submit("key-" + std::to_string(i)));
+    EXPECT_GT(core.core.next_wakeup(), core.clock.now);  // It does not spin meanwhile.
+  }
+  EXPECT_EQ(core.writer.started, 0);
+  core.sink.room = true;
+  const auto answer = core.submit("last");
+  ASSERT_TRUE(answer && answer->ok());
+  EXPECT_EQ(core.core.state().waiting_count(), 101);
+}
+
+TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
+  for (const bool large : {false, true}) {
+    HostTuning tuning;
+    tuning.proposals_max = 1'000;
+    tuning.proposal_bytes_max = std::size_t{8} << 20;
+    Core core(tuning);
+    core.core.propose(Core::batch_of(1), {});
+    core.core.turn();
+    ASSERT_TRUE(core.core.in_flight());  // The disk is slow.
+    std::size_t shed = 0;
+    std::size_t waiting_bytes = 0;
+    const std::size_t bytes = large ? 100'000 : 10;
+    for (int i = 0; i < 10'000; ++i) {
+      bool refused = false;
+      core.core.propose(Core::batch_of(bytes), [&](const Result<Decided>& result) {
+        refused = !result.ok() && result.error().code == ErrorCode::kUnavailable;
+      });
+      refused ? shed += 1 : waiting_bytes += bytes;
+    }
+    EXPECT_GE(shed, 9'000u);
+    EXPECT_LE(waiting_bytes, tuning.proposal_bytes_max);
+    // What is no new work is not shed.
+    bool answered = false;
+    core.core.propose(CancelJob{.job = JobId{1}}, [&](const Result<Decided>& result) {
+      answered = true;
+      EXPECT_TRUE(result.ok());
+    });
+    EXPECT_FALSE(answered);
+    core.core.on_durable(Unit{});
+    while (!core.core.idle()) core.commit();
+    EXPECT_TRUE(answered);
+  }
+}
+
+EngineConfig with_queue(int64_t size) {
+  EngineConfig config;
+  config.queue_size_max = size;
+  return config;
+}
+
+TEST(HostCore, TheConfigurationIsJournaledOnceTheDiskHasRoom) {
+  Core core;
+  core.writer.room = JournalSpace::kReserveOnly;
+  core.core.want(with_queue(7));
+  core.commit();
+  EXPECT_NE(core.core.state().config, with_queue(7));
+  core.writer.room = JournalSpace::kOpen;
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(7));
+  const int groups = core.writer.started;
+  core.commit();
+  EXPECT_EQ(core.writer.started, groups) << "and only once";
+}
+
+TEST(HostCore, AConfigurationThatTheFullDiskRefusedIsTriedAgain) {
+  Core core;
+  core.core.want(with_queue(7));
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  core.core.on_durable(Error{.code = ErrorCode::kStorageFull, .message = "no room"});
+  EXPECT_NE(core.core.state().config, with_queue(7));
+  core.clock.now = core.clock.now + seconds(1);
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(7));
+}
+
+TEST(HostCore, AConfigurationThatWasProposedIsNotTakenBack) {
+  Core core;
+  core.core.want(with_queue(7));
+  core.commit();
+  core.core.propose(Configure{.config = with_queue(8)}, {});
+  core.commit();
+  core.commit();
+  EXPECT_EQ(core.core.state().config, with_queue(8));
+}
+
+TEST(HostCore, AConfigurationThatTheEngineRefusesIsTriedOnceAndTold) {
+  Core core;
+  EngineConfig bad;
+  bad.pools = {.online_milli = 900, .batch_milli = 900};
+  core.core.want(bad);
+  core.commit();
+  EXPECT_NE(core.core.config_trouble(), "");
+  const int groups = core.writer.started;
+  core.commit();
+  EXPECT_EQ(core.writer.started, groups);
+}
+
+TEST(HostCore, FinishedJobsAreForgottenOnAFullDiskAndTheConfigurationComesBack) {
+  Core core;
+  core.core.want(EngineConfig{});
+  for (int i = 0; i < 4; ++i) {
+    const auto job = core.submit("");
+    core.core.propose(CancelJob{.job = JobId{(*job)->applied.first_id}}, {});
+    core.commit();
+  }
+  ASSERT_EQ(core.core.state().finished.size(), 4u);
+  core.core.keep_finished(2);
+  core.commit();
+  EXPECT_EQ(core.core.state().finished.size(), 4u) << "the disk has room";
+  core.writer.room = JournalSpace::kReserveOnly;
+  core.core.turn();
+  core.core.keep_finished(2);
+  for (int i = 0; i < 6; ++i) core.commit();
+  EXPECT_EQ(core.core.state().finished.size(), 2u);
+  EXPECT_EQ(core.core.state().config.finished_jobs_max, 2);
+  core.writer.room = JournalSpace::kOpen;
+  for (int i = 0; i < 3; ++i) core.commit();
+  EXPECT_EQ(core.core.state().config, EngineConfig{});
+}
+
+TEST(HostCore, WhatWaitsAtTheEndIsAnswered) {
+  Core core;
+  const auto job = core.submit("");
+  std::vector<ErrorCode> answers;
+  const auto answer = [&](const Result<Decided>& result) {
+    answers.push_back(result.ok() ? ErrorCode::kIo : result.error().code);
+  };
+  core.core.propose(CancelJob{.job = JobId{(*job)->applied.first_id}}, answer);
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  // Nothing was written: it waits for room, and the end comes before that.
+  core.core.on_durable(Error{.code = ErrorCode::kStorageFull, .message = "no room"});
+  EXPECT_TRUE(answers.empty());
+  core.core.close();
+  EXPECT_EQ(answers, std::vector<ErrorCode>{ErrorCode::kUnavailable});
+}
+
+TEST(HostCore, EachGroupNamesTheDigestBehindTheOneBefore) {
+  Core core;
+  ASSERT_TRUE(core.submit(""));
+  const uint64_t digest = core.core.state().digest.value();
+  ASSERT_TRUE(core.submit(""));
+  const Result<CommandGroup> group = decode_group(core.writer.last.payload);
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ(group->digest_before, digest);
+}
+
+/// Edits of a few tenants, whose limits and guarantees often contradict each other.
+EditSet random_edits(Prng& prng, const State& state) {
+  EditSet set;
+  std::vector<std::size_t> creates;
+  std::vector<TenantId> known;
+  for (const auto& [id, tenant] : state.tenants) known.push_back(id);
+  const auto count = static_cast<std::size_t>(prng.between(1, 6));
+  while (set.edits.size() < count) {
+    Limits limits;
+    if (prng.chance(500)) limits.set(Resource::kGpus, prng.between(0, 12));
+    Amount guarantee{.gpus = prng.between(0, 6)};
+    if (prng.chance(600)) {
+      const TenantId changed = known[prng.below(known.size())];
+      set.edits.push_back({.command = UpdateTenant{.tenant = changed,
+                                                   .given = kTenantMaxGpus | kTenantGuaranteeGpus,
+                                                   .limits = limits,
+                                                   .guarantee = guarantee}});
+      continue;
+    }
+    ClusterEdit edit{
+        .command = CreateTenant{.name = "t" + std::to_string(prng.below(60)),
+                                .parent = prng.chance(300) ? known[prng.below(known.size())] : TenantId{},
+                                .limits = limits,
+                                .guarantee = guarantee}};
+    if (!creates.empty() && prng.chance(600)) edit.parent_from = creates[prng.below(creates.size())];
+    creates.push_back(set.edits.size());
+    set.edits.push_back(std::move(edit));
+  }
+  return set;
+}
+
+/// What edits change of tenants.
+std::vector<std::tuple<TenantId, std::string, TenantId, int64_t, int64_t>> tenants_of(const State& state) {
+  std::vector<std::tuple<TenantId, std::string, TenantId, int64_t, int64_t>> out;
+  for (const auto& [id, tenant] : state.tenants) {
+    out.emplace_back(id, tenant.name, tenant.parent, tenant.limits.get(Resource::kGpus),
+                     tenant.guarantee.gpus);
+  }
+  return out;
+}
+
+std::optional<EditsDecided> decided(Core& core, EditSet set) {
+  std::optional<EditsDecided> answer;
+  set.decided = [&answer](const Result<EditsDecided>& result) {
+    ASSERT_TRUE(result.ok());
+    answer = *result;
+  };
+  core.core.propose(std::move(set));
+  core.commit();
+  return answer;
+}
+
+TEST(RandomEdits, AreMadeTogetherOrNotAtAllAndADryRunSaysWhich) {
+  Prng prng(11);
+  int made = 0;
+  int refused = 0;
+  for (int world = 0; world < 20; ++world) {
+    Core core;
+    for (int round = 0; round < 40; ++round) {
+      const EditSet set = random_edits(prng, core.core.state());
+      EditSet dry = set;
+      dry.dry_run = true;
+      const auto before = tenants_of(core.core.state());
+      const uint64_t sequence = core.core.state().last.sequence;
+      const auto foretold = decided(core, dry);
+      ASSERT_TRUE(foretold);
+      EXPECT_EQ(tenants_of(core.core.state()), before);
+      EXPECT_EQ(core.core.state().last.sequence, sequence);
+      const auto done = decided(core, set);
+      ASSERT_TRUE(done);
+      ASSERT_EQ(done->refused.has_value(), foretold->refused.has_value());
+      if (done->refused) {
+        ++refused;
+        EXPECT_EQ(done->refused->index, foretold->refused->index);
+        EXPECT_EQ(done->refused->rejection.code, foretold->refused->rejection.code);
+        EXPECT_EQ(tenants_of(core.core.state()), before);
+        continue;
+      }
+      ++made;
+      EXPECT_EQ(done->sequence, sequence + set.edits.size());
+      const auto creates = std::ranges::count_if(set.edits, [](const ClusterEdit& edit) {
+        return std::holds_alternative<CreateTenant>(edit.command);
+      });
+      EXPECT_EQ(core.core.state().tenants.size(), before.size() + static_cast<std::size_t>(creates));
+      for (const ClusterEdit& edit : set.edits) {
+        const auto* const create = std::get_if<CreateTenant>(&edit.command);
+        if (create == nullptr) continue;
+        const Tenant* const tenant = core.core.state().find_tenant_named(create->name);
+        ASSERT_NE(tenant, nullptr);
+        if (!edit.parent_from) continue;
+        const auto& above = std::get<CreateTenant>(set.edits[*edit.parent_from].command);
+        EXPECT_EQ(tenant->parent, core.core.state().find_tenant_named(above.name)->id);
+      }
+    }
+    EXPECT_FALSE(core.fatal);
+  }
+  EXPECT_GT(made, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(Edits, AreRefusedTogetherWhereTheDiskIsFull) {
+  Core core;
+  const auto ask = [&](bool dry_run) {
+    std::optional<Result<EditsDecided>> answer;
+    EditSet set{
+        .edits = {{.command = UpdateTenant{.tenant = kDefaultTenant, .given = kTenantEmail, .email = "a@b"}},
+                  {.command = CreateTenant{.name = "lab"}}},
+        .dry_run = dry_run,
+        .decided = [&answer](Result<EditsDecided> result) { answer = std::move(result); }};
+    core.core.propose(std::move(set));
+    core.core.turn();
+    // Found out when it is written.
+    if (core.core.in_flight())
+      core.core.on_durable(Error{.code = ErrorCode::kStorageFull, .message = "full"});
+    return answer;
+  };
+  const auto before = tenants_of(core.core.state());
+  for (const JournalSpace room : {JournalSpace::kOpen, JournalSpace::kReserveOnly}) {
+    core.writer.room = room;
+    const auto answer = ask(false);
+    ASSERT_TRUE(answer && !answer->ok());
+    EXPECT_EQ(answer->error().code, ErrorCode::kStorageFull);
+    EXPECT_EQ(tenants_of(core.core.state()), before);
+    EXPECT_EQ(core.core.state().find_tenant(kDefaultTenant)->email, "");
+  }
+  core.clock.now = core.clock.now + seconds(1);  // After a failure the next group waits a little.
+  const auto tried = ask(true);
+  ASSERT_TRUE(tried && tried->ok());
+  EXPECT_FALSE((**tried).refused);
+}
+
+TEST(Edits, AreBoundedInNumberAndInSets) {
+  Core core;
+  EditSet large;
+  large.edits.resize(limits::kEditsMax + 1, ClusterEdit{.command = UpdateTenant{.tenant = kDefaultTenant}});
+  std::optional<ErrorCode> code;
+  large.decided = [&code](const Result<EditsDecided>& result) { code = result.error().code; };
+  core.core.propose(large);
+  EXPECT_EQ(code, ErrorCode::kTooLarge);
+  core.core.propose(Core::batch_of(1), {});
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  std::size_t shed = 0;
+  std::size_t answers = 0;
+  for (std::size_t i = 0; i < 10 * limits::kEditSetsWaitingMax; ++i) {
+    core.core.propose(
+        EditSet{.edits = {{.command = UpdateTenant{.tenant = kDefaultTenant}}},
+                .dry_run = i % 2 == 0,
+                .decided = [&](const Result<EditsDecided>& result) { ++(result.ok() ? answers : shed); }});
+  }
+  EXPECT_EQ(shed, 9 * limits::kEditSetsWaitingMax);
+  core.core.on_durable(Unit{});
+  while (!core.core.idle()) core.commit();
+  EXPECT_EQ(answers, limits::kEditSetsWaitingMax);
+}
+
+/// Submissions of 1 MB and more for two tenants, under a limit of 64 MB.
+class Specs : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMax = int64_t{64} << 20;
+  static constexpr int64_t kOne = limits::kSpecBytesMax;
+
+  Specs() : core_(HostTuning{.spec_bytes_max = kMax}) {
+    core_.core.want(core_.core.state().config);
+    EXPECT_TRUE(ask(CreateTenant{.name = "other"})->ok());
+    other_ = core_.core.state().find_tenant_named("other")->id;
+  }
+  std::optional<Result<Decided>> ask(const Command& command) {
+    std::optional<Result<Decided>> answer;
+    core_.core.propose(command, [&answer](Result<Decided> result) { answer = std::move(result); });
+    while (!answer) core_.commit();
+    return answer;
+  }
+  static SubmitJobs batch(TenantId tenant, int64_t bytes) {
+    SubmitJobs command = Core::batch_of(static_cast<std::size_t>(bytes));
+    command.tenant = tenant;
+    return command;
+  }
+  bool fits(TenantId tenant, int64_t bytes) { return ask(batch(tenant, bytes))->ok(); }
+  const State& state() const { return core_.core.state(); }
+  void settle() {
+    for (int i = 0; i < 50; ++i) core_.commit();
+  }
+
+  Core core_;
+  TenantId other_;
+};
+
+TEST_F(Specs, ManyAtOnceNeverTakeMoreThanTheLimitAndNobodyMoreThanIsLeft) {
+  int64_t accepted = 0;
+  int64_t refused = 0;
+  std::string sentence;
+  for (int i = 0; i < 200; ++i) {  // All wait at the same time.
+    core_.core.propose(batch(kDefaultTenant, kOne), [&](const Result<Decided>& result) {
+      ++(result.ok() ? accepted : refused);
+      if (result.ok()) return;
+      EXPECT_EQ(result.error().code, ErrorCode::kSpecsFull);
+      sentence = result.error().message;
+    });
+  }
+  while (accepted + refused < 200) core_.commit();
+  EXPECT_EQ(accepted, 32);
+  EXPECT_EQ(state().spec_bytes, 32 * kOne);
+  EXPECT_EQ(
+      sentence,
+      "the specifications of jobs that have not ended take 32 MB of the 64 MB that scheduler.specs_mb_max "
+      "allows, 32 MB of it those that tenant default has, and nobody may have more than is left free for "
+      "others; wait until jobs end, cancel some, or put large scripts and data into files that the jobs "
+      "read");
+  // Another one finds room, up to what is left then.
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(fits(other_, kOne));
+  EXPECT_FALSE(fits(other_, kOne));
+  EXPECT_FALSE(fits(kDefaultTenant, 1));
+  EXPECT_EQ(state().unfinished_spec_bytes, 48 * kOne);
+}
+
+TEST_F(Specs, TenantsOfCallersWithoutACredentialAreOne) {
+  std::vector<TenantId> made;
+  for (int i = 0; i < 8; ++i) {
+    const auto decided = ask(CreateTenant{.name = "open" + std::to_string(i), .anonymous = true});
+    made.push_back(TenantId{(*decided)->applied.first_id});
+  }
+  int64_t accepted = 0;
+  for (int i = 0; i < 80; ++i) accepted += fits(made[static_cast<std::size_t>(i % 8)], kOne) ? 1 : 0;
+  EXPECT_EQ(accepted, 32);
+  EXPECT_TRUE(fits(other_, kOne));
+  ASSERT_TRUE(ask(UpdateTenant{.tenant = made[0], .given = kTenantAnonymous, .anonymous = false})->ok());
+  EXPECT_EQ(state().unfinished_spec_bytes_of.at(made[0]), 4 * kOne);
+  EXPECT_EQ(state().unfinished_spec_bytes_of.at(TenantId{}), 28 * kOne);
+}
+
+TEST_F(Specs, AnArrayCountsOnceAndAnEditLikeASubmission) {
+  SubmitJobs array = batch(kDefaultTenant, kOne);
+  array.jobs[0].flow.push_back(JobFlow{.array = {{.first = 0, .last = 99, .step = 1}}});
+  const auto decided = ask(array);
+  ASSERT_TRUE(decided->ok() && !(*decided)->applied.rejection);
+  settle();
+  EXPECT_GT(state().jobs.size(), 100u);
+  EXPECT_EQ(state().spec_bytes, kOne);
+  std::vector<JobId> small;
+  for (int i = 0; i < 40; ++i) small.push_back(JobId{(*ask(batch(other_, 10)))->applied.first_id});
+  int64_t grown = 0;
+  const auto grow = [&](JobId job) {
+    return ask(UpdateJob{.job = job, .given = kJobSpec, .spec = Blob(std::string(kOne, 'u'))})->ok();
+  };
+  for (const JobId job : small) grown += grow(job) ? 1 : 0;
+  EXPECT_EQ(grown, 31);
+  EXPECT_EQ(state().spec_bytes, 32 * kOne + 9 * 10);
+  EXPECT_TRUE(grow(small.front()));  // By as much as it gives back.
+  // An element that gets its own takes room; the others go on sharing.
+  EXPECT_TRUE(grow(JobId{(*decided)->applied.first_id + 1}));
+  EXPECT_EQ(state().spec_bytes, 33 * kOne + 9 * 10);
+}
+
+TEST_F(Specs, CancelledJobsMakeRoomAndTheOldestFinishedOnesAreForgotten) {
+  for (int round = 0; round < 8; ++round) {
+    const uint64_t first = (*ask(batch(kDefaultTenant, 7 * kOne)))->applied.first_id;
+    for (uint64_t job = first; job < first + 7; ++job) ASSERT_TRUE(ask(CancelJob{.job = JobId{job}})->ok());
+    EXPECT_LE(state().spec_bytes, kMax);
+  }
+  EXPECT_EQ(state().unfinished_spec_bytes, 0);
+  settle();
+  EXPECT_LE(state().spec_bytes, kMax / 8 * 7);
+  EXPECT_GT(state().finished.size(), 30u);
+  for (int i = 0; i < 30; ++i) {
+    std::optional<Result<Decided>> answer = ask(batch(kDefaultTenant, kOne));
+    if (!answer->ok()) {  // Room is being made: who asks again finds it.
+      EXPECT_NE(answer->error().message.find("forgotten to make room"), std::string::npos);
+      settle();
+      answer = ask(batch(kDefaultTenant, kOne));
+    }
+    EXPECT_TRUE(answer->ok());
+    EXPECT_LE(state().spec_bytes, kMax);
+  }
+  settle();
+  EXPECT_EQ(state().unfinished_spec_bytes, 30 * kOne);
+}
+
+TEST_F(Specs, WhatWasAcceptedIsAnsweredAgainAndARestartCountsTheSame) {
+  SubmitJobs keyed = batch(kDefaultTenant, kOne);
+  keyed.request_key = "again";
+  const auto first = ask(keyed);
+  while (fits(kDefaultTenant, kOne)) {
+  }
+  const auto again = ask(keyed);
+  ASSERT_TRUE(again->ok());
+  EXPECT_EQ((*again)->applied.first_id, (*first)->applied.first_id);
+  FakeWriter writer(limits::kGroupBytesMax);
+  NoSink sink;
+  HostCore restarted(state().clone(), 0, HostTuning{.spec_bytes_max = kMax}, core_.clock, writer, sink,
+                     [](const Error&) {});
+  std::optional<Result<Decided>> answer;
+  restarted.propose(batch(kDefaultTenant, kOne), [&](Result<Decided> result) { answer = std::move(result); });
+  for (int i = 0; i < 5 && !answer; ++i) {
+    restarted.turn();
+    if (restarted.in_flight()) restarted.on_durable(Unit{});
+  }
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->error().code, ErrorCode::kSpecsFull);
+}
+
+TEST(HostCore, WhatStillWaitsAtTheEndIsRefused) {
+  Core core;
+  core.sink.room = false;  // Nothing is begun.
+  int refused = 0;
+  core.core.propose(Core::batch_of(1),
+                    [&](const Result<Decided>& result) { refused += result.ok() ? 0 : 1; });
+  core.core.propose(
+      EditSet{.edits = {{.command = UpdateTenant{.tenant = kDefaultTenant}}},
+              .decided = [&](const Result<EditsDecided>& result) { refused += result.ok() ? 0 : 1; }});
+  core.core.turn();
+  EXPECT_EQ(refused, 0);
+  core.core.close();
+  EXPECT_EQ(refused, 2);
+}
+
+}  // namespace
+}  // namespace gpusched

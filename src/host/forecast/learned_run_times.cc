@@ -1,0 +1,162 @@
+#include "host/forecast/learned_run_times.h"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/policy/policies.h"
+#include "gpusched/v1/types.pb.h"
+#include "predict/questions.h"
+
+namespace gpusched {
+namespace {
+
+/// Finished jobs looked at when a scheduler starts: 0.2 s.
+constexpr std::size_t kBeginMax = 20'000;
+
+void mix_word(Digest& digest, std::string_view word) {
+  const std::size_t slash = word.rfind('/');
+  if (slash != std::string_view::npos) word.remove_prefix(slash + 1);
+  std::string fixed;
+  for (const char c : word) {
+    if (c < '0' || c > '9') fixed += c;
+  }
+  digest.mix(std::string_view(fixed));
+}
+
+/// Program and words of the first line, without numbers and folders.
+uint64_t shape_of(const v1::JobSpec& spec) {
+  Digest digest;
+  digest.mix(std::string_view(spec.image()).substr(0, spec.image().find_first_of("@:")));
+  for (const std::string& word : spec.command()) mix_word(digest, word);
+  std::string_view line = spec.script();
+  line = line.substr(0, line.find('\n'));
+  while (!line.empty()) {
+    const std::size_t blank = std::min(line.find(' '), line.size());
+    mix_word(digest, line.substr(0, blank));
+    line.remove_prefix(std::min(blank + 1, line.size()));
+  }
+  return digest.value();
+}
+
+bool uses_limits(const State& state) { return state.config.policy.run_times == "limits"; }
+
+}  // namespace
+
+predict::JobFacts facts_of(const State& state, const Job& job) {
+  const Amount amount = total_of(state.class_of(job).parts);
+  predict::JobFacts facts{.job = job.id.value,
+                          .user = job.tenant.value,
+                          .name = 0,
+                          .shape = 0,
+                          .size = amount.gpus > 0 ? amount.gpus : amount.cpu_milli / 1000,
+                          .limit_ms = job.max_runtime.ms()};
+  v1::JobSpec spec;
+  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) return facts;
+  Digest user;
+  user.mix(job.tenant.value);
+  user.mix(std::string_view(spec.user().empty() ? spec.submitter() : spec.user()));
+  facts.user = user.value();
+  Digest name;
+  mix_word(name, spec.name());
+  facts.name = name.value();
+  facts.shape = shape_of(spec);
+  return facts;
+}
+
+Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now) {
+  if (expected.empty() || uses_limits(state)) return policy::LimitRunTimes().to_pass(state, job, now);
+  return milliseconds(expected.quantile_ms(predict::to_pass_per_mille(job.max_runtime)));
+}
+
+Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
+                             Duration elapsed, Time now) {
+  std::optional<int64_t> run_ms;
+  if (!uses_limits(state)) run_ms = expected.quantile_after_ms(elapsed.ms(), predict::kOfRunning);
+  if (run_ms.has_value()) return milliseconds(*run_ms);
+  return policy::LimitRunTimes().of_running(state, job, elapsed, now);
+}
+
+Duration expected_to_order(const predict::RunTimes& expected, const State& state, const Job& job,
+                           Duration attained, Time now) {
+  std::optional<int64_t> run_ms;
+  if (!uses_limits(state)) run_ms = expected.quantile_after_ms(attained.ms(), predict::kToOrder);
+  if (run_ms.has_value()) return milliseconds(*run_ms);
+  return policy::LimitRunTimes().to_order(state, job, attained, now);
+}
+
+Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) const {
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_to_pass(known, state, job, now);
+}
+
+Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duration elapsed, Time now) const {
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_of_running(known, state, job, elapsed, now);
+}
+
+Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
+  predict::RunTimes known;
+  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
+  return expected_to_order(known, state, job, attained, now);
+}
+
+void LearnedRunTimes::started(const State& state, const Job& job) {
+  Said said{.facts = facts_of(state, job), .tenant = job.tenant};
+  const predict::RunTimes known = expected(said.facts, job.started_at);
+  said.p50_ms = known.quantile_ms(500);
+  said.p90_ms = known.quantile_ms(900);
+  predictor_.started(said.facts, job.started_at.ms());
+  running_[job.id.value] = said;
+}
+
+void LearnedRunTimes::ended(uint64_t job, Time started_at, Time at, bool by_itself) {
+  const auto found = running_.find(job);
+  if (found == running_.end()) return;
+  const Said said = found->second;
+  running_.erase(found);
+  if (!by_itself || !started_at.valid() || at < started_at) return predictor_.left(said.facts);
+  const int64_t run_ms = (at - started_at).ms();
+  predictor_.finished(said.facts, run_ms, at.ms());
+  if (said.p90_ms == 0) return;  // Nothing was known.
+  quality_.add(said.p50_ms, said.p90_ms, run_ms);
+  const bool own = by_tenant_.contains(said.tenant) || by_tenant_.size() < kQualityTenantsMax;
+  by_tenant_[own ? said.tenant : TenantId{}].add(said.p50_ms, said.p90_ms, run_ms);
+}
+
+void LearnedRunTimes::begin(const State& state) {
+  const std::size_t count = std::min(state.finished.size(), kBeginMax);
+  for (std::size_t i = state.finished.size() - count; i < state.finished.size(); ++i) {
+    const Job* job = state.jobs.find(state.finished[i]);
+    if (job == nullptr || !job->started_at.valid() || job->state == JobState::kCancelled) continue;
+    const predict::JobFacts facts = facts_of(state, *job);
+    predictor_.finished(facts, (job->ended_at - job->started_at).ms(), job->ended_at.ms());
+  }
+  for (const auto& [key, attempt] : state.attempts) {
+    const Job* job = state.jobs.find(attempt.job);
+    if (job != nullptr && !attempt.abandoned && attempt.started_at.valid()) started(state, *job);
+  }
+}
+
+void LearnedRunTimes::observe(const State& state, const Event& event) {
+  if (const auto* start = std::get_if<MemberStarted>(&event)) {
+    const Job* job = state.jobs.find(start->job);
+    if (job != nullptr && job->state == JobState::kRunning && job->started_at == start->at)
+      started(state, *job);
+    return;
+  }
+  if (const auto* finished = std::get_if<JobFinished>(&event)) {
+    const Job* job = state.jobs.find(finished->job);
+    const EndCause cause = finished->outcome.cause;
+    const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||
+                           cause == EndCause::kTimeout || cause == EndCause::kOutOfMemory ||
+                           cause == EndCause::kOverLimit;
+    return ended(finished->job.value, job == nullptr ? Time{} : job->started_at, finished->at,
+                 by_itself && finished->state != JobState::kCancelled);
+  }
+  if (const auto* requeued = std::get_if<JobRequeued>(&event))
+    ended(requeued->job.value, {}, {}, /*by_itself=*/false);
+}
+
+}  // namespace gpusched
