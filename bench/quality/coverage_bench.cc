@@ -5,8 +5,8 @@
 #include "experiment.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
-#include "replay/estimators.h"
-#include "replay/gang_replay.h"
+#include "replay/published/gang_replay.h"
+#include "replay/scheduler/estimators.h"
 #include "table.h"
 
 namespace gpusched {

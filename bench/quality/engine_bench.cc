@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "experiment.h"
-#include "replay/engine_replay.h"
-#include "replay/measures.h"
-#include "replay/swf.h"
+#include "replay/report/measures.h"
+#include "replay/scheduler/engine_replay.h"
+#include "replay/trace/swf.h"
 #include "table.h"
 
 namespace gpusched {

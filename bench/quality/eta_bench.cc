@@ -17,9 +17,9 @@
 #include "forecast/forecast.h"
 #include "host/forecast/eta_score.h"
 #include "host/forecast/known_run_times.h"
-#include "replay/engine_replay.h"
-#include "replay/estimators.h"
-#include "replay/measures.h"
+#include "replay/report/measures.h"
+#include "replay/scheduler/engine_replay.h"
+#include "replay/scheduler/estimators.h"
 #include "table.h"
 
 namespace gpusched {

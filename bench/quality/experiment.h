@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "replay/formats.h"
-#include "replay/traces_folder.h"
+#include "replay/trace/formats.h"
+#include "replay/trace/traces_folder.h"
 #include "table.h"
 
 /// What the experiments' programs have in common: their arguments, and traces that may not be there.

@@ -8,10 +8,10 @@
 
 #include "experiment.h"
 #include "predict/learned.h"
-#include "replay/estimators.h"
-#include "replay/formats.h"
-#include "replay/gang_replay.h"
-#include "replay/measures.h"
+#include "replay/published/gang_replay.h"
+#include "replay/report/measures.h"
+#include "replay/scheduler/estimators.h"
+#include "replay/trace/formats.h"
 #include "table.h"
 
 namespace gpusched {

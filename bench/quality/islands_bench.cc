@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "experiment.h"
-#include "replay/engine_replay.h"
-#include "replay/measures.h"
+#include "replay/report/measures.h"
+#include "replay/scheduler/engine_replay.h"
 
 namespace gpusched {
 namespace {

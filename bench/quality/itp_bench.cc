@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include "experiment.h"
-#include "replay/engine_replay.h"
-#include "replay/formats.h"
-#include "replay/gang_replay.h"
-#include "replay/measures.h"
+#include "replay/published/gang_replay.h"
+#include "replay/report/measures.h"
+#include "replay/scheduler/engine_replay.h"
+#include "replay/trace/formats.h"
 #include "table.h"
 
 namespace gpusched {

@@ -23,9 +23,9 @@
 #include "predict/baselines.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
-#include "replay/estimators.h"
-#include "replay/pool_replay.h"
-#include "replay/swf.h"
+#include "replay/published/pool_replay.h"
+#include "replay/scheduler/estimators.h"
+#include "replay/trace/swf.h"
 #include "table.h"
 
 namespace gpusched {

@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include "experiment.h"
-#include "replay/formats.h"
-#include "replay/gang_replay.h"
-#include "replay/measures.h"
-#include "replay/traces_folder.h"
+#include "replay/published/gang_replay.h"
+#include "replay/report/measures.h"
+#include "replay/trace/formats.h"
+#include "replay/trace/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {

@@ -13,11 +13,11 @@
 #include <map>
 #include <memory>
 
-#include "replay/csv.h"
-#include "replay/placement_moves.h"
-#include "replay/placement_replay.h"
-#include "replay/placement_trace.h"
-#include "replay/traces_folder.h"
+#include "replay/published/placement_moves.h"
+#include "replay/published/placement_replay.h"
+#include "replay/trace/csv.h"
+#include "replay/trace/placement_trace.h"
+#include "replay/trace/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {

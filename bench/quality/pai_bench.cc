@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "replay/formats.h"
-#include "replay/placement_queue.h"
-#include "replay/placement_trace.h"
-#include "replay/traces_folder.h"
+#include "replay/published/placement_queue.h"
+#include "replay/trace/formats.h"
+#include "replay/trace/placement_trace.h"
+#include "replay/trace/traces_folder.h"
 #include "table.h"
 
 namespace gpusched {

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "experiment.h"
-#include "replay/csv.h"
-#include "replay/engine_replay.h"
-#include "replay/measures.h"
-#include "replay/svg_chart.h"
+#include "replay/report/measures.h"
+#include "replay/report/svg_chart.h"
+#include "replay/scheduler/engine_replay.h"
+#include "replay/trace/csv.h"
 #include "table.h"
 
 namespace gpusched {

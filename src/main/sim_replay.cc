@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "replay/engine_replay.h"
-#include "replay/formats.h"
-#include "replay/journal_trace.h"
-#include "replay/measures.h"
-#include "replay/report.h"
+#include "replay/report/measures.h"
+#include "replay/report/report.h"
+#include "replay/scheduler/engine_replay.h"
+#include "replay/scheduler/journal_trace.h"
+#include "replay/trace/formats.h"
 
 namespace gpusched {
 namespace {

@@ -1,0 +1,90 @@
+#include "replay/scheduler/replay_policy.h"
+
+#include <charconv>
+
+#include "base/limits.h"
+#include "engine/policy/policy.h"
+
+namespace gpusched::replay {
+namespace {
+
+Error wrong(std::string sentence) {
+  return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence), .field = "policy"};
+}
+
+/// Takes the text before the separator, and the separator, away from `rest`.
+std::string_view take(std::string_view& rest, char separator) {
+  const std::size_t at = rest.find(separator);
+  const std::string_view word = rest.substr(0, at);
+  rest.remove_prefix(at == std::string_view::npos ? rest.size() : at + 1);
+  return word;
+}
+
+/// What the configuration has where it says nothing.
+constexpr Duration kOvertaking = hours(24);
+
+Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
+  constexpr std::string_view kJobs = "jobs=";
+  constexpr std::string_view kReservations = "reservations=";
+  if (option == "limits" || option == "oracle") {
+    policy.knows = option == "limits" ? ReplayPolicy::Knows::kLimits : ReplayPolicy::Knows::kOracle;
+    return Unit{};
+  }
+  if (option == "preempt") {
+    policy.scheduling.preempt_by_attained = true;
+    return Unit{};
+  }
+  if (option.starts_with(kJobs)) {
+    policy.scheduling.job_order = option.substr(kJobs.size());
+    if (policy::make_job_order(policy.scheduling.job_order, policy.scheduling) != nullptr) return Unit{};
+    return wrong("no order of jobs is called '" + policy.scheduling.job_order +
+                 "'; there are priority_aging, deadline, shortest, least_attained");
+  }
+  if (option.starts_with(kReservations)) {
+    const std::string_view number = option.substr(kReservations.size());
+    int64_t count = -1;
+    const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), count);
+    const bool whole = error == std::errc() && rest == number.data() + number.size();
+    if (!whole || count < 0 || count > limits::kReservationsMax) {
+      return wrong("reservations are a number from 0 to " + std::to_string(limits::kReservationsMax) +
+                   ", not '" + std::string(number) + "'");
+    }
+    policy.scheduling.reservations_plus_one = count + 1;
+    return Unit{};
+  }
+  return wrong("no option of a policy is called '" + std::string(option) +
+               "'; there are jobs=NAME, reservations=N, preempt, limits, oracle");
+}
+
+}  // namespace
+
+Result<ReplayPolicy> parse_policy(std::string_view text) {
+  ReplayPolicy policy;
+  policy.name = text;
+  policy.scheduling.overtaking = kOvertaking;
+  policy.scheduling.attained_levels = {3'600, 36'000};
+  std::string_view rest = text;
+  policy.scheduling.queue_order = take(rest, '+');
+  if (policy::make_queue_order(policy.scheduling.queue_order) == nullptr) {
+    return wrong("no policy is called '" + policy.scheduling.queue_order +
+                 "'; there are priority_aging, fair_share, fifo, strict_priority, cost_aware");
+  }
+  while (!rest.empty()) {
+    const Result<Unit> added = add_option(take(rest, '+'), policy);
+    if (!added) return added.error();
+  }
+  return policy;
+}
+
+Result<std::vector<ReplayPolicy>> parse_policies(std::string_view text) {
+  std::vector<ReplayPolicy> policies;
+  while (!text.empty()) {
+    Result<ReplayPolicy> one = parse_policy(take(text, ','));
+    if (!one) return one.error();
+    policies.push_back(std::move(*one));
+  }
+  if (policies.empty()) return wrong("names no policy; one is fair_share");
+  return policies;
+}
+
+}  // namespace gpusched::replay
