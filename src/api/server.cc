@@ -6,7 +6,7 @@
 
 #include "api/backend/anonymous_backend.h"
 #include "api/backend/host_backend.h"
-#include "api/backend/metrics_text.h"
+#include "api/views/metrics_text.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"

@@ -1,8 +1,8 @@
 // rooms: base
 // source: cli/framework/grammar.cc
-// source: cli/verbs/jobs/submit_body.cc
-// source: cli/verbs/jobs/submit_options.cc
-// source: cli/verbs/jobs/submit_script.cc
+// source: cli/verbs/submit/submit_body.cc
+// source: cli/verbs/submit/submit_options.cc
+// source: cli/verbs/submit/submit_script.cc
 // source: cli/terminal/units.cc
 // source: client/json.cc
 //
@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 
 namespace cli = gpusched::cli;
 

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "api/doors/names.h"
 #include "api/doors/spec_peek.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "api/backend/host_backend.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "api/backend/tenant_commands.h"
 
 namespace gpusched::api {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "api/backend/forecast_views.h"
+#include "api/views/forecast_views.h"
 #include "api/backend/host_backend.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "api/doors/names.h"
 #include "base/limits.h"
 #include "forecast/changes.h"

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <mutex>
 
-#include "api/backend/forecast_views.h"
-#include "api/backend/health_metrics.h"
-#include "api/backend/page_scan.h"
-#include "api/backend/state_views.h"
+#include "api/views/forecast_views.h"
+#include "api/views/health_metrics.h"
+#include "api/views/page_scan.h"
+#include "api/views/state_views.h"
 #include "api/backend/tenant_commands.h"
 #include "api/doors/jobs/place_words.h"
 #include "api/doors/names.h"

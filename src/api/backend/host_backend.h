@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "api/backend/change_feed.h"
-#include "api/backend/flow_views.h"
-#include "api/backend/job_counts.h"
+#include "api/views/flow_views.h"
+#include "api/views/job_counts.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/backend/open_tenants.h"
-#include "api/backend/proposed_moves.h"
+#include "api/views/proposed_moves.h"
 #include "api/contract/backend.h"
 #include "host/host.h"
 

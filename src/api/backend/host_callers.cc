@@ -1,5 +1,5 @@
 #include "api/backend/host_backend.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "api/doors/names.h"
 #include "api/doors/spec_peek.h"
 

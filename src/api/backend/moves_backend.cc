@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <utility>
 
-#include "api/backend/forecast_views.h"
+#include "api/views/forecast_views.h"
 #include "api/backend/host_backend.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "api/doors/names.h"
 #include "base/digest.h"
 #include "base/limits.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "api/backend/host_backend.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 
 namespace gpusched::api {
 namespace {

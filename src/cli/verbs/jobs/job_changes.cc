@@ -6,7 +6,7 @@
 #include "cli/framework/verbs.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/jobs/job_columns.h"
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
 namespace {

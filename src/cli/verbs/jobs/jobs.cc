@@ -6,7 +6,7 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/jobs/estimates.h"
+#include "cli/verbs/submit/estimates.h"
 #include "cli/verbs/jobs/job_columns.h"
 
 namespace gpusched::cli {

@@ -6,7 +6,7 @@
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
 namespace {

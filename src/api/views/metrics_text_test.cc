@@ -1,4 +1,4 @@
-#include "api/backend/metrics_text.h"
+#include "api/views/metrics_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 
 #include <memory>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "api/backend/page_scan.h"
+#include "api/views/page_scan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "api/backend/flow_views.h"
+#include "api/views/flow_views.h"
 
 #include <algorithm>
 

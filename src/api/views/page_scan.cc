@@ -1,4 +1,4 @@
-#include "api/backend/page_scan.h"
+#include "api/views/page_scan.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/backend/open_tenants.h"
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 

@@ -1,4 +1,4 @@
-#include "cli/verbs/jobs/estimates.h"
+#include "cli/verbs/submit/estimates.h"
 
 #include "cli/terminal/units.h"
 

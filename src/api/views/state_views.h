@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "api/backend/flow_views.h"
+#include "api/views/flow_views.h"
 #include "api/contract/backend.h"
 #include "engine/messages/rejection.h"
 #include "host/host.h"

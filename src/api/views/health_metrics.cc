@@ -1,4 +1,4 @@
-#include "api/backend/health_metrics.h"
+#include "api/views/health_metrics.h"
 
 #include <cstdint>
 #include <string_view>

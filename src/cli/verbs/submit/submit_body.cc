@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 #include "client/json.h"
 
 namespace gpusched::cli {

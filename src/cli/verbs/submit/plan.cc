@@ -5,8 +5,8 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/jobs/estimates.h"
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/estimates.h"
+#include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
 namespace {

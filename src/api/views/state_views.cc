@@ -1,4 +1,4 @@
-#include "api/backend/state_views.h"
+#include "api/views/state_views.h"
 
 #include <algorithm>
 #include <bit>

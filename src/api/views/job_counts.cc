@@ -1,4 +1,4 @@
-#include "api/backend/job_counts.h"
+#include "api/views/job_counts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "api/backend/forecast_views.h"
+#include "api/views/forecast_views.h"
 
 #include <bit>
 #include <charconv>

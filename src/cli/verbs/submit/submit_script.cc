@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "cli/verbs/jobs/submit.h"
+#include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
 namespace {
