@@ -89,9 +89,9 @@ void expect_same_indexes(const State& a, const State& b) {
   EXPECT_EQ(a.timers, b.timers);
   EXPECT_EQ(a.pending_backoff, b.pending_backoff);
   EXPECT_EQ(a.online.milli, b.online.milli);
-  EXPECT_EQ(a.online.going_milli, b.online.going_milli);
+  EXPECT_EQ(a.online.stopping_gpu_milli, b.online.stopping_gpu_milli);
   EXPECT_EQ(a.batch.milli, b.batch.milli);
-  EXPECT_EQ(a.batch.going_milli, b.batch.going_milli);
+  EXPECT_EQ(a.batch.stopping_gpu_milli, b.batch.stopping_gpu_milli);
   EXPECT_EQ(a.dependents, b.dependents);
   EXPECT_EQ(a.settling, b.settling);
   EXPECT_EQ(a.due_arrays, b.due_arrays);

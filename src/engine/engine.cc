@@ -46,7 +46,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const SetDeviceCondition& c) { return rules::set_device_condition(state, c, stamp, events); },
           [&](const NoteDeviceHeat& c) { return rules::note_device_heat(state, c, events); },
           [&](const NoteDeviceFault& c) { return rules::note_device_fault(state, c, stamp, events); },
-          [&](const NoteWatch& c) { return rules::note_watch(state, c, stamp, events); },
+          [&](const ReportWatchdogFinding& c) { return rules::note_watch(state, c, stamp, events); },
           [&](const MakeBooking& c) { return rules::make_booking(state, c, stamp, events); },
           [&](const CancelBooking& c) { return rules::cancel_booking(state, c, stamp, events); },
           [&](const SubmitJobs& c) { return rules::submit_jobs(state, c, stamp, events); },

@@ -186,10 +186,10 @@ std::string_view to_string(ChangeKind kind) {
 JobId subject_of(const State& state, JobId job) {
   const Job* found = state.jobs.find(job);
   if (found == nullptr) return {};
-  if (!found->is_array()) return found->waits_in_line() ? job : JobId{};
+  if (!found->is_array()) return found->is_queued() ? job : JobId{};
   for (const JobId element : state.find_array(job)->live) {
     const Job* live = state.jobs.find(element);
-    if (live != nullptr && live->waits_in_line()) return element;
+    if (live != nullptr && live->is_queued()) return element;
   }
   return {};
 }
@@ -199,7 +199,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
   const JobId subject = subject_of(scratch.state(), job);
   if (!subject.valid() || !scratch.settle(work)) return out;
   const Job& found = *scratch.state().jobs.find(subject);
-  if (!found.waits_in_line()) return out;
+  if (!found.is_queued()) return out;
   const WaitReason reason = scratch.planner().reason(found.job_class);
   const TenantId tenant = found.tenant;
   Asker asker(scratch, subject, work);

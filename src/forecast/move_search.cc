@@ -55,7 +55,7 @@ Mover mover_of(const State& state, const Attempt& attempt, uint64_t serves, Time
 bool MoveSearch::may_gain(const World& world, const Job& job) {
   const State& state = world.state();
   const std::vector<Part>& parts = state.class_of(job).parts;
-  if (!job.waits_in_line() || is_gang(parts) || state.find_promise(job.id) != nullptr) return false;
+  if (!job.is_queued() || is_gang(parts) || state.find_promise(job.id) != nullptr) return false;
   const Part& part = parts.front();
   if (part.is_share() || part.is_exclusive() || part.is_arranged() || part.is_elastic()) return false;
   return waits_for_room(world.planner().reason(job.job_class).code);

@@ -109,7 +109,7 @@ int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& 
   const PlaceRequest* wishes = part.wishes();
   if (wishes != nullptr && !labels_meet(node, *wishes)) return 0;
   if (wishes != nullptr && wishes->names_devices()) return named_devices(node, *wishes) != 0 ? 1 : 0;
-  int64_t members = part.own_nodes ? 1 : int64_t{limits::kAttemptsPerNodeMax};
+  int64_t members = part.one_member_per_node ? 1 : int64_t{limits::kAttemptsPerNodeMax};
   if (part.cpu_milli > 0) members = std::min(members, node.cpu_milli / part.cpu_milli);
   if (part.memory_mb > 0) members = std::min(members, node.memory_mb / part.memory_mb);
   if (part.gpu_count == 0) return members;

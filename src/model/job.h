@@ -71,14 +71,14 @@ struct Job {
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
   int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
   Blob member_nodes;            ///< Of a gang: where the last attempt's members ran; eight bytes each.
-  WatchKind watch = WatchKind::kNone;  ///< What its last attempt was warned about last,
-  Time watch_since;                    ///< since when that is so,
-  Blob watch_detail;                   ///< and the evidence.
-  Time moved_at;                       ///< When it was last told to go on elsewhere, or others were for it,
-  Blob move_detail;                    ///< and the sentence that says so.
+  WatchdogFinding watch = WatchdogFinding::kNone;  ///< What its last attempt was warned about last,
+  Time watch_since;                                ///< since when that is so,
+  Blob watch_detail;                               ///< and the evidence.
+  Time moved_at;     ///< When it was last told to go on elsewhere, or others were for it,
+  Blob move_detail;  ///< and the sentence that says so.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
-  bool waits_in_line() const {
+  bool is_queued() const {
     return state == JobState::kPending && !not_before.valid() && !held && !promised && !parked &&
            unmet == 0 && array != id;
   }
@@ -152,7 +152,7 @@ struct Job {
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
     visit(91, "member_nodes", self.member_nodes);
-    visit(92, "bears_loss", self.retry.bears_loss);
+    visit(92, "bears_loss", self.retry.tolerates_node_loss);
     visit(100, "watch", self.watch);
     visit(101, "watch_since", self.watch_since);
     visit(102, "watch_detail", self.watch_detail);
@@ -208,7 +208,7 @@ struct Member {
   bool exclusive = false;        ///< Nobody else runs on the node while it does.
   std::string mig_profile = {};  ///< Its share is a slice of this profile,
   int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
-  bool borne = false;            ///< Its node took it, and its gang went on without it.
+  bool lost_tolerated = false;   ///< Its node took it, and its gang went on without it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -222,7 +222,7 @@ struct Member {
     visit(8, "gpu_milli", self.gpu_milli);
     visit(9, "gpu_share_mb", self.gpu_share_mb);
     visit(30, "exclusive", self.exclusive);
-    visit(31, "borne", self.borne);
+    visit(31, "borne", self.lost_tolerated);
     visit(100, "mig_profile", self.mig_profile);
     visit(101, "mig_start", self.mig_start);
   }

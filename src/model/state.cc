@@ -379,7 +379,7 @@ Job& State::add_job(Job job) {
   const auto index = static_cast<std::size_t>(added.state);
   ++state_counts[index];
   ++tenant->state_counts[index];
-  if (added.state == JobState::kPreempted) count_going(added, 1);
+  if (added.state == JobState::kPreempted) count_stopping(added, 1);
   count_spec(added, 1, is_final(added.state) ? 0 : 1);
   if (is_final(added.state)) return added;
   ++tenant->unfinished;
@@ -425,8 +425,8 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   --state_counts[static_cast<std::size_t>(job.state)];
   --tenant->state_counts[static_cast<std::size_t>(job.state)];
   const JobState from = job.state;
-  if (from == JobState::kPreempted && to != from) count_going(job, -1);
-  if (to == JobState::kPreempted && to != from) count_going(job, 1);
+  if (from == JobState::kPreempted && to != from) count_stopping(job, -1);
+  if (to == JobState::kPreempted && to != from) count_stopping(job, 1);
   job.state = to;
   job.reason = reason;
   ++state_counts[static_cast<std::size_t>(to)];
@@ -497,7 +497,7 @@ const Dependent* State::next_settling() const {
   return &*first;
 }
 
-void State::settle_dependency(Job& job, JobId parent, bool met) {
+void State::resolve_dependency(Job& job, JobId parent, bool met) {
   CHECK(job.state == JobState::kPending);
   leave_line(job);
   std::vector<JobDependency> list = job.dependency_list();
@@ -558,7 +558,7 @@ void State::set_parts(Job& job, const std::vector<Part>& parts) {
 }
 
 void State::enter_line(const Job& job) {
-  if (job.waits_in_line()) {
+  if (job.is_queued()) {
     line.insert(job.order());
     classes[job.job_class].waiting.insert(job.order());
   } else {
@@ -568,7 +568,7 @@ void State::enter_line(const Job& job) {
 }
 
 void State::leave_line(const Job& job) {
-  if (job.waits_in_line()) {
+  if (job.is_queued()) {
     line.erase(job.order());
     classes[job.job_class].waiting.erase(job.order());
   } else {
@@ -611,9 +611,9 @@ TenantId State::root_of(TenantId id) const {
   return root;
 }
 
-void State::count_going(const Job& job, int64_t sign) {
+void State::count_stopping(const Job& job, int64_t sign) {
   const Amount amount = held_by(job);
-  pool_of(work_of(class_of(job).parts)).going_milli += sign * amount.gpu_thousandths();
+  pool_of(work_of(class_of(job).parts)).stopping_gpu_milli += sign * amount.gpu_thousandths();
   for (Tenant* each = find_tenant(job.tenant); each != nullptr; each = find_tenant(each->parent)) {
     if (sign > 0) {
       each->going.add(amount);
@@ -623,7 +623,7 @@ void State::count_going(const Job& job, int64_t sign) {
   }
 }
 
-void State::settle_use(Tenant& tenant, Time at) const {
+void State::accrue_usage(Tenant& tenant, Time at) const {
   if (!at.valid()) return;
   const bool keeps_parts = config.feature_level >= 6;
   tenant.gpu_time.settle(tenant.usage, at, keeps_parts);
@@ -633,7 +633,7 @@ void State::settle_use(Tenant& tenant, Time at) const {
 void State::charge(TenantId tenant, const Amount& amount, Time at, WorkClass work) {
   pool_of(work).milli += amount.gpu_thousandths();
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
-    settle_use(*each, at);
+    accrue_usage(*each, at);
     each->usage.add(amount);
   }
 }
@@ -642,7 +642,7 @@ void State::discharge(TenantId tenant, const Amount& amount, Time at, WorkClass 
   pool_of(work).milli -= amount.gpu_thousandths();
   CHECK(pool_of(work).milli >= 0);
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
-    settle_use(*each, at);
+    accrue_usage(*each, at);
     each->usage.subtract(amount);
   }
 }
@@ -660,7 +660,7 @@ void State::hold_member(const Attempt& attempt, uint32_t member) {
   node->attempts.insert(place, key);
 }
 
-void State::unhold_member(const Attempt& attempt, uint32_t member) {
+void State::release_member(const Attempt& attempt, uint32_t member) {
   const Member& held = attempt.members[member];
   Node* node = find_node(held.node);
   CHECK(node != nullptr);
@@ -709,7 +709,7 @@ void State::add_promise(Promise promise) {
   if (promise.moves) {
     CHECK(job->state == JobState::kPreempted);
   } else {
-    CHECK(job->waits_in_line());
+    CHECK(job->is_queued());
     leave_line(*job);
     job->promised = true;
     job->reason = JobReason::kPreempting;

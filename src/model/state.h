@@ -53,7 +53,7 @@ using SubmitterKey = std::pair<TenantId, std::string>;
 /// others.
 struct PoolUse {
   int64_t milli = 0;  ///< In thousandths.
-  int64_t going_milli = 0;
+  int64_t stopping_gpu_milli = 0;
 };
 
 /// Everything that commands can change, with the indexes that keep every operation O(log n). Changed by
@@ -210,7 +210,7 @@ struct State {
   /// Indexes the open dependencies of a job that is pending. Once, after add_job.
   void index_dependencies(const Job& job);
   /// The verdict about each of the job's dependencies on `parent`.
-  void settle_dependency(Job& job, JobId parent, bool met);
+  void resolve_dependency(Job& job, JobId parent, bool met);
   /// The first dependent of a parent that ended; nothing when all were told.
   const Dependent* next_settling() const;
   /// Sets or moves its deadline; an invalid time ends it. Of a job that is not final.
@@ -234,7 +234,7 @@ struct State {
   void discharge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
   void hold_member(const Attempt& attempt, uint32_t member);
   /// CPU and memory come back at once; devices are the caller's.
-  void unhold_member(const Attempt& attempt, uint32_t member);
+  void release_member(const Attempt& attempt, uint32_t member);
   /// Keeps what it names for its job, and takes the job out of line.
   void add_promise(Promise promise);
   /// What was kept is anybody's again, and the job, if it is there, waits in line.
@@ -277,9 +277,9 @@ struct State {
   /// Puts a pending job where it waits, or takes it away from there, by what it says now.
   void enter_line(const Job& job);
   void leave_line(const Job& job);
-  void settle_use(Tenant& tenant, Time at) const;
+  void accrue_usage(Tenant& tenant, Time at) const;
   /// The job is being ended for another one (sign 1), or no longer (-1).
-  void count_going(const Job& job, int64_t sign);
+  void count_stopping(const Job& job, int64_t sign);
   Node& index_node(Node& node);
   static uint64_t request_hash(TenantId tenant, std::string_view key);
 

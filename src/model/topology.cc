@@ -127,7 +127,7 @@ uint64_t named_devices(const Node& node, const PlaceRequest& request) {
   return mask;
 }
 
-bool lies_as_asked(const Node& node, const Part& part, uint64_t mask) {
+bool satisfies_requested_layout(const Node& node, const Part& part, uint64_t mask) {
   const PlaceRequest* wishes = part.wishes();
   if (wishes == nullptr) return true;
   if (wishes->names_devices() && mask != named_devices(node, *wishes)) return false;

@@ -83,7 +83,7 @@ bool labels_meet(const Node& node, const PlaceRequest& request);
 uint64_t named_devices(const Node& node, const PlaceRequest& request);
 /// The devices in `mask` lie as the part asks for: which they are, without a gap, linked well enough. How
 /// they are spread or packed is a matter of liking and not looked at.
-bool lies_as_asked(const Node& node, const Part& part, uint64_t mask);
+bool satisfies_requested_layout(const Node& node, const Part& part, uint64_t mask);
 /// Nothing runs on the node but so many of the members that it is held by or promised to, and nothing that
 /// ran there is left on its devices.
 bool runs_nothing_but(const Node& node, std::size_t members);

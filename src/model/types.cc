@@ -185,15 +185,15 @@ std::string_view to_string(FaultClass fault) {
   UNREACHABLE();
 }
 
-std::string_view to_string(WatchKind kind) {
+std::string_view to_string(WatchdogFinding kind) {
   switch (kind) {
-    case WatchKind::kNone:
+    case WatchdogFinding::kNone:
       return "none";
-    case WatchKind::kIdle:
+    case WatchdogFinding::kIdle:
       return "idle";
-    case WatchKind::kHung:
+    case WatchdogFinding::kHung:
       return "hung";
-    case WatchKind::kOverShare:
+    case WatchdogFinding::kOverShare:
       return "over_share";
   }
   UNREACHABLE();

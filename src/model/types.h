@@ -185,14 +185,14 @@ inline constexpr FaultClass kFaultClassLast = FaultClass::kReplace;
 std::string_view to_string(FaultClass fault);
 
 /// What a running job is warned about.
-enum class WatchKind : uint8_t {
+enum class WatchdogFinding : uint8_t {
   kNone = 0,
   kIdle,       ///< Its GPUs are unused.
   kHung,       ///< Its GPUs are busy, and nothing shows that it gets anywhere.
   kOverShare,  ///< It uses more memory of a GPU than its share has.
 };
-inline constexpr WatchKind kWatchKindLast = WatchKind::kOverShare;
-std::string_view to_string(WatchKind kind);
+inline constexpr WatchdogFinding kWatchKindLast = WatchdogFinding::kOverShare;
+std::string_view to_string(WatchdogFinding kind);
 /// What is done about it beside the warning.
 enum class WatchAction : uint8_t {
   kWarn = 0,
@@ -245,8 +245,8 @@ struct Part {
   int32_t member_max = 0;    ///< As many members as fit when it starts, up to this; 0: member_count of them.
   DomainLevel domain = DomainLevel::kAny;  ///< All members of the job in one of these. One for all parts.
   bool domain_required = false;            ///< And it waits until they fit into one.
-  bool own_nodes = false;                  ///< No other member of the job on a member's node.
-  bool over_nodes = false;  ///< Of a request: its devices may be on several nodes where one has too few.
+  bool one_member_per_node = false;        ///< No other member of the job on a member's node.
+  bool may_span_nodes = false;  ///< Of a request: its devices may be on several nodes where one has too few.
 
   bool is_elastic() const { return member_max > member_count; }
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
@@ -285,8 +285,8 @@ struct Part {
     visit(70, "member_max", self.member_max);
     visit(71, "domain", self.domain);
     visit(72, "domain_required", self.domain_required);
-    visit(73, "own_nodes", self.own_nodes);
-    visit(74, "over_nodes", self.over_nodes);
+    visit(73, "own_nodes", self.one_member_per_node);
+    visit(74, "over_nodes", self.may_span_nodes);
     visit(80, "place", self.place);
     visit(100, "mig_profile", self.mig_profile);
   }
@@ -389,7 +389,8 @@ struct RetryPolicy {
   int32_t exit_code_retries = 0;  ///< For what `causes` names.
   int32_t system_retries = 0;     ///< 0: the default; -1: never.
   bool overlap_allowed = false;
-  bool bears_loss = false;  ///< Of a gang: it goes on without members that nodes took, while enough are left.
+  bool tolerates_node_loss =
+      false;  ///< Of a gang: it goes on without members that nodes took, while enough are left.
   Duration kill_after_lost_contact;
   uint32_t causes = 0;  ///< Of kRetryExit and so on; 0: kRetryDefault.
   Blob exit_codes;      ///< With kRetryExit: only these, one byte each, ascending; empty: all.
@@ -404,7 +405,7 @@ struct RetryPolicy {
     visit(4, "kill_after_lost_contact", self.kill_after_lost_contact);
     visit(5, "causes", self.causes);
     visit(6, "exit_codes", self.exit_codes);
-    visit(7, "bears_loss", self.bears_loss);
+    visit(7, "bears_loss", self.tolerates_node_loss);
   }
 };
 

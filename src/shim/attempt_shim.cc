@@ -496,7 +496,7 @@ class AttemptShim {
     }
     if (phase_ == Phase::kGrace) {
       if (stop_wanted_) hurry_stop(now);
-      if (until_saved_ && now >= next_saved_look_) look_whether_saved(now);
+      if (until_saved_ && now >= next_saved_look_) poll_checkpoint(now);
       // Whoever got the signal may use the time that it was given; a daemon outside the group did not get it.
       const bool group_gone = child_ended_ && kill(-child_, 0) != 0 && errno == ESRCH;
       if (now >= kill_at_ || group_gone) phase_ = Phase::kKilling;
@@ -559,7 +559,7 @@ class AttemptShim {
     return int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
   }
 
-  void look_whether_saved(Time now) {
+  void poll_checkpoint(Time now) {
     next_saved_look_ = now + kSavedPause;
     const int64_t at = saved_at();
     if (at == 0 || at == saved_before_) return;

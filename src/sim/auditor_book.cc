@@ -501,7 +501,7 @@ void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
     if (counts[i] < least || counts[i] > most) fail(name_of(event.job) + " is placed in part");
   }
   const Part& part = job.parts.front();
-  if (part.own_nodes && nodes.size() != event.members.size())
+  if (part.one_member_per_node && nodes.size() != event.members.size())
     fail(name_of(event.job) + " has two members on one node");
   const bool one_rack = nodes.size() == 1 || (racks.size() == 1 && !racks.contains(""));
   if (part.domain_required && part.domain == DomainLevel::kRack && !one_rack)
@@ -632,10 +632,10 @@ void Auditor::check_borne(const BookAttempt& attempt, const MemberEnded& event) 
   const EndCause cause = event.outcome.cause;
   const bool loss = cause == EndCause::kShimLost || cause == EndCause::kNodeLost ||
                     cause == EndCause::kContactLost || cause == EndCause::kNodeFault;
-  if (!job.retry.bears_loss || !loss || event.member == 0)
+  if (!job.retry.tolerates_node_loss || !loss || event.member == 0)
     fail(name_of(event.job) + " goes on without member " + std::to_string(event.member));
   std::vector<int64_t> left(job.parts.size());
-  for (const Member& one : attempt.members) left.at(one.part) += one.borne ? 0 : 1;
+  for (const Member& one : attempt.members) left.at(one.part) += one.lost_tolerated ? 0 : 1;
   for (std::size_t i = 0; i < left.size(); ++i) {
     const bool elastic = i + 1 == left.size() && job.last_most > job.last_least;
     if (left[i] < (elastic ? job.last_least : job.parts[i].member_count))
@@ -644,16 +644,16 @@ void Auditor::check_borne(const BookAttempt& attempt, const MemberEnded& event) 
 }
 
 /// What the attempt came to: what a node did to any member, else how the first ended that did not end well,
-/// else how the last did. What was borne does not count.
+/// else how the last did. What was tolerated does not count.
 void Auditor::note_outcome(BookAttempt& attempt, const MemberEnded& event) {
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
-  if (event.borne) check_borne(attempt, event);
-  if (!well && !event.borne && !attempt.failed) attempt.failed = event.member;
+  if (event.lost_tolerated) check_borne(attempt, event);
+  if (!well && !event.lost_tolerated && !attempt.failed) attempt.failed = event.member;
   attempt.outcome = attempt.failed ? attempt.members.at(*attempt.failed).outcome
                     : well         ? event.outcome
                                    : attempt.members.front().outcome;
   for (const Member& one : attempt.members) {
-    if (one.borne) continue;
+    if (one.lost_tolerated) continue;
     const EndCause cause = one.state == MemberState::kEnded ? one.outcome.cause : EndCause::kNone;
     if (cause != EndCause::kShimLost && cause != EndCause::kNodeLost && cause != EndCause::kContactLost &&
         cause != EndCause::kNodeFault)
@@ -671,7 +671,7 @@ void Auditor::on(const MemberEnded& event) {
   check_truth_of_end(key, event.outcome);
   member.state = MemberState::kEnded;
   member.outcome = event.outcome;
-  member.borne = event.borne;
+  member.lost_tolerated = event.lost_tolerated;
   note_outcome(attempt, event);
   for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
     BookDevice* held = device(member.node, static_cast<uint32_t>(std::countr_zero(rest)));
@@ -698,7 +698,7 @@ void Auditor::on(const MemberEnded& event) {
 
 void Auditor::on(const AttemptAbandoned& event) {
   const BookJob& abandoned = jobs_.at(event.job);
-  if (abandoned.retry.bears_loss && attempts_.at({event.job, event.attempt}).members.size() > 1)
+  if (abandoned.retry.tolerates_node_loss && attempts_.at({event.job, event.attempt}).members.size() > 1)
     fail(name_of(event.job) + " is abandoned and its other members go on");
   if (!abandoned.retry.overlap_allowed) fail(name_of(event.job) + " is abandoned and allows no overlap");
   attempts_.at({event.job, event.attempt}).abandoned = true;

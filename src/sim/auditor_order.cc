@@ -66,7 +66,7 @@ void Auditor::check_overtaking(const AttemptPlaced& event) {
     // One that stood in the same plan, and was not placed any more, was not passed over.
     if (since + kPlanTime > event.at || planned_.contains(id)) continue;
     const Job* waiting = replica_.jobs.find(id);
-    if (waiting == nullptr || waiting->job_class != placed->job_class || !waiting->waits_in_line()) continue;
+    if (waiting == nullptr || waiting->job_class != placed->job_class || !waiting->is_queued()) continue;
     if (meets_booking(replica_, *waiting, event.members, event.at)) continue;
     if (must_go_first(*waiting, *placed, event.at))
       fail(name_of(event.job) + " is placed before " + name_of(id) +

@@ -115,7 +115,7 @@ void make_slice(Part& part, Prng& prng) {
 std::vector<Part> Clients::some_gang(Part part) {
   Prng& prng = context_.prng;
   part.member_count = static_cast<int32_t>(prng.between(2, 4));
-  part.own_nodes = prng.chance(400);
+  part.one_member_per_node = prng.chance(400);
   if (prng.chance(300)) part.member_max = part.member_count + static_cast<int32_t>(prng.between(0, 4));
   if (prng.chance(300)) part.domain = prng.chance(700) ? DomainLevel::kRack : DomainLevel::kNode;
   part.domain_required = part.domain != DomainLevel::kAny && prng.chance(500);
@@ -157,13 +157,13 @@ JobRequest Clients::some_job(const std::string& tag) {
   if (part.gpu_count > 1 && part.member_count == 1 && request.parts.size() == 1 &&
       prng.chance(demand_.gang_chance)) {
     request.parts.front().gpu_count += static_cast<int32_t>(prng.between(0, demand_.gpus_max));
-    request.parts.front().over_nodes = request.parts.front().member_count == 1;
+    request.parts.front().may_span_nodes = request.parts.front().member_count == 1;
   }
   if (prng.chance(150)) request.max_runtime = milliseconds(prng.between(50, demand_.runtime_max_ms));
   if (prng.chance(300)) request.retry.exit_code_retries = static_cast<int32_t>(prng.between(1, 3));
   if (prng.chance(300)) request.retry.system_retries = static_cast<int32_t>(prng.between(-1, 4));
   request.retry.overlap_allowed = prng.chance(100);
-  request.retry.bears_loss = prng.chance(300);
+  request.retry.tolerates_node_loss = prng.chance(300);
   if (prng.chance(150)) request.retry.kill_after_lost_contact = milliseconds(prng.between(3'000, 30'000));
   request.require_feasible = prng.chance(200);
   request.held = prng.chance(30);

@@ -398,8 +398,8 @@ class Scenario {
     want.flow = flow_of(line);
     want.members = static_cast<int32_t>(line.number("members", 1));
     want.members_max = static_cast<int32_t>(line.number("members_max"));
-    want.own_nodes = line.has("own_nodes");
-    want.over_nodes = line.has("over_nodes");
+    want.one_member_per_node = line.has("own_nodes");
+    want.may_span_nodes = line.has("over_nodes");
     want.leader_gpus = static_cast<int32_t>(line.number("leader_gpus", -1));
     want.domain_required = line.has("required");
     for (const DomainLevel level :
@@ -594,7 +594,7 @@ class Scenario {
     const Job& asked = engine_.job(job(line));
     if (const Promise* kept = engine_.state().find_promise(asked.id))
       return "waits: " + describe(engine_.state(), *kept);
-    if (!asked.waits_in_line()) return "does not wait in line: " + std::string(to_string(asked.reason));
+    if (!asked.is_queued()) return "does not wait in line: " + std::string(to_string(asked.reason));
     const WaitReason& reason = engine_.planner().reason(asked.job_class);
     std::string text = "waits: " + describe(reason);
     std::string separator = "; lifted by ";
@@ -684,17 +684,17 @@ class Scenario {
                                                 .id = line.number("id")}));
   }
   std::string watch(const Line& line) {
-    static const std::map<std::string, WatchKind> kKinds = {
-        {"none", WatchKind::kNone}, {"idle", WatchKind::kIdle}, {"hung", WatchKind::kHung}};
+    static const std::map<std::string, WatchdogFinding> kKinds = {
+        {"none", WatchdogFinding::kNone}, {"idle", WatchdogFinding::kIdle}, {"hung", WatchdogFinding::kHung}};
     static const std::map<std::string, WatchAction> kActions = {
         {"warn", WatchAction::kWarn}, {"requeue", WatchAction::kRequeue}, {"cancel", WatchAction::kCancel}};
     const Job* found = engine_.state().jobs.find(job(line));
-    return answer(engine_.apply(NoteWatch{.job = job(line),
-                                          .attempt = found == nullptr ? 0 : found->attempt_count,
-                                          .kind = kKinds.at(line.text("kind")),
-                                          .detail = "seen",
-                                          .age = duration_of(line.text("age", "0s")),
-                                          .action = kActions.at(line.text("action", "warn"))}));
+    return answer(engine_.apply(ReportWatchdogFinding{.job = job(line),
+                                                      .attempt = found == nullptr ? 0 : found->attempt_count,
+                                                      .kind = kKinds.at(line.text("kind")),
+                                                      .detail = "seen",
+                                                      .age = duration_of(line.text("age", "0s")),
+                                                      .action = kActions.at(line.text("action", "warn"))}));
   }
   /// Why an operator should look at the node.
   std::string suspect(const Line& line) {

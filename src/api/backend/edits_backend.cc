@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "api/backend/host_backend.h"
-#include "api/views/state_views.h"
 #include "api/backend/tenant_commands.h"
+#include "api/views/state_views.h"
 
 namespace gpusched::api {
 namespace {

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "api/views/forecast_views.h"
 #include "api/backend/host_backend.h"
-#include "api/views/state_views.h"
 #include "api/doors/names.h"
+#include "api/views/forecast_views.h"
+#include "api/views/state_views.h"
 #include "base/limits.h"
 #include "forecast/changes.h"
 
@@ -112,7 +112,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
     out.reason = why.reason;
     out.message = why.message;
     out.lifted_by = why.lifted_by;
-    if (subject.waits_in_line()) out.evidence = evidence_of(view.reason_of(subject));
+    if (subject.is_queued()) out.evidence = evidence_of(view.reason_of(subject));
   }
   if (!sees_all) hide_others(state, job.tenant, out.message);
   const forecast::Forecast made = table.forecast_of(world, trial.job);
@@ -129,7 +129,7 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
     ExplainView out = explain(view, **found);
-    if ((*found)->waits_in_line()) out.evidence = evidence_of(view.reason_of(**found));
+    if ((*found)->is_queued()) out.evidence = evidence_of(view.reason_of(**found));
     if (!tenant.empty()) hide_others(view.state, (*found)->tenant, out.message);
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;

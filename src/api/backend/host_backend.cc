@@ -4,14 +4,14 @@
 #include <atomic>
 #include <mutex>
 
-#include "api/views/forecast_views.h"
-#include "api/views/health_metrics.h"
-#include "api/views/page_scan.h"
-#include "api/views/state_views.h"
 #include "api/backend/tenant_commands.h"
 #include "api/doors/jobs/place_words.h"
 #include "api/doors/names.h"
 #include "api/doors/spec_peek.h"
+#include "api/views/forecast_views.h"
+#include "api/views/health_metrics.h"
+#include "api/views/page_scan.h"
+#include "api/views/state_views.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
@@ -54,7 +54,7 @@ std::vector<Part> parts_of(JobRequest& job) {
   std::vector<Part> parts;
   for (JobPart& part : job.parts) {
     parts.push_back(to_engine(std::move(part), job));
-    parts.back().own_nodes = job.own_nodes;
+    parts.back().one_member_per_node = job.one_member_per_node;
   }
   if (!parts.empty()) return parts;
   JobPart whole{.members = std::max(job.nodes, 1),
@@ -67,8 +67,8 @@ std::vector<Part> parts_of(JobRequest& job) {
                 .memory_mb = job.memory_mb};
   parts.push_back(to_engine(std::move(whole), job));
   parts.back().mig_profile = std::move(job.mig_profile);
-  parts.back().own_nodes = job.is_gang();
-  parts.back().over_nodes = job.gpus_over_nodes && !job.is_gang();
+  parts.back().one_member_per_node = job.is_gang();
+  parts.back().may_span_nodes = job.gpus_over_nodes && !job.is_gang();
   return parts;
 }
 
@@ -79,7 +79,7 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .retry = {.exit_code_retries = job.exit_code_retries,
                                      .system_retries = job.system_retries,
                                      .overlap_allowed = job.overlap_allowed,
-                                     .bears_loss = job.bears_loss,
+                                     .tolerates_node_loss = job.tolerates_node_loss,
                                      .kill_after_lost_contact = job.kill_after_lost_contact,
                                      .causes = job.retry_causes,
                                      .exit_codes = Blob(job.retry_exit_codes)},

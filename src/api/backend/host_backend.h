@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "api/backend/change_feed.h"
-#include "api/views/flow_views.h"
-#include "api/views/job_counts.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/backend/open_tenants.h"
-#include "api/views/proposed_moves.h"
 #include "api/contract/backend.h"
+#include "api/views/flow_views.h"
+#include "api/views/job_counts.h"
+#include "api/views/proposed_moves.h"
 #include "host/host.h"
 
 namespace gpusched::api {

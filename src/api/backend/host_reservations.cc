@@ -2,9 +2,9 @@
 #include <charconv>
 
 #include "api/backend/host_backend.h"
-#include "api/views/state_views.h"
 #include "api/doors/names.h"
 #include "api/doors/spec_peek.h"
+#include "api/views/state_views.h"
 
 namespace gpusched::api {
 namespace {

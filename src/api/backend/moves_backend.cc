@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <utility>
 
-#include "api/views/forecast_views.h"
 #include "api/backend/host_backend.h"
-#include "api/views/state_views.h"
 #include "api/doors/names.h"
+#include "api/views/forecast_views.h"
+#include "api/views/state_views.h"
 #include "base/digest.h"
 #include "base/limits.h"
 

@@ -55,7 +55,7 @@ struct JobRequest {
   int32_t exit_code_retries = 0;
   int32_t system_retries = 0;  ///< 0: the default; -1: never.
   bool overlap_allowed = false;
-  bool bears_loss = false;  ///< Of a gang: it goes on without members that nodes took.
+  bool tolerates_node_loss = false;  ///< Of a gang: it goes on without members that nodes took.
   Duration kill_after_lost_contact = {};
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
@@ -74,10 +74,10 @@ struct JobRequest {
   std::string preempt_webhook;
   /// Given: it runs on so many nodes, and what stands above is needed on each. 0: on one.
   int32_t nodes = 0;
-  int32_t nodes_max = 0;         ///< As many as fit at the start, up to this; 0: `nodes` of them.
-  std::vector<JobPart> parts;    ///< Given: these, instead of what stands above.
-  bool own_nodes = false;        ///< Each member of `parts` on a node of its own.
-  bool gpus_over_nodes = false;  ///< Where one node has too few GPUs they may be on several.
+  int32_t nodes_max = 0;             ///< As many as fit at the start, up to this; 0: `nodes` of them.
+  std::vector<JobPart> parts;        ///< Given: these, instead of what stands above.
+  bool one_member_per_node = false;  ///< Each member of `parts` on a node of its own.
+  bool gpus_over_nodes = false;      ///< Where one node has too few GPUs they may be on several.
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
 
@@ -248,7 +248,7 @@ struct JobView {
   Duration max_runtime = {};
   int32_t exit_code_retries = 0, system_retries = 0;
   bool overlap_allowed = false;
-  bool bears_loss = false;
+  bool tolerates_node_loss = false;
   Duration kill_after_lost_contact = {};
   bool held = false;  ///< Waits until it is released.
   uint32_t retry_causes = 0;
@@ -270,13 +270,14 @@ struct JobView {
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>", of all members.
   std::vector<JobPart>
       parts;  ///< Of a job of several members: what each of them needs. The first stands above too.
-  bool own_nodes = false;
+  bool one_member_per_node = false;
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
   std::vector<JobMember> members;  ///< Of such a job, by rank.
   int64_t queue_position = 0;      ///< 1 is next; 0 when it does not wait.
   Duration estimated_wait = {};
-  WatchKind watch = WatchKind::kNone;  ///< What it is warned about while it runs, or was ended for.
+  WatchdogFinding watch =
+      WatchdogFinding::kNone;  ///< What it is warned about while it runs, or was ended for.
   std::string watch_detail;
   std::string move_detail;  ///< Of its last move, or the last one for its sake; empty: none.
   Time moved_at;

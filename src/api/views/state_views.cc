@@ -237,12 +237,12 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (const Promise* promise = view.state.find_promise(job.id)) return describe(view.state, *promise);
       if (job.reason == JobReason::kPreempted)
         return "was ended for a job of higher priority, and waits a moment before its turn comes again";
-      if (!job.waits_in_line()) return "waits before it is tried again: " + ending_of(job);
+      if (!job.is_queued()) return "waits before it is tried again: " + ending_of(job);
       return describe(view.reason_of(job)) + deadline_warning(view.state, job);
     case JobState::kScheduled:
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
-      if (job.watch != WatchKind::kNone && !job.cancel_requested)
+      if (job.watch != WatchdogFinding::kNone && !job.cancel_requested)
         return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
     case JobState::kCompleted:
@@ -389,7 +389,7 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!is_gang(parts)) return;
   for (const Part& part : parts) out.parts.push_back(part_view(part));
-  out.own_nodes = parts.front().own_nodes;
+  out.one_member_per_node = parts.front().one_member_per_node;
   out.domain = parts.front().domain;
   out.domain_required = parts.front().domain_required;
   if (!details.gpus || job.attempt_count == 0 || job.state == JobState::kPending) return;
@@ -440,7 +440,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
               .exit_code_retries = job.retry.exit_code_retries,
               .system_retries = job.retry.system_retries,
               .overlap_allowed = job.retry.overlap_allowed,
-              .bears_loss = job.retry.bears_loss,
+              .tolerates_node_loss = job.retry.tolerates_node_loss,
               .kill_after_lost_contact = job.retry.kill_after_lost_contact,
               .held = job.held,
               .submitted_at = job.submitted_at,
@@ -480,7 +480,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
   out.moved_at = job.moved_at;
   add_gang(state, job, details, out);
   add_flow(state, job, out);
-  if (job.waits_in_line() && job.reason != JobReason::kArray) {
+  if (job.is_queued() && job.reason != JobReason::kArray) {
     out.wait_code = to_string(view.reason_of(job).code);
     if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
   }
@@ -498,7 +498,7 @@ ExplainView explain(const Observer::View& view, const Job& job) {
     out.lifted_by = {"JobReleased"};
   } else if (job.state == JobState::kPending && !flow_message(view.state, job).empty()) {
     out.lifted_by = flow_lifted_by(view.state, job);
-  } else if (job.waits_in_line()) {
+  } else if (job.is_queued()) {
     const WaitReason& reason = view.reason_of(job);
     out.lifted_by = lifted_by(reason);
     out.message += nearest_of(view, job);

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "api/views/flow_views.h"
 #include "api/contract/backend.h"
+#include "api/views/flow_views.h"
 #include "engine/messages/rejection.h"
 #include "host/host.h"
 

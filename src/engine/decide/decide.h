@@ -29,7 +29,7 @@ std::optional<Rejection> admit(const State& state, const SubmitJobs& command, in
 Applied make_booking(const State& state, const MakeBooking& command, Stamp stamp, Events& events);
 Applied note_device_heat(const State& state, const NoteDeviceHeat& command, Events& events);
 Applied note_device_fault(const State& state, const NoteDeviceFault& command, Stamp stamp, Events& events);
-Applied note_watch(const State& state, const NoteWatch& command, Stamp stamp, Events& events);
+Applied note_watch(const State& state, const ReportWatchdogFinding& command, Stamp stamp, Events& events);
 Applied cancel_booking(const State& state, const CancelBooking& command, Stamp stamp, Events& events);
 /// Puts the booking of this name into the parts, when the submission may use it.
 std::optional<Rejection> book(const State& state, const SubmitJobs& command, const std::string& name,
@@ -121,9 +121,10 @@ class MemberEnds {
   /// A gang as the state and what this command did to it have it.
   struct Gang {
     std::map<uint32_t, Outcome> ended;  ///< By this command.
-    std::set<uint32_t> borne;           ///< By this command: the others went on without it.
-    std::vector<int64_t> left;          ///< Of each part: members that were not borne; none: not counted yet.
-    std::optional<uint32_t> failed;     ///< The first that ended badly.
+    std::set<uint32_t> lost_tolerated;  ///< By this command: the others went on without it.
+    std::vector<int64_t>
+        left;  ///< Of each part: members that were not tolerated; none: not counted yet.
+    std::optional<uint32_t> failed;  ///< The first that ended badly.
     std::size_t going = 0;
     bool told_to_stop = false;  ///< By this command.
   };

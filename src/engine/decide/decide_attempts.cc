@@ -43,12 +43,13 @@ bool devices_fit(const State& state, const Node& node, const Part& part, const M
 /// The node's labels, the devices' places and what else runs there are as the part asks for; and nobody has
 /// the node for itself who does not give it.
 /// Members of one group are no others to one another.
-bool lies_well(const Node& node, const Part& part, const MemberPlacement& placement, const Given& gained) {
+bool satisfies_layout(const Node& node, const Part& part, const MemberPlacement& placement,
+                      const Given& gained) {
   if (node.exclusive_count > gained.exclusive) return false;
   if (part.is_exclusive() && !runs_nothing_but(node, gained.attempts)) return false;
   const PlaceRequest* wishes = part.wishes();
   if (wishes == nullptr) return true;
-  return labels_meet(node, *wishes) && lies_as_asked(node, part, placement.device_mask);
+  return labels_meet(node, *wishes) && satisfies_requested_layout(node, part, placement.device_mask);
 }
 
 /// The group's members on one node, which `at` names by their indexes, fit there together.
@@ -74,10 +75,10 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
     if (placement.part >= parts.size()) return false;
     const Part& part = parts[placement.part];
     if ((part.features & ~node->feature_bits) != 0 || part.booking != node->booked_by) return false;
-    if (part.own_nodes && at.size() > 1) return false;
+    if (part.one_member_per_node && at.size() > 1) return false;
     // First whether there are such devices at all.
     if (!devices_fit(state, *node, part, placement, gained.device_mask)) return false;
-    if (!lies_well(*node, part, placement, gained)) return false;
+    if (!satisfies_layout(*node, part, placement, gained)) return false;
     if ((taken & placement.device_mask) != 0) return false;
     taken |= placement.device_mask;
     cpu_milli += part.cpu_milli;
@@ -193,7 +194,7 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   const bool kept = promise != nullptr && (!promise->moves || starts_as_moved(*promise, group));
   if (promise != nullptr && !group.preemptions.empty()) return false;  // One promise for each job.
   if (kept) return place_promised(state, *promise, group, stamp, events);
-  if (!job->waits_in_line()) return false;
+  if (!job->is_queued()) return false;
   if (!group.preemptions.empty()) return preempt_group(state, *job, group, stamp, events);
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, {})) return false;
@@ -285,11 +286,11 @@ bool MemberEnds::bears(const Attempt& attempt, Gang& gang, uint32_t member, cons
   if (member == 0 || !is_loss(outcome) || attempt.abandoned || attempt.unbegun > 0) return false;
   if (attempt.stop != StopReason::kNone || gang.told_to_stop || gang.failed) return false;
   const Job* job = state_.jobs.find(attempt.job);
-  if (job == nullptr || !job->retry.bears_loss) return false;
+  if (job == nullptr || !job->retry.tolerates_node_loss) return false;
   const std::vector<Part>& parts = state_.class_of(*job).parts;
   if (gang.left.empty()) {
     gang.left.resize(parts.size());
-    for (const Member& each : attempt.members) gang.left[each.part] += each.borne ? 0 : 1;
+    for (const Member& each : attempt.members) gang.left[each.part] += each.lost_tolerated ? 0 : 1;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const int64_t lost = i == attempt.members[member].part ? 1 : 0;
@@ -299,7 +300,7 @@ bool MemberEnds::bears(const Attempt& attempt, Gang& gang, uint32_t member, cons
 }
 
 /// A gang ended as its first member that ended badly did; but where a node let one down, that is why the
-/// others failed, whoever's end was heard of first. What was borne counts for nothing.
+/// others failed, whoever's end was heard of first. What was tolerated counts for nothing.
 Outcome MemberEnds::outcome_of(const Attempt& attempt, const Gang& gang, const Outcome& last) {
   const auto outcome_of = [&](uint32_t member) -> const Outcome& {
     const auto now = gang.ended.find(member);
@@ -307,11 +308,12 @@ Outcome MemberEnds::outcome_of(const Attempt& attempt, const Gang& gang, const O
   };
   std::optional<uint32_t> member = gang.failed;
   for (uint32_t i = 0; i < attempt.members.size(); ++i) {
-    if (attempt.members[i].borne || gang.borne.contains(i) || !is_loss(outcome_of(i))) continue;
+    if (attempt.members[i].lost_tolerated || gang.lost_tolerated.contains(i) || !is_loss(outcome_of(i)))
+      continue;
     member = i;
     break;
   }
-  if (!member) return is_success(last) ? last : outcome_of(0);  // The first one is never borne.
+  if (!member) return is_success(last) ? last : outcome_of(0);  // The first one is never tolerated.
   Outcome outcome = outcome_of(*member);
   outcome.detail =
       "member " + std::to_string(*member) + (outcome.detail.empty() ? "" : ": ") + outcome.detail;
@@ -330,9 +332,9 @@ void MemberEnds::end(const Attempt& attempt, uint32_t member, const Outcome& out
   Outcome of_job = outcome;
   if (attempt.is_gang()) {
     Gang& gang = gang_of(attempt);
-    ended.borne = bears(attempt, gang, member, outcome);
-    if (ended.borne) {
-      gang.borne.insert(member);
+    ended.lost_tolerated = bears(attempt, gang, member, outcome);
+    if (ended.lost_tolerated) {
+      gang.lost_tolerated.insert(member);
       --gang.left[attempt.members[member].part];
     } else if (!gang.failed && !is_success(outcome)) {
       gang.failed = member;
@@ -340,8 +342,8 @@ void MemberEnds::end(const Attempt& attempt, uint32_t member, const Outcome& out
     gang.ended[member] = outcome;
     --gang.going;
     if (gang.going > 0) {
-      const bool breaks =
-          attempt.stop == StopReason::kNone && !gang.told_to_stop && !is_success(outcome) && !ended.borne;
+      const bool breaks = attempt.stop == StopReason::kNone && !gang.told_to_stop && !is_success(outcome) &&
+                          !ended.lost_tolerated;
       events_.push_back(std::move(ended));
       if (!breaks) return;
       gang.told_to_stop = true;

@@ -21,25 +21,25 @@ Applied note_device_fault(const State& state, const NoteDeviceFault& command, St
   return accepted;
 }
 
-Applied note_watch(const State& state, const NoteWatch& command, Stamp stamp, Events& events) {
+Applied note_watch(const State& state, const ReportWatchdogFinding& command, Stamp stamp, Events& events) {
   const Job* job = state.jobs.find(command.job);
   if (job == nullptr) return reject(RejectionCode::kJobNotFound);
   const Attempt* attempt = state.find_attempt(command.job, command.attempt);
   const bool runs = attempt != nullptr && command.attempt == job->attempt_count && !attempt->abandoned &&
                     attempt->stop == StopReason::kNone && job->state == JobState::kRunning;
   if (!runs) return reject(RejectionCode::kStale);
-  const bool acts = command.action != WatchAction::kWarn && command.kind != WatchKind::kNone;
+  const bool acts = command.action != WatchAction::kWarn && command.kind != WatchdogFinding::kNone;
   if (acts || command.kind != job->watch) {
-    const bool warns = command.kind != WatchKind::kNone;
-    events.push_back(WatchNoted{.job = command.job,
-                                .attempt = command.attempt,
-                                .kind = command.kind,
-                                .detail = warns ? command.detail : std::string(),
-                                .since = warns ? stamp.at - command.age : Time{},
-                                .action = command.action});
+    const bool warns = command.kind != WatchdogFinding::kNone;
+    events.push_back(WatchdogFindingChanged{.job = command.job,
+                                            .attempt = command.attempt,
+                                            .kind = command.kind,
+                                            .detail = warns ? command.detail : std::string(),
+                                            .since = warns ? stamp.at - command.age : Time{},
+                                            .action = command.action});
   }
   if (acts) {
-    const StopReason ends = command.kind == WatchKind::kIdle ? StopReason::kIdle : StopReason::kHung;
+    const StopReason ends = command.kind == WatchdogFinding::kIdle ? StopReason::kIdle : StopReason::kHung;
     events.push_back(
         StopRequested{.job = command.job,
                       .attempt = command.attempt,

@@ -30,7 +30,7 @@ bool domain_could_hold(const State& state, const std::vector<Part>& parts, Domai
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (entry.second[i] < parts[i].member_count) return false;
     }
-    return !parts.front().own_nodes || entry.second.back() >= members;
+    return !parts.front().one_member_per_node || entry.second.back() >= members;
   });
 }
 
@@ -97,7 +97,8 @@ bool sound_gang(const State& state, const std::vector<Part>& parts) {
     if (part.is_slice() || (part.is_share() && parts.size() > 1)) return false;
     if (part.domain != parts.front().domain || part.domain_required != parts.front().domain_required)
       return false;
-    if (part.work != parts.front().work || part.own_nodes != parts.front().own_nodes) return false;
+    if (part.work != parts.front().work || part.one_member_per_node != parts.front().one_member_per_node)
+      return false;
     members += part.members_most();
   }
   return members <= limits::kMembersMax;
@@ -121,14 +122,14 @@ int32_t most_on_a_node(const State& state, const Part& part) {
 /// evenly as can be. What one node has, or none has any of, stays one member.
 std::vector<Part> divided(const State& state, const Part& asked) {
   Part part = asked;
-  part.over_nodes = false;
+  part.may_span_nodes = false;
   const int32_t most =
       part.gpu_count > 0 && state.config.feature_level >= 5 ? most_on_a_node(state, part) : 0;
   if (most == 0 || part.gpu_count <= most) return {part};
   const int32_t nodes = (part.gpu_count + most - 1) / most;
   const int32_t larger = part.gpu_count % nodes;
   const int32_t each = part.gpu_count / nodes;
-  part.own_nodes = true;
+  part.one_member_per_node = true;
   std::vector<Part> parts;
   const auto add = [&](int32_t members, int32_t gpus) {
     if (members == 0) return;
@@ -142,7 +143,7 @@ std::vector<Part> divided(const State& state, const Part& asked) {
 }
 
 bool supported(const State& state, const std::vector<Part>& parts) {
-  if (parts.empty() || parts.front().over_nodes) return false;
+  if (parts.empty() || parts.front().may_span_nodes) return false;
   const bool plain = parts.size() == 1 && parts.front().member_count == 1 && parts.front().member_max == 0;
   if (!plain && !sound_gang(state, parts)) return false;
   return std::all_of(parts.begin(), parts.end(), [](const Part& part) {
@@ -344,7 +345,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   std::map<std::size_t, std::vector<Part>> own_parts;  // Those that are others than were asked for, by job.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
-    const bool divides = request.parts.size() == 1 && request.parts.front().over_nodes;
+    const bool divides = request.parts.size() == 1 && request.parts.front().may_span_nodes;
     if (divides) own_parts[i] = divided(state, request.parts.front());
     const std::vector<Part>& parts = divides ? own_parts[i] : request.parts;
     std::optional<Rejection> problem = check_parts(state, parts);

@@ -85,7 +85,7 @@ Applied move_jobs(const State& state, const MoveJobs& command, Stamp stamp, Even
   if (gains.preemptions.size() + 1 != command.groups.size()) return stale();
   const Job* job = state.jobs.find(gains.job);
   if (job == nullptr || state.find_promise(job->id) != nullptr) return stale();
-  if (!job->waits_in_line() || gains.attempt != job->attempt_count + 1) return stale();
+  if (!job->is_queued() || gains.attempt != job->attempt_count + 1) return stale();
   if (state.promises.size() + command.groups.size() > limits::kPromisesMax) return stale();
   Events found;
   std::vector<Promise> kept;

@@ -127,7 +127,7 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
 /// A job that was moved is in line, and its tenant may have what nothing has kept for it.
 bool may_begin(const State& state, const Job& job, Stamp stamp) {
   const Amount amount = total_of(state.class_of(job).parts);
-  return job.waits_in_line() && !over_quota(state, job.tenant, amount, true) &&
+  return job.is_queued() && !over_quota(state, job.tenant, amount, true) &&
          guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) == nullptr;
 }
 
@@ -167,7 +167,7 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   if (guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) != nullptr) return false;
   const Tenant* covering = group.reclaims ? guarantees::covering(state, job.tenant, amount, {}) : nullptr;
   if (group.reclaims && covering == nullptr) return false;
-  if (!guarantees::leaves_in_peace(state, job.tenant, amount, covering, ended, {})) return false;
+  if (!guarantees::preserves_guarantees(state, job.tenant, amount, covering, ended, {})) return false;
   for (const Preemption& preemption : group.preemptions) {
     events.push_back(
         StopRequested{.job = preemption.job, .attempt = preemption.attempt, .reason = StopReason::kPreempt});

@@ -90,7 +90,7 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
     CHECK(attempt != nullptr);
     const Job* job = state.jobs.find(key.job);
     if (attempt->abandoned || job == nullptr || !job->retry.overlap_allowed) continue;
-    if (attempt->is_gang() && job->retry.bears_loss) continue;  // Its other members go on.
+    if (attempt->is_gang() && job->retry.tolerates_node_loss) continue;  // Its other members go on.
     // Of a gang, once for all its members here, which stand side by side.
     const AttemptKey begin{.job = key.job, .attempt = key.attempt};
     if (*std::lower_bound(node->attempts.begin(), node->attempts.end(), begin) != key) continue;
@@ -117,7 +117,7 @@ void contact_lost(const State& state, const Timer& timer, Events& events) {
     const Outcome lost{.cause = EndCause::kContactLost,
                        .detail = "its shim ended it after too long without contact"};
     ends.end(*attempt, i, lost, false);
-    if (!job->retry.bears_loss) return;
+    if (!job->retry.tolerates_node_loss) return;
   }
 }
 

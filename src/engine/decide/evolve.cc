@@ -397,7 +397,7 @@ int32_t elastic_members_of(const std::vector<Part>& parts, const std::vector<Mem
 }
 
 void clear_watch(Job& job) {
-  job.watch = WatchKind::kNone;
+  job.watch = WatchdogFinding::kNone;
   job.watch_since = {};
   job.watch_detail = {};
 }
@@ -505,11 +505,11 @@ void on(State& state, const MemberEnded& event) {
     rules::note_end(state, member.node, *end);
   attempt->move_member(event.member, MemberState::kEnded);
   member.outcome = event.outcome;
-  member.borne = event.borne;
+  member.lost_tolerated = event.lost_tolerated;
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
-  if (!well && !event.borne && attempt->is_gang() && attempt->failed_plus_one == 0)
+  if (!well && !event.lost_tolerated && attempt->is_gang() && attempt->failed_plus_one == 0)
     attempt->failed_plus_one = event.member + 1;
-  state.unhold_member(*attempt, event.member);
+  state.release_member(*attempt, event.member);
   end_devices(state, node_at(state, member.node), member, attempt->key(event.member), event.devices_free,
               event.at);
   if (!event.last) return;
@@ -649,7 +649,7 @@ void on(State& state, const JobUpdated& event) {
 }
 
 void on(State& state, const DependencySettled& event) {
-  state.settle_dependency(job_at(state, event.job), event.parent, event.met);
+  state.resolve_dependency(job_at(state, event.job), event.parent, event.met);
 }
 
 void on(State& state, const ElementAdded& event) { state.add_element(event.job, event.parked); }
@@ -736,10 +736,10 @@ void on(State& state, const NodeSuspected& event) {
   node.suspect_since = event.detail.empty() ? Time{} : event.at;
 }
 
-void on(State& state, const WatchNoted& event) {
+void on(State& state, const WatchdogFindingChanged& event) {
   Job& job = job_at(state, event.job);
   job.watch = event.kind;
-  job.watch_since = event.kind == WatchKind::kNone ? Time{} : event.since;
+  job.watch_since = event.kind == WatchdogFinding::kNone ? Time{} : event.since;
   job.watch_detail = Blob(event.detail);
 }
 

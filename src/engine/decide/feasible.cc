@@ -25,7 +25,7 @@ uint64_t most_of_one_kind(const State& state, const Node& node, Fits&& fits) {
   return most;
 }
 
-bool could_lie(const State& state, const Node& node, const Part& part) {
+bool could_satisfy_layout(const State& state, const Node& node, const Part& part) {
   if (!part.is_arranged()) return true;
   const PlaceRequest& wishes = *part.wishes();
   policy::DeviceWish wish{
@@ -96,7 +96,7 @@ std::vector<std::string> lacks_of(const State& state, const Node& node, const Pa
       const Device& device = node.devices[first];
       lacks.push_back("its GPUs are " + state.device_classes[device.device_class].model + " with " +
                       std::to_string(device.memory_mb) + " MB");
-    } else if (!could_lie(state, node, part)) {
+    } else if (!could_satisfy_layout(state, node, part)) {
       lacks.emplace_back(part.wishes()->names_devices() ? "it does not have the GPUs that are named"
                                                         : "its GPUs are not linked or ordered so");
     }
@@ -121,7 +121,7 @@ bool node_could_run(const State& state, const Node& node, const Part& part) {
   if (part.gpu_count == 0) return true;
   const uint64_t serving =
       most_of_one_kind(state, node, [&](const DeviceClass& kind) { return kind.serves(part); });
-  return std::popcount(serving) >= part.gpu_count && could_lie(state, node, part);
+  return std::popcount(serving) >= part.gpu_count && could_satisfy_layout(state, node, part);
 }
 
 bool feasible(const State& state, const Part& part) {

@@ -169,13 +169,13 @@ TEST_F(GangEnd, ALostNodeGivesUpAGangThatAllowsOverlapOnce) {
   EXPECT_TRUE(two.state().attempts.begin()->second.abandoned);
 }
 
-const Want kElastic{.gpus = 1, .retry = {.bears_loss = true}, .members = 2, .members_max = 3};
+const Want kElastic{.gpus = 1, .retry = {.tolerates_node_loss = true}, .members = 2, .members_max = 3};
 
 TEST_F(GangEnd, GoesOnWithoutALostMemberWhereThatIsAskedFor) {
   const JobId job = run(kElastic);
   end(job, 2, of(EndCause::kShimLost, "its shim was killed"));
   EXPECT_EQ(attempt(job).stop, StopReason::kNone);
-  EXPECT_TRUE(attempt(job).members[2].borne);
+  EXPECT_TRUE(attempt(job).members[2].lost_tolerated);
   EXPECT_EQ(engine.state_of(job), JobState::kRunning);
   end(job, 0, exited(0));
   end(job, 1, exited(0));
@@ -201,7 +201,7 @@ TEST_F(GangEnd, AMemberThatIsLostLastIsBorneToo) {
 }
 
 TEST_F(GangEnd, DoesNotGoOnWithTooFewNorWithoutTheFirstNorBeforeAllHaveBegun) {
-  const JobId all = run({.gpus = 1, .retry = {.bears_loss = true}, .members = 3});
+  const JobId all = run({.gpus = 1, .retry = {.tolerates_node_loss = true}, .members = 3});
   end(all, 2, of(EndCause::kNodeLost));
   EXPECT_EQ(attempt(all).stop, StopReason::kGang);
   end(all, 0, of(EndCause::kStopped));
@@ -241,8 +241,10 @@ TEST_F(GangEnd, OneThatGoesOnIsNotGivenUpWhenANodeFallsSilent) {
   two.apply(Configure{.config = {.feature_level = kFeatureLevel}});
   const NodeId n1 = two.add_node("n1", {.gpus = 1});
   const NodeId n2 = two.add_node("n2", {.gpus = 2});
-  const JobId job = two.submit(
-      {.gpus = 1, .retry = {.overlap_allowed = true, .bears_loss = true}, .members = 1, .members_max = 3});
+  const JobId job = two.submit({.gpus = 1,
+                                .retry = {.overlap_allowed = true, .tolerates_node_loss = true},
+                                .members = 1,
+                                .members_max = 3});
   two.cycle();
   two.started(job);
   ASSERT_EQ(two.state_of(job), JobState::kRunning);

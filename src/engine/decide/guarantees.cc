@@ -83,8 +83,8 @@ const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted
   return nullptr;
 }
 
-bool leaves_in_peace(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
-                     std::span<const Job* const> victims, const Change& planned) {
+bool preserves_guarantees(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
+                          std::span<const Job* const> victims, const Change& planned) {
   const bool by_gpus = covering != nullptr && wanted.has_gpus();
   std::vector<Loss> losses;
   for (const Job* victim : victims) {
@@ -128,7 +128,7 @@ Idle idle_of(const State& state) {
   for (const bool online : {false, true}) {
     const PoolUse& use = online ? state.online : state.batch;
     const int64_t share = state.config.pools.gpus_of(online, gpus) * kMilliPerGpu;
-    idle.pools += std::max<int64_t>(share - use.milli + use.going_milli, 0);
+    idle.pools += std::max<int64_t>(share - use.milli + use.stopping_gpu_milli, 0);
   }
   return idle;
 }

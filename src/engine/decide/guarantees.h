@@ -44,8 +44,8 @@ const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted
 /// with GPUs holds is judged by its GPUs when the job wants GPUs, otherwise by all resources; so idle
 /// guaranteed cores do not shield a borrowed GPU.
 /// Without: no tenant's idle guarantee grows by it, in any resource.
-bool leaves_in_peace(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
-                     std::span<const Job* const> victims, const Change& planned);
+bool preserves_guarantees(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
+                          std::span<const Job* const> victims, const Change& planned);
 
 /// What of the guarantees is idle, by depth in the tree of tenants: see `policy::Potential`.
 struct Idle {

@@ -159,7 +159,7 @@ TEST(MoveJobs, WhileItsPlaceIsKeptNobodyIsEndedOrMovedForTheMovedJob) {
   world.engine.apply(world.command());
   world.engine.ended(world.first, {.cause = EndCause::kStopped, .detail = {}});
   world.engine.advance(limits::kBackoffFirst);
-  ASSERT_TRUE(world.engine.job(world.first).waits_in_line());
+  ASSERT_TRUE(world.engine.job(world.first).is_queued());
   const PlanGroup ends{.job = world.first,
                        .attempt = 2,
                        .members = {world.at(world.b, world.engine.job(world.second).device_mask)},

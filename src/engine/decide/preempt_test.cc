@@ -497,7 +497,7 @@ class World {
     });
     std::map<JobId, Time> owed;
     state.jobs.for_each([&](const Job& job) {
-      if (on_its_way || ending || !job.waits_in_line()) return true;
+      if (on_its_way || ending || !job.is_queued()) return true;
       if (guarantees::covering(state, job.tenant, Amount{.gpus = 1, .jobs = 1}, {}) == nullptr) return true;
       const auto before = owed_.find(job.id);
       owed.emplace(job.id, before == owed_.end() ? engine_.now() : before->second);

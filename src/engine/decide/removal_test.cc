@@ -152,7 +152,8 @@ TEST_F(Removal, ANodeWhoseGpusWereNotSeenEmptyIsKept) {
 TEST_F(Removal, ANodeThatAGangLostIsKeptWhileTheGangGoesOn) {
   engine_.add_node("n1", {.gpus = 1});
   const NodeId lost = engine_.add_node("n2", {.gpus = 1});
-  const JobId job = engine_.run({.gpus = 1, .retry = {.bears_loss = true}, .members = 1, .members_max = 2});
+  const JobId job =
+      engine_.run({.gpus = 1, .retry = {.tolerates_node_loss = true}, .members = 1, .members_max = 2});
   engine_.apply(NodeLeaseLost{.node = lost});
   engine_.apply(ConfirmNodeDead{.node = lost});
   ASSERT_EQ(engine_.state_of(job), JobState::kRunning);

@@ -126,7 +126,7 @@ bool is_sane(const NoteDeviceFault& command) {
   return command.fault <= kFaultClassLast && command.code.size() <= limits::kLabelBytesMax &&
          command.detail.size() <= limits::kLabelBytesMax;
 }
-bool is_sane(const NoteWatch& command) {
+bool is_sane(const ReportWatchdogFinding& command) {
   return command.kind <= kWatchKindLast && command.action <= kWatchActionLast &&
          command.detail.size() <= limits::kLabelBytesMax &&
          between(Duration{}, command.age, limits::kRuntimeMax);

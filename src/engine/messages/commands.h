@@ -768,10 +768,10 @@ struct NoteDeviceFault {
 };
 
 /// The watchdog's word on a running attempt; see src/host/nodes/watchdog.h.
-struct NoteWatch {
+struct ReportWatchdogFinding {
   JobId job;
   uint32_t attempt = 0;
-  WatchKind kind = WatchKind::kNone;  ///< kNone: what it was warned about is over.
+  WatchdogFinding kind = WatchdogFinding::kNone;  ///< kNone: what it was warned about is over.
   std::string detail;
   Duration age;  ///< For so long it has been so.
   WatchAction action = WatchAction::kWarn;
@@ -825,7 +825,7 @@ using Command =
                  CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
                  HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
                  CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
-                 NoteDeviceFault, NoteWatch, MoveJobs, RemoveNode>;
+                 NoteDeviceFault, ReportWatchdogFinding, MoveJobs, RemoveNode>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

@@ -259,7 +259,7 @@ struct MemberEnded {
   bool devices_free = false;  ///< The node restarted or was confirmed dead: nothing is on them.
   Time at;
   NodeId node;  ///< The member's, for those that follow: the attempt may be gone. Not part of any digest.
-  bool borne = false;  ///< Of a gang that goes on without it.
+  bool lost_tolerated = false;  ///< Of a gang that goes on without it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -270,7 +270,7 @@ struct MemberEnded {
     visit(5, "last", self.last);
     visit(6, "devices_free", self.devices_free);
     visit(7, "at", self.at);
-    visit(8, "borne", self.borne);
+    visit(8, "borne", self.lost_tolerated);
   }
 };
 
@@ -714,10 +714,10 @@ struct NodeSuspected {
 };
 
 /// A running job is warned, or no longer.
-struct WatchNoted {
+struct WatchdogFindingChanged {
   JobId job;
   uint32_t attempt = 0;
-  WatchKind kind = WatchKind::kNone;
+  WatchdogFinding kind = WatchdogFinding::kNone;
   std::string detail;
   Time since;
   WatchAction action = WatchAction::kWarn;
@@ -734,16 +734,15 @@ struct WatchNoted {
 };
 
 /// An event's index here is mixed into the digest: append only.
-using Event =
-    std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
-                 DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
-                 AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
-                 JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
-                 TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
-                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
-                 NodeSuspected, WatchNoted, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten>;
+using Event = std::variant<
+    Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+    DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
+    MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded,
+    JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
+    NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled,
+    ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
+    BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+    NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

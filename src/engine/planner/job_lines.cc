@@ -50,7 +50,7 @@ const OrderedJobs& JobLines::of(const State& state, uint32_t job_class) {
   OrderedJobs& line = lines_[job_class];
   while (!line.empty()) {
     const Job* first = state.jobs.find(line.front().job);
-    if (first != nullptr && first->waits_in_line() && first->job_class == job_class) break;
+    if (first != nullptr && first->is_queued() && first->job_class == job_class) break;
     take_out(line.front().job);
   }
   return line;
@@ -72,7 +72,7 @@ bool JobLines::waited_too_long(Time since, Time now) const {
 
 int64_t JobLines::rank_of(const State& state, const Job& job, Time now) {
   if (waited_too_long(since_of(job), now)) return policy::JobOrder::kFirst;
-  if (!order_->drifts()) return order_->rank(state, job, *run_times_, now);
+  if (!order_->is_time_dependent()) return order_->rank(state, job, *run_times_, now);
   if (predictions_left_ <= 0) return order_->rank(state, job, by_limit(), now);
   --predictions_left_;
   return order_->rank(state, job, *run_times_, now);
@@ -100,7 +100,7 @@ void JobLines::observe(const State& state, JobId id) {
   now_ = std::max(now_, state.last.at);
   take_out(id);
   const Job* job = state.jobs.find(id);
-  if (job != nullptr && job->waits_in_line()) put_in(state, *job);
+  if (job != nullptr && job->is_queued()) put_in(state, *job);
 }
 
 // Gives the job another rank; whether it had one that differs.
@@ -123,7 +123,7 @@ std::vector<uint32_t> JobLines::refresh(const State& state, Time now) {
     if (move(oldest, policy::JobOrder::kFirst)) changed.push_back(entries_.at(oldest.value).job_class);
     by_age_.erase(by_age_.begin());
   }
-  if (order_->drifts()) rank_anew(state, changed);
+  if (order_->is_time_dependent()) rank_anew(state, changed);
   return changed;
 }
 

@@ -13,8 +13,8 @@
 namespace gpusched {
 
 /// The jobs of each class that wait in line, in the order of the policies' JobOrder. Of the state's own order
-/// nothing is kept beside the state. Every change costs O(log n); of an order that drifts a few ranks are
-/// made anew every now and then. Pure; not thread-safe.
+/// nothing is kept beside the state. Every change costs O(log n); of an order that is_time_dependent a few
+/// ranks are made anew every now and then. Pure; not thread-safe.
 class JobLines {
  public:
   /// `policies` must outlive this, or the next `reset`.
@@ -37,7 +37,7 @@ class JobLines {
     Time since;  ///< From when its waiting counts.
   };
 
-  bool kept() const { return order_ != nullptr && !order_->is_of_state(); }
+  bool kept() const { return order_ != nullptr && !order_->uses_static_order(); }
   Time since_of(const Job& job) const;
   int64_t rank_of(const State& state, const Job& job, Time now);
   bool waited_too_long(Time since, Time now) const;

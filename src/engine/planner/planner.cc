@@ -188,8 +188,8 @@ void Planner::touch_job(const State& state, JobId job) {
     ClassInfo& entry = info(touched->job_class);
     touch_class(state, touched->job_class);
     // The head waits for the sake of a reservation that this one may not delay.
-    if (entry.state == ClassState::kBlocked && !shapes_[entry.shape].kept.empty() &&
-        touched->waits_in_line() && entry.fresh.size() < limits::kPassTriesMax) {
+    if (entry.state == ClassState::kBlocked && !shapes_[entry.shape].kept.empty() && touched->is_queued() &&
+        entry.fresh.size() < limits::kPassTriesMax) {
       if (entry.fresh.empty()) fresh_classes_.push_back(touched->job_class);
       entry.fresh.push_back(job);
     }
@@ -312,7 +312,7 @@ void Planner::observe(const State& state, const Event& event) {
       for (const Member& member : attempt->members) mark_dirty(state, member.node);
     }
     // What it holds counts no longer as kept when it is ended for another one.
-    if (job != nullptr && may_ask_back()) moved_tenants_.insert(job->tenant);
+    if (job != nullptr && can_reclaim()) moved_tenants_.insert(job->tenant);
     return;
   }
   if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
@@ -344,11 +344,11 @@ void Planner::unblock(const State& state) {
   if (unblock_all_) {
     for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
     // Whom others may be ended for is one of each tenant's, not of each shape's.
-    for (uint32_t job_class = 0; (may_preempt_ || may_ask_back()) && job_class < classes_.size();
+    for (uint32_t job_class = 0; (may_preempt_ || can_reclaim()) && job_class < classes_.size();
          ++job_class) {
       const ClassInfo& entry = classes_[job_class];
       if (entry.state != ClassState::kBlocked) continue;
-      if (may_ask_back() || state.find_tenant(entry.tenant)->can_preempt_others) lifted.push_back(job_class);
+      if (can_reclaim() || state.find_tenant(entry.tenant)->can_preempt_others) lifted.push_back(job_class);
     }
   }
   for (const TenantId tenant : freed_tenants_) {
@@ -367,7 +367,7 @@ void Planner::unblock(const State& state) {
   for (const uint32_t job_class : preemptors_) {
     const ClassInfo& entry = info(job_class);
     const bool by_priority = may_preempt_ && state.find_tenant(entry.tenant)->can_preempt_others;
-    const bool again = (by_priority && !freed_nodes_.empty()) || (may_ask_back() && !freed_tenants_.empty());
+    const bool again = (by_priority && !freed_nodes_.empty()) || (can_reclaim() && !freed_tenants_.empty());
     if (again) look_again(job_class, entry.tried_at + kPreemptAgain);
   }
   unblock_all_ = false;
@@ -518,7 +518,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
       take_from_ready(state, job_class);
       put_ready(state, job_class, *at->second);
     }
-    if (drifts()) {
+    if (is_time_dependent()) {
       requeue_tenant(state, info(job_class).tenant);
       requeue_relatives(state, info(job_class).tenant);
     }
@@ -545,7 +545,7 @@ void Planner::plan_applied(const State& state) {
     for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
     someone_moved_ = true;  // And some of the queue is ranked by it.
   }
-  if (may_ask_back() && !planned_.empty()) guarantees_moved();
+  if (can_reclaim() && !planned_.empty()) guarantees_moved();
   planned_.clear();
   planned_usage_.clear();
   planned_held_.clear();

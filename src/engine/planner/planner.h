@@ -50,14 +50,14 @@ enum class WaitCode : uint8_t {
                ///< is not on.
   /// Enough GPUs are well, but hot ones, which take no new work, are among them.
   kDevicesHot,
-  kGangPartly,     ///< Not all members of the gang fit at once.
-  kGangTooLarge,   ///< They would not even if nothing else ran.
-  kNoDomain,       ///< It insists on a domain of a level that no node's labels name.
-  kNoLabels,       ///< No registered node has the labels that it asks for, and none that it forbids.
-  kNoSuchLayout,   ///< No registered node has devices that lie, are named or are linked as it asks.
-  kNodesTaken,     ///< Nodes that could run it are held by others for themselves; or it wants one for itself
-                   ///< and something runs on each.
-  kNotSoArranged,  ///< Enough devices are free, but not those, or not lying as it asks.
+  kGangPartly,    ///< Not all members of the gang fit at once.
+  kGangTooLarge,  ///< They would not even if nothing else ran.
+  kNoDomain,      ///< It insists on a domain of a level that no node's labels name.
+  kNoLabels,      ///< No registered node has the labels that it asks for, and none that it forbids.
+  kNoSuchLayout,  ///< No registered node has devices that lie, are named or are linked as it asks.
+  kNodesTaken,    ///< Nodes that could run it are held by others for themselves; or it wants one for itself
+                  ///< and something runs on each.
+  kLayoutUnavailable,  ///< Enough devices are free, but not those, or not lying as it asks.
 };
 /// Whether it is a limit and nothing that a node could lift.
 constexpr bool is_quota(WaitCode code) {
@@ -233,7 +233,7 @@ class Planner {
     uint64_t steps_known = 0;
   };
   /// What is left of a node while members of a gang are put on it one by one.
-  struct Putting {
+  struct NodeTrial {
     uint32_t slot = 0;
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
@@ -347,7 +347,7 @@ class Planner {
   void start_over(const State& state);
   void tenants_changed(const State& state);
   /// Places in line change with time, or with what others have.
-  bool drifts() const { return policies_.queue_order->drifts() || may_ask_back(); }
+  bool is_time_dependent() const { return policies_.queue_order->is_time_dependent() || can_reclaim(); }
   bool has_families() const { return policies_.queue_order->is_tree() || guarantees_; }
   void choose_policies();
   ClassInfo& info(uint32_t job_class);
@@ -379,7 +379,7 @@ class Planner {
   void enter_family(const State& state, TenantId tenant);
   void leave_family(const State& state, TenantId tenant);
   void rank_blocked(const State& state, uint32_t job_class);
-  void stand_blocked(const State& state, uint32_t job_class, bool kept);
+  void enqueue_blocked(const State& state, uint32_t job_class, bool kept);
   void leave_blocked(const State& state, uint32_t job_class);
   policy::QueueKey key_of(const State& state, const Job& head, const OrderKey& order) const;
   Amount planned_usage_of(TenantId tenant) const;
@@ -415,7 +415,7 @@ class Planner {
   /// What is asked of a choice among the node's devices.
   static policy::DeviceWish wish_of(const Node& node, const Part& part);
   /// Enough of the devices in `mask` lie as the part asks for.
-  bool lie_well(const State& state, uint32_t slot, const Part& part, uint64_t mask);
+  bool satisfy_layout(const State& state, uint32_t slot, const Part& part, uint64_t mask);
   policy::DeviceChoice pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part);
   Choice choose_among(const State& state, Candidate& candidate, uint64_t device_classes);
   /// Something runs there, or is left there or promised, by the state or by this slice.
@@ -451,8 +451,8 @@ class Planner {
   // All members or none (planner_gangs.cc).
   static Gang gang_of(const std::vector<Part>& parts);
   void refresh_gang(const State& state, Shape& shape);
-  Putting putting_on(uint32_t slot) const;
-  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, Putting& at);
+  NodeTrial trial_on(uint32_t slot) const;
+  std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, NodeTrial& at);
   int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
                       const std::vector<int32_t>& others, Candidate* candidate);
   int32_t members_affordable(const State& state, uint32_t job_class) const;
@@ -516,15 +516,15 @@ class Planner {
   bool starts_where_moved(const State& state, JobId job) const;
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
-  bool may_ask_back() const { return guarantees_ || pools_.lends(); }
+  bool can_reclaim() const { return guarantees_ || pools_.lends(); }
   PoolRooms pool_rooms(const State& state) const;
-  std::optional<Claim> asked_back(const State& state, const Job& job);
+  std::optional<Claim> reclaim_claim(const State& state, const Job& job);
   bool in_own_pool(const State& state, const Job& job) const;
   int64_t pool_held(const State& state, bool online) const;
-  bool leaves_pools(const State& state, const Job& job, const Claim& claim,
-                    std::span<const Job* const> victims) const;
-  bool leaves_in_peace(const State& state, const Job& job, const Claim& claim,
-                       std::span<const Job* const> victims) const;
+  bool preserves_pool_shares(const State& state, const Job& job, const Claim& claim,
+                             std::span<const Job* const> victims) const;
+  bool preserves_guarantees(const State& state, const Job& job, const Claim& claim,
+                            std::span<const Job* const> victims) const;
   std::optional<Preempting> find_victims(const State& state, const Job& job, Candidate& candidate,
                                          const Claim& claim, Time& look);
   std::optional<Preempting> victims_on(const State& state, const Job& job, Candidate& candidate,

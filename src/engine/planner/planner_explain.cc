@@ -114,7 +114,7 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   } else if (with_free == 0) {
     reason.code = WaitCode::kGpusBusy;
   } else if (with_free_layout == 0) {
-    reason.code = WaitCode::kNotSoArranged;
+    reason.code = WaitCode::kLayoutUnavailable;
   } else if (with_cpu == 0) {
     reason.code = WaitCode::kCpuBusy;
   } else if (with_memory == 0) {

@@ -80,7 +80,7 @@ void Planner::find_steps(const State& state, Shape& shape, uint32_t slot) {
   const auto look = [&](uint32_t device_class, uint64_t mask) {
     if (!could_run(state, slot, device_class, mask, part)) return;
     const PoolAmounts wanted = amounts_on(slot, part, device_class);
-    const int32_t most = part.own_nodes ? 1 : part.members_most();
+    const int32_t most = part.one_member_per_node ? 1 : part.members_most();
     PoolAmounts free = node.room - node.releases.held_after(now_);
     int32_t count = times(free, wanted, most);
     if (count > 0) steps.emplace_back(now_, count);
@@ -124,7 +124,7 @@ int32_t Planner::room_at(const Shape& shape, uint32_t slot, Time at, const std::
     members += others[i];
     if (take(i < gang.main ? i : i + 1, others[i]) < others[i]) return -1;
   }
-  const bool alone = shape.parts[gang.main].own_nodes;
+  const bool alone = shape.parts[gang.main].one_member_per_node;
   if (alone && members > 1) return -1;
   return take(gang.main, alone ? std::min(members_most, 1 - members) : members_most);
 }

@@ -76,7 +76,7 @@ Planner::Gang Planner::gang_of(const std::vector<Part>& parts) {
   return gang;
 }
 
-Planner::Putting Planner::putting_on(uint32_t slot) const {
+Planner::NodeTrial Planner::trial_on(uint32_t slot) const {
   const NodeInfo& node = nodes_[slot];
   return {.slot = slot,
           .cpu_milli = node.cpu_milli_free,
@@ -88,7 +88,7 @@ Planner::Putting Planner::putting_on(uint32_t slot) const {
 }
 
 // One more member, on devices that none of the others has; which ones.
-std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uint32_t index, Putting& at) {
+std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uint32_t index, NodeTrial& at) {
   const Part& part = shape.parts[index];
   if (part.wishes() != nullptr && !labels_meet(state.nodes[at.slot], *part.wishes())) return std::nullopt;
   const auto attempt = [&](uint32_t device_class) -> std::optional<uint64_t> {
@@ -145,17 +145,17 @@ int32_t Planner::room_beside(const State& state, const Shape& shape, uint32_t sl
     return held != nullptr;
   };
   const uint32_t main = shape.gang->main;
-  Putting at = putting_on(slot);
+  NodeTrial at = trial_on(slot);
   int32_t members = 0;
   for (uint32_t i = 0; i < others.size(); ++i) {
     for (int32_t count = 0; count < others[i]; ++count, ++members) {
-      if (shape.parts.front().own_nodes && members > 0) return -1;
+      if (shape.parts.front().one_member_per_node && members > 0) return -1;
       if (!put(state, shape, part_of_other(i, main), at).has_value() || delays(at.amounts)) return -1;
     }
   }
   const Part& part = shape.parts[main];
-  if (part.own_nodes && members > 0) return 0;
-  const int32_t most = part.own_nodes ? 1 : part.members_most();
+  if (part.one_member_per_node && members > 0) return 0;
+  const int32_t most = part.one_member_per_node ? 1 : part.members_most();
   int32_t room = 0;
   while (room < most && put(state, shape, main, at).has_value() && !delays(at.amounts)) {
     ++room;
@@ -283,7 +283,7 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
   std::vector<Take> takes = takes_of(spots);
   const uint32_t attempt = job.attempt_count + 1;
   for (Take& take : takes) {
-    Putting at = putting_on(take.slot);
+    NodeTrial at = trial_on(take.slot);
     for (uint32_t i = 0; i < shape.parts.size(); ++i) {
       // The main part's members come last, as they were counted.
       const uint32_t part = i + 1 == shape.parts.size() ? main : part_of_other(i, main);
@@ -376,7 +376,8 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
     reason.members_wanted += wanted;
     reason.members_fitting += std::min(wanted, gang.rooms[i].most_of(domains_, widest));
   }
-  if (shape.parts.size() == 1 || !shape.parts.front().own_nodes || widest != DomainLevel::kAny) return reason;
+  if (shape.parts.size() == 1 || !shape.parts.front().one_member_per_node || widest != DomainLevel::kAny)
+    return reason;
   int64_t nodes = 0;  // Of which each may have one member of whatever part.
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
     const bool any = std::any_of(gang.empty.begin(), gang.empty.end(),

@@ -6,7 +6,7 @@
 namespace gpusched {
 namespace {
 
-/// A place in a queue that drifts is found anew after so long at the latest.
+/// A place in a queue that is_time_dependent is found anew after so long at the latest.
 constexpr Duration kRankKept = seconds(30);
 
 }  // namespace
@@ -47,7 +47,7 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
     if (head == nullptr) return;  // The same command forgot it: what it did to its class comes next.
     key = key_of(state, *head, first);
   }
-  if (drifts()) {
+  if (is_time_dependent()) {
     if (line.key.has_value()) ranked_lines_.erase({line.ranked_at, tenant});
     if (key.has_value()) ranked_lines_.insert({now_, tenant});
     line.ranked_at = now_;
@@ -61,7 +61,7 @@ void Planner::requeue_line(const State& state, TenantId tenant) {
 // Where a blocked class stands among those of its shape.
 void Planner::rank_blocked(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
-  if (drifts()) {
+  if (is_time_dependent()) {
     ranked_classes_.erase({entry.ranked_at, job_class});
     ranked_classes_.insert({now_, job_class});
   }
@@ -77,7 +77,7 @@ void Planner::rank_blocked(const State& state, uint32_t job_class) {
   entry.key = std::move(key);
 }
 
-void Planner::stand_blocked(const State& state, uint32_t job_class, bool kept) {
+void Planner::enqueue_blocked(const State& state, uint32_t job_class, bool kept) {
   ClassInfo& entry = info(job_class);
   entry.key = key_of(state, head_of(state, job_class), entry.head);
   entry.ranked_at = now_;
@@ -87,7 +87,7 @@ void Planner::stand_blocked(const State& state, uint32_t job_class, bool kept) {
   shape.mixed = shape.mixed || kept;
   lines_[entry.tenant.value].blocked.insert(job_class);
   enter_family(state, entry.tenant);
-  if (drifts()) ranked_classes_.insert({now_, job_class});
+  if (is_time_dependent()) ranked_classes_.insert({now_, job_class});
 }
 
 // Blocked no more, for whatever reason it was.
@@ -135,8 +135,8 @@ void Planner::requeue_all(const State& state) {
 // ranked anew at once, and everything else when its place was found too long ago: use decays over hours.
 void Planner::requeue_drifted(const State& state) {
   const std::set<TenantId> moved = std::exchange(moved_tenants_, {});
-  const bool someone = std::exchange(someone_moved_, false) && may_ask_back();
-  if (!drifts()) return;
+  const bool someone = std::exchange(someone_moved_, false) && can_reclaim();
+  if (!is_time_dependent()) return;
   const PoolRooms rooms = pool_rooms(state);
   if (capacity_ != capacity_ranked_ || rooms != rooms_ranked_ || someone) {
     capacity_ranked_ = capacity_;
@@ -222,7 +222,7 @@ void Planner::block(const State& state, uint32_t job_class, const WaitReason& re
   if (is_quota(reason.code)) {
     over_quota_.insert({reason.tenant, job_class});
   } else {
-    stand_blocked(state, job_class, is_kept_back(reason));
+    enqueue_blocked(state, job_class, is_kept_back(reason));
   }
 }
 

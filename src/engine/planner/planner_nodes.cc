@@ -232,7 +232,7 @@ policy::DeviceWish Planner::wish_of(const Node& node, const Part& part) {
   return wish;
 }
 
-bool Planner::lie_well(const State& state, uint32_t slot, const Part& part, uint64_t mask) {
+bool Planner::satisfy_layout(const State& state, uint32_t slot, const Part& part, uint64_t mask) {
   if (!part.is_arranged()) return true;
   const uint32_t build = nodes_[slot].build == UINT32_MAX ? 0 : nodes_[slot].build;
   return chooser_.choose(build, mask, wish_of(state.nodes[slot], part)).mask != 0;
@@ -347,7 +347,7 @@ bool Planner::passes(const State& state, uint32_t slot, uint32_t device_class, c
   const NodeView view = view_of(state, slot, device_class, part);
   return std::all_of(policies_.filters.begin(), policies_.filters.end(),
                      [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; }) &&
-         (part.place.empty() || lie_well(state, slot, part, view.usable_mask));
+         (part.place.empty() || satisfy_layout(state, slot, part, view.usable_mask));
 }
 
 // By its limit, not by what it is expected to need: nobody is ended when a booking begins.
@@ -395,7 +395,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
     const bool fits =
         std::all_of(policies_.filters.begin(), policies_.filters.end(),
                     [&](const auto& filter) { return filter->check(part, view) == Refusal::kNone; }) &&
-        (part.place.empty() || lie_well(state, slot, part, view.usable_mask));
+        (part.place.empty() || satisfy_layout(state, slot, part, view.usable_mask));
     if (!fits) {
       // Within a slice a node only loses. A node of two fitting kinds may still serve with the other.
       if (nodes_[slot].class_masks.size() <= 1 || part.gpu_count == 0) entry.refused.set(slot);

@@ -61,12 +61,12 @@ void Planner::refresh_preemptors(const State& state) {
     return std::any_of(state.tenants.begin(), state.tenants.end(),
                        [&](const auto& entry) { return !entry.second.deleted && holds(entry.second); });
   };
-  const bool before = may_preempt_ || may_ask_back();
+  const bool before = may_preempt_ || can_reclaim();
   guarantees_ = any([](const Tenant& tenant) { return tenant.guarantee != Amount{}; });
   if (policies_.victims == nullptr) return;
   may_preempt_ = any([](const Tenant& tenant) { return tenant.can_preempt_others; }) &&
                  any([](const Tenant& tenant) { return tenant.allow_preemption; });
-  if (!before && !may_preempt_ && !may_ask_back()) return;
+  if (!before && !may_preempt_ && !can_reclaim()) return;
   // Whom one may end, and what must be known for that, may be another one now.
   unblock_all_ = true;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
@@ -87,7 +87,7 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
 bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
                         const Part& part) {
   if (part.wishes() != nullptr && !labels_meet(state.nodes[slot], *part.wishes())) return false;
-  if (!lie_well(state, slot, part, mask)) return false;
+  if (!satisfy_layout(state, slot, part, mask)) return false;
   policy::NodeView empty = view_of(state, slot, device_class, part);
   empty.exclusive = empty.busy = false;
   empty.shared_mask = 0;
@@ -171,14 +171,15 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
   }
   if (!policies_.victims->reclaimable(state, attempt)) return false;
   const Job* victim = state.jobs.find(attempt.job);
-  return leaves_in_peace(state, job, claim, std::span(&victim, 1));
+  return preserves_guarantees(state, job, claim, std::span(&victim, 1));
 }
 
-bool Planner::leaves_in_peace(const State& state, const Job& job, const Claim& claim,
-                              std::span<const Job* const> victims) const {
-  if (pools_.lends() && !leaves_pools(state, job, claim, victims)) return false;
-  return !guarantees_ || guarantees::leaves_in_peace(state, job.tenant, total_of(state.class_of(job).parts),
-                                                     claim.covering, victims, planned_held_);
+bool Planner::preserves_guarantees(const State& state, const Job& job, const Claim& claim,
+                                   std::span<const Job* const> victims) const {
+  if (pools_.lends() && !preserves_pool_shares(state, job, claim, victims)) return false;
+  return !guarantees_ ||
+         guarantees::preserves_guarantees(state, job.tenant, total_of(state.class_of(job).parts),
+                                          claim.covering, victims, planned_held_);
 }
 
 // Those on the node that the job may end, and which of them it would.
@@ -237,11 +238,11 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
                           .spared = claim.any() && policies_.victims->spared(state, *attempt, now_)});
   }
   policy::VictimLimit limit;
-  if (may_ask_back()) {
+  if (can_reclaim()) {
     limit = [&](std::span<const uint32_t> chosen) {
       std::vector<const Job*> victims;
       for (const uint32_t index : chosen) victims.push_back(candidates[index].job);
-      return leaves_in_peace(state, job, claim, victims);
+      return preserves_guarantees(state, job, claim, victims);
     };
   }
   const std::optional<policy::VictimChoice> choice = policies_.victims->choose(lack, candidates, now_, limit);
@@ -318,7 +319,8 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
 int64_t Planner::pool_held(const State& state, bool online) const {
   const PoolUse& use = online ? state.online : state.batch;
   const int64_t planned = online ? planned_online_ : planned_batch_;
-  return use.milli - use.going_milli + planned - (online ? planned_online_going_ : planned_batch_going_);
+  return use.milli - use.stopping_gpu_milli + planned -
+         (online ? planned_online_going_ : planned_batch_going_);
 }
 
 Planner::PoolRooms Planner::pool_rooms(const State& state) const {
@@ -341,8 +343,8 @@ bool Planner::in_own_pool(const State& state, const Job& job) const {
 
 // Nothing but a tenant's guarantee may make more of a pool's share idle; and who asks for its own pool's
 // takes from the other one.
-bool Planner::leaves_pools(const State& state, const Job& job, const Claim& claim,
-                           std::span<const Job* const> victims) const {
+bool Planner::preserves_pool_shares(const State& state, const Job& job, const Claim& claim,
+                                    std::span<const Job* const> victims) const {
   if (claim.covering != nullptr) return true;
   const std::vector<Part>& parts = state.class_of(job).parts;
   const bool own = work_of(parts) == WorkClass::kOnline;
@@ -363,8 +365,8 @@ bool Planner::leaves_pools(const State& state, const Job& job, const Claim& clai
 }
 
 // What the job asks for as its own, if there is something, and since when it does.
-std::optional<Planner::Claim> Planner::asked_back(const State& state, const Job& job) {
-  if (!may_ask_back()) return std::nullopt;
+std::optional<Planner::Claim> Planner::reclaim_claim(const State& state, const Job& job) {
+  if (!can_reclaim()) return std::nullopt;
   ClassInfo& entry = info(job.job_class);
   const Amount wanted = total_of(state.class_of(job).parts);
   Claim claim;
@@ -435,8 +437,8 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   if (part.is_share() || shapes_[entry.shape].gang.has_value() || part.is_exclusive() || part.is_arranged())
     return false;
   const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
-  const std::optional<Claim> claim = asked_back(state, job);
-  entry.preempts = by_priority || may_ask_back();
+  const std::optional<Claim> claim = reclaim_claim(state, job);
+  entry.preempts = by_priority || can_reclaim();
   entry.tried_at = now_;
   if (!by_priority && !claim.has_value()) return false;
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;

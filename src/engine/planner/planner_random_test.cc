@@ -192,7 +192,7 @@ struct Search {
     if (member == part.member_count) return put(index + 1, 0, 0);
     for (std::size_t at = from; at < left.size(); ++at) {
       Left& here = left[at];
-      if (part.own_nodes && is_gang(parts) && here.members > 0) continue;
+      if (part.one_member_per_node && is_gang(parts) && here.members > 0) continue;
       if (!is_open(state, *here.node, part) || !node_pleases(state, *here.node, part) ||
           here.attempts >= limits::kAttemptsPerNodeMax)
         continue;

@@ -281,7 +281,7 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
 // A job whose class's head is kept from nodes only by reservations: places it where it delays none.
 bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) {
   const Job* job = state.jobs.find(id);
-  if (job == nullptr || !job->waits_in_line()) return false;
+  if (job == nullptr || !job->is_queued()) return false;
   const bool placed = std::any_of(planned_.begin(), planned_.end(),
                                   [&](const Planned& planned) { return planned.job == id; });
   if (placed || quota_block(state, job->job_class).has_value()) return false;

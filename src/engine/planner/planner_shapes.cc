@@ -104,8 +104,8 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
   int count_healthy = 0;
   int count_free = 0;
   const bool excluded = shape.excluded.test(slot);
-  bool could_lie = !part.is_arranged();
-  bool lies_free = could_lie;
+  bool could_satisfy_layout = !part.is_arranged();
+  bool lies_free = could_satisfy_layout;
   for (const auto& [kind, mask] : now.class_masks) {
     if (((shape.device_classes >> kind) & 1) == 0) continue;
     count_all = std::max(count_all, std::popcount(mask));
@@ -114,14 +114,14 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     count_free = std::max(count_free, std::popcount(usable));
     count_sound = std::max(count_sound, std::popcount(mask & now.sound_mask));
     count_healthy = std::max(count_healthy, std::popcount(mask & now.healthy_mask));
-    could_lie = could_lie || lie_well(state, slot, part, mask);
-    lies_free = lies_free || lie_well(state, slot, part, usable);
+    could_satisfy_layout = could_satisfy_layout || satisfy_layout(state, slot, part, mask);
+    lies_free = lies_free || satisfy_layout(state, slot, part, usable);
   }
   const bool passes[Census::kStages - 1] = {
       (part.features & ~node.feature_bits) == 0,
       !excluded || (!part.wishes()->device_uuids.empty() && labels_meet(node, *part.wishes())),
       count_all >= part.gpu_count,
-      could_lie,
+      could_satisfy_layout,
       node.cpu_milli >= part.cpu_milli && node.memory_mb >= part.memory_mb,
       node.state == NodeState::kReady && now.present,
       node.availability == Availability::kInService,

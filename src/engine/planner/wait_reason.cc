@@ -53,7 +53,7 @@ std::string_view to_string(WaitCode code) {
       return "no_such_layout";
     case WaitCode::kNodesTaken:
       return "nodes_taken";
-    case WaitCode::kNotSoArranged:
+    case WaitCode::kLayoutUnavailable:
       return "not_so_arranged";
   }
   UNREACHABLE();
@@ -265,7 +265,7 @@ std::string describe(const WaitReason& reason) {
                std::to_string(reason.nodes_fitting) + " nodes that could run it";
       }
       return "the nodes that could run it are held by jobs that have them for themselves";
-    case WaitCode::kNotSoArranged:
+    case WaitCode::kLayoutUnavailable:
       return "wants " + layout_wanted(part) + "; enough GPUs are free on a node, but none so";
   }
   UNREACHABLE();
@@ -338,7 +338,7 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kNoSuchLayout:
       return {"NodeAdded"};
     case WaitCode::kNodesTaken:
-    case WaitCode::kNotSoArranged:
+    case WaitCode::kLayoutUnavailable:
       return {"JobEnded", "NodeAdded"};
   }
   UNREACHABLE();

@@ -13,7 +13,7 @@ namespace gpusched::policy {
 class PriorityFirst final : public JobOrder {
  public:
   std::string_view name() const override { return "priority_aging"; }
-  bool is_of_state() const override { return true; }
+  bool uses_static_order() const override { return true; }
   int64_t rank(const State& state, const Job& job, const RunTimes& run_times, Time now) const override;
 };
 
@@ -30,7 +30,7 @@ class ShortestFirst final : public JobOrder {
  public:
   std::string_view name() const override { return "shortest"; }
   int64_t rank(const State& state, const Job& job, const RunTimes& run_times, Time now) const override;
-  bool drifts() const override { return true; }
+  bool is_time_dependent() const override { return true; }
 };
 
 /// The level on which a job stands that has held so many GPU-milliseconds: how many of the thresholds, in

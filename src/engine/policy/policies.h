@@ -34,7 +34,7 @@ class FairShare final : public QueueOrder {
   static constexpr Duration kLookAhead = hours(1);
   std::string_view name() const override { return "fair_share"; }
   QueueKey key(const LineView& line) const override;
-  bool drifts() const override { return true; }
+  bool is_time_dependent() const override { return true; }
   bool is_tree() const override { return true; }
 };
 
@@ -45,7 +45,7 @@ class CostAware final : public QueueOrder {
  public:
   std::string_view name() const override { return "cost_aware"; }
   QueueKey key(const LineView& line) const override;
-  bool drifts() const override { return true; }
+  bool is_time_dependent() const override { return true; }
 };
 
 /// A job runs as long as it may; one without a limit as long as `kUnlimitedRunTime`.

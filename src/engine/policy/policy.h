@@ -82,11 +82,11 @@ class QueueOrder {
  public:
   virtual ~QueueOrder() = default;
   virtual std::string_view name() const = 0;
-  /// Constant until the head, the tenant's use or the tenant changes, unless the order drifts.
+  /// Constant until the head, the tenant's use or the tenant changes, unless the order is_time_dependent.
   virtual QueueKey key(const LineView& line) const = 0;
   /// True when keys change with what tenants use, and with time: they are made anew when somebody's use
   /// changes, and now and then.
-  virtual bool drifts() const { return false; }
+  virtual bool is_time_dependent() const { return false; }
   /// True when the use of a tenant's ancestors is in its key.
   virtual bool is_tree() const { return false; }
 };
@@ -103,11 +103,12 @@ class JobOrder {
   virtual ~JobOrder() = default;
   virtual std::string_view name() const = 0;
   /// True: jobs stand as the state has them in line, by `Job::order_key`, and `rank` is not asked.
-  virtual bool is_of_state() const { return false; }
-  /// The higher rank first, then the older job. Constant while the job waits, unless the order drifts.
+  virtual bool uses_static_order() const { return false; }
+  /// The higher rank first, then the older job. Constant while the job waits, unless the order
+  /// is_time_dependent.
   virtual int64_t rank(const State& state, const Job& job, const RunTimes& run_times, Time now) const = 0;
   /// True when what `run_times` knows changes ranks: they are asked for again in turn.
-  virtual bool drifts() const { return false; }
+  virtual bool is_time_dependent() const { return false; }
 };
 
 /// How long jobs are expected to run. A guess of the leader's that is never journaled.

@@ -28,8 +28,8 @@ int64_t standing_of(const State& state, const Job& job, Time now);
 ///
 /// First what of the guarantees is idle, GPUs before the rest, the deepest tenants first, then what of pools'
 /// shares. Nothing adds to it but a reclaim, which takes from a deeper tenant, from GPUs, or from a guarantee
-/// what it adds to a higher one, to the rest, or to a pool: see `guarantees::leaves_in_peace`. Then how many
-/// unfinished jobs are without devices, by standing, from the highest down: a start takes one away, a
+/// what it adds to a higher one, to the rest, or to a pool: see `guarantees::preserves_guarantees`. Then how
+/// many unfinished jobs are without devices, by standing, from the highest down: a start takes one away, a
 /// preemption without a claim takes one from the preemptor's level and adds only to lower ones. Levels of
 /// `least_attained` fall meanwhile, which lowers it too where the job waits; that a job falls to the next one
 /// takes all the service that lies between, and happens a bounded number of times.

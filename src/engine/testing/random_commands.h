@@ -72,12 +72,12 @@ class RandomCommands {
     return it;
   }
   Command watch(const State& state) {
-    NoteWatch command{.job = any_job(state),
-                      .attempt = 1,
-                      .kind = static_cast<WatchKind>(prng_.below(4)),
-                      .detail = "seen",
-                      .age = seconds(prng_.between(0, 100)),
-                      .action = static_cast<WatchAction>(prng_.below(3))};
+    ReportWatchdogFinding command{.job = any_job(state),
+                                  .attempt = 1,
+                                  .kind = static_cast<WatchdogFinding>(prng_.below(4)),
+                                  .detail = "seen",
+                                  .age = seconds(prng_.between(0, 100)),
+                                  .action = static_cast<WatchAction>(prng_.below(3))};
     if (!state.attempts.empty()) {
       const Attempt& attempt = any(state.attempts)->second;
       command.job = attempt.job;
@@ -126,11 +126,11 @@ class RandomCommands {
   std::vector<Part> gang(Part part) {
     part.place.clear();
     part.member_count = static_cast<int32_t>(prng_.between(1, 4));
-    part.own_nodes = prng_.chance(400);
+    part.one_member_per_node = prng_.chance(400);
     if (prng_.chance(300)) part.member_max = part.member_count + static_cast<int32_t>(prng_.below(4));
     if (prng_.chance(200)) part.domain = static_cast<DomainLevel>(prng_.below(5));
     part.domain_required = prng_.chance(300);
-    if (prng_.chance(100)) part.over_nodes = true;
+    if (prng_.chance(100)) part.may_span_nodes = true;
     if (prng_.chance(600)) return {part};
     Part leader = part;
     leader.member_count = 1;
@@ -187,7 +187,7 @@ class RandomCommands {
       job.retry.exit_code_retries = static_cast<int32_t>(prng_.below(3));
       job.retry.system_retries = static_cast<int32_t>(prng_.between(-1, 2));
       job.retry.overlap_allowed = prng_.chance(500);
-      job.retry.bears_loss = prng_.chance(500);
+      job.retry.tolerates_node_loss = prng_.chance(500);
       if (prng_.chance(300)) job.retry.kill_after_lost_contact = seconds(prng_.between(1, 300));
       if (prng_.chance(100)) job.retry.causes = static_cast<uint32_t>(prng_.below(32));
       if (prng_.chance(50)) job.retry.exit_codes = Blob("\x01");

@@ -57,8 +57,8 @@ struct Want {
   int32_t members_max = 0;
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
-  bool own_nodes = false;
-  bool over_nodes = false;
+  bool one_member_per_node = false;
+  bool may_span_nodes = false;
   /// Before all these members one that leads, with so many GPUs; negative: none.
   int32_t leader_gpus = -1;
   std::vector<PlaceRequest> place = {};
@@ -100,8 +100,8 @@ inline JobRequest request_of(const Want& want) {
                                     .member_max = want.members_max,
                                     .domain = want.domain,
                                     .domain_required = want.domain_required,
-                                    .own_nodes = want.own_nodes,
-                                    .over_nodes = want.over_nodes,
+                                    .one_member_per_node = want.one_member_per_node,
+                                    .may_span_nodes = want.may_span_nodes,
                                     .place = want.place}},
                      .max_runtime = want.max_runtime,
                      .retry = want.retry,

@@ -448,7 +448,7 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
   Decided decided{.applied = applied, .sequence = sequence};
   if (std::holds_alternative<SubmitJobs>(proposal.command) && !applied.rejection) {
     const Job* job = state_.jobs.find(JobId{applied.first_id});
-    if (job != nullptr && job->waits_in_line()) {
+    if (job != nullptr && job->is_queued()) {
       decided.queue_position = static_cast<int64_t>(state_.line.rank(job->order())) + 1;
       decided.estimated_wait = start_rate_.wait(clock_.monotonic(), decided.queue_position);
     }

@@ -373,7 +373,7 @@ void NodeHub::reconcile(Session& session, const v1::Register& message) {
     const Attempt* attempt = state.find_attempt(key.job, key.attempt);
     order_start(session, *attempt, members);
     if (!attempt->may_go()) continue;
-    for (const uint32_t member : members) order_go(session, *attempt, member);
+    for (const uint32_t member : members) release_gang(session, *attempt, member);
   }
   for (const v1::AttemptOnNode& known : message.attempts()) {
     const AttemptKey key{
@@ -545,12 +545,12 @@ void NodeHub::watch_attempt(const Attempt& attempt) {
   WatchFinding found = judge(watch_policy(*job), members);
   if (found.kind == job->watch && found.action == WatchAction::kWarn) return;
   watching_.insert(attempt.job);
-  hooks_.propose(NoteWatch{.job = attempt.job,
-                           .attempt = attempt.number,
-                           .kind = found.kind,
-                           .detail = std::move(found.detail),
-                           .age = found.age,
-                           .action = found.action},
+  hooks_.propose(ReportWatchdogFinding{.job = attempt.job,
+                                       .attempt = attempt.number,
+                                       .kind = found.kind,
+                                       .detail = std::move(found.detail),
+                                       .age = found.age,
+                                       .action = found.action},
                  [this, number = attempt.job](const Result<Decided>&) { watching_.erase(number); });
 }
 
@@ -820,10 +820,11 @@ void NodeHub::on_event(const Event& event) {
   if (const auto* prepared = std::get_if<MemberPrepared>(&event)) {
     const Attempt* attempt = state.find_attempt(prepared->job, prepared->attempt);
     if (attempt == nullptr || attempt->stop != StopReason::kNone || !attempt->may_go()) return;
-    if (std::exchange(last_gone_, attempt->key()) == attempt->key()) return;  // By another of its events.
+    if (std::exchange(last_released_gang_, attempt->key()) == attempt->key())
+      return;  // By another of its events.
     for (uint32_t member = 0; member < attempt->members.size(); ++member) {
       Session* session = session_of(attempt->members[member].node);
-      if (session != nullptr) order_go(*session, *attempt, member);
+      if (session != nullptr) release_gang(*session, *attempt, member);
     }
     return;
   }
@@ -858,7 +859,7 @@ void NodeHub::stop_everywhere(JobId job, uint32_t number) {
   }
 }
 
-void NodeHub::order_go(Session& session, const Attempt& attempt, uint32_t member) {
+void NodeHub::release_gang(Session& session, const Attempt& attempt, uint32_t member) {
   v1::SchedulerMessage message;
   *message.mutable_go()->mutable_key() = to_wire(attempt.key(member));
   message.mutable_go()->set_placed_at_ns(attempt.placed_at.ns);

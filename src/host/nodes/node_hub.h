@@ -170,7 +170,7 @@ class NodeHub {
   bool is_held(const DeviceReleased& release) const;
   /// Tells the agent of these members, which are all its own, what they are to start.
   void order_start(Session& session, const Attempt& attempt, const std::vector<uint32_t>& members);
-  void order_go(Session& session, const Attempt& attempt, uint32_t member);
+  void release_gang(Session& session, const Attempt& attempt, uint32_t member);
   void stop_everywhere(JobId job, uint32_t attempt);
   v1::SchedulerMessage stop_order(const AttemptKey& key, Time placed_at, StopReason reason) const;
   void order_stop(Session& session, const AttemptKey& key, Time placed_at, StopReason reason);
@@ -208,7 +208,7 @@ class NodeHub {
   Time next_check_ = kNever;
   PendingStarts pending_starts_;
   SharedStarts shared_starts_;
-  AttemptKey last_gone_;  ///< The gang that was last told to go.
+  AttemptKey last_released_gang_;  ///< The gang that was last told to go.
   std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
 };
 

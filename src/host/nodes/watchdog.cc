@@ -46,7 +46,7 @@ WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> me
   if (members.empty()) return {};
   for (const MemberActivity& member : members) {
     if (member.over_mb <= 0 || member.over < kOverShareGrace) continue;
-    return {.kind = WatchKind::kOverShare,
+    return {.kind = WatchdogFinding::kOverShare,
             .detail =
                 "uses " + std::to_string(member.over_mb) + " MB more of its GPU's memory than its share has",
             .age = member.over};
@@ -58,14 +58,14 @@ WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> me
     hung = std::min({hung, member.busy, member.quiet});
   }
   if (policy.idle_after.ns > 0 && idle >= policy.idle_after) {
-    return {.kind = WatchKind::kIdle,
+    return {.kind = WatchdogFinding::kIdle,
             .detail = "its GPUs have been unused for " + span_words(idle) +
                       ": no utilisation, and no memory beyond what they use when idle",
             .age = idle,
             .action = policy.idle_action};
   }
   if (policy.hung_after.ns > 0 && hung >= policy.hung_after) {
-    return {.kind = WatchKind::kHung,
+    return {.kind = WatchdogFinding::kHung,
             .detail = "its GPUs have been fully busy for " + span_words(hung) +
                       " without output and without a word that its work is saved",
             .age = hung,

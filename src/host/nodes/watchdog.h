@@ -44,7 +44,7 @@ struct MemberActivity {
 
 /// What an attempt is to be warned about; kNone: nothing.
 struct WatchFinding {
-  WatchKind kind = WatchKind::kNone;
+  WatchdogFinding kind = WatchdogFinding::kNone;
   std::string detail = {};
   Duration age;
   WatchAction action = WatchAction::kWarn;

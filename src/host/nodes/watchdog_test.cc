@@ -16,38 +16,38 @@ const WatchPolicy kPolicy{.idle_after = minutes(30),
 TEST(Judge, OneMemberThatWorksSpeaksForAll) {
   std::vector<MemberActivity> members = {{.idle = minutes(40)}, {.idle = minutes(31)}};
   const WatchFinding idle = judge(kPolicy, members);
-  EXPECT_EQ(idle.kind, WatchKind::kIdle);
+  EXPECT_EQ(idle.kind, WatchdogFinding::kIdle);
   EXPECT_EQ(idle.age, minutes(31));
   EXPECT_EQ(idle.action, WatchAction::kRequeue);
   EXPECT_NE(idle.detail.find("31 min"), std::string::npos);
   members[1].idle = minutes(29);
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kNone);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kNone);
 }
 
 TEST(Judge, HungIsBusyAndQuietAtOnce) {
   std::vector<MemberActivity> members = {{.busy = hours(3), .quiet = minutes(61)},
                                          {.busy = minutes(62), .quiet = hours(2)}};
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kHung);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kHung);
   EXPECT_EQ(judge(kPolicy, members).age, minutes(61));
   members[0].quiet = minutes(5);  // It printed something.
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kNone);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kNone);
   members[0] = {.busy = minutes(5), .quiet = hours(3)};  // Its GPU rested.
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kNone);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kNone);
 }
 
 TEST(Judge, MoreMemoryThanTheShareIsToldAfterAMoment) {
   std::array<MemberActivity, 1> members = {MemberActivity{.over_mb = 500, .over = seconds(5)}};
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kNone);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kNone);
   members[0].over = seconds(30);
-  EXPECT_EQ(judge(kPolicy, members).kind, WatchKind::kOverShare);
+  EXPECT_EQ(judge(kPolicy, members).kind, WatchdogFinding::kOverShare);
   EXPECT_EQ(judge(kPolicy, members).action, WatchAction::kWarn);
 }
 
 TEST(Judge, NothingIsLookedAtThatHasNoTime) {
   const std::array<MemberActivity, 1> members = {
       MemberActivity{.idle = hours(900), .busy = hours(900), .quiet = hours(900)}};
-  EXPECT_EQ(judge(WatchPolicy{}, members).kind, WatchKind::kNone);
-  EXPECT_EQ(judge(kPolicy, {}).kind, WatchKind::kNone);
+  EXPECT_EQ(judge(WatchPolicy{}, members).kind, WatchdogFinding::kNone);
+  EXPECT_EQ(judge(kPolicy, {}).kind, WatchdogFinding::kNone);
 }
 
 TEST(PolicyOf, AJobMayAlwaysAskToBeTreatedHarder) {

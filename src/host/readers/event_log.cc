@@ -137,8 +137,8 @@ void log_node_event(const State& state, const Event& event) {
   } else if (const auto* removed = std::get_if<NodeRemoved>(&event)) {
     log_event(LogLevel::kInfo, kComponent, "node_removed", {},
               {{"node", removed->node.value}, {"by", removed->by}});
-  } else if (const auto* watch = std::get_if<WatchNoted>(&event)) {
-    const bool warns = watch->kind != WatchKind::kNone;
+  } else if (const auto* watch = std::get_if<WatchdogFindingChanged>(&event)) {
+    const bool warns = watch->kind != WatchdogFinding::kNone;
     log_event(warns ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
               warns ? "job_warned" : "job_not_warned", {.id = watch->job},
               {{"attempt", watch->attempt},

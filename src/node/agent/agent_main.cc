@@ -48,7 +48,7 @@ struct CommandLine {
   int64_t keep_logs_hours = 168;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
-  BoxWords box;
+  BoxRequestFields box;
   LogOptions log;
   std::string log_level = "info";
   std::string config;

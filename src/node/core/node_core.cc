@@ -210,7 +210,7 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       }
       return;
     case v1::SchedulerMessage::kGo:
-      return on_go(message.go());
+      return on_gang_release(message.go());
     case v1::SchedulerMessage::kStop:
       return on_stop(message.stop());
     case v1::SchedulerMessage::kCheckRelease:
@@ -307,7 +307,7 @@ void NodeCore::on_start(const v1::StartAttempt& order) {
   }
   if (!plan || !sliced) return queue_start(key, attempt, std::move(plan));
   record_intent(key, attempt, {});
-  begin_cut(key, order);
+  begin_slice_creation(key, order);
 }
 
 /// Whoever gave the order believes that what the device is taken by is over: as long as it is not, nothing
@@ -356,7 +356,7 @@ void NodeCore::queue_start(const AttemptKey& key, Attempt& attempt, Result<Spawn
 }
 
 // Said before the attempt is prepared, as after a restart of this agent, it counts when it is.
-void NodeCore::on_go(const v1::GoAttempt& order) {
+void NodeCore::on_gang_release(const v1::GoAttempt& order) {
   const AttemptKey key = from_wire(order.key());
   const auto found = attempts_.find(key);
   if (found == attempts_.end() || !found->second.was_placed(order.placed_at_ns())) return;

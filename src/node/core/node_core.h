@@ -174,7 +174,7 @@ class NodeCore {
 
   void on_registered(const v1::Registered& registered);
   void on_start(const v1::StartAttempt& order);
-  void on_go(const v1::GoAttempt& order);
+  void on_gang_release(const v1::GoAttempt& order);
   void on_stop(const v1::StopAttempt& order);
   bool take_back_start(const AttemptKey& key);
   void on_check_release(const v1::CheckRelease& order);
@@ -242,7 +242,7 @@ class NodeCore {
   void record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores);
   void queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan);
   bool cuts(const AttemptKey& key) const { return cutting_.contains(key); }
-  void begin_cut(const AttemptKey& key, const v1::StartAttempt& order);
+  void begin_slice_creation(const AttemptKey& key, const v1::StartAttempt& order);
   void make_slices();
   void note_driver_works();
   void finish_cut(const AttemptKey& key);

@@ -23,7 +23,7 @@ std::string words_of(const std::string& profile, int32_t start, const std::strin
 }  // namespace
 
 /// It is asked for when the intent is on record.
-void NodeCore::begin_cut(const AttemptKey& key, const v1::StartAttempt& order) {
+void NodeCore::begin_slice_creation(const AttemptKey& key, const v1::StartAttempt& order) {
   Cut& cut = cutting_[key];
   cut.order = order;
   cut.made.resize(static_cast<std::size_t>(order.devices_size()));

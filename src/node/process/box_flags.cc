@@ -67,7 +67,7 @@ Result<Unit> add_gpu_node(BoxOptions& box, const std::string& text) {
 
 }  // namespace
 
-void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words) {
+void declare_box(CLI::App& app, BoxOptions& box, BoxRequestFields& words) {
   app.add_option(
       "--default-user", box.default_user,
       "Whom jobs run as that name no user, where the agent is root (default: such jobs are refused)");
@@ -121,7 +121,7 @@ void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words) {
   app.add_flag("!--no-cgroups", box.use_cgroups, "Leave cgroups alone; limits are watched instead");
 }
 
-Result<Unit> complete_box(BoxOptions& box, const BoxWords& words) {
+Result<Unit> complete_box(BoxOptions& box, const BoxRequestFields& words) {
   for (const std::string& path : words.environment_files) {
     if (const Result<Unit> added = add_file(box, path); !added) return added;
   }

@@ -13,7 +13,7 @@ class App;
 namespace gpusched {
 
 /// What the command line says of attempts' boxes, before it is read further.
-struct BoxWords {
+struct BoxRequestFields {
   std::vector<std::string> environment;
   std::vector<std::string> environment_files;
   std::vector<std::string> limits;
@@ -21,8 +21,8 @@ struct BoxWords {
 };
 
 /// Adds the options of attempts' boxes to gpu-agent's.
-void declare_box(CLI::App& app, BoxOptions& box, BoxWords& words);
+void declare_box(CLI::App& app, BoxOptions& box, BoxRequestFields& words);
 /// Reads `words` into `box`. An error names the option at fault.
-Result<Unit> complete_box(BoxOptions& box, const BoxWords& words);
+Result<Unit> complete_box(BoxOptions& box, const BoxRequestFields& words);
 
 }  // namespace gpusched

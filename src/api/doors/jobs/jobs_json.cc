@@ -25,7 +25,7 @@ constexpr std::size_t kDetailBytesMax = 1'024;
 ApiError invalid(std::string_view field, std::string message) {
   return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
 }
-ApiError senseless(std::string_view field, std::string message) {
+ApiError unprocessable(std::string_view field, std::string message) {
   return {ErrorKind::kUnprocessable, std::move(message), std::string(field)};
 }
 
@@ -80,10 +80,10 @@ std::optional<ApiError> check_command(const JobFields& fields) {
     return invalid("command", "command[0] is empty; it names the program to run");
   }
   if (!command.empty() && has_script) {
-    return senseless("script", "both command and script are given; send one of them");
+    return unprocessable("script", "both command and script are given; send one of them");
   }
   if (command.empty() && !has_script && !has_image) {
-    return senseless("command", "there is nothing to run; give a command, a script or an image");
+    return unprocessable("command", "there is nothing to run; give a command, a script or an image");
   }
   return std::nullopt;
 }
@@ -129,21 +129,21 @@ std::optional<ApiError> check_gpus(const JobFields& fields) {
   if (!fields.mig_profile.value_or("").empty()) return std::nullopt;  // See settle_slice.
   if (fields.gpu_milli.value_or(0) > 0) {
     if (fields.gpu_count.value_or(0) <= 1) return std::nullopt;
-    return senseless("gpu_milli",
-                     "gpu_milli is given with more than one GPU; a share is of one GPU: leave "
-                     "gpu_count out, or gpu_milli");
+    return unprocessable("gpu_milli",
+                         "gpu_milli is given with more than one GPU; a share is of one GPU: leave "
+                         "gpu_count out, or gpu_milli");
   }
   if (fields.gpu_count.value_or(0) > 0) return std::nullopt;
   if (fields.gpu_memory_each_mb.value_or(0) > 0) {
-    return senseless("gpu_memory_each_mb",
-                     "gpu_memory_each_mb is given without a gpu_count; say how many GPUs need as much");
+    return unprocessable("gpu_memory_each_mb",
+                         "gpu_memory_each_mb is given without a gpu_count; say how many GPUs need as much");
   }
   if (fields.gpu_memory_mb.value_or(0) > 0) {
-    return senseless("gpu_memory_mb",
-                     "gpu_memory_mb is given without a gpu_count; say how many GPUs share it");
+    return unprocessable("gpu_memory_mb",
+                         "gpu_memory_mb is given without a gpu_count; say how many GPUs share it");
   }
   if (fields.gpu_model && !fields.gpu_model->empty()) {
-    return senseless("gpu_model", "gpu_model is given without a gpu_count; say how many of them");
+    return unprocessable("gpu_model", "gpu_model is given without a gpu_count; say how many of them");
   }
   return std::nullopt;
 }
@@ -153,13 +153,13 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
   const std::string profile = fields.mig_profile.value_or("");
   if (profile.empty()) return std::nullopt;
   const auto beside = [](const char* field, const char* why) {
-    return senseless(field,
-                     std::string(field) + " is given with mig_profile; " + why + ": leave one of them out");
+    return unprocessable(
+        field, std::string(field) + " is given with mig_profile; " + why + ": leave one of them out");
   };
   if (!mig::is_profile(profile)) {
-    return senseless("mig_profile", "no GPU has a MIG profile \"" +
-                                        profile.substr(0, limits::kMigProfileMax) + "\"; there are " +
-                                        mig::all_names());
+    return unprocessable("mig_profile", "no GPU has a MIG profile \"" +
+                                            profile.substr(0, limits::kMigProfileMax) + "\"; there are " +
+                                            mig::all_names());
   }
   if (fields.gpu_milli.value_or(0) > 0) return beside("gpu_milli", "a slice is a share by itself");
   if (fields.gpu_count.value_or(0) > 1) return beside("gpu_count", "a slice is of one GPU");
@@ -169,7 +169,7 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
     return beside("gpu_memory_mb", "a slice has the memory of its profile");
   if (fields.gpu_memory_each_mb.value_or(0) > 0)
     return beside("gpu_memory_each_mb", "a slice has the memory of its profile");
-  const PlaceWords& place = fields.place;
+  const PlacementFields& place = fields.place;
   if (!place.gpu_ids.empty())
     return beside("gpu_ids", "which GPU a slice is cut from is the scheduler's to choose");
   if (!place.gpu_layout.empty()) return beside("gpu_layout", "a layout is of two GPUs or more");
@@ -184,9 +184,9 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
     begin = end + 1;
   }
   if (!possible) {
-    return senseless("mig_profile", "no GPU of model " + models.substr(0, limits::kNameBytesMax) +
-                                        " has a MIG profile " + profile + "; its profiles are " +
-                                        mig::names_of_model(models.substr(0, models.find(','))));
+    return unprocessable("mig_profile", "no GPU of model " + models.substr(0, limits::kNameBytesMax) +
+                                            " has a MIG profile " + profile + "; its profiles are " +
+                                            mig::names_of_model(models.substr(0, models.find(','))));
   }
   fields.gpu_count = 1;
   fields.gpu_milli = mig::milli_of(profile);
@@ -202,16 +202,16 @@ std::optional<ApiError> read_node_loss(std::string_view word, const char* field,
     return invalid(field,
                    std::string(field) + " must be end, or continue: a gang goes on without lost members");
   if (!job.is_gang())
-    return senseless(field,
-                     std::string(field) + " is continue for a job of one member; ask for several nodes");
-  job.bears_loss = true;
+    return unprocessable(field,
+                         std::string(field) + " is continue for a job of one member; ask for several nodes");
+  job.tolerates_node_loss = true;
   return std::nullopt;
 }
 
 namespace {
 
 /// GPUs of all its nodes together as those of each, and what contradicts itself.
-std::optional<ApiError> settle_nodes(JobFields& fields) {
+std::optional<ApiError> normalize_nodes(JobFields& fields) {
   auto problem = first_of(
       [&] { return check_range("nodes", fields.nodes, 0, limits::kMembersMax); },
       [&] { return check_range("nodes_max", fields.nodes_max, 0, limits::kMembersMax); },
@@ -220,31 +220,32 @@ std::optional<ApiError> settle_nodes(JobFields& fields) {
   if (fields.domain && !fields.domain->empty() && !parse_domain(*fields.domain))
     return invalid("domain", "domain must be node, rack, block or zone");
   if (fields.domain_required.value_or(false) && fields.domain.value_or("").empty())
-    return senseless("domain_required", "domain_required is given without a domain; say which");
+    return unprocessable("domain_required", "domain_required is given without a domain; say which");
   const int64_t nodes = fields.nodes.value_or(0);
   if (nodes == 0) {
     if (fields.nodes_max.value_or(0) > 0)
-      return senseless("nodes_max", "nodes_max is given without nodes; say how many it needs at least");
+      return unprocessable("nodes_max", "nodes_max is given without nodes; say how many it needs at least");
     if (fields.gpus_per_node)
-      return senseless("gpus_per_node",
-                       "gpus_per_node is given without nodes; say how many, or send gpu_count");
+      return unprocessable("gpus_per_node",
+                           "gpus_per_node is given without nodes; say how many, or send gpu_count");
     return std::nullopt;
   }
   if (fields.nodes_max.value_or(0) > 0 && *fields.nodes_max < nodes)
-    return senseless("nodes_max", "nodes_max is less than nodes; send them the other way round");
+    return unprocessable("nodes_max", "nodes_max is less than nodes; send them the other way round");
   if (fields.gpu_milli.value_or(0) > 0 && fields.gpus_per_node)
-    return senseless("gpus_per_node",
-                     "gpus_per_node is given with gpu_milli; a share is of one GPU: leave one out");
+    return unprocessable("gpus_per_node",
+                         "gpus_per_node is given with gpu_milli; a share is of one GPU: leave one out");
   if (fields.gpus_per_node && fields.gpu_count)
-    return senseless("gpu_count", "both gpu_count and gpus_per_node are given; send one of them");
+    return unprocessable("gpu_count", "both gpu_count and gpus_per_node are given; send one of them");
   if (fields.gpu_count.value_or(0) % nodes != 0) {
-    return senseless("gpu_count", "gpu_count is of all nodes together and cannot be shared out evenly over " +
-                                      std::to_string(nodes) + " nodes; send gpus_per_node");
+    return unprocessable("gpu_count",
+                         "gpu_count is of all nodes together and cannot be shared out evenly over " +
+                             std::to_string(nodes) + " nodes; send gpus_per_node");
   }
   if (!fields.gpus_per_node) fields.gpus_per_node = fields.gpu_count.value_or(0) / nodes;
   if (*fields.gpus_per_node > int64_t{limits::kDevicesPerNodeMax}) {
-    return senseless("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
-                                      " GPUs; ask for more nodes");
+    return unprocessable("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
+                                          " GPUs; ask for more nodes");
   }
   if (fields.gpu_count || fields.gpu_milli.value_or(0) == 0) fields.gpu_count = fields.gpus_per_node;
   if (fields.gpu_memory_mb) fields.gpu_memory_mb = (*fields.gpu_memory_mb + nodes - 1) / nodes;
@@ -340,7 +341,7 @@ std::optional<DomainLevel> parse_domain(std::string_view word) {
 }
 
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
-  if (auto refused = settle_nodes(fields)) return std::move(*refused);
+  if (auto refused = normalize_nodes(fields)) return std::move(*refused);
   if (fields.environment) make_canonical(*fields.environment);
   if (fields.labels) make_canonical(*fields.labels);
   const StringMap none;
@@ -360,8 +361,8 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
     return invalid("work_class", "work_class must be online or batch");
   }
   if (fields.max_runtime_minutes && fields.max_runtime_seconds) {
-    return senseless("max_runtime_seconds",
-                     "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
+    return unprocessable("max_runtime_seconds",
+                         "both max_runtime_minutes and max_runtime_seconds are given; send one of them");
   }
   const bool has_image = fields.image && !fields.image->empty();
   make_canonical(fields.box.limits);
@@ -441,7 +442,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
 namespace {
 
 /// The box's fields as the jobs door spells them, before they are read.
-struct BoxWords {
+struct BoxRequestFields {
   std::optional<std::string> user, stdout_path, stderr_path, stdin_path, workdir_mount, pull, credential,
       digest;
   std::optional<int64_t> umask;
@@ -466,7 +467,7 @@ std::optional<MountFields> parse_mount(std::string_view text) {
   return mount;
 }
 
-std::optional<ApiError> read_box(BoxWords&& words, BoxFields& box) {
+std::optional<ApiError> read_box(BoxRequestFields&& words, BoxFields& box) {
   box.user = std::move(words.user).value_or("");
   box.stdout_path = std::move(words.stdout_path).value_or("");
   box.stderr_path = std::move(words.stderr_path).value_or("");
@@ -510,7 +511,7 @@ struct PlaceJson {
   std::optional<int64_t> gpu_bandwidth_gbs;
 };
 
-PlaceWords words_of(PlaceJson&& json) {
+PlacementFields words_of(PlaceJson&& json) {
   return {.node_labels = std::move(json.node_labels).value_or(StringList{}),
           .without_labels = std::move(json.without_labels).value_or(StringList{}),
           .exclusive = json.exclusive.value_or(false),
@@ -557,7 +558,7 @@ std::optional<int64_t> tier_of(const NumberOrWord& given) {
 
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
   JobFields job;
-  BoxWords box;
+  BoxRequestFields box;
   FlowWords flow;
   PlaceJson place;
   std::optional<std::string> tenant;

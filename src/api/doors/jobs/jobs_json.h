@@ -11,7 +11,7 @@
 #include "api/doors/pack_spec.h"
 
 /// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them
-/// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but senseless.
+/// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but unprocessable.
 namespace gpusched::api {
 
 /// A job as any door has read it, before it is checked. Nothing given: the default.
@@ -34,7 +34,7 @@ struct JobFields {
   std::optional<bool> domain_required;
   std::optional<std::string> on_node_loss;
   std::string submitter;
-  PlaceWords place;
+  PlacementFields place;
   std::optional<int64_t> gpu_memory_each_mb;
   std::optional<std::string> mig_profile;
   BoxFields box;

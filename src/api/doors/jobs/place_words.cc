@@ -79,7 +79,7 @@ std::optional<ApiError> read_ids(const std::vector<std::string>& ids, PlaceReque
 
 }  // namespace
 
-Answer<std::vector<PlaceRequest>> read_place(const PlaceWords& words, std::string& gpu_model) {
+Answer<std::vector<PlaceRequest>> read_place(const PlacementFields& words, std::string& gpu_model) {
   PlaceRequest place;
   Answer<std::vector<LabelTerm>> labels = terms_of("node_labels", words.node_labels);
   if (!labels) return labels.error();
@@ -109,19 +109,20 @@ Answer<std::vector<PlaceRequest>> read_place(const PlaceWords& words, std::strin
   return std::vector<PlaceRequest>{std::move(place)};
 }
 
-PlaceWords words_of(const PlaceRequest& place) {
+PlacementFields words_of(const PlaceRequest& place) {
   const auto texts_of = [](const std::vector<LabelTerm>& terms) {
     std::vector<std::string> texts;
     for (const LabelTerm& term : terms)
       texts.push_back(term.any_value ? term.name : term.name + "=" + term.value);
     return texts;
   };
-  PlaceWords words{.node_labels = texts_of(place.labels),
-                   .without_labels = texts_of(place.without_labels),
-                   .exclusive = place.exclusive,
-                   .gpu_layout = place.layout == Layout::kPack ? "" : std::string(to_string(place.layout)),
-                   .gpu_ids = place.device_uuids,
-                   .gpu_bandwidth_gbs = place.bandwidth_min};
+  PlacementFields words{
+      .node_labels = texts_of(place.labels),
+      .without_labels = texts_of(place.without_labels),
+      .exclusive = place.exclusive,
+      .gpu_layout = place.layout == Layout::kPack ? "" : std::string(to_string(place.layout)),
+      .gpu_ids = place.device_uuids,
+      .gpu_bandwidth_gbs = place.bandwidth_min};
   for (uint64_t rest = place.device_mask; rest != 0; rest &= rest - 1)
     words.gpu_ids.push_back(std::to_string(std::countr_zero(rest)));
   return words;

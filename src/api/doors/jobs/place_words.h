@@ -12,7 +12,7 @@
 namespace gpusched::api {
 
 /// As a door has read it, before it is checked. Nothing given: anywhere.
-struct PlaceWords {
+struct PlacementFields {
   std::vector<std::string> node_labels;     ///< "name=value", or "name" for any value: its node has them all,
   std::vector<std::string> without_labels;  ///< and none of these.
   bool exclusive = false;
@@ -28,10 +28,10 @@ struct PlaceWords {
 
 /// What they mean; none or one. `gpu_model` may name several models, as in "H100,A100": then it is taken out
 /// of there.
-Answer<std::vector<PlaceRequest>> read_place(const PlaceWords& words, std::string& gpu_model);
+Answer<std::vector<PlaceRequest>> read_place(const PlacementFields& words, std::string& gpu_model);
 
 /// As it was asked for.
-PlaceWords words_of(const PlaceRequest& place);
+PlacementFields words_of(const PlaceRequest& place);
 /// The models that a part takes: "H100,A100".
 std::string models_text(const std::string& gpu_model, const std::vector<PlaceRequest>& place);
 

@@ -5,12 +5,12 @@
 namespace gpusched::api {
 namespace {
 
-TEST(PlaceWords, WhatIsReadIsShownAsItWasAsked) {
-  const PlaceWords words{.node_labels = {"zone=eu", "ssd", "empty="},
-                         .without_labels = {"spot"},
-                         .exclusive = true,
-                         .gpu_ids = {"0", "3"},
-                         .gpu_bandwidth_gbs = 200};
+TEST(PlacementFields, WhatIsReadIsShownAsItWasAsked) {
+  const PlacementFields words{.node_labels = {"zone=eu", "ssd", "empty="},
+                              .without_labels = {"spot"},
+                              .exclusive = true,
+                              .gpu_ids = {"0", "3"},
+                              .gpu_bandwidth_gbs = 200};
   std::string model = "H100, A100";
   const auto read = read_place(words, model);
   ASSERT_TRUE(read.ok());
@@ -20,7 +20,7 @@ TEST(PlaceWords, WhatIsReadIsShownAsItWasAsked) {
   EXPECT_EQ(place.gpu_models, (std::vector<std::string>{"H100", "A100"}));
   EXPECT_EQ(model, "");
   EXPECT_EQ(models_text(model, *read), "H100,A100");
-  const PlaceWords shown = words_of(place);
+  const PlacementFields shown = words_of(place);
   EXPECT_EQ(shown.node_labels, words.node_labels);
   EXPECT_EQ(shown.without_labels, words.without_labels);
   EXPECT_TRUE(shown.exclusive);
@@ -29,7 +29,7 @@ TEST(PlaceWords, WhatIsReadIsShownAsItWasAsked) {
   EXPECT_FALSE(place.labels[2].any_value);
 }
 
-TEST(PlaceWords, NothingAskedIsNothing) {
+TEST(PlacementFields, NothingAskedIsNothing) {
   std::string model = "A100";
   const auto read = read_place({}, model);
   ASSERT_TRUE(read.ok());
@@ -38,8 +38,8 @@ TEST(PlaceWords, NothingAskedIsNothing) {
   EXPECT_EQ(read_place({.gpu_layout = "pack"}, model)->size(), 0u);
 }
 
-TEST(PlaceWords, WhatMeansNothingIsRefusedNamingItsField) {
-  const auto field_of = [](const PlaceWords& words) {
+TEST(PlacementFields, WhatMeansNothingIsRefusedNamingItsField) {
+  const auto field_of = [](const PlacementFields& words) {
     std::string model;
     const auto read = read_place(words, model);
     return read.ok() ? std::string() : read.error().field;

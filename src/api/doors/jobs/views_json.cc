@@ -37,7 +37,7 @@ void words(JsonWriter& json, std::string_view name, const auto& list) {
   json.end_array();
 }
 
-void place_fields(JsonWriter& json, const PlaceWords& place) {
+void place_fields(JsonWriter& json, const PlacementFields& place) {
   if (!place.node_labels.empty()) words(json, "node_labels", place.node_labels);
   if (!place.without_labels.empty()) words(json, "without_labels", place.without_labels);
   if (place.exclusive) json.field("exclusive", true);
@@ -85,7 +85,7 @@ void gang_fields(JsonWriter& json, const JobView& job) {
   json.end_array();
   if (job.domain != DomainLevel::kAny) json.field("domain", to_string(job.domain));
   if (job.domain_required) json.field("domain_required", true);
-  if (job.bears_loss) json.field("on_node_loss", "continue");
+  if (job.tolerates_node_loss) json.field("on_node_loss", "continue");
   if (job.members.empty()) return;
   json.key("members").begin_array();
   for (std::size_t rank = 0; rank < job.members.size(); ++rank) {
@@ -164,7 +164,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("attempts", job.attempts);
   json.field("preempted_count", job.preempted_count);
   if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
-  if (job.watch == WatchKind::kNone) return;
+  if (job.watch == WatchdogFinding::kNone) return;
   json.key("warnings").begin_array().begin_object();
   json.field("kind", to_string(job.watch)).field("message", job.watch_detail);
   json.field("since", job.watch_since);

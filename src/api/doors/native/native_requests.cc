@@ -181,7 +181,7 @@ bool has_place(const v1::Resources& resources) {
          resources.gpu_bandwidth_gbs() != 0 || resources.gpu_memory_each_mb() != 0;
 }
 
-PlaceWords place_of(const v1::Resources& resources) {
+PlacementFields place_of(const v1::Resources& resources) {
   return {.node_labels = {resources.node_labels().begin(), resources.node_labels().end()},
           .without_labels = {resources.without_labels().begin(), resources.without_labels().end()},
           .exclusive = resources.exclusive(),
@@ -212,7 +212,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       !has_flow(message) && message.preemption_mode().empty() && !message.interactive() &&
       message.work_class().empty() && message.reservation().empty() && !has_place(resources) &&
       resources.nodes() == 0 && resources.nodes_max() == 0 && resources.domain().empty() &&
-      !resources.domain_required() && message.parts().empty() && !message.own_nodes() &&
+      !resources.domain_required() && message.parts().empty() && !message.one_member_per_node() &&
       !message.spec().gang_scheduling();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
@@ -374,7 +374,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
     no_limit = no_limit || asks_no_limit(message.parts(i).resources());
   }
   if (no_limit) mark_memory_unlimited(job->spec);
-  job->own_nodes = message.own_nodes();
+  job->one_member_per_node = message.one_member_per_node();
   const bool twice = job->gpu_count > 0 || job->nodes > 0 || job->memory_mb > 0;
   if (!job->parts.empty() && twice) {
     return invalid("parts",

@@ -218,7 +218,7 @@ TEST(NativeJobJson, IsWhatTheMessageWouldBe) {
                   {.part = 1, .state = "ended", .node_name = "n2", .gpus = {"n2-gpu-0"}}};
   JobView by_nodes = full_view();
   by_nodes.parts = {{.members = 4, .members_max = 8, .gpu_count = 2}};
-  by_nodes.own_nodes = true;
+  by_nodes.one_member_per_node = true;
   JobView moved = full_view();
   moved.move_detail = "moved from node n2 to node n1 so that job-13 can start, by ana";
   moved.moved_at = Time{1'738'314'002'000'000'000};

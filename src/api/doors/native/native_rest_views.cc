@@ -69,7 +69,7 @@ void write_words(std::string_view name, const std::vector<std::string>& words, J
   json.end_array();
 }
 
-void write_place(const PlaceWords& words, Masked& out, JsonWriter& json) {
+void write_place(const PlacementFields& words, Masked& out, JsonWriter& json) {
   if (out.wants(ResourceFields::kNodeLabelsFieldNumber)) write_words("node_labels", words.node_labels, json);
   if (out.wants(ResourceFields::kWithoutLabelsFieldNumber))
     write_words("without_labels", words.without_labels, json);
@@ -90,8 +90,8 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
   out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
   out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
   out.field(ResourceFields::kMigProfileFieldNumber, "mig_profile", std::string_view(job.mig_profile));
-  write_place(job.place.empty() ? PlaceWords{} : words_of(job.place.front()), out, json);
-  const bool by_nodes = job.parts.size() == 1 && job.own_nodes;
+  write_place(job.place.empty() ? PlacementFields{} : words_of(job.place.front()), out, json);
+  const bool by_nodes = job.parts.size() == 1 && job.one_member_per_node;
   out.field(ResourceFields::kNodesFieldNumber, "nodes", by_nodes ? job.parts.front().members : 0);
   out.field(ResourceFields::kNodesMaxFieldNumber, "nodes_max", by_nodes ? job.parts.front().members_max : 0);
   const bool named = job.domain != DomainLevel::kAny;
@@ -102,7 +102,7 @@ void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
 
 void write_warnings(const JobView& job, JsonWriter& json) {
   json.key("warnings").begin_array();
-  if (job.watch != WatchKind::kNone) {
+  if (job.watch != WatchdogFinding::kNone) {
     json.begin_object().field("kind", to_string(job.watch)).field("message", job.watch_detail);
     if (job.watch_since.valid()) json.field("since", job.watch_since);
     json.end_object();
@@ -173,7 +173,8 @@ void write_retry(const JobView& job, uint64_t mask, JsonWriter& json) {
             job.kill_after_lost_contact.ms());
   if (out.wants(RetryFields::kOnFieldNumber))
     write_words("on", retry_on_words(job.retry_causes, job.retry_exit_codes), json);
-  out.field(RetryFields::kOnNodeLossFieldNumber, "on_node_loss", job.bears_loss ? "continue" : "end");
+  out.field(RetryFields::kOnNodeLossFieldNumber, "on_node_loss",
+            job.tolerates_node_loss ? "continue" : "end");
   json.end_object();
 }
 

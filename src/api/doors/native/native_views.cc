@@ -58,7 +58,7 @@ void write_flow(const JobView& job, v1::Job& out) {
 
 }  // namespace
 
-void write_place(const PlaceWords& words, v1::Resources& out) {
+void write_place(const PlacementFields& words, v1::Resources& out) {
   for (const std::string& label : words.node_labels) out.add_node_labels(label);
   for (const std::string& label : words.without_labels) out.add_without_labels(label);
   out.set_exclusive(words.exclusive);
@@ -73,7 +73,7 @@ void write_gang(const JobView& job, v1::Job& out) {
   v1::Resources& resources = *out.mutable_resources();
   if (job.domain != DomainLevel::kAny) resources.set_domain(std::string(to_string(job.domain)));
   resources.set_domain_required(job.domain_required);
-  if (job.parts.size() == 1 && job.own_nodes) {
+  if (job.parts.size() == 1 && job.one_member_per_node) {
     resources.set_nodes(job.parts.front().members);
     resources.set_nodes_max(job.parts.front().members_max);
   }
@@ -125,7 +125,7 @@ void write_job(const JobView& job, v1::Job& out) {
   out.mutable_retry()->set_system_retries(job.system_retries);
   out.mutable_retry()->set_overlap_allowed(job.overlap_allowed);
   out.mutable_retry()->set_kill_after_lost_contact_ms(job.kill_after_lost_contact.ms());
-  out.mutable_retry()->set_on_node_loss(job.bears_loss ? "continue" : "end");
+  out.mutable_retry()->set_on_node_loss(job.tolerates_node_loss ? "continue" : "end");
   if (job.submitted_at.valid()) write_time(job.submitted_at, *out.mutable_submitted_at());
   if (job.scheduled_at.valid()) write_time(job.scheduled_at, *out.mutable_scheduled_at());
   if (job.started_at.valid()) write_time(job.started_at, *out.mutable_started_at());
@@ -140,7 +140,7 @@ void write_job(const JobView& job, v1::Job& out) {
   write_flow(job, out);
   out.set_preempt_count(job.preempted_count);
   if (job.checkpointed_at.valid()) write_time(job.checkpointed_at, *out.mutable_checkpointed_at());
-  if (job.watch != WatchKind::kNone) {
+  if (job.watch != WatchdogFinding::kNone) {
     v1::Warning& warning = *out.add_warnings();
     warning.set_kind(std::string(to_string(job.watch)));
     warning.set_message(job.watch_detail);

@@ -6,8 +6,8 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/units.h"
-#include "cli/verbs/submit/estimates.h"
 #include "cli/verbs/jobs/job_columns.h"
+#include "cli/verbs/submit/estimates.h"
 
 namespace gpusched::cli {
 namespace {
