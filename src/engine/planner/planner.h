@@ -35,7 +35,7 @@ enum class WaitCode : uint8_t {
   kNoSuchDevice,  ///< No registered node has that kind or number of GPUs.
   kTooLarge,      ///< No registered node has that much CPU or memory.
   kNodesAway,     ///< Nodes that could run it do not report.
-  kDevicesUnfit,  ///< Enough GPUs exist, but unhealthy, missing or quarantined ones are among them.
+  kDevicesUnfit,  ///< Enough GPUs exist, but some are unhealthy, missing or quarantined.
   kGpusBusy,
   kCpuBusy,
   kMemoryBusy,

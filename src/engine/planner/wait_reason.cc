@@ -181,30 +181,29 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNodesAway:
       return "none of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it is reporting";
     case WaitCode::kDevicesUnfit:
-      return "nodes have " + gpus_wanted(part) +
-             ", but unhealthy, missing or quarantined ones are among them";
+      return "a node has " + gpus_wanted(part) + ", but some are unhealthy, missing or quarantined";
     case WaitCode::kDevicesHot:
-      return "nodes have " + gpus_wanted(part) +
-             ", but GPUs are too hot for new work among them; they take it again when they have cooled";
+      return "a node has " + gpus_wanted(part) +
+             ", but some are too hot for new work; they are used again when they have cooled down";
     case WaitCode::kGpusBusy:
       if (part.is_slice()) {
-        return "wants " + gpus_wanted(part) + "; on none of the " + std::to_string(reason.nodes_fitting) +
-               " nodes that could run it one fits beside those that are there";
+        return "wants " + gpus_wanted(part) + "; no GPU of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it has room for one beside its present slices";
       }
       if (part.is_share()) {
         return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
-               " nodes that could run it has as much of one free";
+               " nodes that could run it has that much of one GPU free";
       }
       return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
              " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
     case WaitCode::kCpuBusy:
       return "wants " + cores(part.cpu_milli) +
-             " CPU cores; none of the nodes with enough GPUs has as many free";
+             " CPU cores; none of the nodes with enough GPUs has that many free";
     case WaitCode::kMemoryBusy:
       return "wants " + std::to_string(part.memory_mb) +
-             " MB of memory; none of the nodes with enough GPUs has as much free";
+             " MB of memory; none of the nodes with enough GPUs has that much free";
     case WaitCode::kNodeFull:
-      return "every node that fits runs as many attempts as it may";
+      return "every matching node is at its limit of running attempts";
     case WaitCode::kQuota: {
       const bool cpu = reason.resource == Resource::kCpu;
       return "tenant " + name_of(reason.tenant) + " uses " +
@@ -218,10 +217,9 @@ std::string describe(const WaitReason& reason) {
       return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
              "why";
     case WaitCode::kReserved:
-      return "what is free is kept for job-" + std::to_string(reason.reserved_for.value) +
-             ", which stands before it and would start later if this one ran; a shorter time limit may let "
-             "it "
-             "run at once";
+      return "what is free is reserved for job-" + std::to_string(reason.reserved_for.value) +
+             ", which is ahead of it in the queue and would start later if this one ran; a shorter time "
+             "limit may let it run at once";
     case WaitCode::kGpuTime:
       return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
              gpu_hours(reason.limit) + " GPU hours of this window; the next one begins at " +
@@ -233,10 +231,9 @@ std::string describe(const WaitReason& reason) {
       if (reason.booking_over)
         return "its reservation is over or was cancelled; cancel the job and submit it without, or for "
                "another";
-      if (reason.booking != 0) return "its reservation has not begun; it runs on the nodes of that alone";
+      if (reason.booking != 0) return "its reservation has not begun; it runs only on the nodes of that";
       return "the nodes that could run it are reserved for others, now or before its time limit would be "
-             "over; "
-             "a shorter time limit may let it run at once";
+             "over; a shorter time limit may let it run at once";
     case WaitCode::kGangPartly: {
       const bool insists = reason.domain != DomainLevel::kAny;
       return "wants " + gang_wanted(reason) +
@@ -248,25 +245,25 @@ std::string describe(const WaitReason& reason) {
       return "wants " + gang_wanted(reason) + ", and " +
              (insists ? "one " + std::string(to_string(reason.domain)) : std::string("the cluster")) +
              " holds at most " + std::to_string(reason.members_fitting) +
-             " of them when nothing else runs; ask for fewer or smaller ones" +
+             " of them even when it is empty; ask for fewer or smaller ones" +
              (insists ? ", or do not require one " + std::string(to_string(reason.domain)) : std::string());
     }
     case WaitCode::kNoDomain:
       return "must be in one " + std::string(to_string(reason.domain)) +
              ", and no node has a label that says which it is in; label the nodes, or do not require it";
     case WaitCode::kNoLabels:
-      return "no registered node is labeled as it asks (" + labels_wanted(*part.wishes()) +
+      return "no registered node has the labels that it asks for (" + labels_wanted(*part.wishes()) +
              "); label one with gpu-cli node label";
     case WaitCode::kNoSuchLayout:
       return "no registered node has " + layout_wanted(part);
     case WaitCode::kNodesTaken:
       if (part.is_exclusive()) {
-        return "wants a node for itself; something runs on each of the " +
-               std::to_string(reason.nodes_fitting) + " nodes that could run it";
+        return "wants an exclusive node; each of the " +
+               std::to_string(reason.nodes_fitting) + " nodes that could run it is in use";
       }
-      return "the nodes that could run it are held by jobs that have them for themselves";
+      return "the nodes that could run it are held by exclusive jobs";
     case WaitCode::kLayoutUnavailable:
-      return "wants " + layout_wanted(part) + "; enough GPUs are free on a node, but none so";
+      return "wants " + layout_wanted(part) + "; a node has enough free GPUs, but not in that layout";
   }
   UNREACHABLE();
 }
