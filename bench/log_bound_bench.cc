@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 #include "support/cluster.h"
 #include "support/machine.h"
 

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "base/session_limits.h"
-#include "shim/session.h"
+#include "shim/sessions/session.h"
 
 namespace gpusched::shim {
 namespace {

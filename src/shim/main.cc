@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "shim/container_init.h"
-#include "shim/container_runner.h"
+#include "shim/container/container_init.h"
+#include "shim/container/container_runner.h"
 #include "shim/server.h"
-#include "shim/session.h"
+#include "shim/sessions/session.h"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "shim/attempt_shim.h"
+#include "shim/attempt/attempt_shim.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 

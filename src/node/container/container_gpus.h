@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "node/core/ports.h"
-#include "shim/container_plan.h"
+#include "shim/container/container_plan.h"
 
 namespace gpusched {
 

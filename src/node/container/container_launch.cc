@@ -16,7 +16,7 @@
 
 #include "base/limits.h"
 #include "node/process/patient_calls.h"
-#include "shim/container_runner.h"
+#include "shim/container/container_runner.h"
 #include "shim/protocol.h"
 
 namespace gpusched {

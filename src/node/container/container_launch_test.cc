@@ -11,7 +11,7 @@
 
 #include "gpusched/v1/types.pb.h"
 #include "node/process/launch.h"
-#include "shim/container_runner.h"
+#include "shim/container/container_runner.h"
 #include "shim/protocol.h"
 
 namespace gpusched {

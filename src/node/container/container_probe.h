@@ -6,7 +6,7 @@
 
 #include "base/time.h"
 #include "node/container/container_options.h"
-#include "shim/container_plan.h"
+#include "shim/container/container_plan.h"
 
 namespace gpusched {
 

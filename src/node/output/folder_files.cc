@@ -17,7 +17,7 @@
 
 #include "log/log.h"
 #include "node/core/system_clock.h"
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 #include "shim/protocol.h"
 
 namespace gpusched {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 #include "shim/protocol.h"
 
 namespace gpusched {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 
 namespace gpusched {
 

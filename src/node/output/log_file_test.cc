@@ -10,7 +10,7 @@
 #include <string>
 
 #include "node/testing/testing.h"
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 
 namespace gpusched {
 namespace {

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "log/log.h"
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 

@@ -24,7 +24,7 @@
 #include "base/check.h"
 #include "log/log.h"
 #include "shim/cgroup.h"
-#include "shim/container_runner.h"
+#include "shim/container/container_runner.h"
 #include "shim/processes.h"
 #include "shim/server.h"
 

@@ -23,8 +23,8 @@
 
 #include "node/core/system_clock.h"
 #include "node/testing/testing.h"
-#include "shim/container_plan.h"
-#include "shim/container_runner.h"
+#include "shim/container/container_plan.h"
+#include "shim/container/container_runner.h"
 #include "shim/processes.h"
 
 namespace gpusched {

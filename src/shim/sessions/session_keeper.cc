@@ -20,8 +20,8 @@
 #include "base/limits.h"
 #include "shim/file_source.h"
 #include "shim/processes.h"
-#include "shim/running_box.h"
-#include "shim/session.h"
+#include "shim/sessions/running_box.h"
+#include "shim/sessions/session.h"
 
 namespace gpusched::shim {
 namespace {

@@ -1,4 +1,4 @@
-#include "shim/container_image.h"
+#include "shim/container/container_image.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

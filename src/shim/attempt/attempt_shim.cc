@@ -1,4 +1,4 @@
-#include "shim/attempt_shim.h"
+#include "shim/attempt/attempt_shim.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -24,13 +24,13 @@
 #include "base/check.h"
 #include "base/time.h"
 #include "shim/cgroup.h"
-#include "shim/container_runner.h"
-#include "shim/log_bound.h"
+#include "shim/container/container_runner.h"
+#include "shim/attempt/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 #include "shim/remove_tree.h"
 #include "shim/start_child.h"
-#include "shim/usage.h"
+#include "shim/attempt/usage.h"
 
 namespace gpusched::shim {
 namespace {

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "shim/container_image.h"
-#include "shim/container_init.h"
-#include "shim/container_plan.h"
-#include "shim/container_tool.h"
+#include "shim/container/container_image.h"
+#include "shim/container/container_init.h"
+#include "shim/container/container_plan.h"
+#include "shim/container/container_tool.h"
 #include "shim/processes.h"
 
 namespace gpusched::shim {

@@ -1,4 +1,4 @@
-#include "shim/usage.h"
+#include "shim/attempt/usage.h"
 
 #include <unistd.h>
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "shim/container_plan.h"
-#include "shim/container_tool.h"
+#include "shim/container/container_plan.h"
+#include "shim/container/container_tool.h"
 
 namespace gpusched::shim {
 

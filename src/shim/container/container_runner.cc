@@ -1,4 +1,4 @@
-#include "shim/container_runner.h"
+#include "shim/container/container_runner.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -19,11 +19,11 @@
 #include <optional>
 #include <utility>
 
-#include "shim/container_image.h"
-#include "shim/container_init.h"
-#include "shim/container_plan.h"
-#include "shim/container_tool.h"
-#include "shim/pinned_mount.h"
+#include "shim/container/container_image.h"
+#include "shim/container/container_init.h"
+#include "shim/container/container_plan.h"
+#include "shim/container/container_tool.h"
+#include "shim/container/pinned_mount.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 

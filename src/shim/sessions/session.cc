@@ -1,4 +1,4 @@
-#include "shim/session.h"
+#include "shim/sessions/session.h"
 
 #include "base/bytes.h"
 

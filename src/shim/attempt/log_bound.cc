@@ -1,4 +1,4 @@
-#include "shim/log_bound.h"
+#include "shim/attempt/log_bound.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>

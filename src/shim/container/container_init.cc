@@ -1,4 +1,4 @@
-#include "shim/container_init.h"
+#include "shim/container/container_init.h"
 
 #include <fcntl.h>
 #include <spawn.h>

@@ -1,4 +1,4 @@
-#include "shim/pinned_mount.h"
+#include "shim/container/pinned_mount.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

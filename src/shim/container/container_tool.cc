@@ -1,4 +1,4 @@
-#include "shim/container_tool.h"
+#include "shim/container/container_tool.h"
 
 #include <fcntl.h>
 #include <grp.h>

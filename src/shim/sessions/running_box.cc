@@ -1,4 +1,4 @@
-#include "shim/running_box.h"
+#include "shim/sessions/running_box.h"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -17,7 +17,7 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/container_runner.h"
+#include "shim/container/container_runner.h"
 #include "shim/processes.h"
 #include "shim/start_child.h"
 

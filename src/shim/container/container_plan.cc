@@ -1,4 +1,4 @@
-#include "shim/container_plan.h"
+#include "shim/container/container_plan.h"
 
 #include <array>
 #include <charconv>
