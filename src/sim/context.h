@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/prng.h"
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 #include "sim/faults.h"
 #include "sim/schedule.h"
 #include "sim/trace.h"

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/limits.h"
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 // That nobody is overtaken for longer than docs/policies.md says. Jobs that want the same of the same tenant
 // differ in nothing but their place in line, so who is placed while another one of them waits has gone before

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
 namespace {

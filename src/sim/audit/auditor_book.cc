@@ -5,7 +5,7 @@
 #include "codec/group.h"
 #include "gpusched/v1/types.pb.h"
 #include "node/core/ports.h"
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
 namespace {

@@ -5,7 +5,7 @@
 #include "codec/group.h"
 #include "codec/snapshot.h"
 #include "host/core/recovery.h"
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "base/limits.h"
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
 namespace {

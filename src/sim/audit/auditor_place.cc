@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 // Where a job asked to run, compared with what the book says of nodes.
 namespace gpusched::sim {

@@ -1,5 +1,5 @@
 // The auditor's view of the world, the wire and the clients.
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 #include <algorithm>
 #include <bit>

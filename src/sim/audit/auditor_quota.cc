@@ -1,7 +1,7 @@
 // The auditor's books of guarantees and GPU hours, counted from what was placed and what ended.
 #include <algorithm>
 
-#include "sim/auditor.h"
+#include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
 namespace {
