@@ -1,4 +1,4 @@
-#include "main/journal_command.h"
+#include "main/commands/journal_command.h"
 
 #include <CLI/CLI.hpp>
 #include <cinttypes>

@@ -1,4 +1,4 @@
-#include "main/doctor_command.h"
+#include "main/commands/doctor_command.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "main/admin_command.h"
+#include "main/commands/admin_command.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "main/dev_command.h"
+#include "main/commands/dev_command.h"
 
 #include <dlfcn.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "main/accept_clock_command.h"
+#include "main/commands/accept_clock_command.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
