@@ -5,7 +5,7 @@
 
 #include "base/blob.h"
 #include "base/fields.h"
-#include "model/ordered_jobs.h"
+#include "model/index/ordered_jobs.h"
 #include "model/types.h"
 
 namespace gpusched {

@@ -12,7 +12,7 @@
 #include "base/digest.h"
 #include "base/time.h"
 #include "model/booking.h"
-#include "model/claim_index.h"
+#include "model/index/claim_index.h"
 #include "model/cluster.h"
 #include "model/job.h"
 #include "model/job_array.h"

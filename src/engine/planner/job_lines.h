@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/policy/policy.h"
-#include "model/ordered_jobs.h"
+#include "model/index/ordered_jobs.h"
 #include "model/state.h"
 
 namespace gpusched {

@@ -23,7 +23,7 @@
 #include "engine/policy/devices/device_choice.h"
 #include "engine/policy/fragmentation/placement.h"
 #include "engine/policy/policy.h"
-#include "model/free_index.h"
+#include "model/index/free_index.h"
 #include "model/state.h"
 
 namespace gpusched {

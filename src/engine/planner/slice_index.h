@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/cluster.h"
-#include "model/free_index.h"
+#include "model/index/free_index.h"
 #include "model/mig.h"
 
 namespace gpusched {

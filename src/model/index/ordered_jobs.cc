@@ -1,4 +1,4 @@
-#include "model/ordered_jobs.h"
+#include "model/index/ordered_jobs.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "model/free_index.h"
+#include "model/index/free_index.h"
 
 #include "base/check.h"
 
