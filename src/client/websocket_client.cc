@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 namespace gpusched {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 #include "client/test_server.h"
 
 namespace gpusched {

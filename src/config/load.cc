@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "base/limits.h"
-#include "base/webhook_url.h"
+#include "base/net/webhook_url.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "config/yaml_problem.h"

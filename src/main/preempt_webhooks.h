@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "base/webhook_url.h"
+#include "base/net/webhook_url.h"
 #include "host/readers/observer.h"
 
 namespace gpusched {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/base64.h"
+#include "base/net/base64.h"
 #include "base/check.h"
 #include "cli/verbs/jobs/log_pieces.h"
 #include "client/json.h"

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 namespace ws = gpusched::websocket;
 

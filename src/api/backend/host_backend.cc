@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
-#include "base/webhook_url.h"
+#include "base/net/webhook_url.h"
 
 namespace gpusched::api {
 namespace {

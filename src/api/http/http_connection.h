@@ -13,7 +13,7 @@
 #include "api/contract/errors.h"
 #include "api/http/http_parser.h"
 #include "api/http/http_server.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 /// One connection of the HTTP server. Included by the server's own files only.
 namespace gpusched::api::http_internal {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "api/http/http_server.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 namespace gpusched::api {
 namespace {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <sstream>
 
-#include "base/base64.h"
+#include "base/net/base64.h"
 #include "cli/framework/run_test_support.h"
 #include "cli/framework/verb.h"
 #include "cli/terminal/pages.h"

@@ -10,7 +10,7 @@
 #include "base/job_signals.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "base/webhook_url.h"
+#include "base/net/webhook_url.h"
 #include "model/mig.h"
 
 namespace gpusched::api {

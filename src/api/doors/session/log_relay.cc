@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "api/http/json_writer.h"
-#include "base/base64.h"
+#include "base/net/base64.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

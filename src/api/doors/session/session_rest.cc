@@ -9,7 +9,7 @@
 #include "api/doors/session/file_relay.h"
 #include "api/http/json_writer.h"
 #include "base/session_limits.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 namespace gpusched::api {
 namespace {

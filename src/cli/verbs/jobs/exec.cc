@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/session_limits.h"
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/terminal.h"

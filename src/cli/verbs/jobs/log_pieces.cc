@@ -1,6 +1,6 @@
 #include "cli/verbs/jobs/log_pieces.h"
 
-#include "base/base64.h"
+#include "base/net/base64.h"
 #include "client/json.h"
 
 namespace gpusched::cli {

@@ -1,4 +1,4 @@
-#include "base/webhook_url.h"
+#include "base/net/webhook_url.h"
 
 #include <gtest/gtest.h>
 

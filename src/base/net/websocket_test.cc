@@ -1,4 +1,4 @@
-#include "base/websocket.h"
+#include "base/net/websocket.h"
 
 #include <gtest/gtest.h>
 
