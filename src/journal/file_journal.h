@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 #include "journal/journal.h"
 #include "journal/journal_dir.h"
 #include "journal/spare_segments.h"

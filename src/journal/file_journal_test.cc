@@ -17,8 +17,8 @@
 
 #include "base/prng.h"
 #include "journal/journal_inspect.h"
-#include "journal/memory_disk.h"
-#include "journal/process_disk.h"
+#include "journal/disk/memory_disk.h"
+#include "journal/disk/process_disk.h"
 
 namespace {
 thread_local uint64_t allocations = 0;

@@ -11,8 +11,8 @@
 
 #include "base/prng.h"
 #include "journal/file_journal.h"
-#include "journal/memory_disk.h"
-#include "journal/process_disk.h"
+#include "journal/disk/memory_disk.h"
+#include "journal/disk/process_disk.h"
 
 namespace gpusched {
 namespace {

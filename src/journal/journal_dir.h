@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 #include "journal/segment_scan.h"
 
 /// A journal's folder: which files it has, and what they say together. docs/reference/journal-format.md

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 #include "journal/journal_dir.h"
 
 namespace gpusched {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 namespace gpusched {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/prng.h"
-#include "journal/memory_disk.h"
+#include "journal/disk/memory_disk.h"
 
 namespace gpusched {
 namespace {

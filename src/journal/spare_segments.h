@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 #include "journal/journal.h"
 
 namespace gpusched {

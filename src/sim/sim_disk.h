@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "journal/memory_disk.h"
-#include "journal/process_disk.h"
+#include "journal/disk/memory_disk.h"
+#include "journal/disk/process_disk.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "host/core/recovery.h"
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 namespace gpusched {
 

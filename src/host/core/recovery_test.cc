@@ -8,7 +8,7 @@
 #include "codec/snapshot.h"
 #include "engine/engine.h"
 #include "host/readers/snapshot_image.h"
-#include "journal/memory_disk.h"
+#include "journal/disk/memory_disk.h"
 #include "journal/memory_journal.h"
 
 namespace gpusched {

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "host/core/system_clock.h"
-#include "journal/memory_disk.h"
+#include "journal/disk/memory_disk.h"
 
 namespace gpusched {
 namespace {

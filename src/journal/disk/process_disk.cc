@@ -1,4 +1,4 @@
-#include "journal/process_disk.h"
+#include "journal/disk/process_disk.h"
 
 #include <map>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 namespace gpusched {
 

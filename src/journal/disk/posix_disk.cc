@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 namespace gpusched {
 namespace {

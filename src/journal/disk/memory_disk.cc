@@ -1,11 +1,11 @@
-#include "journal/memory_disk.h"
+#include "journal/disk/memory_disk.h"
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
 
-#include "journal/cached_bytes.h"
+#include "journal/disk/cached_bytes.h"
 
 namespace gpusched {
 namespace {

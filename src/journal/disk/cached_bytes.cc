@@ -1,4 +1,4 @@
-#include "journal/cached_bytes.h"
+#include "journal/disk/cached_bytes.h"
 
 #include <algorithm>
 #include <cstring>

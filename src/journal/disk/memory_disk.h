@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "journal/disk.h"
+#include "journal/disk/disk.h"
 
 namespace gpusched {
 
