@@ -16,7 +16,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/grpc/grpc_call.h"
-#include "api/grpc/grpc_server.h"
+#include "api/grpc_server.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 

@@ -9,10 +9,10 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
-#include "api/grpc/grpc_server.h"
+#include "api/grpc_server.h"
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "api/views/metrics_text.h"
 
 namespace gpusched::api {

@@ -30,7 +30,7 @@ struct ServerOptions {
   bool gangs = true;                         ///< Jobs may be on several nodes.
   std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.
   int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
-  std::string token;                                   ///< The shared one; see api/http/token.h.
+  std::string token;                                   ///< The shared one; see api/contract/token.h.
   std::string token_file;               ///< Where it is, for whoever is on this machine and may read it.
   bool old_agent_handshake = false;     ///< See NodeServiceOptions.
   bool token_required = false;          ///< Also on loopback: there are no anonymous callers.

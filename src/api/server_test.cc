@@ -3,7 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "api/testing/doors_test.h"
 #include "base/limits.h"
 #include "codec/group.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <future>
 
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "api/server.h"
 #include "base/check.h"
 #include "config/keys.h"

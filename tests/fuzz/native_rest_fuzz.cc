@@ -14,7 +14,7 @@
 // source: api/doors/pack_spec.cc
 // source: api/doors/rfc3339.cc
 // source: api/doors/spec_peek.cc
-// source: api/http/json_writer.cc
+// source: api/contract/json_writer.cc
 // source: log/line.cc
 //
 // Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the

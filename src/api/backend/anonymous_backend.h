@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "api/backend/open_tenants.h"
+#include "api/views/open_tenants.h"
 #include "api/contract/backend.h"
 
 namespace gpusched::api {

@@ -8,7 +8,7 @@
 
 #include "api/backend/change_feed.h"
 #include "api/backend/nameless_jobs.h"
-#include "api/backend/open_tenants.h"
+#include "api/views/open_tenants.h"
 #include "api/contract/backend.h"
 #include "api/views/flow_views.h"
 #include "api/views/job_counts.h"

@@ -1,6 +1,6 @@
 #include "api/contract/caller.h"
 
-#include "api/http/token.h"
+#include "api/contract/token.h"
 
 namespace gpusched::api {
 

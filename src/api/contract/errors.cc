@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

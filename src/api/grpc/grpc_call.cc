@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "base/check.h"
 
 namespace gpusched::api {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "api/http/json_writer.h"
-#include "api/http/token.h"
+#include "api/contract/json_writer.h"
+#include "api/contract/token.h"
 
 namespace gpusched::api {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "api/doors/jobs/flow_fields.h"
 #include "api/doors/names.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 
 namespace gpusched::api {
 namespace {

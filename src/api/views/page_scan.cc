@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "api/backend/open_tenants.h"
+#include "api/views/open_tenants.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"

@@ -13,7 +13,7 @@
 #include <optional>
 #include <sstream>
 
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "base/limits.h"
 #include "base/storage_limits.h"
 #include "client/http_client.h"

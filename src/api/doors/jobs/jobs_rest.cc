@@ -8,7 +8,7 @@
 #include "api/doors/jobs/views_json.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/session/log_relay.h"
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

@@ -7,7 +7,7 @@
 #include "api/doors/names.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/contract/errors.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 
 /// The native API's messages as JSON, by their descriptors: field names as they are (snake_case), numbers as
 /// numbers, enumerators as lower-case words without their prefix, instants as RFC 3339 texts. Pure functions;

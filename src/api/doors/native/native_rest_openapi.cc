@@ -7,7 +7,7 @@
 
 #include "api/contract/errors.h"
 #include "api/doors/native/native_rest_json.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 
 namespace gpusched::api {
 namespace {

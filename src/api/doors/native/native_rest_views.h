@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "api/contract/backend.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 
 /// Jobs as the native API's JSON, written straight from what the backend shows: lists of ten thousand are
 /// usual. What comes out is what write_native_json makes of the message (a test compares them).

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "api/grpc/grpc_call.h"
-#include "api/http/token.h"
+#include "api/contract/token.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 #include "base/net/base64.h"
 #include "base/limits.h"
 

@@ -7,7 +7,7 @@
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/jobs/json_fields.h"
 #include "api/doors/session/file_relay.h"
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 #include "base/session_limits.h"
 #include "base/net/websocket.h"
 

@@ -1,4 +1,4 @@
-#include "api/backend/open_tenants.h"
+#include "api/views/open_tenants.h"
 
 namespace gpusched::api {
 

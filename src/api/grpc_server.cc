@@ -1,4 +1,4 @@
-#include "api/grpc/grpc_server.h"
+#include "api/grpc_server.h"
 
 #include <absl/synchronization/mutex.h>
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-#include "api/http/token.h"
+#include "api/contract/token.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "api/http/json_writer.h"
+#include "api/contract/json_writer.h"
 
 #include <gtest/gtest.h>
 
