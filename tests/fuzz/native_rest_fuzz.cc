@@ -4,7 +4,7 @@
 // source: api/doors/jobs/check_box.cc
 // source: api/doors/jobs/jobs_json.cc
 // source: api/doors/jobs/place_words.cc
-// source: api/doors/jobs/json_fields.cc
+// source: api/doors/json_fields.cc
 // source: api/doors/native/native_rest_bodies.cc
 // source: api/doors/native/native_rest_json.cc
 // source: api/doors/native/native_rest_views.cc
@@ -13,7 +13,7 @@
 // source: api/doors/nearest_name.cc
 // source: api/doors/pack_spec.cc
 // source: api/doors/rfc3339.cc
-// source: api/doors/spec_peek.cc
+// source: api/contract/spec_peek.cc
 // source: api/contract/json_writer.cc
 // source: log/line.cc
 //
@@ -30,7 +30,7 @@
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_rest_views.h"
 #include "api/doors/rfc3339.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.pb.h"

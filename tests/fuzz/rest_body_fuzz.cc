@@ -4,9 +4,9 @@
 // source: api/doors/jobs/check_box.cc
 // source: api/doors/jobs/jobs_json.cc
 // source: api/doors/jobs/place_words.cc
-// source: api/doors/jobs/json_fields.cc
+// source: api/doors/json_fields.cc
 // source: api/doors/pack_spec.cc
-// source: api/doors/spec_peek.cc
+// source: api/contract/spec_peek.cc
 // source: api/http/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs

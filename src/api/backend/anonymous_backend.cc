@@ -2,8 +2,8 @@
 
 #include <mutex>
 
-#include "api/doors/names.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
 
 namespace gpusched::api {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/backend/host_backend.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/views/forecast_views.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"

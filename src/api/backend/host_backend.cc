@@ -6,8 +6,8 @@
 
 #include "api/backend/tenant_commands.h"
 #include "api/doors/jobs/place_words.h"
-#include "api/doors/names.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/views/forecast_views.h"
 #include "api/views/health_metrics.h"
 #include "api/views/page_scan.h"

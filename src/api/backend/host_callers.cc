@@ -1,6 +1,6 @@
 #include "api/backend/host_backend.h"
-#include "api/doors/names.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
 
 /// What depends on who calls, and on whom jobs run as.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/doors/jobs/json_fields.h"
+#include "api/doors/json_fields.h"
 
 namespace gpusched::api {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api/doors/jobs/flow_fields.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/contract/json_writer.h"
 
 namespace gpusched::api {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "api/doors/jobs/place_words.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "base/check.h"
 
 namespace gpusched::api {

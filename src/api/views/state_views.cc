@@ -7,8 +7,8 @@
 
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/jobs/place_words.h"
-#include "api/doors/names.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "base/digest.h"
 #include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 
 namespace gpusched::api {
 namespace {

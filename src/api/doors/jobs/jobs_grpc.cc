@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_views.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"

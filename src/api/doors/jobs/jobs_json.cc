@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/rfc3339.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
 #include "base/text.h"

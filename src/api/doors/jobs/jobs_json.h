@@ -6,7 +6,7 @@
 
 #include "api/contract/backend.h"
 #include "api/doors/jobs/flow_fields.h"
-#include "api/doors/jobs/json_fields.h"
+#include "api/doors/json_fields.h"
 #include "api/doors/jobs/place_words.h"
 #include "api/doors/pack_spec.h"
 

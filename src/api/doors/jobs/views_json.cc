@@ -4,7 +4,7 @@
 
 #include "api/doors/jobs/flow_fields.h"
 #include "api/doors/jobs/place_words.h"
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/contract/json_writer.h"

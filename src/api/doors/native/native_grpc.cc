@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <atomic>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_grpc_stream.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/session/log_relay.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/native/ordered_answers.h"
 

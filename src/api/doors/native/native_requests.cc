@@ -5,9 +5,9 @@
 #include <array>
 #include <cmath>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_views.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 #include "base/limits.h"
 #include "base/text.h"
 

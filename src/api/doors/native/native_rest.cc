@@ -15,7 +15,7 @@
 #include "api/doors/native/native_rest_watch.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/session/log_relay.h"
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"

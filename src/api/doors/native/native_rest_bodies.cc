@@ -6,7 +6,7 @@
 #include <array>
 #include <boost/json.hpp>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
 #include "base/limits.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "api/doors/jobs/json_fields.h"
+#include "api/doors/json_fields.h"
 #include "api/doors/nearest_name.h"
 #include "api/doors/rfc3339.h"
 #include "base/limits.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "api/doors/names.h"
+#include "api/contract/names.h"
 #include "base/limits.h"
 #include "base/text.h"
 

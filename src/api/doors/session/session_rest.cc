@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/jobs/json_fields.h"
+#include "api/doors/json_fields.h"
 #include "api/doors/session/file_relay.h"
 #include "api/contract/json_writer.h"
 #include "base/session_limits.h"

@@ -1,4 +1,4 @@
-#include "api/doors/jobs/json_fields.h"
+#include "api/doors/json_fields.h"
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>

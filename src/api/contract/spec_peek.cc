@@ -1,4 +1,4 @@
-#include "api/doors/spec_peek.h"
+#include "api/contract/spec_peek.h"
 
 #include "base/bytes.h"
 
