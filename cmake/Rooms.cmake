@@ -1,7 +1,9 @@
 # A room is one folder under src/: a library, its tests beside it, a floor, and what it may see.
 #
-#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [EXCLUDE file.cc ...])
+#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [EXCLUDE file.cc ...] [FOLDERS disk .])
 #
+# FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
+# includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
 # the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test).
 set(GPUSCHED_FLOOR_base 0)
@@ -29,8 +31,34 @@ set_property(GLOBAL PROPERTY GPUSCHED_TESTS "")
 set_property(GLOBAL PROPERTY GPUSCHED_SUITES "")      # JSON objects, for tools/run-tests
 set_property(GLOBAL PROPERTY GPUSCHED_BUILT_ROOMS "") # JSON objects, for tests/house
 
+# Each folder of the room that holds sources is named once, and each name is a folder.
+function(gpusched_check_folders named)
+  file(GLOB_RECURSE files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *.cc *.h)
+  set(there)
+  foreach(file IN LISTS files)
+    get_filename_component(folder ${file} DIRECTORY)
+    if(NOT folder)
+      set(folder .)
+    endif()
+    if(NOT folder MATCHES "(^|/)testing(/|$)")
+      list(APPEND there ${folder})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES there)
+  list(SORT there)
+  if(there STREQUAL ".")
+    set(there)
+  endif()
+  set(sorted ${named})
+  list(SORT sorted)
+  if(NOT "${sorted}" STREQUAL "${there}")
+    message(FATAL_ERROR "room ${ROOM_NAME} has the folders '${there}', and its CMakeLists.txt names '${sorted}': name "
+                        "them from the lowest to the highest after FOLDERS")
+  endif()
+endfunction()
+
 function(gpusched_room)
-  cmake_parse_arguments(ROOM "PURE" "NAME" "DEPS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "PURE" "NAME" "DEPS;LIBS;EXCLUDE;FOLDERS" ${ARGN})
   if(NOT DEFINED GPUSCHED_FLOOR_${ROOM_NAME})
     message(FATAL_ERROR "room ${ROOM_NAME} has no floor: add it to cmake/Rooms.cmake")
   endif()
@@ -49,6 +77,7 @@ function(gpusched_room)
   endif()
 
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  gpusched_check_folders("${ROOM_FOLDERS}")
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${excluded})
   endforeach()

@@ -33,7 +33,7 @@ def declared(room):
     assert call, f"src/{room}/CMakeLists.txt calls no gpusched_room"
     words, deps, excluded, key = call[1].split(), set(), set(), None
     for word in words:
-        if word in ("NAME", "DEPS", "LIBS", "PURE", "EXCLUDE"):
+        if word in ("NAME", "DEPS", "LIBS", "PURE", "EXCLUDE", "FOLDERS"):
             key = word
         elif key == "DEPS":
             deps.add(word)
