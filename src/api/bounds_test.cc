@@ -283,7 +283,7 @@ TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
   for (std::thread& one : slow) one.join();
   EXPECT_TRUE(client.call("/gpusched.v1.Scheduler/GetCluster", "").ok());
   EXPECT_EQ(client.call("/gpusched.v1.Scheduler/GetCluster", "\xff\xff").error_code(),
-            grpc::StatusCode::INTERNAL);
+            grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(client.call("/gpusched.v1.Scheduler/NoSuchCall", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
   server.shutdown();
