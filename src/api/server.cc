@@ -6,13 +6,13 @@
 
 #include "api/backend/anonymous_backend.h"
 #include "api/backend/host_backend.h"
+#include "api/contract/token.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
 #include "api/grpc_server.h"
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
-#include "api/contract/token.h"
 #include "api/views/metrics_text.h"
 
 namespace gpusched::api {

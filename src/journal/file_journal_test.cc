@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "base/prng.h"
-#include "journal/journal_inspect.h"
 #include "journal/disk/memory_disk.h"
 #include "journal/disk/process_disk.h"
+#include "journal/journal_inspect.h"
 
 namespace {
 thread_local uint64_t allocations = 0;

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "journal/file_journal.h"
 #include "journal/disk/memory_disk.h"
 #include "journal/disk/process_disk.h"
+#include "journal/file_journal.h"
 
 namespace gpusched {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/limits.h"
 #include "base/prng.h"
-#include "journal/file_journal.h"
 #include "journal/disk/memory_disk.h"
+#include "journal/file_journal.h"
 #include "journal/memory_journal.h"
 
 namespace gpusched {

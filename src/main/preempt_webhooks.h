@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/time.h"
 #include "base/net/webhook_url.h"
+#include "base/time.h"
 #include "host/readers/observer.h"
 
 namespace gpusched {

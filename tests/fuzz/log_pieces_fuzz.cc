@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/net/base64.h"
 #include "base/check.h"
+#include "base/net/base64.h"
 #include "cli/verbs/jobs/log_pieces.h"
 #include "client/json.h"
 

@@ -26,11 +26,11 @@
 #include <string>
 #include <string_view>
 
+#include "api/contract/spec_peek.h"
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_rest_views.h"
 #include "api/doors/rfc3339.h"
-#include "api/contract/spec_peek.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.pb.h"

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "api/views/open_tenants.h"
 #include "api/contract/backend.h"
+#include "api/views/open_tenants.h"
 
 namespace gpusched::api {
 

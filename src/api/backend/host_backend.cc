@@ -5,17 +5,17 @@
 #include <mutex>
 
 #include "api/backend/tenant_commands.h"
-#include "api/doors/jobs/place_words.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/jobs/place_words.h"
 #include "api/views/forecast_views.h"
 #include "api/views/health_metrics.h"
 #include "api/views/page_scan.h"
 #include "api/views/state_views.h"
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/queue_limits.h"
 #include "base/net/webhook_url.h"
+#include "base/queue_limits.h"
 
 namespace gpusched::api {
 namespace {

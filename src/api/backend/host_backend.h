@@ -8,10 +8,10 @@
 
 #include "api/backend/change_feed.h"
 #include "api/backend/nameless_jobs.h"
-#include "api/views/open_tenants.h"
 #include "api/contract/backend.h"
 #include "api/views/flow_views.h"
 #include "api/views/job_counts.h"
+#include "api/views/open_tenants.h"
 #include "api/views/proposed_moves.h"
 #include "host/host.h"
 

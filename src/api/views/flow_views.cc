@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "api/doors/jobs/flow_fields.h"
-#include "api/contract/names.h"
 #include "api/contract/json_writer.h"
+#include "api/contract/names.h"
+#include "api/doors/jobs/flow_fields.h"
 
 namespace gpusched::api {
 namespace {

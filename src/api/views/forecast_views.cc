@@ -3,8 +3,8 @@
 #include <bit>
 #include <charconv>
 
-#include "api/doors/jobs/place_words.h"
 #include "api/contract/names.h"
+#include "api/doors/jobs/place_words.h"
 #include "base/check.h"
 
 namespace gpusched::api {

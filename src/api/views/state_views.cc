@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
-#include "api/doors/jobs/jobs_json.h"
-#include "api/doors/jobs/place_words.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/jobs/jobs_json.h"
+#include "api/doors/jobs/place_words.h"
 #include "base/digest.h"
 #include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"

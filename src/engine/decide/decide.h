@@ -122,8 +122,7 @@ class MemberEnds {
   struct Gang {
     std::map<uint32_t, Outcome> ended;  ///< By this command.
     std::set<uint32_t> lost_tolerated;  ///< By this command: the others went on without it.
-    std::vector<int64_t>
-        left;  ///< Of each part: members that were not tolerated; none: not counted yet.
+    std::vector<int64_t> left;  ///< Of each part: members that were not tolerated; none: not counted yet.
     std::optional<uint32_t> failed;  ///< The first that ended badly.
     std::size_t going = 0;
     bool told_to_stop = false;  ///< By this command.

@@ -258,8 +258,8 @@ std::string describe(const WaitReason& reason) {
       return "no registered node has " + layout_wanted(part);
     case WaitCode::kNodesTaken:
       if (part.is_exclusive()) {
-        return "wants an exclusive node; each of the " +
-               std::to_string(reason.nodes_fitting) + " nodes that could run it is in use";
+        return "wants an exclusive node; each of the " + std::to_string(reason.nodes_fitting) +
+               " nodes that could run it is in use";
       }
       return "the nodes that could run it are held by exclusive jobs";
     case WaitCode::kLayoutUnavailable:

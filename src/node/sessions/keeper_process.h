@@ -36,7 +36,8 @@ class OwnedDescriptor {
 /// What the keeper's command has as descriptors 0, 1 and 2; each of them -1: /dev/null.
 using StandardStreams = std::array<int, 3>;
 
-/// A running keeper (see shim/sessions/session.h), held by its socket: it ends when that is closed. Not thread-safe.
+/// A running keeper (see shim/sessions/session.h), held by its socket: it ends when that is closed. Not
+/// thread-safe.
 class KeeperProcess {
  public:
   /// The socket does not block.

@@ -23,14 +23,14 @@
 
 #include "base/check.h"
 #include "base/time.h"
+#include "shim/attempt/log_bound.h"
+#include "shim/attempt/usage.h"
 #include "shim/cgroup.h"
 #include "shim/container/container_runner.h"
-#include "shim/attempt/log_bound.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 #include "shim/remove_tree.h"
 #include "shim/start_child.h"
-#include "shim/attempt/usage.h"
 
 namespace gpusched::shim {
 namespace {

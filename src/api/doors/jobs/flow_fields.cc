@@ -5,8 +5,8 @@
 #include <charconv>
 #include <set>
 
-#include "api/doors/jobs/jobs_json.h"
 #include "api/contract/names.h"
+#include "api/doors/jobs/jobs_json.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "api/doors/jobs/jobs_json.h"
 #include "api/contract/names.h"
+#include "api/doors/jobs/jobs_json.h"
 
 namespace gpusched::api {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "api/doors/jobs/jobs_json.h"
 #include "api/contract/names.h"
+#include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"

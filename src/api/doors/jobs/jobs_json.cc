@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "api/contract/names.h"
-#include "api/doors/rfc3339.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/rfc3339.h"
 #include "base/job_signals.h"
 #include "base/limits.h"
-#include "base/text.h"
 #include "base/net/webhook_url.h"
+#include "base/text.h"
 #include "model/mig.h"
 
 namespace gpusched::api {

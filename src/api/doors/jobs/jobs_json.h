@@ -6,8 +6,8 @@
 
 #include "api/contract/backend.h"
 #include "api/doors/jobs/flow_fields.h"
-#include "api/doors/json_fields.h"
 #include "api/doors/jobs/place_words.h"
+#include "api/doors/json_fields.h"
 #include "api/doors/pack_spec.h"
 
 /// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them

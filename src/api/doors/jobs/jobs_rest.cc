@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/contract/token.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/jobs/views_json.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/session/log_relay.h"
-#include "api/contract/token.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

@@ -4,11 +4,11 @@
 #include <atomic>
 
 #include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/doors/native/native_grpc_stream.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/session/log_relay.h"
-#include "api/contract/spec_peek.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "api/contract/names.h"
-#include "api/doors/native/native_views.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/native/native_views.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -212,7 +212,7 @@ std::optional<JobRequest> read_plain(const v1::JobRequest& message) {
       !has_flow(message) && message.preemption_mode().empty() && !message.interactive() &&
       message.work_class().empty() && message.reservation().empty() && !has_place(resources) &&
       resources.nodes() == 0 && resources.nodes_max() == 0 && resources.domain().empty() &&
-      !resources.domain_required() && message.parts().empty() && !message.one_member_per_node() &&
+      !resources.domain_required() && message.parts().empty() && !message.own_nodes() &&
       !message.spec().gang_scheduling();
   if (!plain) return std::nullopt;
   std::optional<std::string> packed = pack_plain(message.spec());
@@ -374,7 +374,7 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
     no_limit = no_limit || asks_no_limit(message.parts(i).resources());
   }
   if (no_limit) mark_memory_unlimited(job->spec);
-  job->one_member_per_node = message.one_member_per_node();
+  job->one_member_per_node = message.own_nodes();
   const bool twice = job->gpu_count > 0 || job->nodes > 0 || job->memory_mb > 0;
   if (!job->parts.empty() && twice) {
     return invalid("parts",

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "api/contract/spec_peek.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_moves.h"
@@ -15,7 +16,6 @@
 #include "api/doors/native/native_rest_watch.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/session/log_relay.h"
-#include "api/contract/spec_peek.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"

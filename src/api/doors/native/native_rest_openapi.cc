@@ -6,8 +6,8 @@
 #include <map>
 
 #include "api/contract/errors.h"
-#include "api/doors/native/native_rest_json.h"
 #include "api/contract/json_writer.h"
+#include "api/doors/native/native_rest_json.h"
 
 namespace gpusched::api {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "api/contract/names.h"
 #include "api/doors/jobs/flow_fields.h"
 #include "api/doors/jobs/place_words.h"
-#include "api/contract/names.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/nearest_name.h"
 #include "gpusched/v1/scheduler.pb.h"

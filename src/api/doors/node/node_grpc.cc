@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "api/grpc/grpc_call.h"
 #include "api/contract/token.h"
+#include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"

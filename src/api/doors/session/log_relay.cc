@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "api/contract/json_writer.h"
-#include "base/net/base64.h"
 #include "base/limits.h"
+#include "base/net/base64.h"
 
 namespace gpusched::api {
 namespace {

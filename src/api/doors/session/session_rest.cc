@@ -4,12 +4,12 @@
 #include <atomic>
 #include <utility>
 
+#include "api/contract/json_writer.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/json_fields.h"
 #include "api/doors/session/file_relay.h"
-#include "api/contract/json_writer.h"
-#include "base/session_limits.h"
 #include "base/net/websocket.h"
+#include "base/session_limits.h"
 
 namespace gpusched::api {
 namespace {

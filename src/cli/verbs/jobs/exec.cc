@@ -11,8 +11,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/session_limits.h"
 #include "base/net/websocket.h"
+#include "base/session_limits.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/terminal.h"
