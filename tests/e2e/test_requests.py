@@ -42,7 +42,7 @@ def test_a_job_has_its_node_for_itself(world):
     fifth = api.submit(["true"], gpu_count=1)
     second = api.submit(["true"], exclusive=True)
     wait_until("the rest waits", lambda: api.explain(second)["reason"] == "nodes_taken")
-    assert "something runs on each of the 2 nodes" in api.explain(second)["message"]
+    assert "each of the 2 nodes that could run it is in use" in api.explain(second)["message"]
     assert api.job(fifth)["state"] == "pending"
     gate.touch()
     for job in (fifth, second):
