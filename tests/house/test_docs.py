@@ -1,0 +1,115 @@
+"""Every file, folder and function that the documents name is there, and the map shows each room and folder."""
+
+import fnmatch
+import re
+
+from conftest import ROOT, project_files
+from measure import folders_of
+
+# What a path begins with, where a document names one.
+TOPS = ("bench", "cmake", "deploy", "docs", "proto", "src", "tests", "tools", ".ci")
+PATH = re.compile(r"(?<![\w./~-])(?:\.\./)*((?:" + "|".join(re.escape(top) for top in TOPS) + r")/[\w./*+-]+)")
+# A source file without its whole path: `planner.h`, `jobs/views_json.h`.
+SHORT = re.compile(r"(?<![\w./*<>%$~-])((?:[\w-]+/)*[\w*-]+\.(?:h|cc|proto))(?![\w/])")
+SPAN = re.compile(r"`([^`\n]+)`")
+# `decide` in `src/engine/engine.h`, `f` and `g` in `x.cc`
+FUNCTIONS = re.compile(r"((?:`[\w:]+`(?:, | and ))*`[\w:]+`)\s+in\s+`([\w./-]+\.(?:h|cc))`")
+
+
+def documents():
+    """Pages by name, fenced blocks left out. The changelog tells of folders as they once were."""
+    for name in project_files():
+        if name.endswith(".md") and name != "CHANGELOG.md" and not name.startswith("tests/"):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            yield name, re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def tree():
+    files = set(project_files())
+    folders = {"/".join(file.split("/")[:depth]) for file in files for depth in range(1, file.count("/") + 1)}
+    return files, folders
+
+
+def paths_of(text):
+    """(path, whether it is the whole path) of all that the code spans name. A span that tells how to call a new file,
+    such as `src/<room>/x.cc`, names none."""
+    for span in SPAN.findall(text):
+        if not re.search(r"[<>{}]|NAME|NNNN", span):
+            for path in PATH.findall(span):
+                yield path.rstrip("./"), True
+            for short in SHORT.findall(span):
+                if not short.startswith(tuple(f"{top}/" for top in TOPS)):
+                    yield short, False
+
+
+def files_named(path, whole, files, folders):
+    """The files, or folders, that a document means by a path."""
+    if not whole:
+        return [file for file in files if fnmatch.fnmatch("/" + file, "*/" + path)]
+    if "*" in path:
+        return fnmatch.filter(files, path)
+    # A benchmark's program is named like its source.
+    return [path] if path in files or path in folders or f"{path}.cc" in files else []
+
+
+def missing_paths(name, text, files, folders):
+    return [f"{name}: {path}" for path, whole in paths_of(text) if not files_named(path, whole, files, folders)]
+
+
+def missing_functions(name, text, files, folders):
+    for functions, path in FUNCTIONS.findall(text):
+        for place, whole in paths_of(f"`{path}`"):
+            sources = [(ROOT / file).read_text() for file in files_named(place, whole, files, folders)]
+            for function in SPAN.findall(functions):
+                word = re.compile(r"\b" + re.escape(function.rpartition("::")[2]) + r"\b")
+                if not any(word.search(source) for source in sources):
+                    yield f"{name}: {function} in {path}"
+
+
+def test_every_path_that_the_documents_name_exists():
+    files, folders = tree()
+    assert not sorted({path for name, text in documents() for path in missing_paths(name, text, files, folders)})
+
+
+def test_every_function_is_in_the_file_that_the_documents_say():
+    files, folders = tree()
+    assert not sorted({found for name, text in documents() for found in missing_functions(name, text, files, folders)})
+
+
+def test_what_is_missing_is_seen():
+    files, folders = tree()
+    text = "`src/gone/away.cc`, `away.h`, `tests/house/`, `src/base/ids.h`, `src/*/ids.h`, `src/<room>/x.cc`, `*_test.cc`"
+    assert missing_paths("a.md", text, files, folders) == ["a.md: src/gone/away.cc", "a.md: away.h"]
+    text = "`apply` and\n`astray` in `src/engine/engine.h`; `State::decide` in `engine.h`"
+    assert list(missing_functions("a.md", text.replace("\n", " "), files, folders)) == ["a.md: astray in src/engine/engine.h"]
+
+
+def sections_of_the_map():
+    """(room, its section's text)"""
+    text = dict(documents())["docs/map.md"]
+    for section in re.split(r"^(?=##)", text, flags=re.MULTILINE):
+        room = re.match(r"### `src/(\w+)`\n", section)
+        if room:
+            yield room[1], section
+
+
+def test_the_map_shows_every_room():
+    rooms = {path.parent.name for path in (ROOT / "src").glob("*/CMakeLists.txt")}
+    assert {room for room, _ in sections_of_the_map()} == rooms
+
+
+def test_the_map_shows_every_rooms_folders_from_the_lowest_to_the_highest():
+    for room, section in sections_of_the_map():
+        table = re.search(r"^\| folder \|.*?\n\n", section, re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^\| `([\w./]+)` \|", table[0] if table else "", re.MULTILINE) == folders_of(room), room
+
+
+def test_names_in_a_rooms_section_are_below_its_folder():
+    files, _ = tree()
+    wrong = []
+    for room, section in sections_of_the_map():
+        section = re.sub(r"\[[^\]]*\]\([^)]*\)", "", section)
+        for path, whole in paths_of(section):
+            if not whole and not fnmatch.filter(files, f"src/{room}/{path}"):
+                wrong.append(f"{room}: {path}")
+    assert not wrong
