@@ -7,9 +7,19 @@
 
 #include "engine/planner/domain_tree.h"
 
-/// Where the members of a gang go. A gang is placed whole, in the smallest domain that holds it, over as few
-/// of that domain's own domains and nodes as can be, in numbers that differ as little as possible, and of the
-/// choices that are left in the tightest.
+/// Where the members of a gang go (docs/adr/0023-gangs.md).
+///
+/// Problem: a job of several members is of no use in part, is slow over slow links, and runs at the pace of
+/// its most crowded node.
+/// Idea: the planner keeps how many members each node, and so each rack, block and zone, has room for. Places
+/// are arithmetic on these numbers: the smallest level of which one domain holds all; of such domains the
+/// tightest; in it as few of its own domains, then nodes, as can be; over these as evenly as can be; of the
+/// choices that are left the tightest.
+/// Example: 12 members, and one rack whose nodes have room for 8, 6, 7 and 6. No node holds them, the rack
+/// does. Two nodes are the fewest, 6 and 6 the most even; the tightest nodes for that are the second and the
+/// fourth: 0, 6, 0, 6.
+/// Cost: O(nodes + domains log domains) at worst; 64 members over 10,000 nodes are placed in 0.04 ms
+/// (`tools/bench gang`). Several unlike parts are searched exactly while they are few; see `fit_parts`.
 namespace gpusched {
 
 /// How many members of one part each node has room for, and each domain.

@@ -64,6 +64,16 @@ struct HostStats {
 /// The one loop, as a reactor without threads: collect, stamp, make durable, decide, evolve, publish, plan.
 /// Everything it does happens inside a call of its members; one thread owns it. `sim/` drives it on a virtual
 /// clock.
+///
+/// Group commit (docs/adr/0003-command-journal-and-two-states.md, 0002-journal-format.md).
+/// Problem: a client may be told only what is durable, and a sync takes as long as hundreds of decisions.
+/// Idea: while one group is written, everything that arrives waits, and is the next group: one record, one
+/// sync. Nothing is decided before its group is durable, so a write that fails needs no way back.
+/// Example: group 41 is being synced while submissions A, B and C arrive. 41 is durable: its commands are
+/// decided in their order and answered. A, B and C become group 42, written at once. The events of 41 may let
+/// a job start: the plan goes to the front of the queue, into 43 if 42 has left.
+/// Cost: one sync a group, so a command waits for at most two; the busier, the larger the groups (at most
+/// limits::kGroupCommandsMax commands and about a quarter of limits::kGroupBytesMax).
 class HostCore {
  public:
   /// `position` is the journal's last. `fatal` is told of a failed write: the process must end.

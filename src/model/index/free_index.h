@@ -59,9 +59,17 @@ class Bitmap {
   std::vector<uint64_t> filled_;  ///< One bit for each word that is not zero.
 };
 
-/// Nodes bucketed by device class and count of free devices of that class, so that best fit starts at the
-/// tightest bucket that is large enough. Class `kNoDevices` holds every node by its free devices of any
-/// class: jobs without GPUs start at the nodes that have fewest to lose. Not thread-safe.
+/// Nodes by how many free devices of each class they have (docs/policies.md, "Where a job fits best"; why a
+/// placement must not look at all nodes: docs/adr/0004-classes-of-alike-jobs.md).
+///
+/// Problem: best fit wants the node with the fewest free devices that still suffice, among ten thousand
+/// nodes.
+/// Idea: one bucket for each class and count, a bitmap of nodes each; a search begins at the count that is
+/// wanted and goes up. Class `kNoDevices` holds every node by its free devices of any class: jobs without
+/// GPUs start at the nodes that have fewest to lose.
+/// Example: n0, n1 and n2 have 1, 4 and 8 free A100s. For 2 buckets 2 and 3 are empty, bucket 4 has n1: it is
+/// looked at first, and n2 only if a filter turns n1 down. n0 is never looked at.
+/// Cost: `put` and `remove` O(1), a search O(buckets + nodes that are turned down). Not thread-safe.
 class FreeIndex {
  public:
   static constexpr uint32_t kNoDevices = limits::kDeviceClassesMax;

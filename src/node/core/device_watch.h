@@ -38,11 +38,20 @@ struct ConditionNews {
   std::string detail = {};
 };
 
-/// Watches a node's devices: readings for telemetry, conditions, and the fence. A device whose attempt is
-/// over is checked, at growing intervals, until no process is on it and its memory is back at what it had
-/// when it was idle. While others have shares of it, a share is back when no process is on the device but
-/// theirs. A share that is a MIG slice is back when nothing is in the slice. Not thread-safe; NodeCore owns
-/// it.
+/// Watches a node's devices: readings for telemetry, conditions, and the release fence. Not thread-safe;
+/// NodeCore owns it.
+///
+/// The fence (docs/adr/0021-shares.md, 0029-mig-on-the-node.md for slices, 0046-devices-are-uuids.md for
+/// daemons).
+/// Problem: a job's end is no proof that its GPU is free: a process may hang in the driver, or have left the
+/// job's box.
+/// Idea: a device goes back only when a reading that was asked for after the attempt's end shows no process
+/// on it and its memory at what it is when idle. While others have shares of it, a share is back when no
+/// process is on the device but theirs; a MIG slice, when nothing is in the slice.
+/// Example: idle, the device uses 450 MB. The attempt ends. First reading: pid 4711 is on it still. 50 ms
+/// later: no process, but 9,000 MB used. 100 ms later: 470 MB, within 64 MB of idle: released. Each refusal
+/// is told with its evidence; the scheduler quarantines a device for which that goes on too long.
+/// Cost: one reading a check; the pauses double from 50 ms to 1 s.
 class DeviceWatch {
  public:
   /// Whether the process belongs to an attempt that has the device, or a share of it, by its index.

@@ -9,10 +9,15 @@
 
 namespace gpusched::policy {
 
-/// What of a pool is free from now on: a step function of time, one for all resources. The profile of
-/// conservative backfilling (Feitelson, Weil 1998, "Utilization and predictability in scheduling the IBM SP2
-/// with backfilling"). Each operation costs O(log s + the steps it spans), `earliest_fit` O(s), for s steps:
-/// at most one for each distinct end or start. Not thread-safe.
+/// What of a pool is free from now on: the profile of conservative backfilling (Feitelson, Weil 1998,
+/// "Utilization and predictability in scheduling the IBM SP2 with backfilling"; docs/policies.md).
+///
+/// Problem: with several reservations a hole before, between or behind them may be long enough for a job.
+/// Idea: a step function of time, one for all resources, from which reservations are taken off.
+/// Example: 8 GPUs, 6 held until 10: 2 free from now, 8 from 10. All 8 are reserved for [12, 15): 2 from now,
+/// 8 from 10, 0 from 12, 8 from 15. A job of 4 GPUs and length 3 fits first at 15: [10, 12) is too short.
+/// Cost: each operation O(log s + the steps it spans), `earliest_fit` O(s), for s steps: at most one for each
+/// distinct end or start. Not thread-safe.
 class Availability {
  public:
   struct Step {

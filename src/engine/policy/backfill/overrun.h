@@ -4,6 +4,14 @@
 
 #include "base/time.h"
 
+/// Estimates that ran out (docs/policies.md, "The arithmetic of backfilling").
+///
+/// Problem: work that should have ended runs on. Left in the past, its estimate would promise room that is
+/// not there.
+/// Idea: the estimate moves on, by little at first, since most overruns are short, then by ever more.
+/// Example: estimated at 10 min, without a limit: expected at 11, 15, 25, 40 min and so on, each time that
+/// the one before has passed. With `kLimit` it is expected at its limit at once.
+/// Cost: O(1).
 namespace gpusched::policy {
 
 /// What becomes of an estimate that ran out while its work runs on.

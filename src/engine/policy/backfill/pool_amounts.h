@@ -14,6 +14,9 @@ inline constexpr std::size_t kPoolResourcesMax = 8;
 /// `value[1]` megabytes. A pool is what one piece of work may be spread over freely: a set of nodes whose
 /// fragmentation the caller looks at itself, or one node. A gang is one piece of work with its parts added
 /// up. Resources that a pool does not have stay zero.
+///
+/// Example: with GPUs and megabytes, {2, 64000} fits into {4, 80000} and not into {8, 32000}: all resources
+/// must fit at once, which is why one number of "size" would not do. Each operation costs O(1).
 struct PoolAmounts {
   std::array<int64_t, kPoolResourcesMax> value{};
 

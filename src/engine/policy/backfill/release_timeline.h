@@ -21,13 +21,19 @@ struct Shadow {
   PoolAmounts free;  ///< At `at`, what is asked for not yet taken off.
 };
 
-/// The running work of one pool in the order of its estimated ends. Work whose estimated end has come counts
-/// as gone, also while its real end is still to be reported: whoever knows better moves its end on
-/// (`overrun.h`).
+/// The running work of one pool in the order of its estimated ends (docs/policies.md, "Backfilling").
 ///
-/// Kept in blocks with their sums, so that a change costs O(log n + B) and a question O(n / B + B) for n
-/// pieces of work and blocks of at most B = 128; 100,000 pieces answer in about a microsecond. Not
-/// thread-safe.
+/// Problem: "when will 5 GPUs be free at once?" is asked for every blocked head, and work comes and goes
+/// between two questions.
+/// Idea: work sorted by its estimated end, in blocks that know the sum of what they hold, so that whole
+/// blocks are passed over.
+/// Example: 6 GPUs; A holds 4 until 10, B holds 2 until 20. 5 GPUs are wanted: at 10 only 4 are free, at 20
+/// all 6, so the shadow time is 20, and 1 is left over then.
+/// Cost: a change O(log n + B), a question O(n / B + B) for n pieces of work and blocks of at most B = 128;
+/// 100,000 pieces answer in about a microsecond. Not thread-safe.
+///
+/// Work whose estimated end has come counts as gone, also while its real end is still to be reported: whoever
+/// knows better moves its end on (`overrun.h`).
 class ReleaseTimeline {
  public:
   /// Adds a piece of work. Its (end, id) is used once.

@@ -6,7 +6,17 @@
 
 #include "model/topology.h"
 
-/// Which of a node's free devices a member gets. Pure.
+/// Which of a node's free devices a member gets (docs/adr/0024-requests-and-links.md). Pure.
+///
+/// Problem: GPUs of one node are linked unequally, a job over several runs at the pace of its weakest link,
+/// and a careless choice splits the islands that later jobs want.
+/// Idea: the best weakest link is searched from the strongest bandwidth down: the first bandwidth whose links
+/// have a clique of the wanted size is it. Among equal sets the one that leaves least behind in its islands.
+/// Example: islands {0,1,2,3} and {4,5,6,7}, 300 GB/s within and 16 between; 0, 2, 3, 4 and 5 are free, two
+/// are wanted. {0,2}, {0,3}, {2,3} and {4,5} all have 300; {4,5} leaves nothing behind in its island, and is
+/// taken.
+/// Cost: exact for up to `kExactMax` usable devices and for clean islands, bounded beyond; `DeviceChooser`
+/// remembers answers by build, at most 256 for each wish on nodes of eight devices.
 namespace gpusched::policy {
 
 /// What is asked of a choice.
