@@ -205,10 +205,9 @@ def helps():
 
 
 def commands_named():
-    for page in [*PAGES, "docs/coming-from-slurm.md"]:
-        text = PAGES.get(page) or (ROOT / page).read_text()
-        for span in SPAN.findall(text):
-            yield page, re.split(r" -- | --$", span)[0]
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for span in SPAN.findall(page.read_text()):
+            yield str(page.relative_to(ROOT)), re.split(r" -- | --$", span)[0]
 
 
 def test_every_command_and_option_that_a_sentence_names_exists():

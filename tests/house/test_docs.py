@@ -2,6 +2,8 @@
 
 import fnmatch
 import re
+import subprocess
+import sys
 
 from conftest import ROOT, project_files
 from measure import folders_of
@@ -113,3 +115,9 @@ def test_names_in_a_rooms_section_are_below_its_folder():
             if not whole and not fnmatch.filter(files, f"src/{room}/{path}"):
                 wrong.append(f"{room}: {path}")
     assert not wrong
+
+
+def test_the_architecture_is_as_its_script_draws_it(tmp_path):
+    drawn = tmp_path / "architecture.svg"
+    subprocess.run([sys.executable, str(ROOT / "tools/draw-architecture"), str(drawn)], check=True, capture_output=True)
+    assert drawn.read_text() == (ROOT / "docs/architecture.svg").read_text()
