@@ -86,6 +86,25 @@ def test_what_is_missing_is_seen():
     assert list(missing_functions("a.md", text.replace("\n", " "), files, folders)) == ["a.md: astray in src/engine/engine.h"]
 
 
+def missing_commands(name, text):
+    """Benchmarks and targets of make that there are none of."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for experiment, benchmark in re.findall(r"`tools/bench (?:quality ([a-z_]+)|([a-z_]+))", text):
+        source = f"bench/quality/{experiment}_bench.cc" if experiment else f"bench/{benchmark}_bench.cc"
+        if benchmark != "quality" and not (ROOT / source).is_file():
+            yield f"{name}: tools/bench {experiment or benchmark}"
+    for target, option, value in re.findall(r"`make ([a-z-]+)(?: (\w+)=([\w-]+))?", text):
+        folder = {"quality": "bench/quality", "bench": "bench"}.get(target)
+        if target not in targets or (folder and option == "NAME" and not (ROOT / folder / f"{value}_bench.cc").is_file()):
+            yield f"{name}: make {target} {value}".rstrip()
+
+
+def test_every_benchmark_and_target_that_the_documents_name_exists():
+    assert not [missing for name, text in documents() for missing in missing_commands(name, text)]
+    assert list(missing_commands("a", "`tools/bench nosuch`, `tools/bench rest 3`, `make bench NAME=no`, `make no`")) == [
+        "a: tools/bench nosuch", "a: make bench no", "a: make no"]
+
+
 def sections_of_the_map():
     """(room, its section's text)"""
     text = dict(documents())["docs/map.md"]
