@@ -71,6 +71,8 @@ def missing_functions(name, text, files, folders):
 def test_every_path_that_the_documents_name_exists():
     files, folders = tree()
     assert not sorted({path for name, text in documents() for path in missing_paths(name, text, files, folders)})
+    drawn = "\n".join(f"`{path}`" for path in re.findall(r"src/[\w./]+", (ROOT / "docs/map.md").read_text()))
+    assert not missing_paths("docs/map.md, also its diagram", drawn, files, folders)
 
 
 def test_every_function_is_in_the_file_that_the_documents_say():
