@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build man-pages install uninstall test check format bench quality chaos dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build man-pages install uninstall test check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -53,6 +53,9 @@ quality: deps ## what scheduling is worth on public traces: published, ours, met
 chaos: deps ## hours of fresh seeds, kill rounds and planted bugs (some: make chaos STAGES="seeds kill" MINUTES=10 ROUNDS=50)
 	@tools/build release all-programs disk_recorder journal_test
 	@MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) tools/chaos $(STAGES)
+
+mutants: deps ## small faults put into the code one by one: each must turn a fast test red (some: make mutants NAME=hub)
+	@tools/mutants $(NAME)
 
 asan: deps ## the pure rooms' tests under address and undefined-behaviour sanitizers
 	@tools/build asan

@@ -1,4 +1,4 @@
-"""tools/planted takes no bug for found that was not, and says which patches are out of date."""
+"""tools/planted and tools/mutants take nothing for found that was not, and say which patches are out of date."""
 
 import os
 import pathlib
@@ -18,28 +18,40 @@ DIFF = """--- a/number
 """
 
 
-@pytest.fixture(name="checkout")
-def checkout_fixture(tmp_path):
-    """A small checkout whose build does nothing."""
-    for folder in ("tools", "tests/planted", "build"):
+class Checkout:
+    """A small checkout whose build does nothing, and the tool that is tried in it."""
+
+    def __init__(self, path, tool):
+        self.path = path
+        self.tool = tool
+
+    def __truediv__(self, name):
+        return self.path / name
+
+
+@pytest.fixture(name="checkout", params=["planted", "mutants"])
+def checkout_fixture(tmp_path, request):
+    tool = request.param
+    for folder in ("tools", f"tests/{tool}", "build"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "tools" / "planted").write_bytes((ROOT / "tools" / "planted").read_bytes())
+    for name in (tool, "fault_patches.py"):
+        (tmp_path / "tools" / name).write_bytes((ROOT / "tools" / name).read_bytes())
     (tmp_path / "tools" / "build").write_text("#!/bin/sh\nexit 0\n")
-    for name in ("planted", "build"):
+    for name in (tool, "build"):
         (tmp_path / "tools" / name).chmod(0o755)
     (tmp_path / "number").write_text("one\ntwo\nthree\n")
     (tmp_path / ".gitignore").write_text("/build/\n")
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     subprocess.run(["git", "add", "--all"], cwd=tmp_path, check=True)
-    return tmp_path
+    return Checkout(tmp_path, tool)
 
 
 def plant(checkout, name, finds, diff=DIFF):
-    (checkout / "tests" / "planted" / f"{name}.patch").write_text(HEADER.format(finds=finds) + diff)
+    (checkout / "tests" / checkout.tool / f"{name}.patch").write_text(HEADER.format(finds=finds) + diff)
 
 
 def run(checkout, *arguments):
-    done = subprocess.run([str(checkout / "tools" / "planted"), *arguments], capture_output=True, text=True,
+    done = subprocess.run([str(checkout / "tools" / checkout.tool), *arguments], capture_output=True, text=True,
                           check=False, env=dict(os.environ))
     return done.returncode, done.stdout + done.stderr
 
@@ -62,7 +74,7 @@ def test_a_bug_that_nothing_notices_is_a_failure(checkout):
 def test_a_command_that_fails_without_the_bug_proves_nothing(checkout):
     plant(checkout, "one", "grep -q four number")
     status, output = run(checkout)
-    assert status == 1 and "fails without the bug too" in output
+    assert status == 1 and "fails without the" in output
 
 
 def test_a_command_that_is_not_there_finds_nothing(checkout):
@@ -79,6 +91,12 @@ def test_a_patch_that_does_not_apply_is_named(checkout):
 
 
 def test_a_patch_without_a_header_is_refused(checkout):
-    (checkout / "tests" / "planted" / "one.patch").write_text(DIFF)
+    (checkout / "tests" / checkout.tool / "one.patch").write_text(DIFF)
     status, output = run(checkout, "--check")
     assert status == 1 and "its header has no line" in output
+
+
+def test_the_test_that_found_it_is_named(checkout):
+    plant(checkout, "one", "grep -q two number || { echo '[  FAILED  ] Number.IsTwo (0 ms)'; false; }")
+    status, output = run(checkout)
+    assert status == 0 and "one: found by Number.IsTwo (" in output
