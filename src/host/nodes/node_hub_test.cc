@@ -3,75 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <set>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/queue_limits.h"
+#include "host/testing/test_hub.h"
 
 namespace gpusched {
 namespace {
 
-class Peer final : public NodeSession {
- public:
-  void send(const v1::SchedulerMessage& message) override { sent.push_back(message); }
-  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override {
-    ASSERT_TRUE(sent.emplace_back().ParseFromString(own.SerializeAsString() + *shared));
-  }
-  void close() override { closed = true; }
-  std::vector<v1::SchedulerMessage> sent;
-  bool closed = false;
-};
-
-/// A hub with a state; what it proposes waits until `decide`.
-class Hub {
- public:
-  explicit Hub(HeatLimits heat = {})
-      : hub({.propose = [this](Command command,
-                               Decision decision) { proposals.emplace_back(std::move(command), decision); },
-             .state = [this]() -> const State& { return state; },
-             .now = [this] { return now; },
-             .monotonic = [this] { return now; }},
-            seconds(15), seconds(5), seconds(10), minutes(1), heat) {
-    hub.begin();
-  }
-
-  /// Applies everything that was proposed, as one group.
-  void decide() {
-    std::deque<std::pair<Command, Decision>> group = std::exchange(proposals, {});
-    for (auto& [command, decision] : group) {
-      Events events;
-      const Applied applied =
-          apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = now}, events);
-      for (const Event& event : events) hub.on_event(event);
-      if (decision) decision(Decided{.applied = applied, .sequence = state.last.sequence});
-    }
-    hub.flush();
-  }
-  void pass(Duration span) {
-    for (const Time end = now + span; now < end;) {
-      now = now + milliseconds(500);
-      if (now >= hub.next_check()) hub.check_leases();
-      decide();
-    }
-  }
-  static v1::AgentMessage registration() {
-    v1::AgentMessage message;
-    v1::Register& out = *message.mutable_register_();
-    out.set_node_name("n1");
-    out.set_instance("folder-1");
-    out.set_boot_id("boot-1");
-    out.set_cpu_milli(8'000);
-    return message;
-  }
-  const Node& node() const { return state.nodes.front(); }
-
-  Time now{1'000'000'000'000};
-  State state;
-  std::deque<std::pair<Command, Decision>> proposals;
-  NodeHub hub;
-};
+using testing::Hub;
+using testing::Peer;
 
 TEST(NodeHub, ANodeWhoseStreamBreaksBeforeItsRegistrationIsDecidedLosesItsLease) {
   Hub hub;

@@ -1,0 +1,259 @@
+// What agents report, and when a node that is silent loses its lease.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/queue_limits.h"
+#include "host/testing/test_hub.h"
+
+namespace gpusched {
+namespace {
+
+using testing::Agent;
+using testing::Hub;
+using Body = v1::SchedulerMessage;
+
+struct Cluster {
+  Hub hub;
+  Agent agent{hub};
+
+  Cluster() {
+    hub.propose(Configure{.config = {.feature_level = kFeatureLevel}});
+    agent.connect();
+  }
+  bool acknowledged(uint64_t report) const { return agent.peer->acknowledged().contains(report); }
+};
+
+TEST(Reports, AConditionThatANewerOneOvertookIsSettledAndNotTaken) {
+  Cluster cluster;
+  cluster.agent.report_condition(v1::DEVICE_CONDITION_UNHEALTHY, 8);
+  ASSERT_EQ(cluster.hub.device(0).condition, DeviceCondition::kUnhealthy);
+  const uint64_t late = cluster.agent.report_condition(v1::DEVICE_CONDITION_OK, 5);
+  EXPECT_EQ(cluster.hub.device(0).condition, DeviceCondition::kUnhealthy) << "jobs would fail on it";
+  EXPECT_TRUE(cluster.acknowledged(late));
+  cluster.agent.report_condition(v1::DEVICE_CONDITION_OK, 9);
+  EXPECT_EQ(cluster.hub.device(0).condition, DeviceCondition::kOk);
+}
+
+TEST(Reports, EachGpuHasItsOwnNewestCondition) {
+  Cluster cluster;
+  cluster.agent.report_condition(v1::DEVICE_CONDITION_UNHEALTHY, 8);
+  cluster.agent.report(
+      [](v1::Report& out) {
+        out.mutable_condition()->set_index(1);
+        out.mutable_condition()->set_condition(v1::DEVICE_CONDITION_MISSING);
+      },
+      5);
+  EXPECT_EQ(cluster.hub.device(1).condition, DeviceCondition::kMissing);
+}
+
+TEST(Reports, AVerdictOfChecksThatANewerOneOvertookIsSettledAndNotTaken) {
+  Cluster cluster;
+  const auto report = [&](bool passed, uint64_t id) {
+    return cluster.agent.report(
+        [&](v1::Report& out) {
+          out.mutable_validated()->set_ok(passed);
+          out.mutable_validated()->set_detail(passed ? "" : "the disk is full");
+        },
+        id);
+  };
+  report(false, 8);
+  ASSERT_FALSE(cluster.hub.node().in_service());
+  const uint64_t late = report(true, 5);
+  EXPECT_FALSE(cluster.hub.node().in_service());
+  EXPECT_TRUE(cluster.acknowledged(late));
+  report(true, 9);
+  EXPECT_TRUE(cluster.hub.node().in_service());
+}
+
+TEST(Reports, AFaultThatANewerOneOvertookIsSettledAndNotTaken) {
+  Cluster cluster;
+  const auto report = [&](FaultClass fault, int64_t number, uint64_t id) {
+    return cluster.agent.report(
+        [&](v1::Report& out) {
+          out.mutable_device_fault()->set_fault(static_cast<v1::FaultClass>(fault));
+          out.mutable_device_fault()->set_code("xid 79");
+          out.mutable_device_fault()->set_id(number);
+        },
+        id);
+  };
+  report(FaultClass::kDrain, 2, 8);
+  ASSERT_EQ(cluster.hub.device(0).fault, FaultClass::kDrain);
+  const uint64_t late = report(FaultClass::kNone, 1, 5);
+  EXPECT_EQ(cluster.hub.device(0).fault, FaultClass::kDrain);
+  EXPECT_TRUE(cluster.acknowledged(late));
+}
+
+TEST(Reports, OfADeviceThatTheAgentDoesNotHaveAreSettledAndProposeNothing) {
+  Cluster cluster;
+  const uint64_t report = cluster.agent.report([](v1::Report& out) {
+    out.mutable_condition()->set_index(2);
+    out.mutable_condition()->set_condition(v1::DEVICE_CONDITION_UNHEALTHY);
+  });
+  EXPECT_TRUE(cluster.acknowledged(report));
+  EXPECT_EQ(cluster.hub.device(0).condition, DeviceCondition::kOk);
+  EXPECT_EQ(cluster.hub.device(1).condition, DeviceCondition::kOk);
+}
+
+TEST(Reports, AreAcknowledgedWhenTheyAreDurableAndNotBefore) {
+  Cluster cluster;
+  const JobId job = cluster.hub.place();
+  v1::AgentMessage message;
+  message.mutable_report()->set_id(3);
+  message.mutable_report()->mutable_started()->mutable_key()->set_job(job.value);
+  message.mutable_report()->mutable_started()->mutable_key()->set_attempt(1);
+  cluster.agent.send(message);
+  cluster.hub.hub.flush();
+  EXPECT_FALSE(cluster.acknowledged(3));
+  // What became of the group is not known: nothing is acknowledged, and the report may be said again.
+  std::exchange(cluster.hub.proposals, {}).front().second(Error{.code = ErrorCode::kOutcomeUnknown});
+  cluster.hub.hub.flush();
+  EXPECT_FALSE(cluster.acknowledged(3));
+  cluster.agent.send(message);
+  cluster.hub.decide();
+  EXPECT_TRUE(cluster.acknowledged(3));
+  EXPECT_EQ(cluster.hub.state.jobs.find(job)->state, JobState::kRunning);
+}
+
+TEST(Reports, AnOutcomeOfANewerAgentIsALostShimAndItsWordsAreCut) {
+  Cluster cluster;
+  const JobId job = cluster.hub.place();
+  cluster.agent.report([&](v1::Report& out) {
+    out.mutable_ended()->mutable_key()->set_job(job.value);
+    out.mutable_ended()->mutable_key()->set_attempt(1);
+    out.mutable_ended()->mutable_outcome()->set_cause(
+        static_cast<v1::Outcome::Cause>(static_cast<int>(kEndCauseLast) + 1));
+    out.mutable_ended()->mutable_outcome()->set_detail(std::string(10'000, 'x'));
+  });
+  EXPECT_EQ(cluster.hub.state.jobs.find(job)->last_cause, EndCause::kShimLost);
+  EXPECT_EQ(cluster.hub.state.jobs.find(job)->last_detail.view().size(), limits::kLabelBytesMax);
+}
+
+TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
+  const auto kept = [](const std::string& told) {
+    Cluster cluster;
+    const JobId job = cluster.hub.place();
+    cluster.agent.report([&](v1::Report& out) {
+      out.mutable_started()->mutable_key()->set_job(job.value);
+      out.mutable_started()->mutable_key()->set_attempt(1);
+      out.mutable_started()->set_image_digest(told);
+    });
+    return std::string(cluster.hub.state.jobs.find(job)->image_digest.view());
+  };
+  const std::string digest = "sha256:" + std::string(64, 'a');
+  EXPECT_EQ(kept(digest), digest);
+  EXPECT_EQ(kept(digest + "a"), "");
+  EXPECT_EQ(kept("sha256:" + std::string(64, 'g')), "");
+  EXPECT_EQ(kept(std::string(71, 'a')), "");
+}
+
+TEST(Leases, ANodeThatIsHeardKeepsItsLease) {
+  Cluster cluster;
+  for (int i = 0; i < 10; ++i) {
+    cluster.hub.pass(seconds(14));
+    cluster.agent.beat();
+  }
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kReady);
+  cluster.hub.pass(seconds(17));
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+}
+
+TEST(Leases, AnyWordOfAnAgentKeepsTheLease) {
+  Cluster cluster;
+  cluster.hub.pass(seconds(14));
+  cluster.agent.report_condition(v1::DEVICE_CONDITION_OK);
+  cluster.hub.pass(seconds(14));
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kReady);
+}
+
+TEST(Leases, ALossIsProposedOnceUntilItIsDecided) {
+  Cluster cluster;
+  for (int i = 0; i < 5; ++i) {
+    cluster.hub.now = cluster.hub.now + seconds(20);
+    cluster.hub.hub.check_leases();
+  }
+  ASSERT_EQ(cluster.hub.proposals.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<NodeLeaseLost>(cluster.hub.proposals[0].first));
+}
+
+TEST(Leases, OfAllNodesBeginAnewWithTheScheduler) {
+  Cluster cluster;
+  // Another hub on the same state: the scheduler was away for an hour.
+  Hub again;
+  again.state = cluster.hub.state.clone();
+  again.now = cluster.hub.now + hours(1);
+  again.hub.begin();
+  again.pass(seconds(14));
+  EXPECT_EQ(again.node().state, NodeState::kReady) << "its agent had no chance to be heard";
+  again.pass(seconds(3));
+  EXPECT_EQ(again.node().state, NodeState::kUnreachable);
+}
+
+TEST(Leases, AHeartbeatOfANodeThatWasConfirmedDeadIsRefused) {
+  Cluster cluster;
+  cluster.hub.pass(seconds(20));
+  ASSERT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+  cluster.hub.propose(ConfirmNodeDead{.node = cluster.hub.node().id});
+  cluster.agent.beat();
+  ASSERT_TRUE(cluster.agent.peer->closed);
+  EXPECT_EQ(cluster.agent.peer->sent.back().refused().code(), "stale");
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kDead) << "what it runs is settled by a registration only";
+  cluster.agent.connect();
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kReady);
+}
+
+TEST(Streams, TheLateEndOfAnOldOneLeavesTheNewOneConnected) {
+  Cluster cluster;
+  const SessionId old = cluster.agent.session;
+  cluster.agent.connect();
+  cluster.hub.hub.closed(old);
+  EXPECT_EQ(cluster.hub.hub.connected_count(), 1u);
+  EXPECT_TRUE(cluster.hub.hub.telemetry()->get(cluster.hub.node().id).connected);
+  const JobId job = cluster.hub.place();
+  ASSERT_EQ(cluster.agent.peer->all(Body::kStart).size(), 1u) << "its orders go nowhere";
+  EXPECT_EQ(cluster.agent.peer->all(Body::kStart)[0].start().key().job(), job.value);
+}
+
+TEST(Streams, OfWhomNothingWasRegisteredNothingIsTaken) {
+  Cluster cluster;
+  Agent stranger(cluster.hub);
+  stranger.peer = std::make_shared<testing::Peer>();
+  stranger.session = cluster.hub.hub.open(stranger.peer);
+  stranger.report_condition(v1::DEVICE_CONDITION_UNHEALTHY);
+  ASSERT_TRUE(stranger.peer->closed);
+  EXPECT_EQ(stranger.peer->sent.back().refused().code(), "not_registered");
+  EXPECT_EQ(cluster.hub.device(0).condition, DeviceCondition::kOk);
+}
+
+TEST(Streams, OfARemovedNodeIsClosed) {
+  Cluster cluster;
+  cluster.hub.pass(seconds(20));
+  cluster.hub.propose(ConfirmNodeDead{.node = cluster.hub.node().id});
+  const Applied removed = cluster.hub.propose(RemoveNode{.node = cluster.hub.node().id});
+  ASSERT_FALSE(removed.rejection.has_value()) << to_string(removed.rejection->code);
+  EXPECT_TRUE(cluster.agent.peer->closed);
+  EXPECT_EQ(cluster.agent.peer->sent.back().refused().code(), "stale");
+  EXPECT_EQ(cluster.hub.hub.connected_count(), 0u);
+}
+
+TEST(Output, ThatANodeWasAskedForFailsWhenItsStreamEnds) {
+  Cluster cluster;
+  const NodeId node = cluster.hub.node().id;
+  std::vector<ErrorCode> failures;
+  const auto done = [&](const Result<v1::LogChunk>& chunk) {
+    failures.push_back(chunk.ok() ? ErrorCode::kIo : chunk.error().code);
+  };
+  for (std::size_t i = 0; i < limits::kLogReadsPerNodeMax; ++i) cluster.hub.hub.read_log(node, {}, done);
+  EXPECT_TRUE(failures.empty());
+  EXPECT_EQ(cluster.agent.peer->all(Body::kReadLog).size(), limits::kLogReadsPerNodeMax);
+  cluster.hub.hub.read_log(node, {}, done);
+  EXPECT_EQ(failures, std::vector<ErrorCode>{ErrorCode::kUnavailable}) << "one more is too much";
+  cluster.hub.hub.closed(cluster.agent.session);
+  EXPECT_EQ(failures, std::vector<ErrorCode>(limits::kLogReadsPerNodeMax + 1, ErrorCode::kUnavailable));
+  cluster.hub.hub.read_log(node, {}, done);
+  EXPECT_EQ(failures.size(), limits::kLogReadsPerNodeMax + 2) << "nobody is there to ask";
+}
+
+}  // namespace
+}  // namespace gpusched
