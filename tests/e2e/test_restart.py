@@ -274,8 +274,7 @@ def test_a_rebooted_machine_ends_what_ran_there_and_retries_it(new_world):
         assert job["cause"] in ("node_lost", "exited"), job
     assert api.wait_for(exits)["exit_code"] == 3
     api.wait_for(job_id, "running")
-    assert len(pids.read_text().split()) == 2 or wait_until("two runs", lambda: len(pids.read_text().split()) == 2)
-    assert "the node" in api.job(job_id)["message"] or api.job(job_id)["state"] == "running"
+    wait_until("two runs", lambda: len(pids.read_text().split()) == 2)
     assert {gpu["held_by"] for gpu in api.node("n1")["gpus"]} == {job_id}
 
 

@@ -288,6 +288,7 @@ class World {
   }
   uint64_t promised() const { return promised_; }
   uint64_t reclaimed() const { return reclaimed_; }
+  uint64_t kept() const { return kept_; }
   uint64_t broken() const { return broken_; }
 
  private:
@@ -343,8 +344,10 @@ class World {
       if (over == nullptr) continue;
       (over->why == PromiseEnd::kPlaced ? kept_ : broken_) += 1;
       if (over->why == PromiseEnd::kPlaced) continue;
-      const bool excused = std::holds_alternative<CancelJob>(command) || faults_;
-      EXPECT_TRUE(excused) << "a promise was broken: " << static_cast<int>(over->why);
+      const bool cancelled =
+          std::holds_alternative<CancelJob>(command) && over->why == PromiseEnd::kNotWaiting;
+      const bool faulty = faults_ && (over->why == PromiseEnd::kNode || over->why == PromiseEnd::kDevice);
+      EXPECT_TRUE(cancelled || faulty) << "a promise was broken: " << to_string(over->why);
     }
   }
   void round() {
@@ -552,11 +555,6 @@ TEST_P(RandomPreemptions, ByAttainedServiceEachLowersThePotentialToo) {
   EXPECT_GT(world.promised(), 0u);
 }
 
-TEST_P(RandomPreemptions, FaultsBreakPromisesAndNothingElse) {
-  World world(GetParam() + 100, true);
-  world.run(600);
-}
-
 TEST_P(RandomPreemptions, ReclaimsLowerThePotentialAndLeaveEverybodyItsGuarantee) {
   World world(GetParam() + 200, false, false, World::Guarantees::kAny);
   world.run(250);
@@ -569,12 +567,37 @@ TEST_P(RandomPreemptions, AGuaranteeOfSingleGpusIsGivenBackInTime) {
   EXPECT_GT(world.reclaimed(), 0u);
 }
 
-TEST_P(RandomPreemptions, FaultsBreakPromisesOfGuaranteesToo) {
-  World world(GetParam() + 400, true, false, World::Guarantees::kAny);
-  world.run(250);
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPreemptions, ::testing::Range<uint64_t>(1, 13));
+
+/// What became of the promises of all worlds with faults: in one of them there may be none.
+struct Promises {
+  uint64_t kept = 0;
+  uint64_t broken = 0;
+  uint64_t reclaimed = 0;
+
+  void add(World&& world, int rounds) {
+    world.run(rounds);
+    kept += world.kept();
+    broken += world.broken();
+    reclaimed += world.reclaimed();
+  }
+};
+
+TEST(FaultyPreemptions, FaultsBreakPromisesAndNothingElse) {
+  Promises all;
+  for (uint64_t seed = 101; seed <= 112; ++seed) all.add(World(seed, true), 600);
+  EXPECT_GT(all.kept, 0u);
+  EXPECT_GT(all.broken, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPreemptions, ::testing::Range<uint64_t>(1, 13));
+TEST(FaultyPreemptions, FaultsBreakPromisesOfGuaranteesToo) {
+  Promises all;
+  for (uint64_t seed = 401; seed <= 412; ++seed)
+    all.add(World(seed, true, false, World::Guarantees::kAny), 250);
+  EXPECT_GT(all.kept, 0u);
+  EXPECT_GT(all.broken, 0u);
+  EXPECT_GT(all.reclaimed, 0u);
+}
 
 }  // namespace
 }  // namespace gpusched
