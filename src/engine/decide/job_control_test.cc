@@ -197,5 +197,16 @@ TEST_F(JobControlTest, MemoryIsTheJobsOwnFaultAndCountsAsAnExitCode) {
   EXPECT_EQ(engine.job(job).reason, JobReason::kOutOfMemory);
 }
 
+TEST_F(JobControlTest, ANewPriorityKeepsTheJobsAge) {
+  const JobId old = engine.submit({.gpus = 2, .priority = 50});
+  const int64_t key = engine.job(old).order_key;
+  engine.advance(hours(5));
+  set_priority(old, 60);
+  EXPECT_GT(engine.job(old).order_key, key);
+  set_priority(old, 50);
+  EXPECT_EQ(engine.job(old).order_key, key) << "it waits since it was submitted";
+  EXPECT_NE(engine.job(engine.submit({.gpus = 2, .priority = 50})).order_key, key) << "or nothing is shown";
+}
+
 }  // namespace
 }  // namespace gpusched

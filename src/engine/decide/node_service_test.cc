@@ -153,6 +153,22 @@ TEST_F(NodeServiceTest, AJobThatNoNodeCanPrepareIsHeldAtLast) {
   EXPECT_EQ(engine.cycle().size(), 1u);
 }
 
+TEST_F(NodeServiceTest, AStartEndsTheRowOfFaultsThatHoldsAJob) {
+  engine.add_node("n1", {.gpus = 8});
+  const JobId job = engine.submit_gpus(1);
+  for (int32_t i = 1; i <= limits::kNodeFaultsMax; ++i) {
+    engine.cycle();
+    ASSERT_EQ(engine.state_of(job), JobState::kScheduled);
+    if (i == limits::kNodeFaultsMax) engine.started(job);
+    engine.ended(job, {.cause = EndCause::kNodeFault, .detail = "the node's disk failed"});
+    EXPECT_EQ(engine.job(job).node_faults, i == limits::kNodeFaultsMax ? 1 : i);
+    resume(engine.job(job).node);
+    engine.release_all();
+    engine.advance(hours(1));
+  }
+  EXPECT_FALSE(engine.job(job).held);
+}
+
 class AutoDrainTest : public NodeServiceTest {
  protected:
   AutoDrainTest() {

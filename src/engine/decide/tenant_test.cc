@@ -190,5 +190,60 @@ TEST(Configure, ATimerOfAnOlderLossLimitDoesNotOutliveTheSilence) {
   EXPECT_EQ(engine.node(node).state, NodeState::kUnreachable);
 }
 
+TEST(Guarantees, OfADeletedChildAreFreeForAnother) {
+  TestEngine engine;
+  const auto create = [&](const char* name, TenantId parent) {
+    CreateTenant command{.name = name, .parent = parent};
+    command.guarantee.gpus = 4;
+    return engine.apply(command);
+  };
+  const TenantId parent{create("parent", {}).first_id};
+  const TenantId first{create("first", parent).first_id};
+  expect_rejected(create("second", parent), RejectionCode::kGuaranteeAboveParent);
+  engine.apply(DeleteTenant{.tenant = first});
+  EXPECT_FALSE(create("second", parent).rejection.has_value());
+}
+
+/// Three generations, the first with a limit of two waiting jobs.
+class Generations : public ::testing::Test {
+ protected:
+  explicit Generations()
+      : child_(engine_.add_tenant("child", root_)), grandchild_(engine_.add_tenant("grandchild", child_)) {}
+  void limit(int64_t Limits::* field) {
+    UpdateTenant change{.tenant = root_, .given = kTenantWaiting | kTenantSoftWaiting};
+    change.limits.*field = 3;  // Plus one.
+    engine_.apply(change);
+  }
+  Applied submit() { return engine_.try_submit({.tenant = grandchild_}, {}, "somebody"); }
+
+  TestEngine engine_;
+  TenantId root_ = engine_.add_tenant("root");
+  TenantId child_;
+  TenantId grandchild_;
+};
+
+TEST_F(Generations, WhatWaitsCountsForEveryTenantAbove) {
+  submit();
+  EXPECT_EQ(engine_.state().waiting_count(engine_.tenant(grandchild_)), 1);
+  EXPECT_EQ(engine_.state().waiting_count(engine_.tenant(child_)), 1);
+  EXPECT_EQ(engine_.state().waiting_count(engine_.tenant(root_)), 1);
+}
+
+TEST_F(Generations, AWaitingLimitHoldsForGrandchildren) {
+  limit(&Limits::waiting_plus_one);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(submit().rejection.has_value());
+  const Applied refused = submit();
+  expect_rejected(refused, RejectionCode::kTenantQueueFull);
+  EXPECT_EQ(refused.rejection->tenant, root_);
+}
+
+TEST_F(Generations, ASoftWaitingLimitHoldsForGrandchildren) {
+  limit(&Limits::soft_waiting_plus_one);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(submit().rejection.has_value()) << "beyond it one by one";
+  const Applied refused = submit();
+  expect_rejected(refused, RejectionCode::kTenantThrottled);
+  EXPECT_EQ(refused.rejection->tenant, root_);
+}
+
 }  // namespace
 }  // namespace gpusched

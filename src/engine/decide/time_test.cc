@@ -243,5 +243,47 @@ TEST(NoteStart, WhatIsKeptForATimeIsKeptForLongerAndNotForEver) {
   EXPECT_EQ(engine.state().jobs.find(later), nullptr);
 }
 
+TEST(NoteStart, ADeviceDrainsOnFromWhereItStood) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.drain_limit = seconds(60), .feature_level = kFeatureLevel}});
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.ended(engine.run({.gpus = 1}));
+  const auto still_busy = [&] {
+    engine.apply(DeviceStillBusy{
+        .node = node, .device = 0, .generation = engine.device(node, 0).generation, .evidence = "pid 7"});
+    return engine.device(node, 0).state;
+  };
+  engine.set_now(engine.now() + hours(3));
+  engine.apply(NoteStart{});
+  EXPECT_EQ(still_busy(), DeviceState::kDraining) << "nobody looked at it for three hours";
+  engine.advance(seconds(59));
+  EXPECT_EQ(still_busy(), DeviceState::kDraining);
+  engine.advance(seconds(1));
+  EXPECT_EQ(still_busy(), DeviceState::kQuarantined);
+}
+
+TEST(NoteStart, ANewLimitOfWhatRunsCountsWithoutTheTimeInWhichNobodyWatched) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1});
+  engine.set_now(engine.now() + hours(3));
+  engine.apply(NoteStart{});
+  engine.apply(UpdateJob{.job = job, .given = kJobMaxRuntime, .max_runtime = minutes(10)});
+  engine.advance(minutes(10));
+  EXPECT_EQ(engine.state().find_attempt(job, 1)->stop, StopReason::kNone);
+  engine.advance(limits::kRuntimeSlack);
+  EXPECT_EQ(engine.state().find_attempt(job, 1)->stop, StopReason::kTimeout);
+}
+
+TEST(NoteStart, AnEndBehindItLeavesNoTimer) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1, .max_runtime = minutes(10)});
+  engine.set_now(engine.now() + hours(3));
+  engine.apply(NoteStart{});
+  engine.ended(job);
+  EXPECT_TRUE(engine.state().timers.empty());
+}
+
 }  // namespace
 }  // namespace gpusched
