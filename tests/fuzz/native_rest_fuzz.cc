@@ -1,20 +1,25 @@
 // rooms: model base
 // libs: gpusched_proto
-// source: api/doors/jobs/flow_fields.cc
-// source: api/doors/jobs/check_box.cc
+// source: api/contract/json_writer.cc
+// source: api/contract/parse.cc
+// source: api/contract/spec_peek.cc
 // source: api/doors/jobs/jobs_json.cc
-// source: api/doors/jobs/place_words.cc
 // source: api/doors/json_fields.cc
+// source: api/doors/native/native_requests.cc
 // source: api/doors/native/native_rest_bodies.cc
 // source: api/doors/native/native_rest_json.cc
 // source: api/doors/native/native_rest_views.cc
-// source: api/doors/native/native_requests.cc
 // source: api/doors/native/native_views.cc
 // source: api/doors/nearest_name.cc
-// source: api/doors/pack_spec.cc
 // source: api/doors/rfc3339.cc
-// source: api/contract/spec_peek.cc
-// source: api/contract/json_writer.cc
+// source: api/fields/check_box.cc
+// source: api/fields/flow_fields.cc
+// source: api/fields/job_message.cc
+// source: api/fields/job_rows.cc
+// source: api/fields/job_rules.cc
+// source: api/fields/job_rules_gpus.cc
+// source: api/fields/pack_spec.cc
+// source: api/fields/place_words.cc
 // source: log/line.cc
 //
 // Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the

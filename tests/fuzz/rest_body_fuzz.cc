@@ -1,12 +1,16 @@
 // rooms: model base
-// source: api/doors/jobs/flow_fields.cc
-// source: api/doors/rfc3339.cc
-// source: api/doors/jobs/check_box.cc
-// source: api/doors/jobs/jobs_json.cc
-// source: api/doors/jobs/place_words.cc
-// source: api/doors/json_fields.cc
-// source: api/doors/pack_spec.cc
+// source: api/contract/parse.cc
 // source: api/contract/spec_peek.cc
+// source: api/doors/jobs/jobs_json.cc
+// source: api/doors/json_fields.cc
+// source: api/doors/rfc3339.cc
+// source: api/fields/check_box.cc
+// source: api/fields/flow_fields.cc
+// source: api/fields/job_rows.cc
+// source: api/fields/job_rules.cc
+// source: api/fields/job_rules_gpus.cc
+// source: api/fields/pack_spec.cc
+// source: api/fields/place_words.cc
 // source: api/http/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs

@@ -7,7 +7,7 @@
 #include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
-#include "api/doors/jobs/place_words.h"
+#include "api/fields/place_words.h"
 #include "api/views/forecast_views.h"
 #include "api/views/health_metrics.h"
 #include "api/views/page_scan.h"

@@ -5,8 +5,7 @@
 namespace gpusched::api {
 namespace {
 
-constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21, kAnonymous = 50,
-                   kMemoryUnlimited = 64;
+constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21, kAnonymous = 50;
 
 /// Calls `visit(number, bytes)` with every length-delimited field until it returns false, and
 /// `visit_number(number, value)` with every number.
@@ -74,12 +73,6 @@ bool spec_is_anonymous(std::string_view packed) {
 void mark_anonymous(std::string& packed) {
   ByteWriter out(packed);
   out.varint(kAnonymous << 3);
-  out.varint(1);
-}
-
-void mark_memory_unlimited(std::string& packed) {
-  ByteWriter out(packed);
-  out.varint(kMemoryUnlimited << 3);
   out.varint(1);
 }
 

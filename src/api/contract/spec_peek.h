@@ -17,8 +17,6 @@ SpecPeek peek_spec(std::string_view packed);
 /// Whether a caller without a credential submitted the job, and a mark of that.
 bool spec_is_anonymous(std::string_view packed);
 void mark_anonymous(std::string& packed);
-/// Says that the job asked for no limit of its memory.
-void mark_memory_unlimited(std::string& packed);
 /// Whether the packed JobSpec names a credential for a registry of images.
 bool spec_names_credential(std::string_view packed);
 

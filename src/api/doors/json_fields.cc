@@ -3,11 +3,20 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "api/doors/rfc3339.h"
 
 namespace gpusched::api {
 namespace {
 
 namespace json = boost::json;
+
+/// Takes back what a field was given.
+struct Reset {
+  void operator()(const ScaledNumber& place) const { place.to->reset(); }
+  void operator()(auto* place) const { place->reset(); }
+};
 
 /// Puts the values of known fields into their places while the parser runs: no tree is built, so that neither
 /// many keys nor colliding ones cost more than their length.
@@ -104,6 +113,9 @@ class Handler {
       **place = std::move(text);
       return true;
     }
+    if (auto* const* place = std::get_if<std::optional<Time>*>(&field_->place)) {
+      return put_time(text, **place, error);
+    }
     return wrong_type(error);
   }
   bool on_number_part(json::string_view, json::error_code&) { return true; }
@@ -125,6 +137,10 @@ class Handler {
       **place = number;
       return true;
     }
+    if (auto* place = std::get_if<ScaledNumber>(&field_->place)) {
+      *place->to = scaled(static_cast<double>(number), place->scale);
+      return true;
+    }
     return wrong_type(error);
   }
   bool on_uint64(uint64_t number, json::string_view text, json::error_code& error) {
@@ -141,6 +157,10 @@ class Handler {
       **place = number;
       return true;
     }
+    if (auto* place = std::get_if<ScaledNumber>(&field_->place)) {
+      *place->to = scaled(number, place->scale);
+      return true;
+    }
     if (std::fabs(number) >= kExact && std::holds_alternative<std::optional<int64_t>*>(field_->place)) {
       return stop(ErrorKind::kInvalidArgument, std::string(field_->name) + " is too large", error);
     }
@@ -155,7 +175,7 @@ class Handler {
   }
   bool on_null(json::error_code& error) {
     if (!scalar_wanted(error)) return field_ == nullptr && depth_ > 0;
-    std::visit([](auto* place) { place->reset(); }, field_->place);
+    std::visit(Reset{}, field_->place);
     if (field_->was_null != nullptr) *field_->was_null = true;
     return true;
   }
@@ -163,6 +183,21 @@ class Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
+  static int64_t scaled(double number, int64_t scale) {
+    constexpr double kLargest = 9.2e18;
+    const double exact = number * static_cast<double>(scale);
+    if (exact >= kLargest) return INT64_MAX;
+    if (exact <= -kLargest) return INT64_MIN;
+    const int64_t rounded = std::llround(exact);
+    return rounded != 0 || number == 0 ? rounded : number < 0 ? -1 : 1;
+  }
+  /// An empty text is no instant, and none is given.
+  bool put_time(const std::string& text, std::optional<Time>& place, json::error_code& error) {
+    place = parse_rfc3339(text);
+    if (place || text.empty()) return true;
+    return stop(ErrorKind::kInvalidArgument,
+                std::string(field_->name) + " must be an instant such as 2025-01-31T09:00:00Z", error);
+  }
   bool container_end() {
     depth_ -= 1;
     if (depth_ == 1) {
@@ -207,6 +242,8 @@ class Handler {
         return "an object whose values are whole numbers";
       }
       std::string_view operator()(std::optional<NumberOrWord>*) const { return "a number or a word"; }
+      std::string_view operator()(std::optional<Time>*) const { return "a string"; }
+      std::string_view operator()(const ScaledNumber&) const { return "a number"; }
     };
     std::string message(field_->name);
     message.append(" must be ").append(std::visit(Wanted{}, field_->place)).append(field_->hint);

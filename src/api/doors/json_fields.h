@@ -6,29 +6,30 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "api/contract/errors.h"
+#include "api/fields/values.h"
+#include "base/time.h"
 
 namespace gpusched::api {
 
-using StringList = std::vector<std::string>;
-/// In the order of the input; a key may be there twice, then the last one holds.
-using StringMap = std::vector<std::pair<std::string, std::string>>;
-/// The same with whole numbers.
-using IntegerMap = std::vector<std::pair<std::string, int64_t>>;
-/// For fields that take a number or a word.
-using NumberOrWord = std::variant<int64_t, std::string>;
+/// A number that may have a fraction, in units of which one is `scale` of those that are kept: seconds for
+/// milliseconds. What is not zero is rounded to the nearest but zero; what is too large for a number is the
+/// largest.
+struct ScaledNumber {
+  std::optional<int64_t>* to = nullptr;
+  int64_t scale = 1;
+};
 
 /// One field that an object may have, and where its value goes.
 struct JsonField {
   using Place = std::variant<std::optional<std::string>*, std::optional<int64_t>*, std::optional<double>*,
                              std::optional<bool>*, std::optional<StringList>*, std::optional<StringMap>*,
-                             std::optional<IntegerMap>*, std::optional<NumberOrWord>*>;
-  std::string_view name;
-  Place place;
+                             std::optional<IntegerMap>*, std::optional<NumberOrWord>*, std::optional<Time>*,
+                             ScaledNumber>;
+  std::string_view name = {};
+  Place place = {};
   std::string_view hint = {};  ///< Follows the sentence about a wrong type.
   bool* was_null = nullptr;    ///< Set when the field is null, which else is like leaving it out.
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "api/doors/jobs/jobs_json.h"
+#include "api/contract/parse.h"
 #include "api/doors/nearest_name.h"
 #include "api/doors/rfc3339.h"
 

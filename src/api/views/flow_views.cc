@@ -4,7 +4,7 @@
 
 #include "api/contract/json_writer.h"
 #include "api/contract/names.h"
-#include "api/doors/jobs/flow_fields.h"
+#include "api/fields/flow_fields.h"
 
 namespace gpusched::api {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "api/contract/names.h"
-#include "api/doors/jobs/place_words.h"
+#include "api/fields/place_words.h"
 #include "base/check.h"
 
 namespace gpusched::api {

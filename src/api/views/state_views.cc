@@ -6,9 +6,9 @@
 #include <set>
 
 #include "api/contract/names.h"
+#include "api/contract/parse.h"
 #include "api/contract/spec_peek.h"
-#include "api/doors/jobs/jobs_json.h"
-#include "api/doors/jobs/place_words.h"
+#include "api/fields/place_words.h"
 #include "base/digest.h"
 #include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"

@@ -1,4 +1,4 @@
-#include "api/doors/jobs/flow_fields.h"
+#include "api/fields/flow_fields.h"
 
 #include <gtest/gtest.h>
 

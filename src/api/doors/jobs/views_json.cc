@@ -4,10 +4,10 @@
 
 #include "api/contract/json_writer.h"
 #include "api/contract/names.h"
-#include "api/doors/jobs/flow_fields.h"
-#include "api/doors/jobs/place_words.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
+#include "api/fields/flow_fields.h"
+#include "api/fields/place_words.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 

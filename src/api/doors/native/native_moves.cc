@@ -1,7 +1,7 @@
 #include "api/doors/native/native_moves.h"
 
 #include "api/contract/names.h"
-#include "api/doors/jobs/jobs_json.h"
+#include "api/contract/parse.h"
 #include "api/doors/native/native_views.h"
 #include "base/limits.h"
 

@@ -7,8 +7,8 @@
 #include "api/doors/native/native_rest_views.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/nearest_name.h"
-#include "api/doors/pack_spec.h"
 #include "api/doors/rfc3339.h"
+#include "api/fields/pack_spec.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -174,9 +174,12 @@ TEST(NativeJson, WhatIsWrittenIsReadAgain) {
 
 /// A job with everything in it.
 JobView full_view() {
-  SpecFields spec{.name = "train", .command = {"python", "t.py"}, .labels = {{"team", "a"}}};
-  spec.box.user = "ada";
-  spec.box.limits = {{"core", 0}};
+  JobFields spec;
+  spec.name = "train";
+  spec.command = StringList{"python", "t.py"};
+  spec.labels = StringMap{{"team", "a"}};
+  spec.user = "ada";
+  spec.limits = IntegerMap{{"core", 0}};
   return {.id = JobId{12},
           .tenant = TenantId{3},
           .name = "train",

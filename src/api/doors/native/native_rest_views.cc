@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "api/contract/names.h"
-#include "api/doors/jobs/flow_fields.h"
-#include "api/doors/jobs/place_words.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/nearest_name.h"
+#include "api/fields/flow_fields.h"
+#include "api/fields/place_words.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "api/contract/names.h"
+#include "api/fields/flow_fields.h"
+#include "api/fields/place_words.h"
 #include "base/limits.h"
 #include "base/text.h"
 

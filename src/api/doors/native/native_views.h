@@ -2,13 +2,12 @@
 
 #include "api/contract/backend.h"
 #include "api/doors/jobs/jobs_json.h"
+#include "api/fields/job_message.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 /// The native API's messages from and to what the backend speaks.
 namespace gpusched::api {
 
-/// Fills in whatever a job says about itself; checks everything.
-Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possible);
 Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool containers_possible);
 Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating);
 

@@ -1,4 +1,4 @@
-#include "api/doors/jobs/place_words.h"
+#include "api/fields/place_words.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "api/doors/jobs/flow_fields.h"
+#include "api/fields/flow_fields.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "api/contract/names.h"
-#include "api/doors/jobs/jobs_json.h"
+#include "api/contract/parse.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -77,42 +77,46 @@ std::optional<ApiError> read_retry_on(const std::vector<std::string>& words, Job
   return std::nullopt;
 }
 
-std::optional<ApiError> check_times(const FlowFields& fields) {
-  const auto check = [](std::string_view field, Time at, Duration after) -> std::optional<ApiError> {
-    if (at.valid() && after.ns != 0)
+std::optional<ApiError> check_times(const JobFields& fields) {
+  const auto check = [](std::string_view field, const std::optional<Time>& at,
+                        int64_t after_ms) -> std::optional<ApiError> {
+    if (at && at->valid() && after_ms != 0)
       return invalid(field, std::string(field) + " is given as a time and as a span; send one of them");
-    if (after.ns < 0 || after > limits::kBeginMax)
+    if (after_ms < 0 || after_ms > limits::kBeginMax.ms())
       return invalid(field, std::string(field) + " must not lie more than a year ahead");
     return std::nullopt;
   };
-  if (auto problem = check("begin_at", fields.begin_at, fields.begin_after)) return problem;
-  return check("deadline", fields.deadline, fields.deadline_after);
+  if (auto problem = check("begin_at", fields.begin_at, fields.begin_after_ms.value_or(0))) return problem;
+  return check("deadline", fields.deadline, fields.deadline_after_ms.value_or(0));
 }
 
 }  // namespace
 
-std::optional<ApiError> read_flow(const FlowFields& fields, JobRequest& job) {
+std::optional<ApiError> read_flow(const JobFields& fields, JobRequest& job) {
+  const StringList none;
+  const StringList& dependencies = fields.dependencies ? *fields.dependencies : none;
   if (auto problem = check_times(fields)) return problem;
-  if (auto problem = read_retry_on(fields.retry_on, job)) return problem;
-  if (fields.dependencies.size() > limits::kDependenciesMax)
+  if (auto problem = read_retry_on(fields.retry_on ? *fields.retry_on : none, job)) return problem;
+  if (dependencies.size() > limits::kDependenciesMax)
     return invalid("dependencies", "dependencies has more than " + std::to_string(limits::kDependenciesMax) +
                                        " entries; wait for fewer jobs, or for an array");
-  JobFlow flow{.begin_at = fields.begin_at,
-               .begin_after = fields.begin_after,
-               .deadline = fields.deadline,
-               .deadline_after = fields.deadline_after};
-  for (const std::string& text : fields.dependencies) {
+  JobFlow flow{.begin_at = fields.begin_at.value_or(Time{}),
+               .begin_after = milliseconds(fields.begin_after_ms.value_or(0)),
+               .deadline = fields.deadline.value_or(Time{}),
+               .deadline_after = milliseconds(fields.deadline_after_ms.value_or(0))};
+  for (const std::string& text : dependencies) {
     Answer<Dependency> one = parse_dependency(text);
     if (!one) return one.error();
     flow.dependencies.push_back(*one);
   }
-  if (fields.on_parent_failure == "wait") {
+  const std::string on_failure = fields.on_parent_failure.value_or("");
+  if (on_failure == "wait") {
     flow.on_parent_failure = OnParentFailure::kWait;
-  } else if (!fields.on_parent_failure.empty() && fields.on_parent_failure != "cancel") {
+  } else if (!on_failure.empty() && on_failure != "cancel") {
     return invalid("on_parent_failure", "on_parent_failure must be cancel or wait");
   }
-  if (!fields.array.empty()) {
-    Answer<ArraySpec> array = parse_array(fields.array);
+  if (fields.array && !fields.array->empty()) {
+    Answer<ArraySpec> array = parse_array(*fields.array);
     if (!array) return array.error();
     flow.array = std::move(array->ranges);
     flow.array_at_once = array->at_once;

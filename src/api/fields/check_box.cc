@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "api/doors/jobs/jobs_json.h"
+#include "api/fields/job_rules.h"
 #include "base/file_pattern.h"
 
 namespace gpusched::api {
@@ -19,6 +19,10 @@ constexpr std::size_t kDigestDigits = 64;
 
 ApiError invalid(std::string_view field, std::string message) {
   return {ErrorKind::kInvalidArgument, std::string(field) + " " + std::move(message), std::string(field)};
+}
+
+std::string_view text(const std::optional<std::string>& field) {
+  return field ? std::string_view(*field) : std::string_view();
 }
 
 std::optional<ApiError> check_path(std::string_view field, std::string_view path) {
@@ -71,7 +75,7 @@ std::optional<ApiError> check_limits(const IntegerMap& limits) {
   return std::nullopt;
 }
 
-std::optional<ApiError> check_mounts(const std::vector<MountFields>& mounts) {
+std::optional<ApiError> check_mounts(const MountList& mounts) {
   if (mounts.size() > kMountsMax) return invalid("mounts", "has more than 64 entries; send fewer");
   for (std::size_t i = 0; i < mounts.size(); ++i) {
     const std::string place = "mounts[" + std::to_string(i) + "]";
@@ -99,24 +103,26 @@ std::optional<ApiError> check_digest(std::string_view digest) {
   return invalid("image_digest", "must be sha256: and 64 hexadecimal digits");
 }
 
-std::optional<ApiError> check_container(const BoxFields& box, bool has_image) {
-  if (box.registry_credential.size() > kCredentialBytesMax) {
+std::optional<ApiError> check_container(const JobFields& box, bool has_image) {
+  if (text(box.registry_credential).size() > kCredentialBytesMax) {
     return invalid("registry_credential", "is longer than 253 bytes; it is a name, not the secret");
   }
-  if (box.container_arguments.size() > kArgumentsMax) {
+  const StringList none;
+  const StringList& arguments = box.container_arguments ? *box.container_arguments : none;
+  if (arguments.size() > kArgumentsMax) {
     return invalid("container_arguments", "has more than 64 entries; send fewer");
   }
-  for (const std::string& word : box.container_arguments) {
+  for (const std::string& word : arguments) {
     if (word.size() > kWordBytesMax) return invalid("container_arguments", "has a word of over 4096 bytes");
   }
   if (has_image) return std::nullopt;
   const std::array<std::pair<std::string_view, bool>, 6> given = {
-      {{"mounts", !box.mounts.empty()},
-       {"container_workdir_mount", !box.container_workdir_mount.empty()},
-       {"pull", box.pull != Pull::kDefault},
-       {"registry_credential", !box.registry_credential.empty()},
-       {"container_arguments", !box.container_arguments.empty()},
-       {"image_digest", !box.image_digest.empty()}}};
+      {{"mounts", box.mounts && !box.mounts->empty()},
+       {"container_workdir_mount", !text(box.container_workdir_mount).empty()},
+       {"pull", !text(box.pull).empty()},
+       {"registry_credential", !text(box.registry_credential).empty()},
+       {"container_arguments", !arguments.empty()},
+       {"image_digest", !text(box.image_digest).empty()}}};
   for (const auto& [field, is_given] : given) {
     if (!is_given) continue;
     return ApiError{ErrorKind::kUnprocessable,
@@ -128,18 +134,26 @@ std::optional<ApiError> check_container(const BoxFields& box, bool has_image) {
 
 }  // namespace
 
-std::optional<ApiError> check_box(const BoxFields& box, bool has_image) {
-  if (auto problem = check_user(box.user)) return problem;
-  if (auto problem = check_file("stdout_path", box.stdout_path)) return problem;
-  if (auto problem = check_file("stderr_path", box.stderr_path)) return problem;
-  if (auto problem = check_file("stdin_path", box.stdin_path)) return problem;
+std::optional<ApiError> check_box(const JobFields& box, bool has_image) {
+  if (auto problem = check_user(text(box.user))) return problem;
+  if (auto problem = check_file("stdout_path", text(box.stdout_path))) return problem;
+  if (auto problem = check_file("stderr_path", text(box.stderr_path))) return problem;
+  if (auto problem = check_file("stdin_path", text(box.stdin_path))) return problem;
   if (box.umask && (*box.umask < 0 || *box.umask > 0777)) {
     return invalid("umask", "must be from 0 to 511 (0777 in octal)");
   }
-  if (auto problem = check_limits(box.limits)) return problem;
-  if (auto problem = check_mounts(box.mounts)) return problem;
-  if (auto problem = check_path("container_workdir_mount", box.container_workdir_mount)) return problem;
-  if (auto problem = check_digest(box.image_digest)) return problem;
+  if (box.limits) {
+    if (auto problem = check_limits(*box.limits)) return problem;
+  }
+  if (box.mounts) {
+    if (auto problem = check_mounts(*box.mounts)) return problem;
+  }
+  if (auto problem = check_path("container_workdir_mount", text(box.container_workdir_mount))) return problem;
+  if (auto problem = check_digest(text(box.image_digest))) return problem;
+  const std::string_view pull = text(box.pull);
+  if (!pull.empty() && pull != "if_missing" && pull != "always" && pull != "never") {
+    return invalid("pull", "must be if_missing, always or never");
+  }
   return check_container(box, has_image);
 }
 

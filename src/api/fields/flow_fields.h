@@ -6,23 +6,14 @@
 #include <vector>
 
 #include "api/contract/backend.h"
+#include "api/fields/job_fields.h"
 
 /// When a job may run, after what, how often and what for again, as every door spells it. Pure functions over
 /// untrusted text; errors name the field.
 namespace gpusched::api {
 
-/// As a door has read it. At most one of each time and its span is given.
-struct FlowFields {
-  Time begin_at, deadline;
-  Duration begin_after = {}, deadline_after = {};
-  std::vector<std::string> dependencies;  ///< "after_ok:job-12", "after_any:#0"
-  std::string on_parent_failure;          ///< "cancel" or "wait"; empty: cancel.
-  std::string array;                      ///< "0-999%50"
-  std::vector<std::string> retry_on;      ///< "exit_code", "exit_code:75", "signal" ...
-};
-
 /// Puts what the fields say into the job.
-std::optional<ApiError> read_flow(const FlowFields& fields, JobRequest& job);
+std::optional<ApiError> read_flow(const JobFields& fields, JobRequest& job);
 
 struct ArraySpec {
   std::vector<IndexRange> ranges;

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <google/protobuf/timestamp.pb.h>
+
+#include <optional>
+#include <string_view>
+
+#include "api/contract/backend.h"
+#include "gpusched/v1/scheduler.pb.h"
+
+/// Jobs in the native API's messages.
+namespace gpusched::api {
+
+/// Fills in whatever a job says about itself; checks everything.
+Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possible);
+
+Time read_time(const google::protobuf::Timestamp& time);
+/// Refuses instants that are none, and spans beyond a year.
+std::optional<ApiError> check_time(std::string_view field, bool is_given,
+                                   const google::protobuf::Timestamp& time, int64_t after_ms);
+
+}  // namespace gpusched::api
