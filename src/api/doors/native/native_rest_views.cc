@@ -1,11 +1,16 @@
+// What the native API shows of a job: a row a field, written as JSON or into a message.
 #include "api/doors/native/native_rest_views.h"
 
+#include <array>
+#include <iterator>
 #include <vector>
 
 #include "api/contract/names.h"
 #include "api/doors/native/native_rest_json.h"
+#include "api/doors/native/native_views.h"
 #include "api/doors/nearest_name.h"
 #include "api/fields/flow_fields.h"
+#include "api/fields/job_rows.h"
 #include "api/fields/place_words.h"
 #include "gpusched/v1/scheduler.pb.h"
 
@@ -14,173 +19,332 @@ namespace {
 
 namespace pb = google::protobuf;
 
-constexpr uint64_t kAll = ~uint64_t{0};
-
-constexpr uint64_t bit(int number) { return uint64_t{1} << number; }
-static_assert(v1::Job::kMovedAtFieldNumber < 64,
-              "a mask of fields has 64 bits: no field of a job beyond them");
-
-/// Field numbers of the messages, by their generated names.
-using Fields = v1::Job;
-using SpecFieldNumbers = v1::JobSpec;
-using ResourceFields = v1::Resources;
-using RetryFields = v1::RetryPolicy;
-
-/// Writes fields of one message that are wanted.
-class Masked {
+/// Writes fields as members of a JSON object. What is not written is left out.
+class JsonFields {
  public:
-  Masked(JsonWriter& json, uint64_t mask) : json_(json), mask_(mask) {}
-  bool wants(int number) const { return (mask_ & bit(number)) != 0; }
-  template <typename T>
-  void field(int number, std::string_view name, const T& value) {
-    if (wants(number)) json_.field(name, value);
+  explicit JsonFields(JsonWriter& json) : json_(json) {}
+
+  /// The next value is this field's.
+  JsonFields& at(int, std::string_view name) {
+    name_ = name;
+    return *this;
   }
-  void time(int number, std::string_view name, Time value) {
-    if (value.valid()) field(number, name, value);
+  void text(std::string_view value) { json_.field(name_, value); }
+  void number(int64_t value) { json_.field(name_, value); }
+  void flag(bool value) { json_.field(name_, value); }
+  void choice(int, std::string_view word) { json_.field(name_, word); }
+  void time(Time value) {
+    if (value.valid()) json_.field(name_, value);
+  }
+  void words(const std::vector<std::string>& values) {
+    json_.key(name_).begin_array();
+    for (const std::string& value : values) json_.value(std::string_view(value));
+    json_.end_array();
+  }
+  template <typename Write>
+  void object(Write&& write) {
+    json_.key(name_).begin_object();
+    JsonFields inner(json_);
+    write(inner);
+    json_.end_object();
+  }
+  template <typename Items, typename Write>
+  void list(const Items& items, Write&& write) {
+    json_.key(name_).begin_array();
+    for (const auto& item : items) {
+      json_.begin_object();
+      JsonFields inner(json_);
+      write(item, inner);
+      json_.end_object();
+    }
+    json_.end_array();
   }
 
  private:
   JsonWriter& json_;
-  const uint64_t mask_;
+  std::string_view name_;
 };
 
-void write_spec(const JobView& job, uint64_t mask, JsonWriter& json) {
-  json.key("spec");
-  if (mask == bit(SpecFieldNumbers::kNameFieldNumber)) {  // Of lists: the whole is not unpacked for it.
+/// Writes fields of a message.
+class MessageFields {
+ public:
+  explicit MessageFields(pb::Message& message)
+      : message_(message), reflection_(*message.GetReflection()), type_(*message.GetDescriptor()) {}
+
+  MessageFields& at(int number, std::string_view) {
+    field_ = type_.FindFieldByNumber(number);
+    return *this;
+  }
+  void text(std::string_view value) { reflection_.SetString(&message_, field_, std::string(value)); }
+  void number(int64_t value) {
+    if (field_->cpp_type() == pb::FieldDescriptor::CPPTYPE_INT32) {
+      reflection_.SetInt32(&message_, field_, static_cast<int32_t>(value));
+    } else {
+      reflection_.SetInt64(&message_, field_, value);
+    }
+  }
+  void flag(bool value) { reflection_.SetBool(&message_, field_, value); }
+  void choice(int value, std::string_view) { reflection_.SetEnumValue(&message_, field_, value); }
+  void time(Time value) {
+    if (!value.valid()) return;
+    write_time(value, static_cast<pb::Timestamp&>(*reflection_.MutableMessage(&message_, field_)));
+  }
+  void words(const std::vector<std::string>& values) {
+    for (const std::string& value : values) reflection_.AddString(&message_, field_, value);
+  }
+  template <typename Write>
+  void object(Write&& write) {
+    MessageFields inner(*reflection_.MutableMessage(&message_, field_));
+    write(inner);
+  }
+  template <typename Items, typename Write>
+  void list(const Items& items, Write&& write) {
+    for (const auto& item : items) {
+      MessageFields inner(*reflection_.AddMessage(&message_, field_));
+      write(item, inner);
+    }
+  }
+
+ private:
+  pb::Message& message_;
+  const pb::Reflection& reflection_;
+  const pb::Descriptor& type_;
+  const pb::FieldDescriptor* field_ = nullptr;
+};
+
+/// Which message a field stands in.
+enum class Within : uint8_t { kJob, kResources, kRetry };
+
+/// What the backend finds out only for those who ask for it.
+enum Detail : uint8_t { kNoDetail = 0, kMessage = 1, kPlaceInLine = 2, kGpus = 4 };
+
+/// One field of a job as it is shown.
+struct ViewRow {
+  Within within;
+  int number;  ///< In its message.
+  std::string_view name;
+  Detail detail;
+  void (*to_json)(const JobView& job, JsonFields& out);
+  void (*to_message)(const JobView& job, MessageFields& out);
+};
+
+template <auto Write>
+constexpr ViewRow row(Within within, int number, std::string_view name, Detail detail = kNoDetail) {
+  return {within,
+          number,
+          name,
+          detail,
+          [](const JobView& job, JsonFields& out) { Write(job, out); },
+          [](const JobView& job, MessageFields& out) { Write(job, out); }};
+}
+template <auto Write>
+constexpr ViewRow job(int number, std::string_view name, Detail detail = kNoDetail) {
+  return row<Write>(Within::kJob, number, name, detail);
+}
+template <auto Write>
+constexpr ViewRow resource(int number, std::string_view name) {
+  return row<Write>(Within::kResources, number, name);
+}
+template <auto Write>
+constexpr ViewRow retry(int number, std::string_view name) {
+  return row<Write>(Within::kRetry, number, name);
+}
+
+PlacementFields place_of(const JobView& view) {
+  return view.place.empty() ? PlacementFields{} : words_of(view.place.front());
+}
+
+/// Its one part, when it was asked for by nodes.
+const JobPart* by_nodes(const JobView& view) {
+  return view.parts.size() == 1 && view.one_member_per_node ? &view.parts.front() : nullptr;
+}
+
+std::vector<std::string> dependencies_of(const JobView& view, bool only_unmet) {
+  std::vector<std::string> texts;
+  for (const JobDependency& one : view.dependencies) {
+    if (!only_unmet || one.verdict != JobDependency::Verdict::kMet) texts.push_back(dependency_text(one));
+  }
+  return texts;
+}
+
+/// What each member of a part needs; a part is never one of those that shares and slices are asked for with.
+void write_needs(const JobPart& part, auto& out) {
+  using R = v1::Resources;
+  out.at(R::kGpuCountFieldNumber, "gpu_count").number(part.gpu_count);
+  out.at(R::kGpuMemoryMbFieldNumber, "gpu_memory_mb").number(part.gpu_memory_mb);
+  out.at(R::kGpuModelFieldNumber, "gpu_model").text(part.gpu_model);
+  out.at(R::kCpuMilliFieldNumber, "cpu_milli").number(part.cpu_milli);
+  out.at(R::kMemoryMbFieldNumber, "memory_mb").number(part.memory_mb);
+  out.at(R::kGpuMilliFieldNumber, "gpu_milli").number(part.gpu_milli);
+  out.at(R::kMigProfileFieldNumber, "mig_profile").text("");
+  out.at(R::kNodeLabelsFieldNumber, "node_labels").words({});
+  out.at(R::kWithoutLabelsFieldNumber, "without_labels").words({});
+  out.at(R::kExclusiveFieldNumber, "exclusive").flag(false);
+  out.at(R::kGpuLayoutFieldNumber, "gpu_layout").text("");
+  out.at(R::kGpuIdsFieldNumber, "gpu_ids").words({});
+  out.at(R::kGpuBandwidthGbsFieldNumber, "gpu_bandwidth_gbs").number(0);
+  out.at(R::kGpuMemoryEachMbFieldNumber, "gpu_memory_each_mb").number(0);
+  out.at(R::kNodesFieldNumber, "nodes").number(0);
+  out.at(R::kNodesMaxFieldNumber, "nodes_max").number(0);
+  out.at(R::kDomainFieldNumber, "domain").text("");
+  out.at(R::kDomainRequiredFieldNumber, "domain_required").flag(false);
+}
+
+void write_parts(const JobView& view, auto& out) {
+  out.list(view.parts, [](const JobPart& part, auto& shown) {
+    shown.at(v1::Part::kResourcesFieldNumber, "resources").object([&](auto& needs) {
+      write_needs(part, needs);
+    });
+    shown.at(v1::Part::kMembersFieldNumber, "members").number(part.members);
+    shown.at(v1::Part::kMembersMaxFieldNumber, "members_max").number(part.members_max);
+  });
+}
+
+void write_members(const JobView& view, auto& out) {
+  out.list(view.members, [](const JobMember& member, auto& shown) {
+    shown.at(v1::JobMember::kPartFieldNumber, "part").number(member.part);
+    shown.at(v1::JobMember::kNodeNameFieldNumber, "node_name").text(member.node_name);
+    shown.at(v1::JobMember::kAllocatedGpusFieldNumber, "allocated_gpus").words(member.gpus);
+    shown.at(v1::JobMember::kStateFieldNumber, "state").text(member.state);
+  });
+}
+
+void write_warnings(const JobView& view, auto& out) {
+  const std::vector<WatchdogFinding> findings(view.watch == WatchdogFinding::kNone ? 0 : 1, view.watch);
+  out.list(findings, [&](WatchdogFinding finding, auto& shown) {
+    shown.at(v1::Warning::kKindFieldNumber, "kind").text(to_string(finding));
+    shown.at(v1::Warning::kMessageFieldNumber, "message").text(view.watch_detail);
+    shown.at(v1::Warning::kSinceFieldNumber, "since").time(view.watch_since);
+  });
+}
+
+void write_array(const ArrayView& array, auto& out) {
+  out.object([&](auto& shown) {
+    shown.at(v1::Array::kIndexesFieldNumber, "indexes").text(array.indexes);
+    shown.at(v1::Array::kUnexpandedFieldNumber, "unexpanded").text(array.unexpanded);
+    shown.at(v1::Array::kCountFieldNumber, "count").number(array.count);
+    shown.at(v1::Array::kWaitingFieldNumber, "waiting").number(array.waiting);
+    shown.at(v1::Array::kRunningFieldNumber, "running").number(array.running);
+    shown.at(v1::Array::kCompletedFieldNumber, "completed").number(array.completed);
+    shown.at(v1::Array::kFailedFieldNumber, "failed").number(array.failed);
+    shown.at(v1::Array::kCancelledFieldNumber, "cancelled").number(array.cancelled);
+  });
+}
+
+#define SHOWS(...) [](const JobView& view, auto& out) { __VA_ARGS__; }
+
+constexpr int kSpecNumber = v1::Job::kSpecFieldNumber;
+
+// In the order in which JSON has them. The specification is written by itself, field by field as it was asked
+// for.
+constexpr ViewRow kRows[] = {
+    job<SHOWS(out.text(job_name(view.id)))>(1, "job_id"),
+    job<SHOWS(out.text(tenant_name(view.tenant)))>(2, "tenant_id"),
+    job<SHOWS(static_cast<void>(view), static_cast<void>(out))>(kSpecNumber, "spec"),
+    resource<SHOWS(out.number(view.gpu_count))>(1, "gpu_count"),
+    resource<SHOWS(out.number(view.gpu_memory_mb))>(2, "gpu_memory_mb"),
+    resource<SHOWS(out.text(view.gpu_model))>(3, "gpu_model"),
+    resource<SHOWS(out.number(view.cpu_milli))>(4, "cpu_milli"),
+    resource<SHOWS(out.number(view.memory_mb))>(5, "memory_mb"),
+    resource<SHOWS(out.number(view.gpu_milli))>(6, "gpu_milli"),
+    resource<SHOWS(out.text(view.mig_profile))>(30, "mig_profile"),
+    resource<SHOWS(out.words(place_of(view).node_labels))>(50, "node_labels"),
+    resource<SHOWS(out.words(place_of(view).without_labels))>(51, "without_labels"),
+    resource<SHOWS(out.flag(place_of(view).exclusive))>(52, "exclusive"),
+    resource<SHOWS(out.text(place_of(view).gpu_layout))>(53, "gpu_layout"),
+    resource<SHOWS(out.words(place_of(view).gpu_ids))>(54, "gpu_ids"),
+    resource<SHOWS(out.number(place_of(view).gpu_bandwidth_gbs))>(55, "gpu_bandwidth_gbs"),
+    resource<SHOWS(static_cast<void>(view), out.number(0))>(56, "gpu_memory_each_mb"),  // Only asked.
+    resource<SHOWS(out.number(by_nodes(view) != nullptr ? by_nodes(view)->members : 0))>(40, "nodes"),
+    resource<SHOWS(out.number(by_nodes(view) != nullptr ? by_nodes(view)->members_max : 0))>(41, "nodes_max"),
+    resource<SHOWS(out.text(view.domain == DomainLevel::kAny ? "" : to_string(view.domain)))>(42, "domain"),
+    resource<SHOWS(out.flag(view.domain_required))>(43, "domain_required"),
+    job<SHOWS(out.choice(static_cast<int>(view.state), to_string(view.state)))>(5, "state"),
+    job<SHOWS(out.text(view.wait_code.empty() ? to_string(view.reason) : std::string_view(view.wait_code)))>(
+        6, "reason"),
+    job<SHOWS(out.text(view.message))>(7, "message", kMessage),
+    job<SHOWS(out.number(view.priority))>(8, "priority"),
+    job<SHOWS(out.number(view.max_runtime.ms()))>(9, "max_runtime_ms"),
+    retry<SHOWS(out.number(view.exit_code_retries))>(1, "exit_code_retries"),
+    retry<SHOWS(out.number(view.system_retries))>(2, "system_retries"),
+    retry<SHOWS(out.flag(view.overlap_allowed))>(3, "overlap_allowed"),
+    retry<SHOWS(out.number(view.kill_after_lost_contact.ms()))>(4, "kill_after_lost_contact_ms"),
+    retry<SHOWS(out.words(retry_on_words(view.retry_causes, view.retry_exit_codes)))>(5, "on"),
+    retry<SHOWS(out.text(view.tolerates_node_loss ? "continue" : "end"))>(40, "on_node_loss"),
+    job<SHOWS(out.time(view.submitted_at))>(11, "submitted_at"),
+    job<SHOWS(out.time(view.scheduled_at))>(12, "scheduled_at"),
+    job<SHOWS(out.time(view.started_at))>(13, "started_at"),
+    job<SHOWS(out.time(view.completed_at))>(14, "completed_at"),
+    job<SHOWS(if (view.exit_code) out.number(*view.exit_code))>(15, "exit_code"),
+    job<SHOWS(out.number(view.signal))>(16, "signal"),
+    job<SHOWS(out.number(view.attempts))>(17, "attempts"),
+    job<SHOWS(out.text(view.node_name))>(18, "node_name"),
+    job<SHOWS(out.words(view.gpus))>(19, "allocated_gpus", kGpus),
+    job<SHOWS(if (view.mig_start) out.number(*view.mig_start))>(30, "mig_start", kGpus),
+    job<SHOWS(out.number(view.queue_position))>(20, "queue_position", kPlaceInLine),
+    job<SHOWS(out.flag(view.held))>(21, "held"),
+    job<SHOWS(out.time(view.begin_at))>(22, "begin_at"),
+    job<SHOWS(out.time(view.deadline))>(23, "deadline"),
+    job<SHOWS(out.words(dependencies_of(view, false)))>(24, "dependencies"),
+    job<SHOWS(out.words(dependencies_of(view, true)))>(25, "unmet_dependencies"),
+    job<SHOWS(out.text(view.array.valid() ? job_name(view.array) : std::string()))>(26, "array_id"),
+    job<SHOWS(if (view.array_index) out.number(*view.array_index))>(27, "array_index"),
+    job<SHOWS(if (view.array_view) write_array(*view.array_view, out))>(28, "array"),
+    job<SHOWS(out.number(view.preempted_count))>(40, "preempt_count"),
+    job<SHOWS(out.time(view.checkpointed_at))>(42, "checkpointed_at"),
+    job<SHOWS(out.text(to_string(view.preemption_mode)))>(41, "preemption_mode"),
+    job<SHOWS(out.text(to_string(view.work)))>(60, "work_class"),
+    job<SHOWS(out.text(view.reservation))>(45, "reservation"),
+    job<SHOWS(write_warnings(view, out))>(61, "warnings"),
+    job<SHOWS(write_parts(view, out))>(46, "parts"),
+    job<SHOWS(write_members(view, out))>(47, "members", kGpus),
+    job<SHOWS(out.text(view.move_detail))>(62, "moved"),
+    job<SHOWS(out.time(view.moved_at))>(63, "moved_at"),
+};
+#undef SHOWS
+
+static_assert(std::size(kRows) <= kJobRowsMax);
+
+constexpr std::string_view kSpecPath = "spec";
+
+/// The name of the field that holds the message; empty for the job itself.
+std::string_view name_of(Within within) {
+  switch (within) {
+    case Within::kJob:
+      return "";
+    case Within::kResources:
+      return "resources";
+    case Within::kRetry:
+      return "retry";
+  }
+  UNREACHABLE();
+}
+
+std::size_t spec_row(int number) {
+  const JobRow* const row = find_job_row(JobMessage::kSpec, number);
+  CHECK(row != nullptr);
+  return static_cast<std::size_t>(row - job_rows().data());
+}
+
+void write_spec(const JobView& view, const std::bitset<kJobRowsMax>& wanted, JsonWriter& json) {
+  static const std::bitset<kJobRowsMax> only_name =
+      std::bitset<kJobRowsMax>().set(spec_row(v1::JobSpec::kNameFieldNumber));
+  json.key(kSpecPath);
+  if (wanted == only_name) {  // Of lists: the whole is not unpacked for it.
     json.begin_object();
-    if (!job.name.empty()) json.field("name", job.name);
+    if (!view.name.empty()) json.field("name", view.name);
     json.end_object();
     return;
   }
   v1::JobSpec spec;
-  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
-  if (mask != kAll) {
+  if (!spec.ParseFromArray(view.spec.view().data(), static_cast<int>(view.spec.view().size()))) spec.Clear();
+  if (!wanted.all()) {
     const pb::Descriptor& type = *v1::JobSpec::descriptor();
     for (int i = 0; i < type.field_count(); ++i) {
-      if ((mask & bit(type.field(i)->number())) == 0) spec.GetReflection()->ClearField(&spec, type.field(i));
+      if (!wanted[spec_row(type.field(i)->number())]) spec.GetReflection()->ClearField(&spec, type.field(i));
     }
   }
   write_native_json(spec, json);
-}
-
-void write_words(std::string_view name, const std::vector<std::string>& words, JsonWriter& json) {
-  json.key(name).begin_array();
-  for (const std::string& word : words) json.value(std::string_view(word));
-  json.end_array();
-}
-
-void write_place(const PlacementFields& words, Masked& out, JsonWriter& json) {
-  if (out.wants(ResourceFields::kNodeLabelsFieldNumber)) write_words("node_labels", words.node_labels, json);
-  if (out.wants(ResourceFields::kWithoutLabelsFieldNumber))
-    write_words("without_labels", words.without_labels, json);
-  out.field(ResourceFields::kExclusiveFieldNumber, "exclusive", words.exclusive);
-  out.field(ResourceFields::kGpuLayoutFieldNumber, "gpu_layout", std::string_view(words.gpu_layout));
-  if (out.wants(ResourceFields::kGpuIdsFieldNumber)) write_words("gpu_ids", words.gpu_ids, json);
-  out.field(ResourceFields::kGpuBandwidthGbsFieldNumber, "gpu_bandwidth_gbs", words.gpu_bandwidth_gbs);
-  out.field(ResourceFields::kGpuMemoryEachMbFieldNumber, "gpu_memory_each_mb", 0);  // Only asked.
-}
-
-void write_resources(const JobView& job, uint64_t mask, JsonWriter& json) {
-  json.key("resources").begin_object();
-  Masked out(json, mask);
-  out.field(ResourceFields::kGpuCountFieldNumber, "gpu_count", job.gpu_count);
-  out.field(ResourceFields::kGpuMemoryMbFieldNumber, "gpu_memory_mb", job.gpu_memory_mb);
-  out.field(ResourceFields::kGpuModelFieldNumber, "gpu_model", std::string_view(job.gpu_model));
-  out.field(ResourceFields::kCpuMilliFieldNumber, "cpu_milli", job.cpu_milli);
-  out.field(ResourceFields::kMemoryMbFieldNumber, "memory_mb", job.memory_mb);
-  out.field(ResourceFields::kGpuMilliFieldNumber, "gpu_milli", job.gpu_milli);
-  out.field(ResourceFields::kMigProfileFieldNumber, "mig_profile", std::string_view(job.mig_profile));
-  write_place(job.place.empty() ? PlacementFields{} : words_of(job.place.front()), out, json);
-  const bool by_nodes = job.parts.size() == 1 && job.one_member_per_node;
-  out.field(ResourceFields::kNodesFieldNumber, "nodes", by_nodes ? job.parts.front().members : 0);
-  out.field(ResourceFields::kNodesMaxFieldNumber, "nodes_max", by_nodes ? job.parts.front().members_max : 0);
-  const bool named = job.domain != DomainLevel::kAny;
-  out.field(ResourceFields::kDomainFieldNumber, "domain", named ? to_string(job.domain) : std::string_view());
-  out.field(ResourceFields::kDomainRequiredFieldNumber, "domain_required", job.domain_required);
-  json.end_object();
-}
-
-void write_warnings(const JobView& job, JsonWriter& json) {
-  json.key("warnings").begin_array();
-  if (job.watch != WatchdogFinding::kNone) {
-    json.begin_object().field("kind", to_string(job.watch)).field("message", job.watch_detail);
-    if (job.watch_since.valid()) json.field("since", job.watch_since);
-    json.end_object();
-  }
-  json.end_array();
-}
-
-void write_gang(const JobView& job, const Masked& out, JsonWriter& json) {
-  if (out.wants(Fields::kPartsFieldNumber)) {
-    json.key("parts").begin_array();
-    for (const JobPart& part : job.parts) {
-      json.begin_object().key("resources").begin_object();
-      json.field("gpu_count", part.gpu_count).field("gpu_memory_mb", part.gpu_memory_mb);
-      json.field("gpu_model", std::string_view(part.gpu_model)).field("cpu_milli", part.cpu_milli);
-      json.field("memory_mb", part.memory_mb).field("gpu_milli", part.gpu_milli);
-      json.field("mig_profile", std::string_view());
-      Masked all(json, kAll);
-      write_place({}, all, json);
-      json.field("nodes", 0).field("nodes_max", 0).field("domain", std::string_view());
-      json.field("domain_required", false).end_object();
-      json.field("members", part.members).field("members_max", part.members_max).end_object();
-    }
-    json.end_array();
-  }
-  if (!out.wants(Fields::kMembersFieldNumber)) return;
-  json.key("members").begin_array();
-  for (const JobMember& member : job.members) {
-    json.begin_object().field("part", member.part).field("node_name", std::string_view(member.node_name));
-    json.key("allocated_gpus").begin_array();
-    for (const std::string& gpu : member.gpus) json.value(std::string_view(gpu));
-    json.end_array();
-    json.field("state", std::string_view(member.state)).end_object();
-  }
-  json.end_array();
-}
-
-void write_flow(const JobView& job, Masked& out, JsonWriter& json) {
-  out.time(Fields::kBeginAtFieldNumber, "begin_at", job.begin_at);
-  out.time(Fields::kDeadlineFieldNumber, "deadline", job.deadline);
-  std::vector<std::string> all;
-  std::vector<std::string> unmet;
-  for (const JobDependency& one : job.dependencies) {
-    all.push_back(dependency_text(one));
-    if (one.verdict != JobDependency::Verdict::kMet) unmet.push_back(dependency_text(one));
-  }
-  if (out.wants(Fields::kDependenciesFieldNumber)) write_words("dependencies", all, json);
-  if (out.wants(Fields::kUnmetDependenciesFieldNumber)) write_words("unmet_dependencies", unmet, json);
-  out.field(Fields::kArrayIdFieldNumber, "array_id",
-            std::string_view(job.array.valid() ? job_name(job.array) : std::string()));
-  if (job.array_index) out.field(Fields::kArrayIndexFieldNumber, "array_index", *job.array_index);
-  if (!job.array_view || !out.wants(Fields::kArrayFieldNumber)) return;
-  const ArrayView& array = *job.array_view;
-  json.key("array").begin_object();
-  json.field("indexes", std::string_view(array.indexes));
-  json.field("unexpanded", std::string_view(array.unexpanded));
-  json.field("count", array.count).field("waiting", array.waiting).field("running", array.running);
-  json.field("completed", array.completed).field("failed", array.failed);
-  json.field("cancelled", array.cancelled).end_object();
-}
-
-void write_retry(const JobView& job, uint64_t mask, JsonWriter& json) {
-  json.key("retry").begin_object();
-  Masked out(json, mask);
-  out.field(RetryFields::kExitCodeRetriesFieldNumber, "exit_code_retries", job.exit_code_retries);
-  out.field(RetryFields::kSystemRetriesFieldNumber, "system_retries", job.system_retries);
-  out.field(RetryFields::kOverlapAllowedFieldNumber, "overlap_allowed", job.overlap_allowed);
-  out.field(RetryFields::kKillAfterLostContactMsFieldNumber, "kill_after_lost_contact_ms",
-            job.kill_after_lost_contact.ms());
-  if (out.wants(RetryFields::kOnFieldNumber))
-    write_words("on", retry_on_words(job.retry_causes, job.retry_exit_codes), json);
-  out.field(RetryFields::kOnNodeLossFieldNumber, "on_node_loss",
-            job.tolerates_node_loss ? "continue" : "end");
-  json.end_object();
-}
-
-/// The bit of a field's name; nothing when the message has none of that name.
-const pb::FieldDescriptor* find_field(const pb::Descriptor& type, std::string_view name) {
-  return type.FindFieldByName(std::string(name));
 }
 
 ApiError unknown_field(std::string_view path, const pb::Descriptor& type) {
@@ -194,96 +358,95 @@ ApiError unknown_field(std::string_view path, const pb::Descriptor& type) {
   return {ErrorKind::kInvalidArgument, std::move(message), "fields"};
 }
 
-uint64_t* part_of(JobMask& mask, int number) {
-  switch (number) {
-    case Fields::kSpecFieldNumber:
-      return &mask.spec;
-    case Fields::kResourcesFieldNumber:
-      return &mask.resources;
-    case Fields::kRetryFieldNumber:
-      return &mask.retry;
-    default:
-      return nullptr;
+/// Adds the fields that a path names: "state", "resources", "spec.name".
+std::optional<ApiError> add_path(std::string_view path, JobMask& mask) {
+  const pb::Descriptor& type = *v1::Job::descriptor();
+  const std::size_t dot = path.find('.');
+  const std::string_view outer = path.substr(0, dot);
+  const std::string_view inner = dot == std::string_view::npos ? "" : path.substr(dot + 1);
+  const pb::FieldDescriptor* const field = type.FindFieldByName(std::string(outer));
+  if (field == nullptr) return unknown_field(path, type);
+  const bool has_rows =
+      outer == kSpecPath || outer == name_of(Within::kResources) || outer == name_of(Within::kRetry);
+  if (dot != std::string_view::npos && !has_rows) return unknown_field(path, type);
+  const pb::FieldDescriptor* const within = inner.empty() && dot == std::string_view::npos
+                                                ? nullptr
+                                                : field->message_type()->FindFieldByName(std::string(inner));
+  if (dot != std::string_view::npos && within == nullptr) return unknown_field(path, *field->message_type());
+  if (outer == kSpecPath && within == nullptr) mask.spec.set();
+  if (outer == kSpecPath && within != nullptr) mask.spec.set(spec_row(within->number()));
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    const ViewRow& row = kRows[i];
+    const bool named = row.within == Within::kJob
+                           ? row.name == outer
+                           : name_of(row.within) == outer && (within == nullptr || row.name == inner);
+    if (named) mask.rows.set(i);
   }
+  return std::nullopt;
 }
 
 }  // namespace
 
-bool JobMask::all() const { return job == kAll && spec == kAll && resources == kAll && retry == kAll; }
-
 JobDetails JobMask::details() const {
-  static_assert(Fields::kMigStartFieldNumber < 64);  // They are bits.
-  return {.name = (job & bit(Fields::kSpecFieldNumber)) != 0,
-          .message = (job & bit(Fields::kMessageFieldNumber)) != 0,
-          .place = (job & bit(Fields::kQueuePositionFieldNumber)) != 0,
-          .gpus = (job & (bit(Fields::kAllocatedGpusFieldNumber) | bit(Fields::kMembersFieldNumber) |
-                          bit(Fields::kMigStartFieldNumber))) != 0};
+  int wanted = 0;
+  bool name = false;
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    if (!rows[i]) continue;
+    wanted |= kRows[i].detail;
+    name = name || kRows[i].name == kSpecPath;
+  }
+  return {.name = name,
+          .message = (wanted & kMessage) != 0,
+          .place = (wanted & kPlaceInLine) != 0,
+          .gpus = (wanted & kGpus) != 0};
 }
 
 Answer<JobMask> parse_job_mask(std::string_view fields) {
-  if (fields.empty()) return JobMask{};
-  JobMask mask{.job = 0, .spec = 0, .resources = 0, .retry = 0};
+  JobMask mask;
+  if (fields.empty()) return mask;
+  mask.rows.reset();
+  mask.spec.reset();
   while (!fields.empty()) {
     const std::size_t end = std::min(fields.find(','), fields.size());
-    const std::string_view path = fields.substr(0, end);
+    if (auto unknown = add_path(fields.substr(0, end), mask)) return std::move(*unknown);
     fields.remove_prefix(std::min(end + 1, fields.size()));
-    const std::size_t dot = path.find('.');
-    const pb::FieldDescriptor* field = find_field(*v1::Job::descriptor(), path.substr(0, dot));
-    if (field == nullptr) return unknown_field(path, *v1::Job::descriptor());
-    mask.job |= bit(field->number());
-    uint64_t* const part = part_of(mask, field->number());
-    if (dot == std::string_view::npos) {
-      if (part != nullptr) *part = kAll;
-      continue;
-    }
-    if (part == nullptr) return unknown_field(path, *v1::Job::descriptor());
-    const pb::FieldDescriptor* inner = find_field(*field->message_type(), path.substr(dot + 1));
-    if (inner == nullptr) return unknown_field(path, *field->message_type());
-    *part |= bit(inner->number());
   }
   return mask;
 }
 
-void write_native_job(const JobView& job, const JobMask& mask, JsonWriter& json) {
-  json.begin_object();
-  Masked out(json, mask.job);
-  if (out.wants(Fields::kJobIdFieldNumber)) json.field("job_id", job_name(job.id));
-  if (out.wants(Fields::kTenantIdFieldNumber)) json.field("tenant_id", tenant_name(job.tenant));
-  if (out.wants(Fields::kSpecFieldNumber)) write_spec(job, mask.spec, json);
-  if (out.wants(Fields::kResourcesFieldNumber)) write_resources(job, mask.resources, json);
-  out.field(Fields::kStateFieldNumber, "state", to_string(job.state));
-  out.field(Fields::kReasonFieldNumber, "reason",
-            job.wait_code.empty() ? to_string(job.reason) : std::string_view(job.wait_code));
-  out.field(Fields::kMessageFieldNumber, "message", std::string_view(job.message));
-  out.field(Fields::kPriorityFieldNumber, "priority", job.priority);
-  out.field(Fields::kMaxRuntimeMsFieldNumber, "max_runtime_ms", job.max_runtime.ms());
-  if (out.wants(Fields::kRetryFieldNumber)) write_retry(job, mask.retry, json);
-  out.time(Fields::kSubmittedAtFieldNumber, "submitted_at", job.submitted_at);
-  out.time(Fields::kScheduledAtFieldNumber, "scheduled_at", job.scheduled_at);
-  out.time(Fields::kStartedAtFieldNumber, "started_at", job.started_at);
-  out.time(Fields::kCompletedAtFieldNumber, "completed_at", job.completed_at);
-  if (job.exit_code) out.field(Fields::kExitCodeFieldNumber, "exit_code", *job.exit_code);
-  out.field(Fields::kSignalFieldNumber, "signal", job.signal);
-  out.field(Fields::kAttemptsFieldNumber, "attempts", job.attempts);
-  out.field(Fields::kNodeNameFieldNumber, "node_name", std::string_view(job.node_name));
-  if (out.wants(Fields::kAllocatedGpusFieldNumber)) {
-    json.key("allocated_gpus").begin_array();
-    for (const std::string& gpu : job.gpus) json.value(std::string_view(gpu));
-    json.end_array();
+void write_job(const JobView& view, v1::Job& out) {
+  if (!out.mutable_spec()->ParseFromArray(view.spec.view().data(),
+                                          static_cast<int>(view.spec.view().size()))) {
+    out.clear_spec();
   }
-  if (job.mig_start) out.field(Fields::kMigStartFieldNumber, "mig_start", *job.mig_start);
-  out.field(Fields::kQueuePositionFieldNumber, "queue_position", job.queue_position);
-  out.field(Fields::kHeldFieldNumber, "held", job.held);
-  write_flow(job, out, json);
-  out.field(Fields::kPreemptCountFieldNumber, "preempt_count", job.preempted_count);
-  out.time(Fields::kCheckpointedAtFieldNumber, "checkpointed_at", job.checkpointed_at);
-  out.field(Fields::kPreemptionModeFieldNumber, "preemption_mode", to_string(job.preemption_mode));
-  out.field(Fields::kWorkClassFieldNumber, "work_class", to_string(job.work));
-  out.field(Fields::kReservationFieldNumber, "reservation", job.reservation);
-  if (out.wants(Fields::kWarningsFieldNumber)) write_warnings(job, json);
-  write_gang(job, out, json);
-  out.field(Fields::kMovedFieldNumber, "moved", std::string_view(job.move_detail));
-  out.time(Fields::kMovedAtFieldNumber, "moved_at", job.moved_at);
+  MessageFields job(out);
+  MessageFields resources(*out.mutable_resources());
+  MessageFields retry(*out.mutable_retry());
+  for (const ViewRow& row : kRows) {
+    MessageFields& into = row.within == Within::kJob ? job : row.within == Within::kRetry ? retry : resources;
+    row.to_message(view, into.at(row.number, row.name));
+  }
+}
+
+void write_native_job(const JobView& view, const JobMask& mask, JsonWriter& json) {
+  json.begin_object();
+  JsonFields fields(json);
+  Within open = Within::kJob;
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    const ViewRow& row = kRows[i];
+    if (!mask.rows[i]) continue;
+    if (row.within != open) {
+      if (open != Within::kJob) json.end_object();
+      if (row.within != Within::kJob) json.key(name_of(row.within)).begin_object();
+      open = row.within;
+    }
+    if (row.within == Within::kJob && row.number == kSpecNumber) {
+      write_spec(view, mask.spec, json);
+    } else {
+      row.to_json(view, fields.at(row.number, row.name));
+    }
+  }
+  if (open != Within::kJob) json.end_object();
   json.end_object();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <bitset>
 #include <string>
 #include <string_view>
 
@@ -11,14 +11,14 @@
 /// usual. What comes out is what write_native_json makes of the message (a test compares them).
 namespace gpusched::api {
 
-/// Which fields of gpusched.v1.Job are written: a bit for each field's number, also of the messages in it.
-struct JobMask {
-  uint64_t job = ~uint64_t{0};
-  uint64_t spec = ~uint64_t{0};
-  uint64_t resources = ~uint64_t{0};
-  uint64_t retry = ~uint64_t{0};
+inline constexpr std::size_t kJobRowsMax = 128;
 
-  bool all() const;
+/// Which fields of gpusched.v1.Job are written: a bit for each row of the table of its fields.
+struct JobMask {
+  std::bitset<kJobRowsMax> rows = ~std::bitset<kJobRowsMax>();
+  std::bitset<kJobRowsMax> spec = ~std::bitset<kJobRowsMax>();  ///< Of its specification, by job_rows().
+
+  bool all() const { return rows.all() && spec.all(); }
   /// What the backend has to find out for it.
   JobDetails details() const;
 };
