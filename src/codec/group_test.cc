@@ -432,6 +432,9 @@ TEST(Group, ADigestComesBackAndStandsBeforeTheCommands) {
   const std::string entry = payload.substr(8, 14);
   EXPECT_EQ(decode_group(payload + entry).error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(decode_group(payload.substr(0, 8) + entry + payload.substr(8)).error().code, ErrorCode::kCorrupt);
+  const Result<CommandGroup> behind = decode_group(payload.substr(0, 8) + payload.substr(8 + 14) + entry);
+  ASSERT_FALSE(behind.ok()) << "it would say of which state the commands were decided";
+  EXPECT_EQ(behind.error().code, ErrorCode::kCorrupt);
 }
 
 TEST(Group, AnUnknownCommandIsOfANewerVersion) {

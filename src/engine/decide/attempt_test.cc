@@ -277,5 +277,24 @@ TEST_F(AttemptTest, AStartReportedAfterACancelRunsUntilItsEnd) {
   EXPECT_EQ(engine.state_of(job), JobState::kCancelled);
 }
 
+TEST(Checkpoint, CountsWhenItIsOfThisAttemptAndNoOlderThanTheLast) {
+  TestEngine engine;
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  const JobId job = engine.run({.gpus = 1});
+  const auto save = [&](Duration age) {
+    return engine.apply(CheckpointSaved{.job = job, .attempt = 1, .node = node, .age = age});
+  };
+  engine.advance(minutes(10));
+  expect_rejected(save(minutes(11)), RejectionCode::kStale);  // Before it started.
+  expect_rejected(save(Duration{} - seconds(1)),
+                  RejectionCode::kStale);  // It would be spared for what is to come.
+  EXPECT_FALSE(engine.job(job).saved_at.valid());
+  EXPECT_FALSE(save(minutes(2)).rejection.has_value());
+  EXPECT_EQ(engine.job(job).saved_at, engine.now() - minutes(2));
+  expect_rejected(save(minutes(3)), RejectionCode::kStale);
+  EXPECT_FALSE(save(Duration{}).rejection.has_value());
+  EXPECT_EQ(engine.job(job).saved_at, engine.now());
+}
+
 }  // namespace
 }  // namespace gpusched

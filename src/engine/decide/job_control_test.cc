@@ -197,6 +197,22 @@ TEST_F(JobControlTest, MemoryIsTheJobsOwnFaultAndCountsAsAnExitCode) {
   EXPECT_EQ(engine.job(job).reason, JobReason::kOutOfMemory);
 }
 
+TEST_F(JobControlTest, AWaitingJobCannotBeChangedToMoreThanItsTenantMayEverHave) {
+  Limits limits;
+  limits.set(Resource::kGpus, 2);
+  const TenantId tenant = engine.add_tenant("t", {}, limits);
+  const JobId job = engine.submit({.gpus = 1, .tenant = tenant});
+  std::vector<Part> parts = engine.state().class_of(engine.job(job)).parts;
+  const auto change_to = [&](int32_t gpus) {
+    parts.front().gpu_count = gpus;
+    return engine.apply(UpdateJob{.job = job, .given = kJobParts, .parts = parts});
+  };
+  const Applied refused = change_to(3);
+  expect_rejected(refused, RejectionCode::kQuotaExceeded);
+  EXPECT_EQ(refused.rejection->tenant, tenant);
+  EXPECT_FALSE(change_to(2).rejection.has_value());
+}
+
 TEST_F(JobControlTest, ANewPriorityKeepsTheJobsAge) {
   const JobId old = engine.submit({.gpus = 2, .priority = 50});
   const int64_t key = engine.job(old).order_key;

@@ -169,6 +169,26 @@ TEST_F(NodeServiceTest, AStartEndsTheRowOfFaultsThatHoldsAJob) {
   EXPECT_FALSE(engine.job(job).held);
 }
 
+TEST_F(NodeServiceTest, AnotherEndInBetweenEndsTheRowOfFaultsToo) {
+  engine.add_node("n1", {.gpus = 8});
+  const JobId job = engine.submit({.gpus = 1, .retry = {.exit_code_retries = 3}});
+  const auto end_with = [&](const Outcome& outcome) {
+    engine.cycle();
+    ASSERT_EQ(engine.state_of(job), JobState::kScheduled);
+    engine.ended(job, outcome);
+    if (availability(engine.job(job).node) == Availability::kValidating) resume(engine.job(job).node);
+    engine.release_all();
+    engine.advance(hours(1));
+  };
+  const Outcome fault{.cause = EndCause::kNodeFault, .detail = "the prolog failed"};
+  for (int32_t i = 0; i + 1 < limits::kNodeFaultsMax; ++i) end_with(fault);
+  end_with(exited(1));
+  EXPECT_EQ(engine.job(job).node_faults, 0);
+  end_with(fault);
+  EXPECT_EQ(engine.job(job).node_faults, 1);
+  EXPECT_FALSE(engine.job(job).held);
+}
+
 class AutoDrainTest : public NodeServiceTest {
  protected:
   AutoDrainTest() {

@@ -87,6 +87,31 @@ TEST(UpdateTenant, EveryFieldCanBeGivenAndMayBeZero) {
   EXPECT_EQ(tenant.weight_milli, 0);
 }
 
+TEST(UpdateTenant, EachLimitAndEachGuaranteeTakesItsOwnNumber) {
+  TestEngine engine;
+  const TenantId id = engine.add_tenant("t");
+  const Amount limits{.gpus = 11, .gpu_memory_mb = 12, .cpu_milli = 13, .memory_mb = 14, .jobs = 15};
+  const Amount guarantee{.gpus = 1, .gpu_memory_mb = 2, .cpu_milli = 3, .memory_mb = 4, .jobs = 5};
+  const uint32_t fields[][2] = {{kTenantMaxGpus, kTenantGuaranteeGpus},
+                                {kTenantMaxGpuMemory, kTenantGuaranteeGpuMemory},
+                                {kTenantMaxCpu, kTenantGuaranteeCpu},
+                                {kTenantMaxMemory, kTenantGuaranteeMemory},
+                                {kTenantMaxJobs, kTenantGuaranteeJobs}};
+  int64_t Amount::* const members[] = {&Amount::gpus, &Amount::gpu_memory_mb, &Amount::cpu_milli,
+                                       &Amount::memory_mb, &Amount::jobs};
+  Amount expected_limits;
+  Amount expected_guarantee;
+  for (std::size_t i = 0; i < std::size(members); ++i) {
+    UpdateTenant change{.tenant = id, .given = fields[i][0] | fields[i][1], .guarantee = guarantee};
+    change.limits.plus_one = limits;
+    ASSERT_FALSE(engine.apply(change).rejection.has_value());
+    expected_limits.*members[i] = limits.*members[i];
+    expected_guarantee.*members[i] = guarantee.*members[i];
+    EXPECT_EQ(engine.tenant(id).limits.plus_one, expected_limits);
+    EXPECT_EQ(engine.tenant(id).guarantee, expected_guarantee);
+  }
+}
+
 TEST(UpdateTenant, ARenameFreesTheOldNameAndTakesTheNew) {
   TestEngine engine;
   const TenantId id = engine.add_tenant("old");
