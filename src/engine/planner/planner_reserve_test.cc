@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <map>
 #include <vector>
 
@@ -38,6 +39,20 @@ class Reservations : public ::testing::Test {
 
   TestEngine engine;
 };
+
+TEST_F(Reservations, DoNotCountOnAFaultyGpuThatItsHolderGivesBack) {
+  const NodeId node = engine.add_node("n1", {.gpus = 2});
+  const JobId first = engine.submit({.gpus = 1, .max_runtime = hours(1)});
+  ASSERT_EQ(cycle(), std::vector{first});
+  const JobId second = engine.submit({.gpus = 1, .max_runtime = hours(2)});
+  ASSERT_EQ(cycle(), std::vector{second});
+  const auto device = static_cast<uint32_t>(std::countr_zero(engine.job(first).device_mask));
+  engine.apply(NoteDeviceFault{
+      .node = node, .device = device, .fault = FaultClass::kDrain, .code = "xid 79", .id = 1});
+  const JobId waiting = engine.submit({.gpus = 1, .max_runtime = hours(1)});
+  cycle();
+  EXPECT_EQ(reason(waiting).start, engine.now() + hours(2)) << "the one that comes back first takes no work";
+}
 
 TEST_F(Reservations, AShortJobPassesABlockedOneThatItDoesNotDelay) {
   engine.add_node("n1", {.gpus = 4});
