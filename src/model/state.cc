@@ -189,7 +189,8 @@ uint64_t State::used_device_classes() const {
 Node& State::index_node(Node& node) {
   const bool inserted = node_by_name_.try_emplace(node.name, node.slot).second;
   CHECK(inserted);
-  node_by_id_.try_emplace(node.id.value, node.slot);
+  const bool is_new = node_by_id_.try_emplace(node.id.value, node.slot).second;
+  CHECK(is_new);
   node.feature_bits = feature_bits_of(node.features);
   refresh_free_mask(node);
   note_claims(node);
@@ -223,6 +224,7 @@ void State::remove_node(NodeId id) {
   const uint32_t slot = node->slot;
   nodes[slot] = Node{.id = id, .state = NodeState::kDead, .removed = true, .slot = slot};
   removed_slots_.insert(slot);
+  CHECK(find_node(id) == nullptr);
 }
 
 void State::note_claims(const Node& node) {
@@ -263,6 +265,8 @@ void State::remove_tenant(TenantId id) {
 }
 
 void State::rename_tenant(Tenant& tenant, const std::string& name) {
+  const Tenant* holder = find_tenant_named(name);
+  CHECK(holder == nullptr || holder == &tenant);  // A name is one tenant's.
   const auto before = tenant_by_name_.find(tenant.name);
   if (before != tenant_by_name_.end() && before->second == tenant.id) tenant_by_name_.erase(before);
   tenant.name = name;
@@ -338,12 +342,15 @@ void State::count_spec(const Job& job, int64_t users, int64_t unfinished) {
     if (now.all == 0) spec_users_.erase(known);
   }
   spec_bytes += users * bytes;
+  CHECK(spec_bytes >= 0);
   if (unfinished == 0) return;
   Tenant* tenant = find_tenant(job.tenant);
+  CHECK(tenant != nullptr);
   unfinished_spec_bytes += unfinished * bytes;
   tenant->unfinished_spec_bytes += unfinished * bytes;
   const auto holder = unfinished_spec_bytes_of.try_emplace(spec_holder(*tenant)).first;
   holder->second += unfinished * bytes;
+  CHECK(holder->second >= 0 && tenant->unfinished_spec_bytes >= 0 && unfinished_spec_bytes <= spec_bytes);
   if (holder->second == 0) unfinished_spec_bytes_of.erase(holder);
 }
 
@@ -395,6 +402,7 @@ void State::remove_job(JobId id) {
   CHECK(is_final(job->state));
   Tenant* tenant = find_tenant(job->tenant);
   CHECK(tenant != nullptr);
+  CHECK(tenant->state_counts[static_cast<std::size_t>(job->state)] > 0);
   --state_counts[static_cast<std::size_t>(job->state)];
   --tenant->state_counts[static_cast<std::size_t>(job->state)];
   release_class(job->job_class);
@@ -422,6 +430,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
         forget_dependent({.parent = one.parent, .child = job.id});
     }
   }
+  CHECK(tenant->state_counts[static_cast<std::size_t>(job.state)] > 0);
   --state_counts[static_cast<std::size_t>(job.state)];
   --tenant->state_counts[static_cast<std::size_t>(job.state)];
   const JobState from = job.state;
@@ -432,6 +441,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   ++state_counts[static_cast<std::size_t>(to)];
   ++tenant->state_counts[static_cast<std::size_t>(to)];
   if (is_final(to)) {
+    CHECK(tenant->unfinished > 0);
     --tenant->unfinished;
     count_spec(job, 0, -1);
     finished.push_back(job.id);
@@ -445,6 +455,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
 
 void State::requeue(Job& job, Time not_before) {
   CHECK(not_before.valid());
+  CHECK(job.state != JobState::kPending);
   move_job(job, JobState::kPending, JobReason::kBackoff);
   count_waiting(*find_tenant(job.tenant), 1);
   job.not_before = not_before;
@@ -572,6 +583,7 @@ void State::leave_line(const Job& job) {
     line.erase(job.order());
     classes[job.job_class].waiting.erase(job.order());
   } else {
+    CHECK(pending_backoff > 0);
     --pending_backoff;
   }
 }
@@ -644,6 +656,7 @@ void State::discharge(TenantId tenant, const Amount& amount, Time at, WorkClass 
   for (Tenant* each = find_tenant(tenant); each != nullptr; each = find_tenant(each->parent)) {
     accrue_usage(*each, at);
     each->usage.subtract(amount);
+    CHECK(each->usage.gpu_thousandths() >= 0 && each->usage.jobs >= 0);
   }
 }
 
@@ -668,135 +681,12 @@ void State::release_member(const Attempt& attempt, uint32_t member) {
   node->memory_mb_used -= held.memory_mb;
   CHECK(node->cpu_milli_used >= 0);
   CHECK(node->memory_mb_used >= 0);
+  CHECK(!held.exclusive || node->exclusive_count > 0);
   if (held.exclusive) --node->exclusive_count;
   const AttemptKey key = attempt.key(member);
   const auto place = std::lower_bound(node->attempts.begin(), node->attempts.end(), key);
   CHECK(place != node->attempts.end() && *place == key);
   node->attempts.erase(place);
-}
-
-void State::count_promise(const Promise& promise, int64_t sign, Time at) {
-  for (const Member& member : promise.members) {
-    Node* node = find_node(member.node);
-    CHECK(node != nullptr);
-    node->cpu_milli_used += sign * member.cpu_milli;
-    node->memory_mb_used += sign * member.memory_mb;
-    node->promised_count += static_cast<uint32_t>(sign);
-    if (member.exclusive) node->exclusive_count += static_cast<uint32_t>(sign);
-    refresh_free_mask(*node);
-  }
-  if (promise.moves) return;  // Its attempt counts until that ends, and its next one from its start.
-  if (sign > 0) {
-    charge(promise.tenant, promise.amount, at, promise.work);
-  } else {
-    discharge(promise.tenant, promise.amount, at, promise.work);
-  }
-}
-
-void State::mark_promised(const Promise& promise, JobId job) {
-  for (const Member& member : promise.members) {
-    Node* node = find_node(member.node);
-    CHECK(node != nullptr);
-    for (std::size_t i = 0; i < node->devices.size(); ++i) {
-      if (((member.device_mask >> i) & 1) != 0) node->devices[i].promised_to = job;
-    }
-  }
-}
-
-void State::add_promise(Promise promise) {
-  Job* job = jobs.find(promise.job);
-  CHECK(job != nullptr);
-  if (promise.moves) {
-    CHECK(job->state == JobState::kPreempted);
-  } else {
-    CHECK(job->is_queued());
-    leave_line(*job);
-    job->promised = true;
-    job->reason = JobReason::kPreempting;
-    enter_line(*job);
-  }
-  mark_promised(promise, job->id);
-  count_promise(promise, 1, promise.since);
-  timers.insert(Timer{
-      .due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = promise.job.value});
-  const JobId id = promise.job;
-  const bool inserted = promises.try_emplace(id, std::move(promise)).second;
-  CHECK(inserted);
-}
-
-void State::remove_promise(JobId id, Time at) {
-  const auto it = promises.find(id);
-  CHECK(it != promises.end());
-  const Promise promise = std::move(it->second);
-  promises.erase(it);
-  timers.erase(
-      Timer{.due = promise.since + limits::kPromiseKept, .kind = TimerKind::kPromiseOver, .id = id.value});
-  mark_promised(promise, JobId{});
-  count_promise(promise, -1, at);
-  Job* job = jobs.find(id);
-  if (job == nullptr || promise.moves) return;
-  if (job->state != JobState::kPending) {
-    job->promised = false;
-    return;
-  }
-  leave_line(*job);
-  job->promised = false;
-  if (!job->held) job->reason = job->attempt_count == 0 ? JobReason::kSubmitted : JobReason::kRetry;
-  enter_line(*job);
-}
-
-const Booking* State::find_booking(BookingId id) const {
-  const auto it = bookings.find(id);
-  return it == bookings.end() ? nullptr : &it->second;
-}
-
-const Booking* State::find_booking_named(std::string_view name) const {
-  const auto it = std::find_if(bookings.begin(), bookings.end(),
-                               [&](const auto& entry) { return entry.second.name == name; });
-  return it == bookings.end() ? nullptr : &it->second;
-}
-
-namespace {
-
-Timer timer_of(const Booking& booking) {
-  return {.due = booking.active ? booking.end() : booking.begin,
-          .kind = TimerKind::kBooking,
-          .id = booking.id.value};
-}
-
-}  // namespace
-
-void State::put_booking(Booking booking) {
-  const auto before = bookings.find(booking.id);
-  if (before != bookings.end()) timers.erase(timer_of(before->second));
-  timers.insert(timer_of(booking));
-  const std::vector<NodeId> its_nodes = booking.nodes;
-  bookings.insert_or_assign(booking.id, std::move(booking));
-  refresh_booked(its_nodes);
-}
-
-void State::remove_booking(BookingId id) {
-  const auto it = bookings.find(id);
-  CHECK(it != bookings.end());
-  timers.erase(timer_of(it->second));
-  const std::vector<NodeId> its_nodes = std::move(it->second.nodes);
-  bookings.erase(it);
-  refresh_booked(its_nodes);
-}
-
-void State::refresh_booked(const std::vector<NodeId>& nodes_of_it) {
-  for (const NodeId id : nodes_of_it) {
-    Node* node = find_node(id);
-    CHECK(node != nullptr);
-    node->booked_by = 0;
-    node->booked_from = kNever;
-    for (const auto& [booking_id, booking] : bookings) {
-      if (!std::binary_search(booking.nodes.begin(), booking.nodes.end(), id)) continue;
-      if (booking.active) node->booked_by = booking_id.value;
-      const Time next = booking.active ? booking.begin + booking.every : booking.begin;
-      if (!booking.active || booking.repeats()) node->booked_from = std::min(node->booked_from, next);
-    }
-  }
 }
 
 void State::put_submitter(Submitter submitter, Time at) {
@@ -834,6 +724,7 @@ void State::remember(RememberedRequest request) {
   const TenantId tenant = request.tenant;
   request_by_hash_[request_hash(tenant, request.key)] = number;
   RequestChain& chain = request_chains_[tenant];
+  CHECK(chain.newest < number);  // It is younger than all others of the tenant.
   if (chain.newest != 0) requests.at(chain.newest).next = number;
   if (chain.oldest == 0) chain.oldest = number;
   chain.newest = number;
