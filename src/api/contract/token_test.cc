@@ -33,8 +33,12 @@ TEST_F(TokenFile, IsMadeOnceAndForItsOwnerOnly) {
 
 TEST_F(TokenFile, IsRefusedWhenOthersCanReadIt) {
   ASSERT_TRUE(load_or_create_token(folder_).ok());
-  chmod((folder_ + "/token").c_str(), 0644);
-  EXPECT_EQ(load_or_create_token(folder_).error().code, ErrorCode::kPermissionDenied);
+  for (const mode_t mode : {0644u, 0640u, 0604u, 0620u, 0610u}) {
+    chmod((folder_ + "/token").c_str(), mode);
+    const auto token = load_or_create_token(folder_);
+    ASSERT_FALSE(token.ok()) << std::oct << mode;
+    EXPECT_EQ(token.error().code, ErrorCode::kPermissionDenied);
+  }
 }
 
 TEST_F(TokenFile, IsRefusedWhenItHoldsNone) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "base/prng.h"
@@ -67,6 +68,29 @@ TEST_F(PageScanTest, FindsInStepsWhatOneWalkFinds) {
     std::vector<JobId> ids;
     for (const JobView& job : page.jobs) ids.push_back(job.id);
     EXPECT_EQ(ids, expected(filter, tenant));
+  }
+}
+
+TEST_F(PageScanTest, ShowsCallersWithoutACredentialOnlyOpenTenantsJobs) {
+  engine_.apply(UpdateTenant{.tenant = tenants_[1], .given = kTenantAnonymous, .anonymous = true});
+  std::vector<JobId> open;
+  engine_.state().jobs.for_each_newest_first({}, [&](const Job& job) {
+    if (job.tenant == tenants_[1]) open.push_back(job.id);
+    return true;
+  });
+  for (const std::optional<JobState> state :
+       {std::optional<JobState>(), std::optional(JobState::kCancelled)}) {
+    PageScan scan({.state = state, .limit = 100'000, .anonymous = true}, TenantId{});
+    while (scan.step(view())) {
+    }
+    const JobPage page = std::move(scan).take();
+    std::vector<JobId> ids;
+    for (const JobView& job : page.jobs) ids.push_back(job.id);
+    std::vector<JobId> wanted = open;
+    std::erase_if(wanted, [&](JobId id) { return state && engine_.job(id).state != *state; });
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(ids, wanted);
+    EXPECT_EQ(page.total, std::ssize(wanted)) << "the number of others' jobs is theirs too";
   }
 }
 
