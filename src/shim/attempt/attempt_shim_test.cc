@@ -157,9 +157,11 @@ TEST_F(AttemptShim, TheExitCodeIsTheCommandsWhateverItsOrphansEndWith) {
 }
 
 TEST_F(AttemptShim, WhatLeftTheGroupOfTheCommandEndsWithIt) {
-  start(shell("setsid sleep 1000 & echo $!\nexit 0"));
-  EXPECT_EQ(outcome().exit_code, 0);
-  const int daemon = std::atoi(content("stdout").c_str());
+  start(
+      shell("setsid sh -c 'echo $$ > daemon; while :; do sleep 0.01; done' &\n"
+            "until [ -s daemon ]; do sleep 0.01; done"));
+  EXPECT_EQ(outcome().cause, Cause::kExited);
+  const int daemon = std::atoi(content("daemon").c_str());
   ASSERT_GT(daemon, 0);
   EXPECT_NE(kill(daemon, 0), 0) << "it would keep its GPU";
 }
