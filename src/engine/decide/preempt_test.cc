@@ -571,10 +571,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomPreemptions, ::testing::Range<uint64_t>(1,
 
 /// What became of the promises of all worlds with faults: in one of them there may be none.
 struct Promises {
-  uint64_t kept = 0;
-  uint64_t broken = 0;
-  uint64_t reclaimed = 0;
-
+  uint64_t kept = 0, broken = 0, reclaimed = 0;
   void add(World&& world, int rounds) {
     world.run(rounds);
     kept += world.kept();
