@@ -20,13 +20,12 @@ GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
 RECORD = os.environ.get("GPUSCHED_RECORD_GOLDEN") == "1"
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 STAMP = re.compile(r"seconds: (\d{9,})(\s+nanos: \d+)?")
-LABELS = re.compile(r'"labels":(\{[^{}]*\})')
 NEAR = datetime.timedelta(days=400)
 SHOWN_MAX = 400  # Characters of a request that a transcript repeats.
 
 
 def plain(text):
-    """Without what differs from run to run: moments of about now, and the order of the jobs door's labels."""
+    """Without what differs from run to run: moments of about now."""
     now = datetime.datetime.now(datetime.timezone.utc)
 
     def instant(found):
@@ -36,10 +35,7 @@ def plain(text):
     def stamp(found):
         return "TIME" if abs(int(found[1]) - now.timestamp()) < NEAR.total_seconds() else found[0]
 
-    def labels(found):
-        return '"labels":' + json.dumps(json.loads(found[1]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-    return LABELS.sub(labels, STAMP.sub(stamp, INSTANT.sub(instant, text)))
+    return STAMP.sub(stamp, INSTANT.sub(instant, text))
 
 
 class Transcript:

@@ -1,6 +1,7 @@
 #include "api/doors/jobs/views_json.h"
 
 #include <algorithm>
+#include <map>
 
 #include "api/contract/json_writer.h"
 #include "api/contract/names.h"
@@ -128,7 +129,8 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   words(json, "args", spec.args());
   json.field("script", spec.script());
   json.key("labels").begin_object();
-  for (const auto& [name, value] : spec.labels()) json.text_key(name).value(value);
+  for (const auto& [name, value] : std::map(spec.labels().begin(), spec.labels().end()))
+    json.text_key(name).value(value);
   json.end_object();
   json.field("gang_scheduling", spec.gang_scheduling());
   json.field("checkpoint_enabled", spec.checkpoint_enabled());
