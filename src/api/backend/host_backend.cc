@@ -7,6 +7,7 @@
 #include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
+#include "api/fields/job_message.h"
 #include "api/fields/place_words.h"
 #include "api/views/forecast_views.h"
 #include "api/views/health_metrics.h"
@@ -453,7 +454,7 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
     command.given |= kJobMaxRuntime;
     command.max_runtime = *update.max_runtime;
   }
-  if (!update.name && !update.changes_parts()) {
+  if (update.texts.empty() && !update.changes_parts()) {
     return change_job(
         job, tenant,
         [command](TenantId id) mutable {
@@ -463,13 +464,13 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
         std::move(done));
   }
   if (sheds_read(done)) return;
-  // The name stands in the specification, which is replaced whole, as what it needs is.
+  // The texts stand in the specification, which is replaced whole, as what it needs is.
   read([this, job, tenant, command, update, done](const Observer::View& view) mutable {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
-    if (update.name) {
+    if (!update.texts.empty()) {
       command.given |= kJobSpec;
-      command.spec = Blob(renamed((*found)->spec, *update.name));
+      command.spec = Blob(with_texts((*found)->spec.view(), update.texts));
     }
     if (update.changes_parts()) {
       if (view.state.class_of(**found).parts.size() > 1) {

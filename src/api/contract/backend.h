@@ -285,11 +285,17 @@ struct JobView {
   uint64_t version = 0;  ///< Changes with every change of the job.
 };
 
+/// Another text for a field of a job's specification.
+struct TextChange {
+  int number = 0;  ///< The field's, in gpusched.v1.JobSpec.
+  std::string text;
+};
+
 /// What changes of a waiting or running job; only what is given.
 struct JobUpdate {
   std::optional<int32_t> priority;      ///< Only while it waits.
   std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
-  std::optional<std::string> name;
+  std::vector<TextChange> texts;
   bool moves_begin = false, moves_deadline = false;
   Time begin_at, deadline;
   Duration begin_after = {}, deadline_after = {};  ///< Neither time nor span: now, or none any more.

@@ -345,6 +345,17 @@ std::optional<ApiError> read_message(const v1::JobRequest& message, JobFields& f
 
 }  // namespace
 
+std::string with_texts(std::string_view spec, const std::vector<TextChange>& texts) {
+  v1::JobSpec parsed;
+  CHECK(parsed.ParseFromArray(spec.data(), static_cast<int>(spec.size())));
+  for (const TextChange& change : texts) {
+    const auto* const field = v1::JobSpec::descriptor()->FindFieldByNumber(change.number);
+    CHECK(field != nullptr);
+    parsed.GetReflection()->SetString(&parsed, field, change.text);
+  }
+  return parsed.SerializeAsString();
+}
+
 Time read_time(const google::protobuf::Timestamp& time) {
   return Time{time.seconds() * 1'000'000'000 + time.nanos()};
 }

@@ -3,7 +3,9 @@
 #include <google/protobuf/timestamp.pb.h>
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/contract/backend.h"
 #include "gpusched/v1/scheduler.pb.h"
@@ -13,6 +15,9 @@ namespace gpusched::api {
 
 /// Fills in whatever a job says about itself; checks everything.
 Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possible);
+
+/// The packed specification with other texts in these fields.
+std::string with_texts(std::string_view spec, const std::vector<TextChange>& texts);
 
 Time read_time(const google::protobuf::Timestamp& time);
 /// Refuses instants that are none, and spans beyond a year.

@@ -51,6 +51,16 @@ struct Row : JobRow {
     row.plain = true;
     return row;
   }
+  constexpr Row is_shown() const {
+    Row row = *this;
+    row.shown = true;
+    return row;
+  }
+  constexpr Row can_change() const {
+    Row row = *this;
+    row.changeable = true;
+    return row;
+  }
 };
 
 constexpr std::string_view kSameName = "=";  ///< At the jobs door.
@@ -88,7 +98,10 @@ constexpr Row door_only(std::string_view name, JobPlace place, std::string_view 
 
 // Message, number, name, name at the jobs door, place, meaning.
 constexpr JobRow kRows[] = {
-    spec(1, "name", kSameName, &F::name, "for people and for lists").up_to(limits::kNameBytesMax).is_plain(),
+    spec(1, "name", kSameName, &F::name, "for people and for lists")
+        .up_to(limits::kNameBytesMax)
+        .is_plain()
+        .can_change(),
     spec(2, "command", kSameName, &F::command,
          "the program and its words, run without a shell; with `args` at most 4,096 words")
         .hinted(R"(, such as ["python","train.py"]; to run a line in a shell, use script)")
@@ -146,34 +159,42 @@ constexpr JobRow kRows[] = {
     spec(25, "preempt_signal", kSameName, &F::preempt_signal,
          "what it gets instead of SIGTERM when it is ended for another job, such as `USR1`: [the "
          "handshake](../policies.md#ending-others-schedulerenable_preemption)")
-        .hinted(", such as USR1"),
+        .hinted(", such as USR1")
+        .is_shown(),
     spec(26, "preempt_grace_ms", "preempt_grace_seconds", &F::preempt_grace_ms,
          "how long it then has, unless it says earlier that its work is saved; at most "
          "`scheduler.preempt_grace_max_seconds`")
         .up_to(limits::kPreemptGraceSecondsMax * 1'000)
         .in(DoorUnit::kSeconds)
-        .said_natively(),
+        .said_natively()
+        .is_shown(),
     spec(27, "preempt_webhook", kSameName, &F::preempt_webhook,
          "an `http://` URL that is told then; its host must be among `scheduler.preempt_webhook_hosts`")
-        .up_to(limits::kPreemptUrlBytesMax),
+        .up_to(limits::kPreemptUrlBytesMax)
+        .is_shown(),
     spec(50, "anonymous", kNoDoor, kNoPlace,
          "set by the scheduler: its caller had no credential ([who calls](rest.md#who-calls))"),
     spec(60, "idle_after_ms", "idle_after_seconds", &F::idle_after_ms,
          "from when on it is warned about as idle, within what the operator lets "
          "([watchdogs](gpu-health.md#watchdogs))")
         .up_to(limits::kRuntimeMax.ms())
-        .in(DoorUnit::kSeconds),
+        .in(DoorUnit::kSeconds)
+        .is_shown(),
     spec(61, "idle_action", kSameName, &F::idle_action,
          "what else happens then: `warn`, `requeue` or `cancel`")
-        .hinted(", warn, requeue or cancel"),
+        .hinted(", warn, requeue or cancel")
+        .is_shown(),
     spec(62, "hung_after_ms", "hung_after_seconds", &F::hung_after_ms,
          "from when on it is warned about as hung")
         .up_to(limits::kRuntimeMax.ms())
-        .in(DoorUnit::kSeconds),
+        .in(DoorUnit::kSeconds)
+        .is_shown(),
     spec(63, "hung_action", kSameName, &F::hung_action,
          "what else happens then: `warn`, `requeue` or `cancel`")
-        .hinted(", warn, requeue or cancel"),
-    spec(64, "memory_unlimited", kNoDoor, &F::memory_unlimited, "as `memory_mb` 0: no limit of its memory"),
+        .hinted(", warn, requeue or cancel")
+        .is_shown(),
+    spec(64, "memory_unlimited", kNoDoor, &F::memory_unlimited, "as `memory_mb` 0: no limit of its memory")
+        .is_shown(),
     resources(1, "gpu_count", kSameName, &F::gpu_count,
               "how many GPUs; with `nodes` the jobs door counts those of all nodes together, the native API "
               "those of each")

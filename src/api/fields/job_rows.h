@@ -65,6 +65,10 @@ struct JobRow {
   /// Within its range nothing can be wrong with it by itself: a request that has no other fields needs no
   /// close look.
   bool plain = false;
+  /// The jobs door shows it of a job that gave it. Of a specification only.
+  bool shown = false;
+  /// An update may give another text; UpdateJobRequest has a field of this name. Of a specification only.
+  bool changeable = false;
 };
 
 /// In the order of the messages, and in each by number.

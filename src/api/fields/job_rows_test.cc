@@ -110,6 +110,18 @@ TEST(JobRows, HavePlacesThatFitTheirFields) {
   }
 }
 
+TEST(JobRows, ThatCanChangeAreFieldsOfAnUpdate) {
+  for (const JobRow& row : job_rows()) {
+    EXPECT_TRUE(row.message == JobMessage::kSpec || !(row.shown || row.changeable)) << row.name;
+    if (!row.changeable) continue;
+    const FieldDescriptor* const field =
+        v1::UpdateJobRequest::descriptor()->FindFieldByName(std::string(row.name));
+    ASSERT_NE(field, nullptr) << row.name;
+    EXPECT_EQ(field->cpp_type(), FieldDescriptor::CPPTYPE_STRING) << row.name;
+    EXPECT_TRUE(field->has_presence()) << row.name << ": an empty text takes it away";
+  }
+}
+
 TEST(JobRows, HaveEachNameOfTheJobsDoorOnce) {
   std::set<std::string_view> names;
   for (const JobRow& row : job_rows()) {

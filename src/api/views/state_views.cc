@@ -586,13 +586,6 @@ std::vector<Label> labels_of(const Node& node) {
 
 }  // namespace
 
-std::string renamed(const Blob& spec, const std::string& name) {
-  v1::JobSpec parsed;
-  CHECK(parsed.ParseFromArray(spec.view().data(), static_cast<int>(spec.view().size())));
-  parsed.set_name(name);
-  return parsed.SerializeAsString();
-}
-
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry) {
   if (job.state != JobState::kScheduled || !job.node.valid()) return;
   const NodeTelemetry last = telemetry.get(job.node);

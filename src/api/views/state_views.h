@@ -30,8 +30,6 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
 JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
 ExplainView explain(const Observer::View& view, const Job& job);
 TenantView view_of(const Tenant& tenant, Time now);
-/// The packed specification with another name.
-std::string renamed(const Blob& spec, const std::string& name);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
 /// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);

@@ -8,6 +8,7 @@
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/fields/flow_fields.h"
+#include "api/fields/job_rows.h"
 #include "api/fields/place_words.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
@@ -100,6 +101,27 @@ void gang_fields(JsonWriter& json, const JobView& job) {
   json.end_array();
 }
 
+/// What of a specification is shown of those who gave it, in the jobs door's units.
+void given_fields(JsonWriter& json, const v1::JobSpec& spec) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *spec.GetReflection();
+  for (const JobRow& row : job_rows()) {
+    if (!row.shown) continue;
+    const FieldDescriptor* const field = spec.GetDescriptor()->FindFieldByNumber(row.number);
+    if (!reflection.HasField(spec, field)) continue;
+    const std::string_view name = row.door.empty() ? row.name : row.door;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      json.field(name, reflection.GetString(spec, field));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+      json.field(name, reflection.GetBool(spec, field));
+    } else {
+      CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_INT64);
+      const auto number = static_cast<double>(reflection.GetInt64(spec, field));
+      json.field(name, number / static_cast<double>(scale_of(row.unit)));
+    }
+  }
+}
+
 void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
   v1::JobSpec spec;
   if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
@@ -134,17 +156,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.end_object();
   json.field("gang_scheduling", spec.gang_scheduling());
   json.field("checkpoint_enabled", spec.checkpoint_enabled());
-  if (!spec.preempt_signal().empty()) json.field("preempt_signal", spec.preempt_signal());
-  if (spec.preempt_grace_ms() > 0)
-    json.field("preempt_grace_seconds", static_cast<double>(spec.preempt_grace_ms()) / 1'000.0);
-  if (!spec.preempt_webhook().empty()) json.field("preempt_webhook", spec.preempt_webhook());
-  if (spec.idle_after_ms() > 0)
-    json.field("idle_after_seconds", static_cast<double>(spec.idle_after_ms()) / 1'000.0);
-  if (!spec.idle_action().empty()) json.field("idle_action", spec.idle_action());
-  if (spec.hung_after_ms() > 0)
-    json.field("hung_after_seconds", static_cast<double>(spec.hung_after_ms()) / 1'000.0);
-  if (!spec.hung_action().empty()) json.field("hung_action", spec.hung_action());
-  if (spec.memory_unlimited()) json.field("memory_unlimited", true);
+  given_fields(json, spec);
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
   if (!job.parts.empty()) gang_fields(json, job);

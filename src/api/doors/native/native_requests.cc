@@ -4,6 +4,7 @@
 
 #include "api/doors/native/native_views.h"
 #include "api/fields/checks.h"
+#include "api/fields/job_rows.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -101,6 +102,22 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
 
 namespace {
 
+/// Texts of the specification.
+std::optional<ApiError> read_texts(const v1::UpdateJobRequest& message, JobUpdate& update) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (const JobRow& row : job_rows()) {
+    if (!row.changeable) continue;
+    const auto* const field = message.GetDescriptor()->FindFieldByName(std::string(row.name));
+    CHECK(field != nullptr);
+    if (!reflection.HasField(message, field)) continue;
+    std::string text = reflection.GetString(message, field);
+    if (auto problem = check_length(row.name, text, static_cast<std::size_t>(row.most))) return problem;
+    if (has_nul(text)) return invalid(row.name, std::string(row.name) + " must not contain a NUL character");
+    update.texts.push_back({.number = row.number, .text = std::move(text)});
+  }
+  return std::nullopt;
+}
+
 /// When it may run, and what it needs.
 std::optional<ApiError> read_flow_update(const v1::UpdateJobRequest& message, JobUpdate& update) {
   if (auto problem =
@@ -152,15 +169,9 @@ Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
     }
     update.max_runtime = milliseconds(message.max_runtime_ms());
   }
-  if (message.has_name()) {
-    if (message.name().size() > limits::kNameBytesMax)
-      return invalid("name",
-                     "name is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
-    if (has_nul(message.name())) return invalid("name", "name must not contain a NUL character");
-    update.name = message.name();
-  }
+  if (auto problem = read_texts(message, update)) return std::move(*problem);
   if (auto problem = read_flow_update(message, update)) return std::move(*problem);
-  if (!update.priority && !update.max_runtime && !update.name && !update.moves_begin &&
+  if (!update.priority && !update.max_runtime && update.texts.empty() && !update.moves_begin &&
       !update.moves_deadline && !update.changes_parts()) {
     return ApiError{
         ErrorKind::kUnprocessable,

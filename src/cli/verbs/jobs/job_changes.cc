@@ -45,6 +45,7 @@ struct UpdateOptions {
   std::optional<int64_t> priority;
   std::string time_limit;
   std::string name;
+  TextValues texts;
   std::string begin, deadline;
   std::optional<int64_t> gpus;
   std::string gpu_model, gpu_memory, memory;
@@ -97,6 +98,7 @@ int update_jobs(Session& session, const UpdateOptions& update) {
     body.add("max_runtime_ms", *limit * 1'000);
   }
   if (!update.name.empty()) body.add("name", update.name);
+  add_texts(update.texts, body);
   Result<Unit> added = add_moment("--begin", update.begin, "begin_at", "begin_after_ms", body);
   if (added) added = add_moment("--deadline", update.deadline, "deadline", "deadline_after_ms", body);
   if (added) added = add_needs(update, body);
@@ -119,6 +121,11 @@ Action define_update(Grammar& grammar) {
   grammar.option("-t,--time", "SPAN", &update->time_limit,
                  "The time limit, counted from the start; none lifts it");
   grammar.option("--name", "NAME", &update->name, "The name");
+  for (std::size_t i = 0; i < update->texts.size(); ++i) {
+    const TextOption& text = kTextOptions[i];
+    if (text.update_help.empty()) continue;
+    grammar.option(text.flag, std::string(text.value), &update->texts[i], std::string(text.update_help));
+  }
   grammar.option("--begin", "WHEN", &update->begin,
                  "Not before +2h or 2025-01-31T09:00:00Z; none: now; of jobs that do not run yet");
   grammar.option("--deadline", "WHEN", &update->deadline, "Given up when it still waits then; none lifts it");

@@ -8,6 +8,7 @@
 #include "cli/terminal/units.h"
 #include "cli/verbs/jobs/job_columns.h"
 #include "cli/verbs/submit/estimates.h"
+#include "cli/verbs/submit/text_options.h"
 
 namespace gpusched::cli {
 namespace {
@@ -144,6 +145,9 @@ std::string record_text(const Json& job, Time now, bool color) {
   record.add("Output", field("stdout_path").text());
   record.add("Errors", field("stderr_path").text());
   record.add("Labels", pairs_text(field("labels")));
+  for (const TextOption& text : kTextOptions) {
+    if (!text.label.empty()) record.add(std::string(text.label), field(text.field).text());
+  }
   record.add("Time limit", find_job_column("limit")->cell(job, now).text);
   record.add("Retries", count_text(job["retries"]));
   record.add("Retries on", joined(job["retry_on"], ", "));

@@ -8,6 +8,7 @@
 #include "cli/framework/grammar.h"
 #include "cli/framework/options.h"
 #include "cli/framework/session.h"
+#include "cli/verbs/submit/text_options.h"
 
 /// The parts of gpu-cli submit.
 namespace gpusched::cli {
@@ -58,7 +59,7 @@ struct SubmitOptions {
   std::string preemption_mode;
   std::string preempt_signal, preempt_grace, preempt_webhook;
   std::string idle_after, idle_action, hung_after, hung_action;
-  std::string reservation;
+  TextValues texts;
   bool require_feasible = false;
   bool wait = false;
   bool logs = false;

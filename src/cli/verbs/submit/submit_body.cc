@@ -431,7 +431,7 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   if (submit.require_feasible) body.add("require_feasible", true);
   if (submit.hold) body.add("held", true);
   if (submit.now) body.add("interactive", true);
-  if (!submit.reservation.empty()) body.add("reservation", submit.reservation);
+  add_texts(submit.texts, body);
   if (!submit.preemption_mode.empty()) body.add("preemption_mode", submit.preemption_mode);
   if (const Result<Unit> added = add_handshake(submit, body); !added) return added.error();
   if (const Result<Unit> added = add_flow(submit, body); !added) return added.error();

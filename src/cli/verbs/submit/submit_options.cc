@@ -1,6 +1,16 @@
 #include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
+namespace {
+
+void declare_texts(Grammar& grammar, TextValues& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const TextOption& text = kTextOptions[i];
+    grammar.option(text.flag, std::string(text.value), &values[i], std::string(text.help));
+  }
+}
+
+}  // namespace
 
 void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--name", "NAME", &submit.name, "Name for people; else the command's or the script file's");
@@ -144,8 +154,7 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--hung-after", "SPAN", &submit.hung_after,
                  "Warn when its GPUs were fully busy for so long without output");
   grammar.option("--hung-action", "ACTION", &submit.hung_action, "What else is done then");
-  grammar.option("--reservation", "NAME", &submit.reservation,
-                 "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them");
+  declare_texts(grammar, submit.texts);
   grammar.flag("--wait", submit.wait, "Wait for its end and exit with its exit code");
   grammar.flag("--logs", submit.logs,
                "With --wait: copy its output to ours while it runs; the id goes to standard error then");

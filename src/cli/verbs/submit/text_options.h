@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "client/json.h"
+
+/// Fields of a job that are texts and are passed on as they are given: a row each.
+namespace gpusched::cli {
+
+struct TextOption {
+  std::string_view flag;   ///< Of gpu-cli submit.
+  std::string_view value;  ///< What the value is called in the help.
+  std::string_view field;  ///< In the bodies, and in what is shown of a job.
+  std::string_view help;
+  std::string_view label = {};        ///< In gpu-cli get; empty: not shown there.
+  std::string_view update_help = {};  ///< Of the same flag in gpu-cli update; empty: it does not change.
+};
+
+inline constexpr TextOption kTextOptions[] = {
+    {.flag = "--reservation",
+     .value = "NAME",
+     .field = "reservation",
+     .help = "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them"},
+};
+
+/// Their values, in the order of the rows; empty: not given.
+using TextValues = std::array<std::string, std::size(kTextOptions)>;
+
+inline void add_texts(const TextValues& values, JsonObjectWriter& body) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].empty()) body.add(kTextOptions[i].field, values[i]);
+  }
+}
+
+}  // namespace gpusched::cli
