@@ -58,6 +58,7 @@ v1::JobSpec full_spec() {
   spec.set_hung_after_ms(500);
   spec.set_hung_action("cancel");
   spec.set_memory_unlimited(true);
+  spec.set_comment("second attempt");
   return spec;
 }
 

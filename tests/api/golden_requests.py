@@ -94,6 +94,7 @@ DOOR_TAKEN = [
     ("umask", {"umask": 18}),
     ("umask zero", {"umask": 0}),
     ("limits", {"limits": {"nofile": 65536, "core": 0, "memlock": -1}}),
+    ("comment", {"comment": "second attempt,\nwith \"warmup\" é"}),
     ("nulls", {"name": None, "gpu_count": None, "priority": None, "labels": None, "begin_at": None, "limits": None}),
     ("unknown fields", {"unknown": [1, {"a": 2}]}),
     ("empty words", {"name": "", "image": "", "gpu_model": "", "reservation": "", "domain": "", "preemption_mode": "",
@@ -207,6 +208,7 @@ DOOR_REFUSED = [
     ("container_arguments", [{"container_arguments": ["--x"]}, {"container_arguments": ["x" * 4097]},
                              {"container_arguments": ["x"] * 65}, {"container_arguments": "x"}]),
     ("image_digest", [{"image_digest": "x"}, {"image_digest": DIGEST}]),
+    ("comment", [{"comment": "x" * 1025}, {"comment": 1}, {"comment": "a\0b"}]),
     ("a large specification", [{"environment": {"A": "x" * 1_100_000}}]),
 ]
 
@@ -244,6 +246,7 @@ NATIVE_TAKEN = [
     ("spec.idle_after_ms", {"spec.idle_after_ms": 60_001, "spec.idle_action": "warn"}),
     ("spec.hung_after_ms", {"spec.hung_after_ms": 999, "spec.hung_action": "cancel"}),
     ("spec.memory_unlimited", {"spec.memory_unlimited": True}),
+    ("spec.comment", {"spec.comment": "second attempt,\nwith \"warmup\" é"}),
     ("resources.gpu_count", {"resources.gpu_count": 2}),
     ("resources.gpu_memory_mb", {"resources.gpu_count": 3, "resources.gpu_memory_mb": 100_000}),
     ("resources.gpu_model", {"resources.gpu_count": 1, "resources.gpu_model": "H100,A100"}),
@@ -337,6 +340,7 @@ NATIVE_REFUSED = [
     ("spec.idle_action", [{"spec.idle_action": "end"}]),
     ("spec.hung_after_ms", [{"spec.hung_after_ms": -1}, {"spec.hung_after_ms": 1 << 50}]),
     ("spec.hung_action", [{"spec.hung_action": "end"}]),
+    ("spec.comment", [{"spec.comment": "x" * 1025}]),
     ("resources.gpu_count", [{"resources.gpu_count": -1}, {"resources.gpu_count": 100_001}]),
     ("resources.gpu_memory_mb", [{"resources.gpu_memory_mb": -1}, {"resources.gpu_memory_mb": 5},
                                  {"resources.gpu_count": 1, "resources.gpu_memory_mb": 1 << 41}]),
@@ -397,6 +401,7 @@ UPDATES = [
     {"priority": 5}, {"max_runtime_ms": 61_000}, {"max_runtime_ms": 0}, {"name": "renamed"}, {"begin_after_ms": 5_000_000},
     {"begin_after_ms": 0}, {"deadline_after_ms": 6_000_000}, {"deadline_after_ms": 0}, {"begin_at": LATE}, {"deadline": LATE},
     {"gpu_count": 2}, {"gpu_memory_mb": 4000}, {"gpu_model": "A100,H100"}, {"cpu_milli": 1500}, {"memory_mb": 77},
+    {"comment": "new"}, {"comment": ""}, {"comment": "x" * 1025},
     {}, {"priority": 1_000_001}, {"max_runtime_ms": -1}, {"name": LONG}, {"begin_after_ms": -1}, {"deadline_after_ms": 1 << 50},
     {"gpu_count": -1}, {"gpu_memory_mb": -1}, {"gpu_model": LONG}, {"cpu_milli": -1}, {"memory_mb": -1},
 ]

@@ -311,7 +311,8 @@ def test_gpu_cli_shows_what_it_takes_and_gets(server):
         transcript.add("gpu-cli " + " ".join(words), f"{done.returncode} {done.stdout}{done.stderr}")
 
     cli("submit", "--help")
-    cli("submit", "--hold", "--name", "n", "--gpus", "2", "--gpu-model", "A100", "--gpu-memory", "80G", "--cpus", "2", "--mem", "4G",
+    cli("submit", "--hold", "--name", "n", "--comment", "second attempt", "--gpus", "2", "--gpu-model", "A100", "--gpu-memory",
+        "80G", "--cpus", "2", "--mem", "4G",
         "--time", "90s", "--priority", "high", "--class", "batch", "--label", "a=b", "--retries", "2", "--retry-on", "exit_code:75",
         "--chdir", "/srv", "--env", "A=1", "--user", "ada", "--umask", "0027", "--limit", "nofile=99", "--begin", "+1h",
         "--deadline", "+2h", "--after", "ok:job-5", "--on-parent-failure", "wait", "--preemption-mode", "cancel", "--preempt-signal",
@@ -324,4 +325,6 @@ def test_gpu_cli_shows_what_it_takes_and_gets(server):
         cli("get", "--json", job)
         cli("get", job)
         cli("get", "-o", "yaml", job)
+    cli("update", "--comment", "third", "job-8")
+    cli("get", "job-8")
     transcript.check()

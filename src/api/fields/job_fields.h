@@ -13,7 +13,7 @@ namespace gpusched::api {
 /// member. Not given: the default. Spans are in milliseconds, cores in thousandths.
 struct JobFields {
   // What it runs, and in which box: gpusched.v1.JobSpec.
-  std::optional<std::string> name, script, image, working_directory, submitter;
+  std::optional<std::string> name, comment, script, image, working_directory, submitter;
   std::optional<StringList> command, args;
   std::optional<StringMap> environment, labels;
   std::optional<bool> working_directory_optional, gang_scheduling, checkpoint_enabled, memory_unlimited;

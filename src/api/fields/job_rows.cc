@@ -13,6 +13,7 @@ using F = JobFields;
 
 constexpr std::size_t kImageBytesMax = 1'024;
 constexpr std::size_t kPathBytesMax = 4'096;
+constexpr std::size_t kCommentBytesMax = 1'024;
 
 /// A row in the making: each call says one thing more.
 struct Row : JobRow {
@@ -195,6 +196,11 @@ constexpr JobRow kRows[] = {
         .is_shown(),
     spec(64, "memory_unlimited", kNoDoor, &F::memory_unlimited, "as `memory_mb` 0: no limit of its memory")
         .is_shown(),
+    spec(65, "comment", kSameName, &F::comment,
+         "free text for people: kept and shown; an update may change it")
+        .up_to(kCommentBytesMax)
+        .is_shown()
+        .can_change(),
     resources(1, "gpu_count", kSameName, &F::gpu_count,
               "how many GPUs; with `nodes` the jobs door counts those of all nodes together, the native API "
               "those of each")

@@ -24,6 +24,12 @@ inline constexpr TextOption kTextOptions[] = {
      .value = "NAME",
      .field = "reservation",
      .help = "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them"},
+    {.flag = "--comment",
+     .value = "TEXT",
+     .field = "comment",
+     .help = "Free text, shown by get",
+     .label = "Comment",
+     .update_help = "Free text, shown by get"},
 };
 
 /// Their values, in the order of the rows; empty: not given.
