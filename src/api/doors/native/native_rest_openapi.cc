@@ -8,6 +8,8 @@
 #include "api/contract/errors.h"
 #include "api/contract/json_writer.h"
 #include "api/doors/native/native_rest_json.h"
+#include "api/fields/job_rows.h"
+#include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -27,6 +29,31 @@ std::string lower(std::string_view text) {
 std::string schema_name(const pb::Descriptor& type) {
   const std::string& package = type.file()->package();
   return type.full_name().substr(package.size() + 1);
+}
+
+/// The row of a field of a job's request; null when it is another's.
+const JobRow* row_of(const FieldDescriptor& field) {
+  const pb::Descriptor* const type = field.containing_type();
+  if (type == v1::JobSpec::descriptor()) return find_job_row(JobMessage::kSpec, field.number());
+  if (type == v1::Resources::descriptor()) return find_job_row(JobMessage::kResources, field.number());
+  if (type == v1::RetryPolicy::descriptor()) return find_job_row(JobMessage::kRetry, field.number());
+  if (type == v1::JobRequest::descriptor()) return find_job_row(JobMessage::kRequest, field.number());
+  return nullptr;
+}
+
+/// A row's meaning without the links of the reference page: "[box](box.md)" is "box".
+std::string without_links(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t open = text.find('[');
+    const std::size_t middle = text.find("](", open);
+    const std::size_t close = text.find(')', middle);
+    if (open == std::string_view::npos || middle == std::string_view::npos || close == std::string_view::npos)
+      break;
+    out.append(text.substr(0, open)).append(text.substr(open + 1, middle - open - 1));
+    text.remove_prefix(close + 1);
+  }
+  return out.append(text);
 }
 
 /// Writes the document; messages are noted when they are named and written at the end.
@@ -168,6 +195,19 @@ class Document {
     json_.begin_object().field("$ref", "#/components/schemas/" + schema_name(type)).end_object();
   }
 
+  /// What the row of a field says of it.
+  void describe(const FieldDescriptor& field) {
+    const JobRow* const row = row_of(field);
+    if (row == nullptr) return;
+    json_.field("description", without_links(row->meaning));
+    if (row->most == kNoBound || field.is_repeated()) return;
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      json_.field("maxLength", row->most);
+    } else {
+      json_.field("minimum", row->least).field("maximum", row->most);
+    }
+  }
+
   void value_schema(const FieldDescriptor& field) {
     if (field.message_type() != nullptr && field.message_type() != pb::Timestamp::descriptor())
       return reference(*field.message_type());
@@ -207,6 +247,7 @@ class Document {
         json_.field("type", "string").field("format", "date-time");
         break;
     }
+    if (!field.is_repeated()) describe(field);
     json_.end_object();
   }
 
@@ -220,10 +261,12 @@ class Document {
       if (field.is_map()) {
         json_.begin_object().field("type", "object").key("additionalProperties");
         value_schema(*field.message_type()->map_value());
+        describe(field);
         json_.end_object();
       } else if (field.is_repeated()) {
         json_.begin_object().field("type", "array").key("items");
         value_schema(field);
+        describe(field);
         json_.end_object();
       } else {
         value_schema(field);
