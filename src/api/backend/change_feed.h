@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "host/core/interfaces.h"
 
 namespace gpusched::api {

@@ -1,7 +1,6 @@
 #include "api/backend/host_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 
 #include "api/backend/tenant_commands.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/contract/backend.h"
+#include "api/contract/tenants.h"
 #include "engine/messages/commands.h"
 
 /// What clients ask of tenants as the engine's commands.

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "api/fields/job_fields.h"
 
 /// When a job may run, after what, how often and what for again, as every door spells it. Pure functions over

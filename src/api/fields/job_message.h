@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 /// Jobs in the native API's messages.

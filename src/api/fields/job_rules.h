@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "api/fields/job_fields.h"
 
 /// The rules for a job's request that are about more than one field, or more than a range; the same for every

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "host/host.h"
 
 /// Arrays, dependencies and times as clients see them. On the observer's thread.

@@ -3,7 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/forecasts.h"
+#include "api/contract/moves.h"
 #include "engine/planner/planner.h"
 #include "forecast/changes.h"
 #include "forecast/forecast.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/contract/backend.h"
+#include "api/contract/health.h"
 #include "host/host.h"
 #include "model/state.h"
 

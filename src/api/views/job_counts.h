@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "api/contract/backend.h"
+#include "api/contract/health.h"
 #include "host/core/start_rate.h"
 #include "host/readers/observer.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/health.h"
 
 namespace gpusched::api {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "host/readers/observer.h"
 
 namespace gpusched::api {

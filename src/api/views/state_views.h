@@ -2,7 +2,10 @@
 
 #include <optional>
 
-#include "api/contract/backend.h"
+#include "api/contract/forecasts.h"
+#include "api/contract/jobs.h"
+#include "api/contract/nodes.h"
+#include "api/contract/tenants.h"
 #include "api/views/flow_views.h"
 #include "engine/messages/rejection.h"
 #include "host/host.h"

@@ -27,7 +27,7 @@ struct Wait {
 
 }  // namespace
 
-void wait_for_job(Backend& backend, HttpServer& server, const RestCallPtr& call, JobId job,
+void wait_for_job(JobBackend& backend, HttpServer& server, const RestCallPtr& call, JobId job,
                   const std::string& tenant, Duration wait,
                   std::function<std::string(const JobView&)> to_json) {
   const auto waiting = std::make_shared<Wait>();

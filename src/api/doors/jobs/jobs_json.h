@@ -4,8 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "api/contract/parse.h"
+#include "api/contract/tenants.h"
 #include "api/fields/job_rules.h"
 
 /// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them

@@ -2,7 +2,11 @@
 
 #include <string>
 
-#include "api/contract/backend.h"
+#include "api/contract/forecasts.h"
+#include "api/contract/health.h"
+#include "api/contract/jobs.h"
+#include "api/contract/nodes.h"
+#include "api/contract/tenants.h"
 
 /// The jobs door's JSON of what the backend shows.
 namespace gpusched::api {

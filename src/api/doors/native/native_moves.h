@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "api/contract/backend.h"
+#include "api/contract/moves.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 /// Moves of running jobs in the native API's messages.

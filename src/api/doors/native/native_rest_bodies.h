@@ -3,7 +3,10 @@
 #include <string>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
+#include "api/contract/nodes.h"
+#include "api/contract/reservations.h"
+#include "api/contract/tenants.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/contract/backend.h"
+#include "api/contract/jobs.h"
 #include "api/contract/json_writer.h"
 
 /// Jobs as the native API's JSON, written straight from what the backend shows: lists of ten thousand are

@@ -1,6 +1,10 @@
 #pragma once
 
-#include "api/contract/backend.h"
+#include "api/contract/forecasts.h"
+#include "api/contract/jobs.h"
+#include "api/contract/nodes.h"
+#include "api/contract/reservations.h"
+#include "api/contract/tenants.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/fields/job_message.h"
 #include "gpusched/v1/scheduler.pb.h"

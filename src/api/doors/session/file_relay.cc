@@ -16,7 +16,7 @@ std::string octal(uint32_t number) {
 /// One thing is under way at a time: a read, or a write.
 class FileRelay : public std::enable_shared_from_this<FileRelay> {
  public:
-  FileRelay(Backend& backend, RestCallPtr call, FileRequest request, int64_t bytes_max)
+  FileRelay(SessionBackend& backend, RestCallPtr call, FileRequest request, int64_t bytes_max)
       : backend_(backend), call_(std::move(call)), request_(std::move(request)), bytes_max_(bytes_max) {}
 
   void read() {
@@ -65,7 +65,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
     });
   }
 
-  Backend& backend_;
+  SessionBackend& backend_;
   RestCallPtr call_;
   FileRequest request_;
   const int64_t bytes_max_;
@@ -75,7 +75,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
 
 }  // namespace
 
-void relay_file(Backend& backend, const RestCallPtr& call, FileRequest request, int64_t bytes_max) {
+void relay_file(SessionBackend& backend, const RestCallPtr& call, FileRequest request, int64_t bytes_max) {
   std::make_shared<FileRelay>(backend, call, std::move(request), bytes_max)->read();
 }
 

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/contract/done.h"
+#include "api/contract/forecasts.h"
+#include "model/types.h"
+
+/// How the scheduler is, and its numbers.
+namespace gpusched::api {
+
+struct HealthView {
+  bool serving = true;  ///< Writes are accepted.
+  std::string reason;   ///< Why not; one sentence.
+  ErrorKind kind = ErrorKind::kUnavailable;
+  std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
+};
+
+/// Counters for Prometheus. Everything is since the start unless it says "now".
+struct MetricsView {
+  struct State {
+    JobState state;
+    int64_t total = 0;  ///< Jobs that entered the state.
+  };
+  std::vector<State> jobs;
+  int64_t queue_size = 0;  ///< Waiting now.
+  int64_t preemptions = 0;
+  struct Gpu {
+    std::string node, gpu;
+    double utilization = 0;  ///< 0..1
+  };
+  std::vector<Gpu> gpus;
+  std::vector<double> latency_bounds;  ///< Seconds; upper bounds, without +Inf.
+  std::vector<int64_t>
+      latency_buckets;  ///< One more than bounds; not cumulative. Time from submission to placement.
+  double latency_sum = 0;
+  int64_t latency_count = 0;
+  /// Seconds from a job's asking for what its tenant is guaranteed, or its pool's, to its start on what
+  /// others gave back; by the same bounds.
+  std::vector<int64_t> reclaim_buckets;
+  double reclaim_sum = 0;
+  int64_t reclaim_count = 0;
+  /// Further ones without labels.
+  struct Counter {
+    std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".
+    int64_t value = 0;
+  };
+  std::vector<Counter> counters;
+  QualityView quality;
+};
+
+/// How the scheduler is, and its numbers. Everything is thread-safe and returns at once; answers come by
+/// `Done`.
+class HealthBackend {
+ public:
+  virtual ~HealthBackend() = default;
+
+  virtual void get_metrics(Done<MetricsView> done) = 0;
+  /// Cheap; any thread.
+  virtual HealthView health() const = 0;
+  /// Whether any node can run container images now. Cheap; any thread.
+  virtual bool containers_possible() const = 0;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,270 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/contract/done.h"
+#include "base/blob.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "engine/messages/commands.h"
+#include "model/job.h"
+#include "model/types.h"
+
+/// Jobs: submitting, changing, showing and watching them.
+namespace gpusched::api {
+
+/// One part of a job: so many members, and what each needs on its node.
+struct JobPart {
+  int32_t members = 1;
+  int32_t members_max = 0;  ///< As many as fit at the start, up to this; 0: `members` of them.
+  int32_t gpu_count = 0;
+  int32_t gpu_milli = 0;
+  int64_t gpu_memory_mb = 0;  ///< Of all of a member's GPUs together.
+  std::string gpu_model;
+  int64_t cpu_milli = 1000;
+  int64_t memory_mb = 0;
+};
+
+/// A job as a door understood it. Limits of base/limits.h are checked by the door.
+struct JobRequest {
+  std::string spec;  ///< A serialized gpusched.v1.JobSpec with sorted maps: equal jobs have equal bytes.
+  std::string name;  ///< As in `spec`.
+  int32_t gpu_count = 0;
+  int32_t gpu_milli = 0;      ///< A share of one GPU, in thousandths; 0: whole ones.
+  std::string mig_profile;    ///< The share is a slice of this profile; its milli and memory are those of it.
+  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together; of a share: its own.
+  std::string gpu_model;
+  int64_t cpu_milli = 1000;
+  int64_t memory_mb = 0;
+  std::optional<int32_t> priority;  ///< Not given: the configured default.
+  Duration max_runtime = {};        ///< Zero: no limit.
+  int32_t exit_code_retries = 0;
+  int32_t system_retries = 0;  ///< 0: the default; -1: never.
+  bool overlap_allowed = false;
+  bool tolerates_node_loss = false;  ///< Of a gang: it goes on without members that nodes took.
+  Duration kill_after_lost_contact = {};
+  bool require_feasible = false;
+  bool wants_container = false;  ///< An image is given.
+  bool held = false;             ///< Waits until it is released.
+  uint32_t retry_causes = 0;     ///< See RetryPolicy::causes.
+  std::string retry_exit_codes;  ///< See RetryPolicy::exit_codes.
+  std::vector<JobFlow> flow;     ///< None or one; see the engine's.
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool interactive = false;  ///< Starts at once or not at all.
+  WorkClass work = WorkClass::kUnset;
+  std::string reservation;          ///< The name of one; empty: none.
+  std::vector<PlaceRequest> place;  ///< None or one: where it may run. With models, `gpu_model` is empty.
+  int64_t gpu_memory_each_mb = 0;   ///< Of each GPU at least.
+  Duration preempt_grace =
+      {};  ///< As in `spec`, as are the next: what it asks for when it is ended for others.
+  std::string preempt_webhook;
+  /// Given: it runs on so many nodes, and what stands above is needed on each. 0: on one.
+  int32_t nodes = 0;
+  int32_t nodes_max = 0;             ///< As many as fit at the start, up to this; 0: `nodes` of them.
+  std::vector<JobPart> parts;        ///< Given: these, instead of what stands above.
+  bool one_member_per_node = false;  ///< Each member of `parts` on a node of its own.
+  bool gpus_over_nodes = false;      ///< Where one node has too few GPUs they may be on several.
+  DomainLevel domain = DomainLevel::kAny;
+  bool domain_required = false;
+
+  bool is_gang() const { return nodes > 1 || nodes_max > 1 || !parts.empty(); }
+};
+
+struct SubmitRequest {
+  std::string tenant;  ///< "tenant-<digits>", "default" or a tenant's name; empty: the default one.
+  std::vector<JobRequest> jobs;
+  std::string request_key;
+};
+
+struct Submitted {
+  JobId first_job;  ///< The batch's ids follow each other, except behind arrays.
+  uint32_t job_count = 0;
+  std::vector<uint32_t> numbers;  ///< How many each job took; empty: one each.
+  int64_t queue_position = 0;     ///< Of the first job, at that moment; an estimate.
+  Duration estimated_wait = {};
+
+  /// The jobs' ids, in the order of the request.
+  std::vector<JobId> jobs() const {
+    std::vector<JobId> out;
+    out.reserve(job_count);
+    uint64_t next = first_job.value;
+    for (uint32_t i = 0; i < job_count; ++i) {
+      out.push_back(JobId{next});
+      next += numbers.empty() ? 1 : numbers[i];
+    }
+    return out;
+  }
+};
+
+/// How far an array is.
+struct ArrayView {
+  std::string indexes;     ///< "0-999%50"
+  std::string unexpanded;  ///< Those that are no jobs yet: "51-999".
+  int64_t count = 0;
+  int64_t waiting = 0;  ///< Those that are no jobs yet among them.
+  int64_t running = 0;
+  int64_t completed = 0, failed = 0, cancelled = 0;
+};
+
+/// A member of a job that is placed, or was last.
+struct JobMember {
+  int32_t part = 0;
+  std::string state;  ///< "placed", "prepared", "running" or "ended"; empty: the attempt is over.
+  std::string node_name;
+  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
+};
+
+struct JobView {
+  JobId id;
+  TenantId tenant;
+  std::string name;
+  Blob spec;  ///< A packed JobSpec; empty for a job whose specification is no longer kept.
+  JobState state = JobState::kPending;
+  JobReason reason = JobReason::kNone;
+  EndCause cause = EndCause::kNone;  ///< How its last attempt ended.
+  std::string wait_code;  ///< The dominant reason for waiting, one word; empty when it does not wait.
+  std::string message;    ///< One sentence.
+  int32_t priority = 0;
+  int32_t gpu_count = 0;
+  int32_t gpu_milli = 0;
+  std::string mig_profile;           ///< Empty: it has no slice.
+  std::optional<int32_t> mig_start;  ///< While it is placed: the slice's first slot of memory.
+  int64_t gpu_memory_mb = 0;
+  std::string gpu_model;            ///< "H100,A100": any of them.
+  std::vector<PlaceRequest> place;  ///< None or one.
+  int64_t cpu_milli = 0, memory_mb = 0;
+  Duration max_runtime = {};
+  int32_t exit_code_retries = 0, system_retries = 0;
+  bool overlap_allowed = false;
+  bool tolerates_node_loss = false;
+  Duration kill_after_lost_contact = {};
+  bool held = false;  ///< Waits until it is released.
+  uint32_t retry_causes = 0;
+  std::string retry_exit_codes;
+  Time begin_at;  ///< While it waits for it.
+  Time deadline;
+  std::vector<JobDependency> dependencies;
+  JobId array;                          ///< Of an element.
+  std::optional<int64_t> array_index;   ///< Of an element.
+  std::optional<ArrayView> array_view;  ///< Of an array.
+  Time submitted_at, scheduled_at, started_at, completed_at, checkpointed_at;
+  std::optional<int32_t> exit_code;
+  int32_t signal = 0;
+  int32_t attempts = 0, preempted_count = 0;
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  WorkClass work = WorkClass::kUnset;
+  std::string reservation;        ///< Its name, or its id when it is over.
+  std::string node_name;          ///< Of its first member.
+  std::vector<std::string> gpus;  ///< "<node>-gpu-<index>", of all members.
+  std::vector<JobPart>
+      parts;  ///< Of a job of several members: what each of them needs. The first stands above too.
+  bool one_member_per_node = false;
+  DomainLevel domain = DomainLevel::kAny;
+  bool domain_required = false;
+  std::vector<JobMember> members;  ///< Of such a job, by rank.
+  int64_t queue_position = 0;      ///< 1 is next; 0 when it does not wait.
+  Duration estimated_wait = {};
+  WatchdogFinding watch =
+      WatchdogFinding::kNone;  ///< What it is warned about while it runs, or was ended for.
+  std::string watch_detail;
+  std::string move_detail;  ///< Of its last move, or the last one for its sake; empty: none.
+  Time moved_at;
+  Time watch_since;
+  uint64_t version = 0;  ///< Changes with every change of the job.
+};
+
+/// Another text for a field of a job's specification.
+struct TextChange {
+  int number = 0;  ///< The field's, in gpusched.v1.JobSpec.
+  std::string text;
+};
+
+/// What changes of a waiting or running job; only what is given.
+struct JobUpdate {
+  std::optional<int32_t> priority;      ///< Only while it waits.
+  std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
+  std::vector<TextChange> texts;
+  bool moves_begin = false, moves_deadline = false;
+  Time begin_at, deadline;
+  Duration begin_after = {}, deadline_after = {};  ///< Neither time nor span: now, or none any more.
+  std::optional<int32_t> gpu_count;                ///< What it needs: only while it waits.
+  std::optional<int64_t> gpu_memory_mb;
+  std::optional<std::string> gpu_model;
+  std::optional<int32_t> cpu_milli;
+  std::optional<int64_t> memory_mb;
+
+  bool changes_parts() const { return gpu_count || gpu_memory_mb || gpu_model || cpu_milli || memory_mb; }
+};
+
+/// What of a job is shown beyond its record: long lists leave out what is not asked for.
+struct JobDetails {
+  bool name = true;
+  bool message = true;
+  bool place = true;  ///< In line, and the wait for it.
+  bool gpus = true;
+};
+
+struct JobFilter {
+  std::string tenant;  ///< Empty: all.
+  std::optional<JobState> state;
+  int64_t limit = 50;
+  int64_t offset = 0;
+  JobId before;      ///< Given: only jobs older than it.
+  std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
+  std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
+  std::vector<std::pair<std::string, std::optional<std::string>>>
+      labels;              ///< All of them; any value or this.
+  Time since;              ///< Given: only jobs submitted then or later.
+  bool anonymous = false;  ///< Only of tenants that callers without a credential may use.
+  JobDetails details;
+
+  /// Whether it looks into jobs: how many match is not known then.
+  bool looks_inside() const { return !name.empty() || !user.empty() || !labels.empty() || since.valid(); }
+};
+struct JobPage {
+  std::vector<JobView> jobs;     ///< Newest first.
+  std::optional<int64_t> total;  ///< All that match; not known when the filter looks inside.
+  JobId next;  ///< Given: there may be more, to be asked for with this as `before`; a page may be short.
+};
+
+/// What became different at `sequence`.
+struct ChangeNotice {
+  uint64_t sequence = 0;
+  std::vector<JobId> jobs;  ///< Ascending.
+  std::vector<NodeId> nodes;
+};
+
+/// Jobs: submitting, changing, showing and watching them. Everything is thread-safe and returns at once;
+/// answers come by `Done`.
+class JobBackend {
+ public:
+  virtual ~JobBackend() = default;
+
+  virtual void submit(SubmitRequest request, Done<Submitted> done) = 0;
+  /// kJobFinished when it ended before. `tenant` empty: any.
+  virtual void cancel(JobId job, const std::string& tenant, Done<Unit> done) = 0;
+  virtual void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) = 0;
+  /// Held: a waiting job stays where it is until it is released.
+  virtual void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) = 0;
+  /// Ends a placed job's attempt and puts the job back in line, without spending a retry.
+  virtual void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good
+  /// once the token is dropped; `changed` may still run once while it is being dropped.
+  virtual std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) = 0;
+  virtual void list_jobs(JobFilter filter, Done<JobPage> done) = 0;
+  /// Those of the given jobs that exist and match; in the given order. `limit`, `offset` and `before` do not
+  /// count.
+  virtual void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) = 0;
+  /// Calls `changed` on the observer's thread with what each batch of changes touched, until the token is
+  /// dropped; it may still run once while it is being dropped. It must not block.
+  virtual std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) = 0;
+};
+
+}  // namespace gpusched::api

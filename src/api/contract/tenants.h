@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/contract/done.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/types.h"
+
+/// Tenants, and changes that are made together.
+namespace gpusched::api {
+
+/// Resource limits of a tenant; nothing means no limit.
+struct TenantLimits {
+  std::optional<int64_t> gpus;
+  std::optional<int64_t> gpu_memory_mb;
+  std::optional<int64_t> cpu_cores;
+  std::optional<int64_t> memory_mb;
+  std::optional<int64_t> concurrent_jobs;
+  std::optional<int64_t> waiting_jobs;       ///< Of limits alone: one more is refused.
+  std::optional<int64_t> soft_waiting_jobs;  ///< While more wait, each user's jobs are let in one by one.
+};
+
+/// What a tenant is created or updated with. In an update only what is given changes.
+struct TenantRequest {
+  std::optional<std::string> name;
+  std::optional<std::string> email;
+  std::optional<std::string> organization;
+  TenantLimits limits;
+  std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
+  std::optional<int32_t> priority_tier;
+  std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
+  std::optional<bool> allow_preemption;
+  std::optional<bool> can_preempt_others;
+  std::optional<bool> anonymous;  ///< Callers without a credential may use it.
+  TenantLimits guarantee;
+  std::optional<int64_t> gpu_ms_max;   ///< GPU time in each window.
+  std::optional<Duration> gpu_window;  ///< Not given: what it is, or a week.
+  std::string parent;
+  std::string request_key;
+};
+
+/// Changes that are made together or not at all.
+struct EditsRequest {
+  struct Labels {
+    std::string node;
+    std::vector<Label> set;
+    std::vector<std::string> remove;
+  };
+  /// Each named: created where nobody has the name, else what is given of it is changed. A parent may be the
+  /// name of one before it.
+  std::vector<TenantRequest> tenants;
+  std::vector<Labels> nodes;  ///< Each node once.
+  bool dry_run = false;       ///< Only tell whether all would be accepted.
+};
+
+struct EditsView {
+  bool dry_run = false;
+  int32_t tenants_created = 0;
+  int32_t tenants_updated = 0;
+  int32_t nodes_labeled = 0;
+};
+
+struct TenantView {
+  TenantId id;
+  std::string name, email, organization;
+  TenantId parent;
+  TenantLimits limits;
+  int32_t priority_tier = 0;
+  int64_t weight_milli = 1000;
+  bool allow_preemption = false, can_preempt_others = false;
+  bool anonymous = false;         ///< Callers without a credential may use it.
+  int64_t current_gpu_milli = 0;  ///< Of shares, beside the whole ones.
+  int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
+  int64_t running_jobs = 0, waiting_jobs = 0;
+  int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.
+  int64_t total_jobs = 0, successful_jobs = 0, failed_jobs = 0;
+  int64_t guaranteed_gpus = 0, guaranteed_gpu_memory_mb = 0, guaranteed_cpu_milli = 0;
+  int64_t guaranteed_memory_mb = 0, guaranteed_jobs = 0;
+  Duration gpu_window;  ///< Of the GPU time that it may have; zero: no limit.
+  int64_t gpu_ms_max = 0, gpu_ms_used = 0;
+  Time gpu_window_ends;
+  int64_t reclaims = 0;  ///< Its jobs that started on what others had to give back; and their waits for it.
+  int64_t reclaim_ms = 0, reclaim_ms_max = 0;
+  Time created_at, updated_at;
+};
+
+/// Tenants, and changes that are made together. Everything is thread-safe and returns at once; answers come
+/// by `Done`.
+class TenantBackend {
+ public:
+  virtual ~TenantBackend() = default;
+
+  virtual void create_tenant(TenantRequest request, Done<TenantView> done) = 0;
+  virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
+  virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
+  /// The error's field names the edit that is refused, such as "tenants[2].max_gpus".
+  virtual void edit_cluster(EditsRequest request, Done<EditsView> done) = 0;
+  virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;
+  virtual void list_tenants(Done<std::vector<TenantView>> done) = 0;
+};
+
+}  // namespace gpusched::api
