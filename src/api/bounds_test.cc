@@ -252,7 +252,7 @@ class RawClient {
 
 TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
   HostBackend backend(*host_, {});
-  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .message_wait = milliseconds(300)},
+  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .message_wait = seconds(2)},
                     Backends{.trusted = backend, .anonymous = backend}, *host_);
   ASSERT_TRUE(server.start().ok());
   RawClient client(server);

@@ -148,7 +148,8 @@ TEST_F(GrpcDoor, ABatchThatNoJournalRecordHoldsIsTooLargeAndEndsNothing) {
   submit();
   grpc::ClientContext context;
   v1::SubmitJobsResponse response;
-  EXPECT_TRUE(stub->SubmitJobs(&context, jobs_with_labels(300, 100), &response).ok());
+  const grpc::Status status = stub->SubmitJobs(&context, jobs_with_labels(300, 100), &response);
+  EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
   EXPECT_EQ(response.job_ids_size(), 300);
 }
 

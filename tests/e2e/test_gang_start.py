@@ -159,9 +159,11 @@ def test_a_gang_whose_member_is_lost_begins_again_as_a_whole(cluster):
     count = f"echo x >> {cluster.folder}/begun-$RANK; while [ ! -e {gate} ]; do sleep 0.05; done"
     job = api.submit(count, nodes=2, gpus_per_node=1)
     api.wait_for(job, "running")
+    begun = [cluster.folder / f"begun-{rank}" for rank in (0, 1)]
+    wait_until("both began", lambda: all(file.read_text() == "x\n" for file in begun))
     os.kill(agents["n2"].shim_of(job), signal.SIGKILL)
     wait_until("the second attempt runs", lambda: api.job(job)["state"] == "running" and api.job(job)["attempts"] == 2)
-    wait_until("both began again", lambda: all((cluster.folder / f"begun-{rank}").read_text() == "x\nx\n" for rank in (0, 1)))
+    wait_until("both began again", lambda: all(file.read_text() == "x\nx\n" for file in begun))
     gate.touch()
     assert api.wait_for(job)["state"] == "completed"
 
@@ -176,6 +178,7 @@ def test_a_gang_that_asked_for_it_goes_on_without_a_lost_member(cluster):
     api.wait_for(job, "running")
     members = api.job(job)["members"]
     assert len(members) == 2
+    wait_until("both began", lambda: all((cluster.folder / f"begun-{rank}").read_text() == "x\n" for rank in (0, 1)))
     os.kill(agents[members[1]["node_name"]].shim_of(job), signal.SIGKILL)
     wait_until("it is told", lambda: api.job(job)["members"][1]["state"] == "ended")
     assert api.job(job)["state"] == "running" and api.job(job)["attempts"] == 1
