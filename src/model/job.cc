@@ -14,6 +14,8 @@ constexpr std::size_t kBytesMax = limits::kPastNodesMax * kEntryBytes;
 
 constexpr std::size_t kDependencyBytes = 9;
 
+constexpr uint8_t kMoveRecord = 1;
+
 }  // namespace
 
 // Each is the parent in eight bytes, and in one its kind and, from the fifth bit on, the verdict.
@@ -40,6 +42,36 @@ void Job::set_dependencies(const std::vector<JobDependency>& list) {
     if (one.verdict != JobDependency::Verdict::kMet) ++unmet;
   }
   dependencies = Blob(packed);
+}
+
+// A byte that no sentence begins with, then the fields in their order.
+std::optional<MoveRecord> Job::move_record() const {
+  ByteReader packed(move_detail.view());
+  if (packed.u8() != kMoveRecord) return std::nullopt;
+  MoveRecord record;
+  record.moved = packed.u8() != 0;
+  record.from = packed.bytes();
+  record.to = packed.bytes();
+  for (uint64_t left = packed.varint(); left > 0 && packed.ok(); --left)
+    record.others.push_back(JobId{packed.varint()});
+  record.by = packed.bytes();
+  record.why = packed.bytes();
+  if (!packed.ok() || !packed.at_end()) return std::nullopt;
+  return record;
+}
+
+void Job::set_move_record(const MoveRecord& record) {
+  std::string packed;
+  ByteWriter writer(packed);
+  writer.u8(kMoveRecord);
+  writer.u8(record.moved ? 1 : 0);
+  writer.bytes(record.from);
+  writer.bytes(record.to);
+  writer.varint(record.others.size());
+  for (const JobId other : record.others) writer.varint(other.value);
+  writer.bytes(record.by);
+  writer.bytes(record.why);
+  move_detail = Blob(packed);
 }
 
 void Attempt::count_members() {

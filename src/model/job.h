@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/blob.h"
@@ -18,6 +20,18 @@ struct JobDependency {
   Verdict verdict = Verdict::kOpen;
 
   friend bool operator==(const JobDependency&, const JobDependency&) = default;
+};
+
+/// How a job was told to go on elsewhere, or others were for it. Nodes by name: they may be removed since.
+struct MoveRecord {
+  bool moved = false;         ///< Itself; otherwise others made room for it.
+  std::string from;           ///< Empty: it was not known.
+  std::string to;             ///< The node on which it goes on, or on which it starts.
+  std::vector<JobId> others;  ///< For which it was moved, or which were moved for it.
+  std::string by;             ///< Who asked for it,
+  std::string why;            ///< and why, in their words; may be empty.
+
+  friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
 /// One request for resources, as a small record; what it runs is one packed blob that the engine never reads.
@@ -75,7 +89,7 @@ struct Job {
   Time watch_since;                                ///< since when that is so,
   Blob watch_detail;                               ///< and the evidence.
   Time moved_at;     ///< When it was last told to go on elsewhere, or others were for it,
-  Blob move_detail;  ///< and the sentence that says so.
+  Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -84,6 +98,10 @@ struct Job {
   }
   bool is_array() const { return array == id; }
   bool is_element() const { return array.valid() && array != id; }
+
+  /// None: it never was, or an earlier version wrote a sentence of it.
+  std::optional<MoveRecord> move_record() const;
+  void set_move_record(const MoveRecord& record);
 
   std::vector<JobDependency> dependency_list() const;
   /// Sets `unmet` too.

@@ -451,8 +451,9 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// node's name, data folder and devices belong to one machine until it is dead for certain; a cluster has a
 /// name; an array's element that is touched before its turn waits for its turn; a promise to a job that now
 /// asks for something else ends; reservations begin within a year; time that nobody watched is not counted
-/// against shares that drain; GPU time of shares keeps what is less than a millisecond.
-inline constexpr int64_t kFeatureLevel = 6;
+/// against shares that drain; GPU time of shares keeps what is less than a millisecond. 7: what is kept of a
+/// job's move is a record, not a sentence.
+inline constexpr int64_t kFeatureLevel = 7;
 
 /// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

@@ -593,7 +593,7 @@ class Scenario {
   std::string explain(const Line& line) {
     const Job& asked = engine_.job(job(line));
     if (const Promise* kept = engine_.state().find_promise(asked.id))
-      return "waits: " + describe(engine_.state(), *kept);
+      return "waits: " + describe(promise_facts(engine_.state(), *kept));
     if (!asked.is_queued()) return "does not wait in line: " + std::string(to_string(asked.reason));
     const WaitReason& reason = engine_.planner().reason(asked.job_class);
     std::string text = "waits: " + describe(reason);

@@ -101,7 +101,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
   }
   const std::vector<WaitReason> reasons = reasons_for(world, subject);
   const Observer::View view{.state = state, .reasons = reasons};
-  const ExplainView why = explain(view, subject);
+  const ExplainView why = explain(view, subject, sees_all ? Viewer::all() : Viewer::of(job.tenant));
   if (trial.start.has_value()) {
     out.reason = "preempts";
     out.message = "would start on node " + out.node_name + " once " +
@@ -114,7 +114,6 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
     out.lifted_by = why.lifted_by;
     if (subject.is_queued()) out.evidence = evidence_of(view.reason_of(subject));
   }
-  if (!sees_all) hide_others(state, job.tenant, out.message);
   const forecast::Forecast made = table.forecast_of(world, trial.job);
   out.estimate = view_of(made, made.find(trial.job));
   if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, sees_all);
@@ -128,9 +127,8 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
   read([this, job, tenant, done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
-    ExplainView out = explain(view, **found);
+    ExplainView out = explain(view, **found, Viewer::of(tenant, **found));
     if ((*found)->is_queued()) out.evidence = evidence_of(view.reason_of(**found));
-    if (!tenant.empty()) hide_others(view.state, (*found)->tenant, out.message);
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
     host_.forecasts().ask(

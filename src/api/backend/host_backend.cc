@@ -408,13 +408,13 @@ void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> 
   });
 }
 
-void HostBackend::propose_for_job(Command command, JobId job, Done<JobView> done) {
-  propose(std::move(command), [this, job, done](Result<Decided> decided) {
+void HostBackend::propose_for_job(Command command, JobId job, Viewer viewer, Done<JobView> done) {
+  propose(std::move(command), [this, job, viewer, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
-    host_.observer().read(decided->sequence, [job, done](const Observer::View& view) {
+    host_.observer().read(decided->sequence, [job, viewer, done](const Observer::View& view) {
       const auto found = find_job(view.state, job, "");
       if (!found) return done(found.error());
-      done(view_of(view, **found));
+      done(view_of(view, **found, viewer));
     });
   });
 }
@@ -422,10 +422,13 @@ void HostBackend::propose_for_job(Command command, JobId job, Done<JobView> done
 void HostBackend::change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
                              Done<JobView> done) {
   CHECK(!is_element_name(job));
-  if (tenant.empty()) return propose_for_job(make(TenantId{}), job, std::move(done));
+  if (tenant.empty()) return propose_for_job(make(TenantId{}), job, Viewer::all(), std::move(done));
   with_tenant(
       tenant,
-      [this, job, make = std::move(make), done](TenantId id) { propose_for_job(make(id), job, done); }, done);
+      [this, job, make = std::move(make), done](TenantId id) {
+        propose_for_job(make(id), job, Viewer::of(id), done);
+      },
+      done);
 }
 
 void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) {
@@ -481,7 +484,7 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
       command.parts = changed_parts(view.state.class_of(**found).parts, update);
     }
     command.tenant = (*found)->tenant;
-    propose_for_job(std::move(command), job, done);
+    propose_for_job(std::move(command), job, Viewer::of(tenant, **found), done);
   });
 }
 
@@ -617,11 +620,7 @@ void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> do
         done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
-    JobView shown = view_of(view, **found);
-    if (!tenant.empty()) {
-      hide_others(view.state, shown.tenant, shown.message);
-      hide_others(view.state, shown.tenant, shown.move_detail);
-    }
+    JobView shown = view_of(view, **found, Viewer::of(tenant, **found));
     add_preparation(shown, **found, *telemetry);
     shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
     done(std::move(shown));
@@ -676,7 +675,7 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
       changed_(found.error());
       return false;
     }
-    JobView shown = view_of(view, **found);
+    JobView shown = view_of(view, **found, Viewer::of(tenant_, **found));
     const bool last = is_final(shown.state);
     if (last) stop();
     if (std::exchange(version_, shown.version) != shown.version || last) changed_(std::move(shown));
@@ -713,13 +712,7 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
     }
     if (pages->step(view)) return true;
     JobPage page = std::move(*pages).take();
-    for (JobView& job : page.jobs) {
-      job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
-      if (of_tenant) {
-        hide_others(view.state, job.tenant, job.message);
-        hide_others(view.state, job.tenant, job.move_detail);
-      }
-    }
+    for (JobView& job : page.jobs) job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
     done(std::move(page));
     return false;
   });
@@ -731,13 +724,16 @@ void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPag
         done = std::move(done)](const Observer::View& view) {
     const Tenant* tenant = filter.tenant.empty() ? nullptr : find_tenant(view.state, filter.tenant);
     if (tenant == nullptr && !filter.tenant.empty()) return done(no_tenant(filter.tenant));
+    const Viewer viewer = tenant != nullptr  ? Viewer::of(tenant->id)
+                          : filter.anonymous ? Viewer::anonymous()
+                                             : Viewer::all();
     JobPage page;
     for (const JobId id : ids) {
       const std::optional<FoundJob> job = look_up(view.state, id);
       if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
       if (filter.anonymous && !open->contains((*job)->tenant)) continue;
       if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
-      page.jobs.push_back(view_of(view, **job, filter.details));
+      page.jobs.push_back(view_of(view, **job, viewer, filter.details));
       JobView& shown = page.jobs.back();
       if (filter.details.place) shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
     }

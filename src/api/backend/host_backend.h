@@ -13,6 +13,7 @@
 #include "api/views/job_counts.h"
 #include "api/views/open_tenants.h"
 #include "api/views/proposed_moves.h"
+#include "api/views/viewer.h"
 #include "host/host.h"
 
 namespace gpusched::api {
@@ -98,7 +99,7 @@ class HostBackend final : public Backend {
                  std::function<void(ApiError)> refuse);
   void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
   /// Answers with the job as it then is.
-  void propose_for_job(Command command, JobId job, Done<JobView> done);
+  void propose_for_job(Command command, JobId job, Viewer viewer, Done<JobView> done);
   /// Resolves the tenant, if one is named, and proposes what `make` makes of it.
   void change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
                   Done<JobView> done);

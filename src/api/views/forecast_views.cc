@@ -163,24 +163,4 @@ std::string_view field_name(Resource resource) {
   UNREACHABLE();
 }
 
-void hide_others(const State& state, TenantId tenant, std::string& text) {
-  constexpr std::string_view kPrefix = "job-";
-  for (std::size_t at = text.find(kPrefix); at != std::string::npos; at = text.find(kPrefix, at)) {
-    uint64_t number = 0;
-    const char* const begin = text.data() + at + kPrefix.size();
-    const auto [end, problem] = std::from_chars(begin, text.data() + text.size(), number);
-    if (problem != std::errc{}) {
-      at += kPrefix.size();
-      continue;
-    }
-    const Job* job = state.jobs.find(JobId{number});
-    const auto length = static_cast<std::size_t>(end - (text.data() + at));
-    if (job != nullptr && job->tenant == tenant) {
-      at += length;
-      continue;
-    }
-    text.replace(at, length, "a job of another tenant");
-  }
-}
-
 }  // namespace gpusched::api

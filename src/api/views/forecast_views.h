@@ -23,7 +23,5 @@ Evidence evidence_of(const WaitReason& reason);
 std::string_view field_name(Resource resource);
 /// What whoever asked for a forecast is told when there is none.
 ApiError no_forecast(const Error& error);
-/// Puts "a job of another tenant" in place of each job in the text that is not this tenant's.
-void hide_others(const State& state, TenantId tenant, std::string& text);
 
 }  // namespace gpusched::api

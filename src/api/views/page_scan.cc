@@ -66,7 +66,7 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   if (skip_ > 0) {
     skip_ -= 1;
   } else {
-    page_.jobs.push_back(view_of(view, job, filter_.details));
+    page_.jobs.push_back(view_of(view, job, Viewer::of(filter_.anonymous, tenant_), filter_.details));
     work_left_ -= kShownWork;
   }
   // When all were seen that match, nothing follows.

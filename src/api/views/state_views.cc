@@ -9,8 +9,8 @@
 #include "api/contract/parse.h"
 #include "api/contract/spec_peek.h"
 #include "api/fields/place_words.h"
+#include "api/views/job_sentences.h"
 #include "base/digest.h"
-#include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"
 #include "model/topology.h"
 
@@ -150,124 +150,6 @@ ErrorKind kind_of(RejectionCode code) {
       return ErrorKind::kDeadlinePassed;
     case RejectionCode::kNotInteractive:
       return ErrorKind::kNotInteractive;
-  }
-  UNREACHABLE();
-}
-
-/// What its cause says of an attempt's end.
-std::string cause_of(const Job& job) {
-  switch (job.last_cause) {
-    case EndCause::kNone:
-      return "it was never started";
-    case EndCause::kExited:
-      return "its command exited with code " + std::to_string(job.exit_code);
-    case EndCause::kSignaled:
-      return "its command was ended by signal " + std::to_string(job.signal);
-    case EndCause::kStartFailed:
-      return "its command could not be started";
-    case EndCause::kTimeout:
-      return "it ran longer than its maximum runtime and was stopped";
-    case EndCause::kStopped:
-      return "it was stopped";
-    case EndCause::kShimLost:
-      return "the process that watched it died, and its processes with it (shim_lost)";
-    case EndCause::kNodeLost:
-      return "its node restarted or was confirmed dead (node_lost)";
-    case EndCause::kContactLost:
-      return "it was stopped because its node had no contact for too long (contact_lost)";
-    case EndCause::kOutOfMemory:
-      return "it used more memory than it asked for and was ended (out_of_memory); ask for more with --mem";
-    case EndCause::kNodeFault:
-      return "its node could not prepare it (node_fault)";
-    case EndCause::kOverLimit:
-      return "it passed one of its limits and was ended (over_limit)";
-    case EndCause::kDeviceFault:
-      return "it failed on a GPU that was at fault (device_fault)";
-  }
-  UNREACHABLE();
-}
-
-/// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
-std::string ending_of(const Job& job) {
-  const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
-                         job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
-                         is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
-                         job.last_cause == EndCause::kOutOfMemory;
-  if (!says_more || job.last_detail.empty()) return cause_of(job);
-  return cause_of(job) + ": " + std::string(job.last_detail.view());
-}
-
-/// Of what no node could ever run: the one that could run most of it. Empty: some node could. Looks at all
-/// nodes: not for lists.
-std::string nearest_of(const Observer::View& view, const Job& job) {
-  switch (view.reason_of(job).code) {
-    case WaitCode::kNoSuchDevice:
-    case WaitCode::kTooLarge:
-    case WaitCode::kNoFeature:
-    case WaitCode::kNoLabels:
-    case WaitCode::kNoSuchLayout: {
-      const std::string nearest = nearest_node(view.state, view.state.class_of(job).parts.front());
-      return nearest.empty() ? "" : "; " + nearest;
-    }
-    default:
-      return "";
-  }
-}
-
-/// The node of its first member, and how many others there are.
-std::string where_of(const Observer::View& view, const Job& job, const Node* node) {
-  std::string where = node == nullptr ? std::string("a node") : node->name;
-  const Attempt* attempt = view.state.find_attempt(job.id, job.attempt_count);
-  if (attempt == nullptr || !attempt->is_gang()) return where;
-  std::set<NodeId> nodes;
-  for (const Member& member : attempt->members) nodes.insert(member.node);
-  if (nodes.size() > 1)
-    where += " and " + std::to_string(nodes.size() - 1) + " more " + (nodes.size() == 2 ? "node" : "nodes");
-  return where + " (" + std::to_string(attempt->members.size()) + " members)";
-}
-
-std::string message_of(const Observer::View& view, const Job& job, const Node* node) {
-  const std::string where = where_of(view, job, node);
-  switch (job.state) {
-    case JobState::kPending:
-      if (job.held)
-        return "is held; let it go with: gpu-cli release " + job_name(job.id) +
-               (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
-      if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
-      if (const Promise* promise = view.state.find_promise(job.id)) return describe(view.state, *promise);
-      if (job.reason == JobReason::kPreempted)
-        return "was ended for a job of higher priority, and waits a moment before its turn comes again";
-      if (!job.is_queued()) return "waits before it is tried again: " + ending_of(job);
-      return describe(view.reason_of(job)) + deadline_warning(view.state, job);
-    case JobState::kScheduled:
-      return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
-    case JobState::kRunning:
-      if (job.watch != WatchdogFinding::kNone && !job.cancel_requested)
-        return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
-      return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
-    case JobState::kCompleted:
-      return "completed";
-    case JobState::kFailed:
-      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
-      if (job.reason == JobReason::kNotAtOnce)
-        return "nothing was free for it at once, as an interactive job needs; ask for less, or submit it as "
-               "a "
-               "job that waits";
-      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
-      return ending_of(job);
-    case JobState::kCancelled:
-      if (job.reason == JobReason::kDependency)
-        return "was cancelled because a job that it waited for ended otherwise: " +
-               std::string(job.last_detail.view());
-      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
-      if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
-        return "was ended by the watchdog: " + std::string(job.watch_detail.view());
-      return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
-                                                 : "was cancelled";
-    case JobState::kPreempted:
-      if (const Promise* promise = view.state.find_promise(job.id); promise != nullptr)
-        return "is being ended on " + where + " and " + describe(view.state, *promise);
-      return "is being ended on " + where + " for a job of higher priority";
   }
   UNREACHABLE();
 }
@@ -416,7 +298,7 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
 
 }  // namespace
 
-JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details) {
+JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer, const JobDetails& details) {
   const State& state = view.state;
   const Part& part = state.class_of(job).parts.front();
   const bool placed = job.state != JobState::kPending && job.node.valid();
@@ -459,7 +341,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
     out.reservation = found != nullptr ? found->name : reservation_name(booking);
   }
   if (details.name) out.name = peek_spec(job.spec.view()).name;
-  if (details.message) out.message = message_of(view, job, node);
+  if (details.message) out.message = message_of(view, job, node, viewer);
   if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
   if (node != nullptr) {
     out.node_name = node->name;
@@ -476,7 +358,7 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
     out.watch_detail = job.watch_detail.view();
     out.watch_since = job.watch_since;
   }
-  out.move_detail = job.move_detail.view();
+  out.move_detail = move_of(state, job, viewer);
   out.moved_at = job.moved_at;
   add_gang(state, job, details, out);
   add_flow(state, job, out);
@@ -487,8 +369,8 @@ JobView view_of(const Observer::View& view, const Job& job, const JobDetails& de
   return out;
 }
 
-ExplainView explain(const Observer::View& view, const Job& job) {
-  const JobView shown = view_of(view, job);
+ExplainView explain(const Observer::View& view, const Job& job, const Viewer& viewer) {
+  const JobView shown = view_of(view, job, viewer);
   ExplainView out{.id = job.id,
                   .state = job.state,
                   .reason = shown.wait_code.empty() ? std::string(to_string(job.reason)) : shown.wait_code,

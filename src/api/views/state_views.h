@@ -7,6 +7,7 @@
 #include "api/contract/nodes.h"
 #include "api/contract/tenants.h"
 #include "api/views/flow_views.h"
+#include "api/views/viewer.h"
 #include "engine/messages/rejection.h"
 #include "host/host.h"
 
@@ -30,8 +31,9 @@ struct AttemptPlace {
 Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member = 0);
 
 /// All but the estimate of its wait.
-JobView view_of(const Observer::View& view, const Job& job, const JobDetails& details = {});
-ExplainView explain(const Observer::View& view, const Job& job);
+JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer,
+                const JobDetails& details = {});
+ExplainView explain(const Observer::View& view, const Job& job, const Viewer& viewer);
 TenantView view_of(const Tenant& tenant, Time now);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
 /// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.

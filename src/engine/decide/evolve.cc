@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/decide/black_hole.h"
+#include "engine/decide/note_move.h"
 #include "engine/engine.h"
 #include "model/topology.h"
 
@@ -741,32 +742,6 @@ void on(State& state, const WatchdogFindingChanged& event) {
   job.watch = event.kind;
   job.watch_since = event.kind == WatchdogFinding::kNone ? Time{} : event.since;
   job.watch_detail = Blob(event.detail);
-}
-
-std::string names_of(const std::vector<Preemption>& jobs) {
-  std::string names;
-  for (const Preemption& one : jobs)
-    names += (names.empty() ? "job-" : ", job-") + std::to_string(one.job.value);
-  return names;
-}
-
-/// What is kept of a move in the histories of the jobs that it is about.
-void note_move(State& state, const Promise& promise) {
-  Job& job = job_at(state, promise.job);
-  const Node* to = state.find_node(promise.members.front().node);
-  const Node* from = state.find_node(job.node);
-  CHECK(to != nullptr);
-  std::string text;
-  if (promise.moves) {
-    text = "moved from node " + (from == nullptr ? std::string("?") : from->name) + " to node " + to->name +
-           " so that job-" + std::to_string(promise.moved_for.value) + " can start";
-  } else {
-    text = names_of(promise.victims) + " moved away from node " + to->name + " for it";
-  }
-  text += ", by " + promise.moved_by;
-  if (!promise.moved_why.empty()) text += ": " + promise.moved_why;
-  job.moved_at = promise.since;
-  job.move_detail = Blob(text);
 }
 
 void on(State& state, const DevicesPromised& event) {

@@ -57,13 +57,23 @@ struct Scattered {
 
 TEST(MoveJobs, TheMovedJobGoesOnWhereItWasToldAndTheWaitingOneStarts) {
   Scattered world;
+  world.engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
   ASSERT_FALSE(world.engine.apply(world.command()).rejection.has_value());
   EXPECT_EQ(world.engine.count_events<StopRequested>(), 1);
   EXPECT_EQ(world.engine.count_events<DevicesPromised>(), 2);
   EXPECT_EQ(world.engine.state_of(world.first), JobState::kPreempted);
-  EXPECT_EQ(world.engine.job(world.first).move_detail.view(),
-            "moved from node a to node b so that job-" + std::to_string(world.waits.value) +
-                " can start, by ana: the big one is urgent");
+  EXPECT_EQ(world.engine.job(world.first).move_record(), (MoveRecord{.moved = true,
+                                                                     .from = "a",
+                                                                     .to = "b",
+                                                                     .others = {world.waits},
+                                                                     .by = "ana",
+                                                                     .why = "the big one is urgent"}));
+  EXPECT_EQ(world.engine.job(world.waits).move_record(), (MoveRecord{.moved = false,
+                                                                     .from = {},
+                                                                     .to = "a",
+                                                                     .others = {world.first},
+                                                                     .by = "ana",
+                                                                     .why = "the big one is urgent"}));
   // Nobody else gets what is kept.
   const JobId other = world.engine.submit({.gpus = 1});
   world.engine.cycle();
@@ -81,6 +91,31 @@ TEST(MoveJobs, TheMovedJobGoesOnWhereItWasToldAndTheWaitingOneStarts) {
   EXPECT_EQ(world.engine.job(world.first).attempt_count, 2U);
   EXPECT_EQ(world.engine.job(world.first).preempt_count, 1U);
   EXPECT_TRUE(world.engine.state().promises.empty());
+}
+
+TEST(MoveJobs, UnderOlderRulesAMoveIsKeptAsItsSentence) {
+  Scattered world;
+  world.engine.apply(Configure{.config = {.feature_level = 6}});
+  ASSERT_FALSE(world.engine.apply(world.command()).rejection.has_value());
+  EXPECT_EQ(world.engine.job(world.first).move_detail.view(),
+            "moved from node a to node b so that job-" + std::to_string(world.waits.value) +
+                " can start, by ana: the big one is urgent");
+  EXPECT_EQ(world.engine.job(world.first).move_record(), std::nullopt);
+}
+
+TEST(MoveRecord, WhatIsNotWholeIsNone) {
+  Job job;
+  const MoveRecord record{
+      .moved = true, .from = "a", .to = "b", .others = {JobId{7}, JobId{300}}, .by = "ana", .why = "w"};
+  job.set_move_record(record);
+  EXPECT_EQ(job.move_record(), record);
+  const std::string packed(job.move_detail.view());
+  for (std::size_t size = 0; size < packed.size(); ++size) {
+    job.move_detail = Blob(packed.substr(0, size));
+    EXPECT_EQ(job.move_record(), std::nullopt) << size;
+  }
+  job.move_detail = Blob(packed + "x");
+  EXPECT_EQ(job.move_record(), std::nullopt);
 }
 
 TEST(MoveJobs, WhatIsKeptForAMoveCountsForNobodysQuota) {

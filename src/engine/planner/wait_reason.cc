@@ -1,5 +1,6 @@
+#include "engine/planner/wait_reason.h"
+
 #include "base/check.h"
-#include "engine/planner/planner.h"
 
 namespace gpusched {
 
@@ -69,6 +70,11 @@ std::string cores(int64_t milli) {
 
 std::string name_of(TenantId tenant) {
   return tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(tenant.value);
+}
+
+/// A caller is not told of every job: see PromiseFacts.
+std::string name_of(JobId job) {
+  return job.valid() ? "job-" + std::to_string(job.value) : std::string("a job of another tenant");
 }
 
 std::string two_digits(int64_t number) { return std::to_string(100 + number % 100).substr(1); }
@@ -217,7 +223,7 @@ std::string describe(const WaitReason& reason) {
       return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
              "why";
     case WaitCode::kReserved:
-      return "what is free is reserved for job-" + std::to_string(reason.reserved_for.value) +
+      return "what is free is reserved for " + name_of(reason.reserved_for) +
              ", which is ahead of it in the queue and would start later if this one ran; a shorter time "
              "limit may let it run at once";
     case WaitCode::kGpuTime:
@@ -268,26 +274,32 @@ std::string describe(const WaitReason& reason) {
   UNREACHABLE();
 }
 
-std::string describe(const State& state, const Promise& promise) {
-  if (promise.moves) {
-    const Node* to = state.find_node(promise.members.front().node);
-    CHECK(to != nullptr);
-    return "is moved to node " + to->name + " so that job-" + std::to_string(promise.moved_for.value) +
-           " can start; it goes on there";
-  }
-  std::size_t going = 0;
-  for (const Preemption& victim : promise.victims) {
-    if (state.find_attempt(victim.job, victim.attempt) != nullptr) ++going;
-  }
+PromiseFacts promise_facts(const State& state, const Promise& promise) {
   const Node* node = state.find_node(promise.members.front().node);
   CHECK(node != nullptr);
-  std::string who = "job-" + std::to_string(promise.victims.front().job.value);
-  if (promise.victims.size() > 1) who += " and " + std::to_string(promise.victims.size() - 1) + " more";
-  if (going == 0) {
-    return who + " ended for it; it starts on node " + node->name + " when what they held is seen empty";
+  PromiseFacts facts{.node = node->name,
+                     .moves = promise.moves,
+                     .job = promise.moves ? promise.moved_for : promise.victims.front().job,
+                     .victims = promise.victims.size(),
+                     .running = 0};
+  for (const Preemption& victim : promise.victims) {
+    if (state.find_attempt(victim.job, victim.attempt) != nullptr) ++facts.running;
   }
-  return who + (promise.victims.size() > 1 ? " are" : " is") + " being ended for it; it starts on node " +
-         node->name + " when they are gone";
+  return facts;
+}
+
+std::string describe(const PromiseFacts& facts) {
+  if (facts.moves) {
+    return "is moved to node " + facts.node + " so that " + name_of(facts.job) +
+           " can start; it goes on there";
+  }
+  std::string who = name_of(facts.job);
+  if (facts.victims > 1) who += " and " + std::to_string(facts.victims - 1) + " more";
+  if (facts.running == 0) {
+    return who + " ended for it; it starts on node " + facts.node + " when what they held is seen empty";
+  }
+  return who + (facts.victims > 1 ? " are" : " is") + " being ended for it; it starts on node " + facts.node +
+         " when they are gone";
 }
 
 std::vector<std::string> lifted_by(const WaitReason& reason) {

@@ -1,0 +1,163 @@
+#include "api/views/job_sentences.h"
+
+#include <set>
+
+#include "api/contract/names.h"
+#include "api/views/flow_views.h"
+#include "engine/decide/feasible.h"
+#include "engine/planner/planner.h"
+
+namespace gpusched::api {
+namespace {
+
+/// What its cause says of an attempt's end.
+std::string cause_of(const Job& job) {
+  switch (job.last_cause) {
+    case EndCause::kNone:
+      return "it was never started";
+    case EndCause::kExited:
+      return "its command exited with code " + std::to_string(job.exit_code);
+    case EndCause::kSignaled:
+      return "its command was ended by signal " + std::to_string(job.signal);
+    case EndCause::kStartFailed:
+      return "its command could not be started";
+    case EndCause::kTimeout:
+      return "it ran longer than its maximum runtime and was stopped";
+    case EndCause::kStopped:
+      return "it was stopped";
+    case EndCause::kShimLost:
+      return "the process that watched it died, and its processes with it (shim_lost)";
+    case EndCause::kNodeLost:
+      return "its node restarted or was confirmed dead (node_lost)";
+    case EndCause::kContactLost:
+      return "it was stopped because its node had no contact for too long (contact_lost)";
+    case EndCause::kOutOfMemory:
+      return "it used more memory than it asked for and was ended (out_of_memory); ask for more with --mem";
+    case EndCause::kNodeFault:
+      return "its node could not prepare it (node_fault)";
+    case EndCause::kOverLimit:
+      return "it passed one of its limits and was ended (over_limit)";
+    case EndCause::kDeviceFault:
+      return "it failed on a GPU that was at fault (device_fault)";
+  }
+  UNREACHABLE();
+}
+
+/// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
+std::string ending_of(const Job& job) {
+  const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
+                         job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
+                         is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
+                         job.last_cause == EndCause::kOutOfMemory;
+  if (!says_more || job.last_detail.empty()) return cause_of(job);
+  return cause_of(job) + ": " + std::string(job.last_detail.view());
+}
+
+/// The node of its first member, and how many others there are.
+std::string where_of(const Observer::View& view, const Job& job, const Node* node) {
+  std::string where = node == nullptr ? std::string("a node") : node->name;
+  const Attempt* attempt = view.state.find_attempt(job.id, job.attempt_count);
+  if (attempt == nullptr || !attempt->is_gang()) return where;
+  std::set<NodeId> nodes;
+  for (const Member& member : attempt->members) nodes.insert(member.node);
+  if (nodes.size() > 1)
+    where += " and " + std::to_string(nodes.size() - 1) + " more " + (nodes.size() == 2 ? "node" : "nodes");
+  return where + " (" + std::to_string(attempt->members.size()) + " members)";
+}
+
+std::string describe_for(const State& state, const Promise& promise, const Viewer& viewer) {
+  PromiseFacts facts = promise_facts(state, promise);
+  if (!viewer.sees(state, facts.job)) facts.job = JobId{};
+  return describe(facts);
+}
+
+std::string describe_for(const State& state, const WaitReason& reason, const Viewer& viewer) {
+  if (reason.code != WaitCode::kReserved || viewer.sees(state, reason.reserved_for)) return describe(reason);
+  WaitReason shown = reason;
+  shown.reserved_for = JobId{};
+  return describe(shown);
+}
+
+}  // namespace
+
+std::string nearest_of(const Observer::View& view, const Job& job) {
+  switch (view.reason_of(job).code) {
+    case WaitCode::kNoSuchDevice:
+    case WaitCode::kTooLarge:
+    case WaitCode::kNoFeature:
+    case WaitCode::kNoLabels:
+    case WaitCode::kNoSuchLayout: {
+      const std::string nearest = nearest_node(view.state, view.state.class_of(job).parts.front());
+      return nearest.empty() ? "" : "; " + nearest;
+    }
+    default:
+      return "";
+  }
+}
+
+std::string move_of(const State& state, const Job& job, const Viewer& viewer) {
+  if (job.move_detail.view().empty()) return {};
+  const std::optional<MoveRecord> record = job.move_record();
+  if (!record)
+    return viewer.sees_all() ? std::string(job.move_detail.view()) : "moved, or others were moved for it";
+  std::string text;
+  for (const JobId other : record->others) text += (text.empty() ? "" : ", ") + viewer.name_of(state, other);
+  if (record->moved) {
+    text = "moved from node " + (record->from.empty() ? std::string("?") : record->from) + " to node " +
+           record->to + " so that " + text + " can start";
+  } else {
+    text += " moved away from node " + record->to + " for it";
+  }
+  text += ", by " + record->by;
+  if (!record->why.empty()) text += ": " + record->why;
+  return text;
+}
+
+std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer) {
+  const std::string where = where_of(view, job, node);
+  switch (job.state) {
+    case JobState::kPending:
+      if (job.held)
+        return "is held; let it go with: gpu-cli release " + job_name(job.id) +
+               (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
+      if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
+      if (const Promise* promise = view.state.find_promise(job.id))
+        return describe_for(view.state, *promise, viewer);
+      if (job.reason == JobReason::kPreempted)
+        return "was ended for a job of higher priority, and waits a moment before its turn comes again";
+      if (!job.is_queued()) return "waits before it is tried again: " + ending_of(job);
+      return describe_for(view.state, view.reason_of(job), viewer) + deadline_warning(view.state, job);
+    case JobState::kScheduled:
+      return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
+    case JobState::kRunning:
+      if (job.watch != WatchdogFinding::kNone && !job.cancel_requested)
+        return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
+      return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
+    case JobState::kCompleted:
+      return "completed";
+    case JobState::kFailed:
+      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
+      if (job.reason == JobReason::kNotAtOnce)
+        return "nothing was free for it at once, as an interactive job needs; ask for less, or submit it as "
+               "a "
+               "job that waits";
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      return ending_of(job);
+    case JobState::kCancelled:
+      if (job.reason == JobReason::kDependency)
+        return "was cancelled because a job that it waited for ended otherwise: " +
+               std::string(job.last_detail.view());
+      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
+        return "was ended by the watchdog: " + std::string(job.watch_detail.view());
+      return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
+                                                 : "was cancelled";
+    case JobState::kPreempted:
+      if (const Promise* promise = view.state.find_promise(job.id); promise != nullptr)
+        return "is being ended on " + where + " and " + describe_for(view.state, *promise, viewer);
+      return "is being ended on " + where + " for a job of higher priority";
+  }
+  UNREACHABLE();
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "api/views/viewer.h"
+#include "host/readers/observer.h"
+
+/// What a job's state, its reason to wait and its moves are in words, for a viewer.
+namespace gpusched::api {
+
+/// Where it runs, or why it does not. `node`: of its last attempt; null: it has none.
+std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer);
+/// A sentence of the job's last move; empty: it was never moved, and no other for it.
+std::string move_of(const State& state, const Job& job, const Viewer& viewer);
+/// Of what no node could ever run: the one that could run most of it. Empty: some node could. Looks at all
+/// nodes: not for lists.
+std::string nearest_of(const Observer::View& view, const Job& job);
+
+}  // namespace gpusched::api
