@@ -26,6 +26,12 @@ void CachedBytes::sync() {
   }
 }
 
+void CachedBytes::lie_about_sync() {
+  for (uint64_t sector = 0; sector < dirty_.size(); ++sector) {
+    if (dirty_[sector]) promised_[sector] = sector_of(cached_, sector);
+  }
+}
+
 void CachedBytes::fail_sync(Prng& prng) {
   write_back(prng);
   dirty_.clear();
@@ -82,6 +88,11 @@ void CachedBytes::decay(uint64_t offset, std::string_view bytes) {
 }
 
 void CachedBytes::settle() {
+  for (const auto& [sector, bytes] : promised_) {
+    const bool dirty = sector < dirty_.size() && dirty_[sector];
+    if (!dirty) cached_.replace(sector * kSectorBytes, bytes.size(), bytes);
+  }
+  promised_.clear();
   device_ = cached_;
   dirty_.clear();
   dirty_count_ = 0;
@@ -95,6 +106,7 @@ void CachedBytes::misdirect(uint64_t offset, uint64_t size, std::optional<uint64
     const std::string bytes = sector_of(cached_, sector);
     if (to) other.overwrite_on_device(*to + sector - offset / kSectorBytes, bytes);
     set_dirty(sector, false);
+    promised_.erase(sector);
     intact_[sector] = bytes;
   }
   device_.resize(std::max(device_.size(), cached_.size()), '\0');
@@ -137,6 +149,7 @@ void CachedBytes::reach_device(uint64_t sector) {
   std::memcpy(device_.data() + at, cached_.data() + at, size);
   set_dirty(sector, false);
   intact_.erase(sector);
+  promised_.erase(sector);
 }
 
 std::string CachedBytes::sector_of(const std::string& bytes, uint64_t sector) const {

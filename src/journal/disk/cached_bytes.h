@@ -28,6 +28,9 @@ class CachedBytes {
   void grow(uint64_t size);
   /// Everything dirty reaches the device.
   void sync();
+  /// A sync that the device only says it did: nothing reaches it now. `settle` makes it true, whatever later
+  /// syncs do to these sectors.
+  void lie_about_sync();
   /// A sync that failed: each dirty sector reached the device or did not, by the draw, and none is dirty any
   /// more. No later sync writes it again; readers see it until the cache drops it.
   void fail_sync(Prng& prng);
@@ -65,7 +68,8 @@ class CachedBytes {
   std::string device_;
   std::vector<bool> dirty_;  ///< By sector; may be shorter than the file.
   uint64_t dirty_count_ = 0;
-  std::map<uint64_t, std::string> intact_;  ///< What a damaged sector of the device should hold.
+  std::map<uint64_t, std::string> promised_;  ///< Sectors of a sync that the device only said it did.
+  std::map<uint64_t, std::string> intact_;    ///< What a damaged sector of the device should hold.
 };
 
 }  // namespace gpusched

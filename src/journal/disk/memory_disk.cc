@@ -111,7 +111,10 @@ class MemoryFile final : public DiskFile {
     {
       const std::lock_guard guard(disk_.mutex_);
       const MemoryDisk::Verdict verdict = disk_.judge(Call::kSync, path_);
-      if (verdict.outcome == Outcome::kLies) return Unit{};
+      if (verdict.outcome == Outcome::kLies) {
+        inode_->bytes.lie_about_sync();
+        return Unit{};
+      }
       if (verdict.outcome == Outcome::kFails || verdict.outcome == Outcome::kFailsLate) {
         inode_->bytes.fail_sync(disk_.prng_);
         return MemoryDisk::injected(verdict, path_);
