@@ -10,13 +10,12 @@ import json
 import os
 import queue
 import random
-import signal
 import subprocess
 import threading
 import time
 
 import pytest
-from conftest import ROOT, Scheduler
+from conftest import ROOT
 from draw import LIMITS, Draw
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
@@ -24,11 +23,10 @@ pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed
 
 import draw_json  # pylint: disable=wrong-import-position
 import draw_proto  # pylint: disable=wrong-import-position
+from restarted import TIMEOUT_S, Server, check_and_restart  # pylint: disable=wrong-import-position
 
 REQUESTS = int(os.environ.get("GPUSCHED_SCHEMA_REQUESTS", "300"))
-TIMEOUT_S = 60 * max(float(os.environ.get("GPUSCHED_TEST_TIMEOUT_FACTOR", "1")), 1)
 MESSAGE_MAX = 8 << 20
-FINAL = ("completed", "failed", "cancelled")
 # Bodies that are accepted but for what is drawn into them.
 PLAUSIBLE = {"/v1/jobs": {"jobs": [{"spec": {"script": "true"}}]}, "/v1/jobs:plan": {"jobs": [{"spec": {"script": "true"}}]},
              "/v1/tenants": {"name": "somebody"},
@@ -58,71 +56,6 @@ def server_fixture():
     running = Server()
     yield running
     running.stop()
-
-
-class Server(Scheduler):
-    """A scheduler that is killed and started again on its folder."""
-
-    def __init__(self):
-        super().__init__(environment={"GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "600000"})
-        self.acknowledged = []
-
-    def channel(self):
-        return grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}", options=[("grpc.max_send_message_length", -1),
-                                                                                ("grpc.max_receive_message_length", -1)])
-
-    def lives(self):
-        return self.process.poll() is None and self.call("GET", "/health").status == 200
-
-    def restart(self, how):
-        self.process.send_signal(how)
-        self.process.wait(TIMEOUT_S)
-        os.unlink(os.path.join(self.folder, "data", "ports.json")) if how == signal.SIGKILL else None
-        before = self.folder, self.log
-        arguments, environment = self.process.args, {**os.environ, "GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "600000",
-                                                     "GPU_SCHEDULER_API_HTTP_PORT": "0", "GPU_SCHEDULER_API_GRPC_PORT": "0",
-                                                     "GPU_SCHEDULER_METRICS_PORT": "0"}
-        self.folder, self.log = before
-        self.process = subprocess.Popen(arguments, env=environment, stdout=self.log, stderr=self.log)
-        self.ports = self._wait_for_ports()
-
-    def get(self, path):
-        """With the credential: a tenant that is closed to anonymous callers shows them nothing."""
-        return self.call("GET", path, headers=self.credential())
-
-    def present(self):
-        """What must be the same after a restart."""
-        jobs, token = {}, ""
-        while True:
-            page = self.get("/v1/jobs?page_size=1000" + (f"&page_token={token}" if token else "")).json
-            for job in page["jobs"]:
-                kept = {name: job.get(name) for name in ("job_id", "tenant_id", "submitted_at", "name", "priority", "user")}
-                if job["state"] in FINAL:
-                    kept["end"] = [job.get(name) for name in ("state", "exit_code", "reason", "attempts")]
-                jobs[job["job_id"]] = kept
-            token = page.get("next_page_token")
-            if not token:
-                break
-        tenants = [{name: value for name, value in tenant.items() if "used" not in name and not isinstance(value, (dict, float))}
-                   for tenant in self.get("/api/v1/tenants").json["tenants"]]
-        nodes = [[node["name"], node.get("labels")] for node in self.get("/v1/nodes").json["nodes"]]
-        return {"jobs": jobs, "tenants": tenants, "nodes": nodes}
-
-    def missing(self):
-        """Acknowledged jobs that are not there."""
-        return [job for job in self.acknowledged if self.get(f"/v1/jobs/{job}").status != 200]
-
-
-def check_and_restart(server):
-    """It lives, and both ways of ending it lose nothing."""
-    assert server.lives(), "it does not serve any more"
-    for how in (signal.SIGKILL, signal.SIGTERM):
-        before = server.present()
-        server.restart(how)
-        assert server.lives()
-        after = server.present()
-        assert after == before, f"after {how.name}"
-        assert server.missing() == []
 
 
 class Asked:
