@@ -491,67 +491,78 @@ void NodeHub::note_heat(SessionId id, const v1::Heartbeat& message) {
 
 void NodeHub::watch(SessionId id, const v1::Heartbeat& message) {
   Session& session = sessions_[id];
-  session.activity.clear();
+  session.beats += 1;
   const int64_t longest = limits::kRuntimeMax.ms();
   const auto span_of = [longest](int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, longest)); };
   std::set<std::pair<JobId, uint32_t>> attempts;
+  std::size_t taken = 0;
   for (const v1::AttemptActivity& told : message.activity()) {
-    if (session.activity.size() >= limits::kAttemptsPerNodeMax) break;
+    if (taken >= limits::kAttemptsPerNodeMax) break;
     const AttemptKey key = from_wire(told.key());
     const Attempt* attempt = hooks_.state().find_attempt(key.job, key.attempt);
     if (attempt == nullptr || !attempt->was_placed(Time{told.placed_at_ns()})) continue;
-    session.activity[key] = {.idle = span_of(told.idle_ms()),
-                             .busy = span_of(told.busy_ms()),
-                             .quiet = span_of(told.quiet_ms()),
-                             .over_mb = told.over_share_mb(),
-                             .over = span_of(told.over_share_ms())};
+    if (key.member >= attempt->members.size() || attempt->members[key.member].node != session.node) continue;
+    std::vector<hub::AttemptRow::Told>& members = attempts_.row_of(*attempt).told;
+    if (members.size() <= key.member) members.resize(attempt->members.size());
+    members[key.member] = {.connection = id,
+                           .beat = session.beats,
+                           .activity = {.idle = span_of(told.idle_ms()),
+                                        .busy = span_of(told.busy_ms()),
+                                        .quiet = span_of(told.quiet_ms()),
+                                        .over_mb = told.over_share_mb(),
+                                        .over = span_of(told.over_share_ms())}};
+    taken += 1;
     attempts.emplace(key.job, key.attempt);
   }
   for (const auto& [job, number] : attempts) {
     const Attempt* attempt = hooks_.state().find_attempt(job, number);
-    if (attempt == nullptr) continue;
+    hub::AttemptRow* row = attempts_.find(job, number);
+    if (attempt == nullptr || row == nullptr) continue;
     // A gang is looked at once a round, when the node of its first member with devices speaks.
     const auto first = std::find_if(attempt->members.begin(), attempt->members.end(),
                                     [](const Member& member) { return member.device_mask != 0; });
-    if (first != attempt->members.end() && first->node == session.node) watch_attempt(*attempt);
+    if (first != attempt->members.end() && first->node == session.node) watch_attempt(*attempt, *row);
   }
 }
 
 /// Read once for each attempt: heartbeats come often, and specifications may be large.
-const WatchPolicy& NodeHub::watch_policy(const Job& job) {
-  const auto [known, fresh] = watch_policies_.try_emplace(job.id);
-  if (!fresh) return known->second;
+const WatchPolicy& NodeHub::watch_policy(const Job& job, hub::AttemptRow& row) const {
+  if (row.watch_policy) return *row.watch_policy;
   v1::JobSpec spec;
   if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
-  known->second = policy_of(watch_, spec);
-  return known->second;
+  return row.watch_policy.emplace(policy_of(watch_, spec));
 }
 
-void NodeHub::watch_attempt(const Attempt& attempt) {
+void NodeHub::watch_attempt(const Attempt& attempt, hub::AttemptRow& row) {
   const Job* job = hooks_.state().jobs.find(attempt.job);
   if (job == nullptr || job->state != JobState::kRunning || attempt.abandoned ||
-      attempt.stop != StopReason::kNone || watching_.contains(attempt.job)) {
+      attempt.stop != StopReason::kNone || row.finding_proposed) {
     return;
   }
   std::vector<MemberActivity> members;
   for (uint32_t member = 0; member < attempt.members.size(); ++member) {
-    Session* session = session_of(attempt.members[member].node);
-    if (session == nullptr) return;  // Whoever is silent may be at work.
-    const auto told = session->activity.find(attempt.key(member));
+    const auto connected = by_node_.find(attempt.members[member].node);
+    if (connected == by_node_.end()) return;  // Whoever is silent may be at work.
     if (attempt.members[member].device_mask == 0) continue;
-    if (told == session->activity.end()) return;
-    members.push_back(told->second);
+    if (member >= row.told.size()) return;
+    const hub::AttemptRow::Told& told = row.told[member];
+    // Only what its node's newest heartbeat told.
+    if (told.connection != connected->second || told.beat != sessions_[connected->second].beats) return;
+    members.push_back(told.activity);
   }
-  WatchFinding found = judge(watch_policy(*job), members);
+  WatchFinding found = judge(watch_policy(*job, row), members);
   if (found.kind == job->watch && found.action == WatchAction::kWarn) return;
-  watching_.insert(attempt.job);
+  row.finding_proposed = true;
   hooks_.propose(ReportWatchdogFinding{.job = attempt.job,
                                        .attempt = attempt.number,
                                        .kind = found.kind,
                                        .detail = std::move(found.detail),
                                        .age = found.age,
                                        .action = found.action},
-                 [this, number = attempt.job](const Result<Decided>&) { watching_.erase(number); });
+                 [this, id = attempt.job, number = attempt.number](const Result<Decided>&) {
+                   hub::AttemptRow* judged = attempts_.find(id, number);
+                   if (judged != nullptr) judged->finding_proposed = false;
+                 });
 }
 
 std::optional<uint32_t> NodeHub::slot_of(const Session& session, uint32_t index) const {
@@ -799,7 +810,7 @@ void NodeHub::flush() {
 void NodeHub::on_event(const Event& event) {
   const State& state = hooks_.state();
   if (const auto* ended = std::get_if<MemberEnded>(&event); ended != nullptr && ended->last)
-    watch_policies_.erase(ended->job);
+    attempts_.erase(ended->job, ended->attempt);
   if (const auto* ready = std::get_if<NodeRegistered>(&event)) {
     const Node* node = state.find_node(ready->node);
     CHECK(node != nullptr);
@@ -815,13 +826,14 @@ void NodeHub::on_event(const Event& event) {
     const Attempt* attempt = state.find_attempt(placed->job, placed->attempt);
     // Cancelled or lost within the same group: there is nothing left to start.
     if (attempt == nullptr || attempt->stop != StopReason::kNone) return;
+    attempts_.row_of(*attempt);
     return pending_starts_.add(*attempt);
   }
   if (const auto* prepared = std::get_if<MemberPrepared>(&event)) {
     const Attempt* attempt = state.find_attempt(prepared->job, prepared->attempt);
     if (attempt == nullptr || attempt->stop != StopReason::kNone || !attempt->may_go()) return;
-    if (std::exchange(last_released_gang_, attempt->key()) == attempt->key())
-      return;  // By another of its events.
+    // It may have been released by another of its events.
+    if (!hub::AttemptTable::advance(attempts_.row_of(*attempt), hub::AttemptState::kReleased)) return;
     for (uint32_t member = 0; member < attempt->members.size(); ++member) {
       Session* session = session_of(attempt->members[member].node);
       if (session != nullptr) release_gang(*session, *attempt, member);
@@ -849,6 +861,7 @@ void NodeHub::on_event(const Event& event) {
 void NodeHub::stop_everywhere(JobId job, uint32_t number) {
   const Attempt* attempt = hooks_.state().find_attempt(job, number);
   if (attempt == nullptr) return;
+  CHECK(hub::AttemptTable::advance(attempts_.row_of(*attempt), hub::AttemptState::kStopping));
   v1::SchedulerMessage message = stop_order(attempt->key(), attempt->placed_at, attempt->stop);
   for (uint32_t member = 0; member < attempt->members.size(); ++member) {
     if (attempt->members[member].state == MemberState::kEnded) continue;

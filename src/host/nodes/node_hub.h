@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "engine/engine.h"
 #include "host/core/interfaces.h"
+#include "host/nodes/attempt_table.h"
 #include "host/nodes/heat.h"
 #include "host/nodes/session_router.h"
 #include "host/nodes/start_orders.h"
@@ -120,7 +121,7 @@ class NodeHub {
     uint64_t validation = 0;                  ///< The newest validation report.
     std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
     std::map<uint32_t, uint64_t> faults;      ///< Likewise of faults.
-    std::map<AttemptKey, MemberActivity> activity;  ///< Of its last heartbeat.
+    uint64_t beats = 0;                       ///< Heartbeats that came.
     struct Foreign {
       AttemptKey key;
       Time placed_at;
@@ -148,8 +149,8 @@ class NodeHub {
   void note_saved(SessionId id, const v1::Heartbeat& message);
   /// Compares what running attempts do with what they may.
   void watch(SessionId id, const v1::Heartbeat& message);
-  void watch_attempt(const Attempt& attempt);
-  const WatchPolicy& watch_policy(const Job& job);
+  void watch_attempt(const Attempt& attempt, hub::AttemptRow& row);
+  const WatchPolicy& watch_policy(const Job& job, hub::AttemptRow& row) const;
   void answer_heartbeat(SessionId id, NodeId node, uint64_t sequence);
   void on_report(SessionId id, const v1::Report& report);
   std::optional<Command> command_of_report(Session& session, const v1::Report& report);
@@ -189,8 +190,7 @@ class NodeHub {
   Duration preempt_grace_max_;
   HeatLimits heat_;
   WatchLimits watch_;
-  std::map<JobId, WatchPolicy> watch_policies_;  ///< Of running attempts.
-  std::set<JobId> watching_;  ///< Of which a word of the watchdog is proposed and not decided.
+  hub::AttemptTable attempts_;
   std::map<SessionId, Session> sessions_;
   std::map<NodeId, SessionId> by_node_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.
@@ -208,7 +208,6 @@ class NodeHub {
   Time next_check_ = kNever;
   PendingStarts pending_starts_;
   SharedStarts shared_starts_;
-  AttemptKey last_released_gang_;  ///< The gang that was last told to go.
   std::shared_ptr<TelemetryTable> telemetry_ = std::make_shared<TelemetryTable>();
 };
 
