@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "host/nodes/watchdog.h"
+#include "host/nodes/rules/watchdog.h"
 #include "model/state.h"
 
 namespace gpusched::hub {

@@ -14,10 +14,10 @@
 #include "engine/engine.h"
 #include "host/core/interfaces.h"
 #include "host/nodes/attempt_table.h"
-#include "host/nodes/heat.h"
+#include "host/nodes/rules/heat.h"
 #include "host/nodes/session_router.h"
-#include "host/nodes/start_orders.h"
-#include "host/nodes/watchdog.h"
+#include "host/nodes/rules/start_orders.h"
+#include "host/nodes/rules/watchdog.h"
 
 namespace gpusched {
 

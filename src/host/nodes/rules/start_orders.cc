@@ -1,4 +1,4 @@
-#include "host/nodes/start_orders.h"
+#include "host/nodes/rules/start_orders.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -1,4 +1,4 @@
-#include "host/nodes/heat.h"
+#include "host/nodes/rules/heat.h"
 
 #include <gtest/gtest.h>
 

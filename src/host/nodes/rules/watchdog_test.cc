@@ -1,4 +1,4 @@
-#include "host/nodes/watchdog.h"
+#include "host/nodes/rules/watchdog.h"
 
 #include <gtest/gtest.h>
 
