@@ -1,6 +1,18 @@
-#include "host/nodes/node_hub.h"
+#include "host/nodes/telemetry.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/limits.h"
+#include "host/nodes/rules/wire.h"
 
 namespace gpusched {
+namespace {
+
+constexpr std::size_t kProgressBytesMax = 1'024;
+
+}  // namespace
 
 void TelemetryTable::set(NodeId node, NodeTelemetry telemetry) {
   const std::lock_guard lock(mutex_);
@@ -35,4 +47,60 @@ void TelemetryTable::forget(NodeId node) {
   nodes_.erase(node);
 }
 
+namespace hub {
+
+void Telemetry::note_figures(const Connection& connection, const v1::Heartbeat& message) {
+  NodeTelemetry telemetry{.devices = {},
+                          .cpu_utilization = message.cpu_utilization(),
+                          .memory_utilization = message.memory_utilization(),
+                          .connected = true};
+  for (const v1::DeviceTelemetry& device : message.devices()) {
+    const std::optional<uint32_t> slot = connection.slot_of(device.index());
+    if (!slot) continue;
+    if (*slot >= telemetry.devices.size()) telemetry.devices.resize(*slot + 1);
+    telemetry.devices[*slot].utilization_percent = device.utilization_percent();
+    telemetry.devices[*slot].memory_used_mb = device.memory_used_mb();
+    telemetry.devices[*slot].temperature_celsius = device.temperature_celsius();
+    telemetry.devices[*slot].power_watts = device.power_watts();
+  }
+  for (const v1::AttemptProgress& progress : message.progress()) {
+    if (telemetry.preparing.size() >= limits::kAttemptsPerNodeMax) break;
+    telemetry.preparing.emplace(from_wire(progress.key()), progress.message().substr(0, kProgressBytesMax));
+  }
+  table_->set(connection.node, std::move(telemetry));
+}
+
+void Telemetry::note_heat(Connection& connection, const v1::Heartbeat& message) {
+  const Node& node = connections_.node_of(connection);
+  for (const v1::DeviceTelemetry& device : message.devices()) {
+    const std::optional<uint32_t> slot = connection.slot_of(device.index());
+    if (!slot || *slot >= node.devices.size() || device.temperature_celsius() == 0) continue;  // Not told.
+    HeatMeter& meter = connection.heat[device.index()];
+    std::optional<HeatChange> change =
+        meter.look(heat_, device.temperature_celsius(), node.devices[*slot].hot);
+    if (!change) continue;
+    connections_.propose_once(connection, {Ask::kHeat, connection.node.value, *slot, change->hot ? 1 : 0},
+                              NoteDeviceHeat{.node = connection.node,
+                                             .device = *slot,
+                                             .hot = change->hot,
+                                             .detail = std::move(change->detail)});
+  }
+}
+
+void Telemetry::note_saved(Connection& connection, const v1::Heartbeat& message) {
+  for (const v1::AttemptSaved& saved : message.saved()) {
+    const JobId job{saved.key().job()};
+    if (hooks_.state().find_attempt(job, saved.key().attempt()) == nullptr) continue;
+    const int64_t bound = limits::kRuntimeMax.ms();
+    connections_.propose_once(connection,
+                              {Ask::kSaved, connection.node.value, job.value, saved.key().attempt()},
+                              CheckpointSaved{.job = job,
+                                              .attempt = saved.key().attempt(),
+                                              .node = connection.node,
+                                              .age = milliseconds(std::clamp(saved.age_ms(), -bound, bound)),
+                                              .placed_at = Time{saved.placed_at_ns()}});
+  }
+}
+
+}  // namespace hub
 }  // namespace gpusched

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "engine/engine.h"
+#include "gpusched/v1/node.pb.h"
+#include "model/state.h"
+
+namespace gpusched {
+
+/// Gives the configuration that is to hold the cluster's name: the state's, or, where it has none, the one
+/// that was drawn. `wall`: now; a journal that begins knows that everything before is not its own.
+void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config);
+
+/// What a registration says and whether it may be taken. Pure.
+namespace hub {
+
+/// What is wrong with its words, or with whose node it is; empty: nothing.
+std::string problem_of(const v1::Register& message);
+std::string problem_of_cluster(const State& state, const v1::Register& message);
+RegisterNode command_of(const State& state, const v1::Register& message);
+/// The slot that each offered device has, or will have once the offer is applied.
+std::vector<uint32_t> slots_of_offer(const State& state, const v1::Register& offer);
+/// Placed before this journal began: whoever placed it may want it still.
+bool is_foreign(const State& state, const v1::AttemptOnNode& known);
+
+}  // namespace hub
+}  // namespace gpusched

@@ -1,0 +1,41 @@
+#include "host/nodes/rules/wire.h"
+
+#include "base/limits.h"
+
+namespace gpusched::hub {
+
+AttemptKey from_wire(const v1::AttemptKey& key) {
+  return {.job = JobId{key.job()}, .attempt = key.attempt(), .member = key.member()};
+}
+
+v1::AttemptKey to_wire(const AttemptKey& key) {
+  v1::AttemptKey wire;
+  wire.set_job(key.job.value);
+  wire.set_attempt(key.attempt);
+  wire.set_member(key.member);
+  return wire;
+}
+
+Outcome from_wire(const v1::Outcome& wire) {
+  Outcome outcome{.cause = EndCause::kShimLost,
+                  .exit_code = wire.exit_code(),
+                  .signal = wire.signal(),
+                  .detail = wire.detail().substr(0, limits::kLabelBytesMax),
+                  .keep_detail = true};
+  const int cause = wire.cause();
+  if (cause > 0 && cause <= static_cast<int>(kEndCauseLast)) outcome.cause = static_cast<EndCause>(cause);
+  return outcome;
+}
+
+DeviceCondition from_wire(v1::DeviceCondition wire) {
+  switch (wire) {
+    case v1::DEVICE_CONDITION_UNHEALTHY:
+      return DeviceCondition::kUnhealthy;
+    case v1::DEVICE_CONDITION_MISSING:
+      return DeviceCondition::kMissing;
+    default:
+      return DeviceCondition::kOk;
+  }
+}
+
+}  // namespace gpusched::hub
