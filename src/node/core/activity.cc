@@ -15,15 +15,14 @@ Duration follow(bool is, Time& since, Time now) {
 
 }  // namespace
 
-ActivityWatch::Activity ActivityWatch::look(const AttemptKey& key, const Look& now_seen, Time now) {
-  Watched& watched = watched_[key];
-  if (!watched.quiet_since.valid() || watched.mark != now_seen.mark) watched.quiet_since = now;
-  watched.mark = now_seen.mark;
-  return {.idle = follow(now_seen.idle, watched.idle_since, now),
-          .busy = follow(now_seen.busy, watched.busy_since, now),
-          .quiet = now - watched.quiet_since,
+ActivityMeter::Activity ActivityMeter::look(const Look& now_seen, Time now) {
+  if (!quiet_since_.valid() || mark_ != now_seen.mark) quiet_since_ = now;
+  mark_ = now_seen.mark;
+  return {.idle = follow(now_seen.idle, idle_since_, now),
+          .busy = follow(now_seen.busy, busy_since_, now),
+          .quiet = now - quiet_since_,
           .over_mb = now_seen.over_mb,
-          .over = follow(now_seen.over_mb > 0, watched.over_since, now)};
+          .over = follow(now_seen.over_mb > 0, over_since_, now)};
 }
 
 }  // namespace gpusched

@@ -1,19 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
-#include "base/ids.h"
 #include "base/time.h"
-#include "node/core/ports.h"
 
 namespace gpusched {
 
-/// For how long running attempts have left their devices unused, kept them busy, said nothing, or used more
-/// than their share; counted from the first look at the earliest. Not thread-safe.
-class ActivityWatch {
+/// For how long one running attempt has left its devices unused, kept them busy, said nothing, or used more
+/// than its share; counted from the first look at the earliest. Not thread-safe.
+class ActivityMeter {
  public:
-  /// What one look at an attempt shows.
+  /// What one look at the attempt shows.
   struct Look {
     bool idle = false;    ///< None of its devices is used.
     bool busy = false;    ///< All of them are at work.
@@ -26,15 +23,11 @@ class ActivityWatch {
     Duration over;
   };
 
-  Activity look(const AttemptKey& key, const Look& now_seen, Time now);
-  void forget(const AttemptKey& key) { watched_.erase(key); }
+  Activity look(const Look& now_seen, Time now);
 
  private:
-  struct Watched {
-    Time idle_since, busy_since, quiet_since, over_since;  ///< Not valid: it is not so.
-    int64_t mark = 0;
-  };
-  std::map<AttemptKey, Watched> watched_;
+  Time idle_since_, busy_since_, quiet_since_, over_since_;  ///< Not valid: it is not so.
+  int64_t mark_ = 0;
 };
 
 }  // namespace gpusched

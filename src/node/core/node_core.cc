@@ -62,7 +62,10 @@ void NodeCore::restore(const StoreImage& image) {
   closed_ = image.closed;
   const bool earlier_boot = image.boot_id != options_.boot_id;
   for (const auto& [key, stored] : image.attempts) {
-    Attempt& attempt = attempts_[key];
+    const State state = stored.outcome    ? (stored.closed ? State::kClosed : State::kEnded)
+                        : stored.pid != 0 ? State::kRunning
+                                          : State::kAdopted;
+    Row& attempt = attempts_.add(key, state);
     attempt.devices = devices_now(stored);
     attempt.user = stored.user;
     attempt.identity = stored.identity;
@@ -72,35 +75,38 @@ void NodeCore::restore(const StoreImage& image) {
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
     attempt.acked = stored.acked;
-    attempt.closed = stored.closed;
     attempt.of_earlier_boot = earlier_boot;
     attempt.of_earlier_agent = true;
-    if (stored.outcome) {
-      attempt.outcome = stored.outcome;
-      attempt.end_reported = stored.acked;
-      continue;
-    }
-    running_count_ += 1;
-    hold_devices(key, attempt);
+    attempt.outcome = stored.outcome;
+    if (attempt.over()) continue;
+    hold_devices(attempt);
     if (ports_.boxes != nullptr) ports_.boxes->keep(key, stored.cores);
     to_adopt_.push_back(key);
   }
   const Time now = ports_.clock.monotonic();
   for (const auto& [key, stored] : image.attempts) {
-    Attempt& attempt = attempts_[key];
-    if (!attempt.outcome || attempt.closed) continue;
+    Row& attempt = *attempts_.find(key);
+    if (attempt.state() != State::kEnded) continue;
     if (attempt.acked) {
-      release_after_epilog(key, attempt, now);
-      close_if_done(key, attempt);
+      release_after_epilog(attempt, now);
+      close_if_done(attempt);
       continue;
     }
     // Whether the record was durable when the last agent ended is unknown: said again, it will be. Until then
     // no look at its devices shows them idle.
-    hold_devices(key, attempt);
+    hold_devices(attempt);
     record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
     attempt.ended_position = last_position_;
-    unsynced_ends_.push_back(key);
+    unsynced_ends_.push_back(&attempt);
   }
+}
+
+bool NodeCore::take_word(Row& attempt, State to) {
+  const State from = attempt.state();
+  if (attempts_.advance(attempt, to)) return true;
+  log_event(LogLevel::kWarning, "agent", "word_refused", subject_of(attempt.key),
+            {{"attempt", attempt.key.attempt}, {"state", to_string(from)}, {"told", to_string(to)}});
+  return false;
 }
 
 // Numbers of devices are of one start of the agent. One that is gone for good has none.
@@ -161,19 +167,18 @@ void NodeCore::send_register() {
   }
   for (const int64_t link : options_.topology.links) out.add_links(link);
   out.set_topology_note(options_.topology.note);
-  std::vector<AttemptKey> keys;
-  for (auto& [key, attempt] : attempts_) {
+  std::vector<Row*> told;
+  attempts_.for_each([&](Row& attempt) {
     attempt.saved_unix_ns = 0;
-    if (!attempt.acked) keys.push_back(key);
-  }
-  std::sort(keys.begin(), keys.end());
-  for (const AttemptKey& key : keys) {
+    if (!attempt.acked) told.push_back(&attempt);
+  });
+  std::sort(told.begin(), told.end(), agent::AttemptTable::ByKey{});
+  for (const Row* attempt : told) {
     v1::AttemptOnNode& known = *out.add_attempts();
-    *known.mutable_key() = to_wire(key);
-    const Attempt& attempt = attempts_.at(key);
-    known.set_ended(attempt.outcome.has_value() || examined_.contains(key));
-    known.set_placed_at_ns(attempt.placed_at_ns);
-    for (const HeldDevice& device : attempt.devices) {
+    *known.mutable_key() = to_wire(attempt->key);
+    known.set_ended(attempt->over() || attempt->state() == State::kExamined);
+    known.set_placed_at_ns(attempt->placed_at_ns);
+    for (const HeldDevice& device : attempt->devices) {
       if (device.index >= options_.devices.size()) continue;  // Of an earlier life of this node.
       v1::GrantedDevice& held = *known.add_devices();
       held.set_index(device.index);
@@ -265,72 +270,69 @@ void NodeCore::on_registered(const v1::Registered& registered) {
     begin_check();
   }
   log_event(LogLevel::kInfo, "agent", "registered", {},
-            {{"node", options_.node_name}, {"running", running_count_}, {"unacknowledged", outbox_.size()}});
+            {{"node", options_.node_name}, {"running", running_count()}, {"unacknowledged", outbox_.size()}});
 }
 
 // Orders.
 
 void NodeCore::on_start(const v1::StartAttempt& order) {
   const AttemptKey key = from_wire(order.key());
-  if (const auto known = attempts_.find(key); known != attempts_.end()) {
-    if (known->second.was_placed(order.placed_at_ns())) return report_again(key, known->second);
+  if (Row* known = attempts_.find(key); known != nullptr) {
+    if (known->was_placed(order.placed_at_ns())) return report_again(*known);
     refuse_number(order.key(), order.placed_at_ns(), v1::Outcome::NODE_LOST);
     return release_unheld(order);
   }
   log_event(LogLevel::kInfo, "agent", "task_received", subject_of(key),
             {{"attempt", key.attempt}, {"gpus", order.devices_size()}});
   std::vector<HeldDevice> devices = held_devices_of(order);
-  if (const std::optional<std::string> conflict = conflict_of(key, devices))
-    return refuse_start(order, *conflict);
+  if (const std::optional<std::string> conflict = conflict_of(devices)) return refuse_start(order, *conflict);
 
-  Attempt& attempt = attempts_[key];
+  Row& attempt = attempts_.add(key, State::kOrdered);
   attempt.devices = std::move(devices);
   const bool sliced = std::any_of(attempt.devices.begin(), attempt.devices.end(),
                                   [](const HeldDevice& device) { return device.is_slice(); });
   // With slices it gets its box when they are made; what is refused anyway is refused before.
   Result<SpawnRequest> plan =
       plan_launch(order, device_uuids_, options_.launch, sliced ? nullptr : ports_.boxes);
-  if (plan.ok() && running_count_ >= limits::kAttemptsPerNodeMax) {
+  if (plan.ok() && running_count() > limits::kAttemptsPerNodeMax) {
     plan =
         Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
   }
   if (plan.ok() && sliced && ports_.slices == nullptr)
     plan = Error{.code = ErrorCode::kUnavailable, .message = "this node makes no MIG slices"};
   attempt.placed_at_ns = order.placed_at_ns();
-  running_count_ += 1;
-  hold_devices(key, attempt);
+  hold_devices(attempt);
   if (plan.ok() && plan->lost_contact.ns > 0 &&
       ports_.clock.monotonic() - contact_at_ >= plan->lost_contact) {
     // The order lay about for so long that the scheduler may take its attempt for over.
-    record_intent(key, attempt, {});
-    return end_attempt(key, attempt, make_outcome(v1::Outcome::CONTACT_LOST, "its order came too late"));
+    record_intent(attempt, {});
+    return end_attempt(attempt, make_outcome(v1::Outcome::CONTACT_LOST, "its order came too late"));
   }
-  if (!plan || !sliced) return queue_start(key, attempt, std::move(plan));
-  record_intent(key, attempt, {});
-  begin_slice_creation(key, order);
+  if (!plan || !sliced) return queue_start(attempt, std::move(plan));
+  record_intent(attempt, {});
+  begin_slice_creation(attempt, order);
 }
 
 /// Whoever gave the order believes that what the device is taken by is over: as long as it is not, nothing
 /// else runs there.
 void NodeCore::refuse_start(const v1::StartAttempt& order, const std::string& why) {
   const AttemptKey key = from_wire(order.key());
-  Attempt& attempt = attempts_[key];
+  Row& attempt = attempts_.add(key, State::kOrdered);
   attempt.placed_at_ns = order.placed_at_ns();
-  running_count_ += 1;
-  record_intent(key, attempt, {});
-  end_attempt(key, attempt, make_outcome(v1::Outcome::NODE_FAULT, why));
+  record_intent(attempt, {});
+  end_attempt(attempt, make_outcome(v1::Outcome::NODE_FAULT, why));
   release_unheld(order);
 }
 
-void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores) {
+void NodeCore::record_intent(const Row& attempt, std::vector<uint32_t> cores) {
   record({.kind = StoreRecord::Kind::kIntent,
-          .key = key,
+          .key = attempt.key,
           .devices = attempt.devices,
           .user = attempt.user,
           .cores = std::move(cores),
           .placed_at_ns = attempt.placed_at_ns});
   if (attempt.devices.empty()) return;
-  StoreRecord named{.kind = StoreRecord::Kind::kDevices, .key = key};
+  StoreRecord named{.kind = StoreRecord::Kind::kDevices, .key = attempt.key};
   for (const HeldDevice& device : attempt.devices) {
     const bool known = device.index < device_uuids_.size();
     named.device_uuids.push_back(known ? device_uuids_[device.index] : std::string());
@@ -339,53 +341,49 @@ void NodeCore::record_intent(const AttemptKey& key, const Attempt& attempt, std:
 }
 
 /// It is started when its intent is on record.
-void NodeCore::queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan) {
+void NodeCore::queue_start(Row& attempt, Result<SpawnRequest> plan) {
   if (plan) {
     attempt.user = plan->user;
     attempt.identity = plan->identity;
   }
-  record_intent(key, attempt, plan ? plan->box.cpus : std::vector<uint32_t>{});
-  if (!plan) return end_attempt(key, attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
-  ports_.files.began(key);
+  record_intent(attempt, plan ? plan->box.cpus : std::vector<uint32_t>{});
+  if (!plan) return end_attempt(attempt, make_outcome(v1::Outcome::START_FAILED, plan.error().message));
+  ports_.files.began(attempt.key);
   if (ports_.hooks != nullptr && ports_.hooks->has_prolog()) {
     attempt.prolog = true;
-    record({.kind = StoreRecord::Kind::kProlog, .key = key});
+    record({.kind = StoreRecord::Kind::kProlog, .key = attempt.key});
   }
   add_mps(attempt, *plan);
-  to_start_.push_back(std::move(*plan));
+  attempt.request = std::make_unique<SpawnRequest>(std::move(*plan));
+  to_start_.push_back(&attempt);
 }
 
 // Said before the attempt is prepared, as after a restart of this agent, it counts when it is.
 void NodeCore::on_gang_release(const v1::GoAttempt& order) {
   const AttemptKey key = from_wire(order.key());
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end() || !found->second.was_placed(order.placed_at_ns())) return;
-  Attempt& attempt = found->second;
-  if (attempt.outcome || attempt.pid != 0) return report_again(key, attempt);
-  attempt.may_go = true;
-  if (attempt.prepared) ports_.spawner.go(key);
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || !attempt->was_placed(order.placed_at_ns())) return;
+  if (attempt->over() || attempt->pid != 0) return report_again(*attempt);
+  attempt->may_go = true;
+  if (attempt->state() == State::kGated) ports_.spawner.go(key);
 }
 
 void NodeCore::on_stop(const v1::StopAttempt& order) {
   const AttemptKey key = from_wire(order.key());
-  const auto known = attempts_.find(key);
-  if (known == attempts_.end()) {
+  Row* const known = attempts_.find(key);
+  if (known == nullptr) {
     // Recorded as ended, it is refused should its start still arrive.
-    running_count_ += 1;
-    attempts_[key].placed_at_ns = order.placed_at_ns();
-    return end_attempt(key, attempts_[key], make_outcome(v1::Outcome::STOPPED, "never started"));
+    Row& never = attempts_.add(key, State::kOrdered);
+    never.placed_at_ns = order.placed_at_ns();
+    return end_attempt(never, make_outcome(v1::Outcome::STOPPED, "never started"));
   }
-  if (!known->second.was_placed(order.placed_at_ns())) {
+  if (!known->was_placed(order.placed_at_ns())) {
     return refuse_number(order.key(), order.placed_at_ns(), v1::Outcome::STOPPED);
   }
-  if (known->second.outcome) return report_again(key, known->second);
-  if (take_back_start(key)) return;
-  if (const auto preparing = preparing_.find(key); preparing != preparing_.end()) {
-    preparing->second.stopped = true;
-    return;
-  }
-  if (const auto cut = cutting_.find(key); cut != cutting_.end()) {
-    cut->second.stopped = true;
+  if (known->over()) return report_again(*known);
+  if (known->state() == State::kOrdered) return take_back_start(*known);
+  if (known->state() == State::kPreparing || known->state() == State::kSlicing) {
+    known->stopped_early = true;
     return;
   }
   const Duration grace = order.grace_ms() > 0 ? milliseconds(order.grace_ms()) : options_.launch.grace;
@@ -393,20 +391,15 @@ void NodeCore::on_stop(const v1::StopAttempt& order) {
   const auto signal = parse_job_signal(std::to_string(order.signal()));
   if (signal) stop.signal = signal->number;
   stop.until_saved = order.until_saved();
-  to_stop_.push_back({.key = key, .order = stop});
+  to_stop_.push_back({.attempt = known, .order = stop});
 }
 
 /// A start that waits until its intent is on record, as it does while the disk is full, is not carried out
 /// any more: a shim that is not there could not be told to stop.
-bool NodeCore::take_back_start(const AttemptKey& key) {
-  const auto waiting = std::find_if(to_start_.begin(), to_start_.end(),
-                                    [&](const SpawnRequest& request) { return request.key == key; });
-  if (waiting == to_start_.end()) return false;
-  to_start_.erase(waiting);
-  Attempt& attempt = attempts_.at(key);
+void NodeCore::take_back_start(Row& attempt) {
+  std::erase(to_start_, &attempt);
   attempt.prolog = false;
-  end_attempt(key, attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
-  return true;
+  end_attempt(attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
 }
 
 // The number is taken, by an attempt from before the scheduler's data was restored: its folder and its
@@ -431,25 +424,17 @@ void NodeCore::on_ack(const v1::Ack& ack) {
 void NodeCore::on_report_acked(const v1::Report& report) {
   switch (report.what_case()) {
     case v1::Report::kPrepared: {
-      const auto found = attempts_.find(from_wire(report.prepared().key()));
-      if (found != attempts_.end()) found->second.prepared_report = 0;
+      Row* const attempt = attempts_.find(from_wire(report.prepared().key()));
+      if (attempt != nullptr) attempt->prepared_report = 0;
       return;
     }
     case v1::Report::kStarted: {
-      const auto found = attempts_.find(from_wire(report.started().key()));
-      if (found != attempts_.end()) found->second.started_report = 0;
+      Row* const attempt = attempts_.find(from_wire(report.started().key()));
+      if (attempt != nullptr) attempt->started_report = 0;
       return;
     }
-    case v1::Report::kEnded: {
-      const AttemptKey key = from_wire(report.ended().key());
-      const auto found = attempts_.find(key);
-      if (found == attempts_.end() || !found->second.was_placed(report.ended().placed_at_ns())) return;
-      found->second.ended_report = 0;
-      if (found->second.acked) return;
-      found->second.acked = true;
-      record({.kind = StoreRecord::Kind::kAcked, .key = key});
-      return close_if_done(key, found->second);
-    }
+    case v1::Report::kEnded:
+      return on_end_acked(report.ended());
     case v1::Report::kReleased:
       return on_released_acked(report.released(), report.id());
     case v1::Report::kDraining: {
@@ -466,54 +451,65 @@ void NodeCore::on_report_acked(const v1::Report& report) {
   }
 }
 
+void NodeCore::on_end_acked(const v1::Ended& ended) {
+  Row* const attempt = attempts_.find(from_wire(ended.key()));
+  if (attempt == nullptr || !attempt->was_placed(ended.placed_at_ns())) return;
+  if (!attempt->over()) {
+    log_event(LogLevel::kWarning, "agent", "word_refused", subject_of(attempt->key),
+              {{"attempt", attempt->key.attempt},
+               {"state", to_string(attempt->state())},
+               {"told", "its end is acknowledged"}});
+    return;
+  }
+  attempt->ended_report = 0;
+  if (attempt->acked) return;
+  attempt->acked = true;
+  record({.kind = StoreRecord::Kind::kAcked, .key = attempt->key});
+  close_if_done(*attempt);
+}
+
 // What becomes of attempts.
 
 void NodeCore::on_shim_prepared(const AttemptKey& key) {
-  const auto [it, is_new] = attempts_.try_emplace(key);
-  Attempt& attempt = it->second;
-  if (is_new) {  // As one that is found running.
-    running_count_ += 1;
+  Row* attempt = attempts_.find(key);
+  if (attempt == nullptr) {  // As one that is found running.
+    attempt = &attempts_.add(key, State::kAdopted);
     record({.kind = StoreRecord::Kind::kIntent, .key = key});
     ports_.files.began(key);
   }
-  if (attempt.outcome || attempt.pid != 0) return;
-  attempt.prepared = true;
-  starts_due_.erase(key);
-  if (attempt.may_go) return ports_.spawner.go(key);
-  report_prepared(key, attempt);
+  if (attempt->over() || attempt->pid != 0) return;
+  if (attempt->state() != State::kGated && !take_word(*attempt, State::kGated)) return;
+  if (attempt->may_go) return ports_.spawner.go(key);
+  report_prepared(*attempt);
 }
 
 void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end()) return on_shim_found(key, pid, started_unix_ns);
-  Attempt& attempt = found->second;
-  if (attempt.outcome) return;
-  if (attempt.pid == 0) {
-    attempt.pid = pid;
-    attempt.started_unix_ns = started_unix_ns;
-    attempt.shim = ports_.spawner.shim_of(key);
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr) return on_shim_found(key, pid, started_unix_ns);
+  if (attempt->over()) return;
+  if (attempt->pid == 0) {
+    if (!take_word(*attempt, State::kRunning)) return;
+    attempt->pid = pid;
+    attempt->started_unix_ns = started_unix_ns;
+    attempt->shim = ports_.spawner.shim_of(key);
     record({.kind = StoreRecord::Kind::kStarted,
             .key = key,
             .pid = pid,
             .started_unix_ns = started_unix_ns,
-            .identity = attempt.identity,
-            .shim = attempt.shim});
+            .identity = attempt->identity,
+            .shim = attempt->shim});
     faults_in_a_row_ = 0;
-    starts_due_.erase(key);
-    if (const auto limit = run_limits_.find(key); limit != run_limits_.end())
-      limit->second.since = ports_.clock.monotonic();
-    expect_end_of_run(key);
+    if (attempt->run_limit) attempt->run_limit->since = ports_.clock.monotonic();
+    expect_end_of_run(*attempt);
     log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
               {{"attempt", key.attempt}, {"pid", pid}});
   }
-  report_started(key, attempt);
+  report_started(*attempt);
 }
 
 void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
-  const auto [it, is_new] = attempts_.try_emplace(key);
-  if (!is_new) return on_shim_started(key, pid, started_unix_ns);
-  running_count_ += 1;
-  found_.insert(key);
+  if (attempts_.find(key) != nullptr) return on_shim_started(key, pid, started_unix_ns);
+  attempts_.note_found(attempts_.add(key, State::kAdopted));
   log_event(LogLevel::kWarning, "agent", "attempt_found", subject_of(key),
             {{"attempt", key.attempt}, {"pid", pid}});
   record({.kind = StoreRecord::Kind::kIntent, .key = key});
@@ -522,20 +518,20 @@ void NodeCore::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started
 }
 
 void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.outcome) return;
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || attempt->over()) return;
   if (outcome.cause() == v1::Outcome::NODE_FAULT)
     note_fault("an attempt could not begin: " + outcome.detail());
-  if (!examine(key, found->second, outcome)) end_attempt(key, found->second, outcome);
+  if (!examine(*attempt, outcome)) end_attempt(*attempt, outcome);
 }
 
 void NodeCore::on_shim_lost(const AttemptKey& key, const std::string& detail) {
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.outcome) return;
-  if (found->second.of_earlier_boot) {
-    return end_attempt(key, found->second, make_outcome(v1::Outcome::NODE_LOST, "the node was restarted"));
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || attempt->over()) return;
+  if (attempt->of_earlier_boot) {
+    return end_attempt(*attempt, make_outcome(v1::Outcome::NODE_LOST, "the node was restarted"));
   }
-  end_attempt(key, found->second, outcome_of_lost(key, detail));
+  end_attempt(*attempt, outcome_of_lost(*attempt, detail));
 }
 
 v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& detail) const {
@@ -546,26 +542,21 @@ v1::Outcome NodeCore::make_outcome(v1::Outcome::Cause cause, const std::string& 
   return outcome;
 }
 
-void NodeCore::end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome) {
-  CHECK(!attempt.outcome.has_value());
+void NodeCore::end_attempt(Row& attempt, v1::Outcome outcome) {
+  const AttemptKey& key = attempt.key;
+  attempts_.move(attempt, State::kEnded);
   outcome.set_detail(clean_text(outcome.detail(), kDetailBytesMax));
-  forget_orders(key);
-  activity_.forget(key);
-  activities_.erase(key);
-  if (const auto over = over_share_.extract(key); !over.empty() && outcome.cause() == v1::Outcome::STOPPED) {
+  if (!attempt.over_share.empty() && outcome.cause() == v1::Outcome::STOPPED) {
     outcome.set_cause(v1::Outcome::OVER_LIMIT);
-    outcome.set_detail(over.mapped());
+    outcome.set_detail(attempt.over_share);
   }
   if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
   attempt.outcome = std::move(outcome);
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
-  CHECK(running_count_ > 0);
-  running_count_ -= 1;
-  found_.erase(key);
   if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);
   record({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
   attempt.ended_position = last_position_;
-  unsynced_ends_.push_back(key);
+  unsynced_ends_.push_back(&attempt);
   sync_wanted_ = true;
   ports_.files.ended(key);
   log_event(LogLevel::kInfo, "agent", "task_completed", subject_of(key),
@@ -588,66 +579,66 @@ void NodeCore::on_synced(uint64_t position) {
 void NodeCore::report_synced_ends() {
   const Time now = ports_.clock.monotonic();
   while (!unsynced_ends_.empty()) {
-    const AttemptKey key = unsynced_ends_.front();
-    Attempt& attempt = attempts_.at(key);
+    Row& attempt = *unsynced_ends_.front();
     if (attempt.ended_position > synced_position_) return;
     unsynced_ends_.pop_front();
-    attempt.end_reported = true;
-    report_ended(key, attempt);
-    release_after_epilog(key, attempt, now);
+    report_ended(attempt);
+    release_after_epilog(attempt, now);
   }
 }
 
-void NodeCore::report_prepared(const AttemptKey& key, Attempt& attempt) {
+void NodeCore::report_prepared(Row& attempt) {
   if (attempt.prepared_report != 0) return;
   v1::Report report;
-  *report.mutable_prepared()->mutable_key() = to_wire(key);
+  *report.mutable_prepared()->mutable_key() = to_wire(attempt.key);
   report.mutable_prepared()->set_placed_at_ns(attempt.placed_at_ns);
   attempt.prepared_report = outbox_.add(std::move(report));
 }
 
-void NodeCore::report_started(const AttemptKey& key, Attempt& attempt) {
+void NodeCore::report_started(Row& attempt) {
   if (attempt.started_report != 0) return;
   v1::Report report;
-  *report.mutable_started()->mutable_key() = to_wire(key);
+  *report.mutable_started()->mutable_key() = to_wire(attempt.key);
   report.mutable_started()->set_started_unix_ns(attempt.started_unix_ns);
   report.mutable_started()->set_pid(attempt.pid);
   report.mutable_started()->set_placed_at_ns(attempt.placed_at_ns);
-  report.mutable_started()->set_image_digest(ports_.spawner.image_digest(key));
+  report.mutable_started()->set_image_digest(ports_.spawner.image_digest(attempt.key));
   attempt.started_report = outbox_.add(std::move(report));
 }
 
-void NodeCore::report_ended(const AttemptKey& key, Attempt& attempt) {
+void NodeCore::report_ended(Row& attempt) {
   if (attempt.ended_report != 0) return;
   v1::Report report;
-  *report.mutable_ended()->mutable_key() = to_wire(key);
+  *report.mutable_ended()->mutable_key() = to_wire(attempt.key);
   *report.mutable_ended()->mutable_outcome() = *attempt.outcome;
   report.mutable_ended()->set_placed_at_ns(attempt.placed_at_ns);
   attempt.ended_report = outbox_.add(std::move(report));
 }
 
 /// A repeated order is answered with where the attempt stands.
-void NodeCore::report_again(const AttemptKey& key, Attempt& attempt) {
-  if (attempt.outcome) {
-    if (attempt.end_reported) report_ended(key, attempt);
+void NodeCore::report_again(Row& attempt) {
+  if (attempt.over()) {
+    if (attempt.state() != State::kEnded) report_ended(attempt);
     return;
   }
-  if (attempt.pid != 0) return report_started(key, attempt);
-  if (attempt.prepared) report_prepared(key, attempt);
+  if (attempt.pid != 0) return report_started(attempt);
+  if (attempt.state() == State::kGated) report_prepared(attempt);
 }
 
-void NodeCore::close_if_done(const AttemptKey& key, Attempt& attempt) {
-  if (!attempt.acked || attempt.unreleased > 0 || attempt.closed || cleaning_.contains(key)) return;
-  attempt.closed = true;
-  closed_.push_back(key);
-  record({.kind = StoreRecord::Kind::kClosed, .key = key});
+void NodeCore::close_if_done(Row& attempt) {
+  if (!attempt.acked || attempt.unreleased > 0 || attempt.state() != State::kReleasing) return;
+  attempts_.move(attempt, State::kClosed);
+  closed_.push_back(attempt.key);
+  record({.kind = StoreRecord::Kind::kClosed, .key = attempt.key});
 }
 
 void NodeCore::forget_oldest() {
   for (int count = 0; closed_.size() > options_.finished_kept && count < kForgottenAtOnce; ++count) {
     const AttemptKey key = closed_.front();
     closed_.pop_front();
-    if (attempts_.erase(key) == 0) continue;
+    Row* const attempt = attempts_.find(key);
+    if (attempt == nullptr) continue;
+    attempts_.erase(*attempt);
     record({.kind = StoreRecord::Kind::kForgotten, .key = key});
     ports_.files.remove(key);
   }
@@ -667,7 +658,7 @@ void NodeCore::on_tick() {
     next_look_ = now + std::min(kLookPause, heartbeat_every_);
   }
   watch_.tick(now);
-  end_late_cuts(now);
+  end_late_slices(now);
   look_at_orders(now);
   if (now >= next_check_) begin_check();
   if (now >= check_due_) give_up_check();
@@ -682,14 +673,13 @@ void NodeCore::on_tick() {
 }
 
 void NodeCore::add_saved(const SavedWork& work, v1::Heartbeat& out) {
-  const auto found = attempts_.find(work.key);
-  if (found == attempts_.end() || found->second.outcome || found->second.saved_unix_ns == work.unix_ns)
-    return;
-  found->second.saved_unix_ns = work.unix_ns;
+  Row* const attempt = attempts_.find(work.key);
+  if (attempt == nullptr || attempt->over() || attempt->saved_unix_ns == work.unix_ns) return;
+  attempt->saved_unix_ns = work.unix_ns;
   v1::AttemptSaved& saved = *out.add_saved();
   *saved.mutable_key() = to_wire(work.key);
   saved.set_age_ms((ports_.clock.wall().ns - work.unix_ns) / 1'000'000);
-  saved.set_placed_at_ns(found->second.placed_at_ns);
+  saved.set_placed_at_ns(attempt->placed_at_ns);
 }
 
 // What running jobs said of their work since the last heartbeat.
@@ -728,7 +718,7 @@ void NodeCore::send_heartbeat(Time now) {
     *progress.mutable_key() = to_wire(attempt.key);
     progress.set_message(clean_text(attempt.message, kDetailBytesMax));
   }
-  add_cuts(out);
+  add_slicing(out);
   add_saved(out);
   add_activity(out);
   const HostLoad load = ports_.host.load();
@@ -756,19 +746,18 @@ void NodeCore::note_contact(Time sent_at) {
 }
 
 Time NodeCore::next_deadline() const {
-  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, check_due_, next_flush_});
-  for (const auto& [key, examined] : examined_) next = std::min(next, examined.due);
-  for (const auto& [key, cut] : cutting_) next = std::min(next, cut.due);
-  for (const auto& [key, end] : ends_due_) next = std::min(next, end.due);
-  for (const auto& [key, due] : starts_due_) next = std::min(next, due);
+  Time next = std::min({next_look_, watch_.next_due(), next_beat_, next_check_, check_due_, next_flush_,
+                        attempts_.next_due()});
   if (registered_) next = std::min(next, outbox_.next_late());
   return next;
 }
 
-void NodeCore::start(const SpawnRequest& request) {
-  run_limits_[request.key] = {.max_runtime = request.max_runtime, .grace = request.grace};
-  ports_.spawner.start(request);
-  expect_start(request.key);
+void NodeCore::start(Row& attempt) {
+  attempts_.move(attempt, State::kStarting);
+  const std::unique_ptr<SpawnRequest> request = std::move(attempt.request);
+  attempt.run_limit = {.max_runtime = request->max_runtime, .grace = request->grace, .since = {}};
+  attempts_.set_due(attempt, Deadline::kStart, ports_.clock.monotonic() + options_.order_patience);
+  ports_.spawner.start(*request);
 }
 
 /// False while the disk is full: what is to happen only once it is on record waits, everything else goes on.
@@ -799,16 +788,15 @@ void NodeCore::settle() {
   if (!std::exchange(adopted_, true)) ports_.spawner.adopt(std::exchange(to_adopt_, {}));
   if (recorded) {
     make_slices();
-    for (const SpawnRequest& request : to_start_) {
-      if (!begin_prolog(request)) start(request);
+    for (Row* attempt : std::exchange(to_start_, {})) {
+      if (attempt->state() != State::kOrdered) continue;  // A shim that was found runs it.
+      if (!begin_prolog(*attempt)) start(*attempt);
     }
-    to_start_.clear();
   }
   for (const Stop& stop : to_stop_) {
-    if (const auto found = attempts_.find(stop.key); found == attempts_.end() || found->second.outcome)
-      continue;
-    ports_.spawner.stop(stop.key, stop.order);
-    expect_end(stop.key, stop.order);
+    if (stop.attempt->over()) continue;
+    ports_.spawner.stop(stop.attempt->key, stop.order);
+    expect_end(*stop.attempt, stop.order);
   }
   to_stop_.clear();
   report_faults();

@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
-#include "node/core/activity.h"
+#include "node/core/attempt_table.h"
 #include "node/core/device_watch.h"
 #include "node/core/fault_watch.h"
 #include "node/core/ports.h"
@@ -128,44 +128,20 @@ class NodeCore {
 
   /// The scheduler accepted the registration on this connection.
   bool registered() const { return registered_; }
-  std::size_t running_count() const { return running_count_; }
+  std::size_t running_count() const { return attempts_.running_count(); }
   std::size_t unacknowledged_count() const { return outbox_.size(); }
   std::size_t known_count() const { return attempts_.size(); }
 
  private:
-  struct Attempt {
-    std::vector<HeldDevice> devices;
-    std::string user = {};                           ///< Whom it runs as; empty: the agent's own user.
-    std::optional<shim::Credentials> identity = {};  ///< The same as numbers.
-    ShimProcess shim = {};
-    int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
-    bool prolog = false;       ///< Its prolog may have begun: its epilog follows.
-    int64_t pid = 0;
-    int64_t started_unix_ns = 0;
-    std::optional<v1::Outcome> outcome;  ///< Set: it is over.
-    uint64_t ended_position = 0;         ///< Of its kEnded record; 0: durable before this agent began.
-    bool end_reported = false;
-    bool acked = false;
-    bool closed = false;
-    std::size_t unreleased = 0;  ///< Devices whose release is not acknowledged yet.
-    bool of_earlier_boot = false;
-    bool of_earlier_agent = false;
-    bool holds = false;     ///< Its devices are its own: it is not over, or its end is not durable yet.
-    bool prepared = false;  ///< It waits for its gang.
-    bool may_go = false;    ///< The gang goes; it was told so, or will be as soon as it is prepared.
-    uint64_t prepared_report = 0;  ///< Outstanding; 0: none.
-    uint64_t started_report = 0;   ///< Outstanding; 0: none.
-    uint64_t ended_report = 0;
-    int64_t saved_unix_ns = 0;  ///< When its work was safe, as this connection told.
-
-    /// False for an order or an answer about another attempt of the same number.
-    bool was_placed(int64_t at_ns) const { return at_ns == 0 || placed_at_ns == 0 || at_ns == placed_at_ns; }
-  };
-  using Attempts = std::unordered_map<AttemptKey, Attempt>;
+  using Row = agent::AttemptRow;
+  using State = agent::AttemptState;
+  using Deadline = agent::Deadline;
   /// What is released: a device, or an attempt's share of one.
   using Fence = std::pair<uint32_t, AttemptKey>;
 
   void restore(const StoreImage& image);
+  /// False, and it is told, when what a shim says of it cannot be.
+  bool take_word(Row& attempt, State to);
   std::vector<HeldDevice> devices_now(const StoredAttempt& stored) const;
   void send_register();
   void add_saved(v1::Heartbeat& out);
@@ -176,47 +152,48 @@ class NodeCore {
   void on_start(const v1::StartAttempt& order);
   void on_gang_release(const v1::GoAttempt& order);
   void on_stop(const v1::StopAttempt& order);
-  bool take_back_start(const AttemptKey& key);
+  void take_back_start(Row& attempt);
   void on_check_release(const v1::CheckRelease& order);
   void on_ack(const v1::Ack& ack);
   void on_report_acked(const v1::Report& report);
+  void on_end_acked(const v1::Ended& ended);
   void on_read_log(const v1::ReadLog& order);
   void on_open_session(const v1::OpenSession& order);
   void on_read_file(const v1::ReadFile& order);
 
   void record(StoreRecord record);
-  void hold_devices(const AttemptKey& key, Attempt& attempt);
-  void let_go_devices(const AttemptKey& key, Attempt& attempt);
-  void begin_releases(const AttemptKey& key, Attempt& attempt, Time now);
+  void hold_devices(Row& attempt);
+  void let_go_devices(Row& attempt);
+  void begin_releases(Row& attempt, Time now);
   void supersede_release(const Fence& fence);
   void supersede_releases(uint32_t index, const HeldDevice* but_shares_of);
-  void end_attempt(const AttemptKey& key, Attempt& attempt, v1::Outcome outcome);
+  void end_attempt(Row& attempt, v1::Outcome outcome);
   v1::Outcome make_outcome(v1::Outcome::Cause cause, const std::string& detail) const;
-  std::optional<std::string> conflict_of(const AttemptKey& key, const std::vector<HeldDevice>& wanted) const;
+  std::optional<std::string> conflict_of(const std::vector<HeldDevice>& wanted) const;
   void refuse_start(const v1::StartAttempt& order, const std::string& why);
   bool is_taken(const HeldDevice& device) const;
   void await_release(const HeldDevice& device);
   void forget_awaited(uint32_t index, const HeldDevice* but_shares_of);
   void begin_awaited(uint32_t index, Time now);
-  const AttemptKey* holder_of(uint32_t index) const;
+  const Row* holder_of(uint32_t index) const;
   bool serves_mps() const;
-  void add_mps(const Attempt& attempt, SpawnRequest& request) const;
+  void add_mps(const Row& attempt, SpawnRequest& request) const;
   void note_daemons(uint32_t index);
   bool holds(const AttemptKey& key, uint32_t index) const;
   bool is_accounted(uint32_t index, int64_t pid) const;
 
-  void report_prepared(const AttemptKey& key, Attempt& attempt);
-  void report_started(const AttemptKey& key, Attempt& attempt);
-  void report_ended(const AttemptKey& key, Attempt& attempt);
+  void report_prepared(Row& attempt);
+  void report_started(Row& attempt);
+  void report_ended(Row& attempt);
   void report_synced_ends();
-  void report_again(const AttemptKey& key, Attempt& attempt);
+  void report_again(Row& attempt);
   void refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause);
   void release_unheld(const v1::StartAttempt& order);
   void report_release(const HeldDevice& device, bool released, const std::string& evidence,
                       std::optional<Duration> checked = {});
   void report_devices();
   void on_released_acked(const v1::Released& released, uint64_t report);
-  void close_if_done(const AttemptKey& key, Attempt& attempt);
+  void close_if_done(Row& attempt);
   void forget_oldest();
 
   void take_faults();
@@ -224,40 +201,36 @@ class NodeCore {
   void on_fault_acked(const v1::DeviceFault& fault);
   void on_clear_fault(const v1::ClearFault& order);
   void reset_devices();
-  bool examine(const AttemptKey& key, const Attempt& attempt, const v1::Outcome& outcome);
+  bool examine(Row& attempt, const v1::Outcome& outcome);
   void end_examined();
-  v1::Outcome blame_device(const Attempt& attempt, const v1::Outcome& outcome);
+  v1::Outcome blame_device(const Row& attempt, const v1::Outcome& outcome);
   void look_at_attempts(Time now);
-  ActivityWatch::Look look_of(const AttemptKey& key, const Attempt& attempt, Time now);
-  void end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity);
+  ActivityMeter::Look look_of(const Row& attempt, Time now);
+  void end_over_share(Row& attempt);
   void add_activity(v1::Heartbeat& out) const;
 
-  void expect_end(const AttemptKey& key, const StopOrder& order);
-  void expect_end_of_run(const AttemptKey& key);
-  void expect_start(const AttemptKey& key);
-  void forget_orders(const AttemptKey& key);
+  void expect_end(Row& attempt, const StopOrder& order);
+  void expect_end_of_run(Row& attempt);
   void look_at_orders(Time now);
-  v1::Outcome outcome_of_lost(const AttemptKey& key, const std::string& detail) const;
+  v1::Outcome outcome_of_lost(const Row& attempt, const std::string& detail) const;
 
-  void record_intent(const AttemptKey& key, const Attempt& attempt, std::vector<uint32_t> cores);
-  void queue_start(const AttemptKey& key, Attempt& attempt, Result<SpawnRequest> plan);
-  bool cuts(const AttemptKey& key) const { return cutting_.contains(key); }
-  void begin_slice_creation(const AttemptKey& key, const v1::StartAttempt& order);
+  void record_intent(const Row& attempt, std::vector<uint32_t> cores);
+  void queue_start(Row& attempt, Result<SpawnRequest> plan);
+  void begin_slice_creation(Row& attempt, const v1::StartAttempt& order);
   void make_slices();
   void note_driver_works();
-  void finish_cut(const AttemptKey& key);
-  void end_late_cuts(Time now);
+  void finish_slices(Row& attempt);
+  void end_late_slices(Time now);
   void destroy_slice(const HeldDevice& device);
   void destroy_orphans(Time now);
   bool has_next_holder(const HeldDevice& slice) const;
   bool is_wanted(uint32_t index, const SliceReading& slice) const;
-  void add_cuts(v1::Heartbeat& out) const;
+  void add_slicing(v1::Heartbeat& out) const;
 
-  bool begin_prolog(const SpawnRequest& request);
-  bool prepares(const AttemptKey& key) const;
-  void release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now);
+  bool begin_prolog(Row& attempt);
+  void release_after_epilog(Row& attempt, Time now);
   bool flush_records();
-  void start(const SpawnRequest& request);
+  void start(Row& attempt);
   void note_fault(const std::string& problem);
   void begin_check();
   void give_up_check();
@@ -277,33 +250,19 @@ class NodeCore {
   std::vector<std::string> device_uuids_;
   DeviceWatch watch_;
   ReportOutbox outbox_;
-  Attempts attempts_;
+  agent::AttemptTable attempts_;
   std::deque<AttemptKey> closed_;
-  std::size_t running_count_ = 0;
 
   std::vector<AttemptKey> to_adopt_;
   bool adopted_ = false;
-  std::vector<SpawnRequest> to_start_;
+  std::vector<Row*> to_start_;
   struct Stop {
-    AttemptKey key;
+    Row* attempt = nullptr;
     StopOrder order;
   };
   std::vector<Stop> to_stop_;
-  struct EndDue {
-    Time due;
-    v1::Outcome::Cause cause = v1::Outcome::STOPPED;
-  };
-  std::map<AttemptKey, EndDue> ends_due_;  ///< By then those that were told to stop are to have ended,
-  std::map<AttemptKey, Time> starts_due_;  ///< and those that were told to start to have begun.
-  std::map<AttemptKey, v1::Outcome::Cause> unheard_;  ///< Those that did not, and what they end by then.
-  struct RunLimit {
-    Duration max_runtime;  ///< Zero: none.
-    Duration grace;
-    Time since = {};  ///< Not valid: it has not begun.
-  };
-  std::map<AttemptKey, RunLimit> run_limits_;  ///< Of attempts that this agent started.
-  std::vector<SavedWork> last_words_;          ///< Of attempts that end, for the next heartbeat.
-  std::deque<AttemptKey> unsynced_ends_;       ///< In the order of their records.
+  std::vector<SavedWork> last_words_;  ///< Of attempts that end, for the next heartbeat.
+  std::deque<Row*> unsynced_ends_;     ///< In the order of their records.
   uint64_t last_position_ = 0;
   uint64_t synced_position_ = 0;
   bool flush_wanted_ = false;
@@ -321,7 +280,7 @@ class NodeCore {
   /// Releases that the scheduler waits for and that begin when no attempt has the device, or the share, any
   /// more.
   std::map<Fence, HeldDevice> awaited_;
-  std::map<uint32_t, std::vector<AttemptKey>> holders_;  ///< By device; no empty entries.
+  std::map<uint32_t, std::vector<Row*>> holders_;  ///< By device; no empty entries.
   std::map<uint32_t, uint64_t> condition_reports_;
   std::map<Fence, uint64_t> busy_reports_;  ///< Draining, for devices that a running attempt holds.
 
@@ -334,41 +293,11 @@ class NodeCore {
     bool running = false;
   };
   std::map<uint32_t, Reset> resets_;
-  /// Attempts that failed and whose devices are looked at.
-  struct Examined {
-    v1::Outcome outcome;
-    Time due;
-    std::map<uint32_t, uint64_t> looks;  ///< By device: what DeviceWatch::looks must have reached.
-  };
-  std::map<AttemptKey, Examined> examined_;
-  ActivityWatch activity_;
-  std::map<AttemptKey, ActivityWatch::Activity> activities_;  ///< Of running attempts with devices.
-  std::map<AttemptKey, std::string> over_share_;              ///< Those that are ended for it, and why.
-
-  /// Attempts whose MIG slices are made.
-  struct Cut {
-    v1::StartAttempt order;
-    std::vector<MadeSlice> made;  ///< Of its devices, in their order.
-    std::size_t open = 0;         ///< So many answers are still to come.
-    bool asked = false;
-    bool stopped = false;
-    std::string problem;
-    Time due = kNever;
-  };
-  std::map<AttemptKey, Cut> cutting_;
   using SlicePlace = std::pair<uint32_t, int32_t>;  ///< Device and first slot.
   std::set<SlicePlace> destroying_;
   std::vector<uint64_t> looks_for_orphans_;  ///< DeviceWatch::looks when they were looked for last.
   Time orphans_from_;                        ///< Not before this.
-  std::set<AttemptKey> found_;               ///< Run on devices that their lost records named.
 
-  /// Attempts whose prolog runs.
-  struct Preparing {
-    SpawnRequest request;
-    bool stopped = false;
-  };
-  std::map<AttemptKey, Preparing> preparing_;
-  std::set<AttemptKey> cleaning_;       ///< Attempts whose epilog runs.
   std::optional<std::string> verdict_;  ///< Of the checks; empty: passed; nothing: not known yet.
   uint64_t verdict_report_ = 0;
   std::string fault_;  ///< Of a hook, standing until `fault_until_`.

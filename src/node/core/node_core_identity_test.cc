@@ -101,5 +101,20 @@ TEST(AttemptIdentity, ItsOwnEndIsClosedWhenItIsAcknowledged) {
   EXPECT_EQ(node.registration().attempts_size(), 0);
 }
 
+TEST(AttemptIdentity, AnAcknowledgementForAnotherAttemptIsNoneForItsOwnEnd) {
+  Running node;
+  node.receive(start_order(kOther));
+  node.end(kKey);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kEnded), 2u);
+  for (const v1::Report& report : node.reports(v1::Report::kEnded)) {
+    v1::SchedulerMessage message;
+    message.mutable_ack()->add_report_ids(report.id());
+    node.receive(message);
+    const bool own = report.ended().placed_at_ns() == kOurs;
+    EXPECT_EQ(node.store.disk.attempts[kKey].acked, own);
+  }
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -14,44 +14,42 @@ constexpr Duration kLateSlicePause = seconds(2);
 
 }  // namespace
 
-void NodeCore::hold_devices(const AttemptKey& key, Attempt& attempt) {
+void NodeCore::hold_devices(Row& attempt) {
   attempt.holds = true;
   for (const HeldDevice& device : attempt.devices) {
     // The scheduler gave the device away: it knows of the releases before. Other shares' go on.
     supersede_releases(device.index, device.is_share() ? &device : nullptr);
     forget_awaited(device.index, device.is_share() ? &device : nullptr);
-    holders_[device.index].push_back(key);
+    holders_[device.index].push_back(&attempt);
     watch_.hold(device);
   }
 }
 
-void NodeCore::let_go_devices(const AttemptKey& key, Attempt& attempt) {
+void NodeCore::let_go_devices(Row& attempt) {
   if (!std::exchange(attempt.holds, false)) return;
   for (const HeldDevice& device : attempt.devices) {
-    std::vector<AttemptKey>& holders = holders_[device.index];
-    holders.erase(std::find(holders.begin(), holders.end(), key));
+    std::vector<Row*>& holders = holders_[device.index];
+    holders.erase(std::find(holders.begin(), holders.end(), &attempt));
     if (holders.empty()) holders_.erase(device.index);
     watch_.let_go(device);
   }
 }
 
 /// Why an attempt cannot have what it was granted, in words: another one that is not over has it.
-std::optional<std::string> NodeCore::conflict_of(const AttemptKey& key,
-                                                 const std::vector<HeldDevice>& wanted) const {
+std::optional<std::string> NodeCore::conflict_of(const std::vector<HeldDevice>& wanted) const {
   for (const HeldDevice& device : wanted) {
     const auto holders = holders_.find(device.index);
     if (holders == holders_.end() || device.index >= options_.devices.size()) continue;
-    for (const AttemptKey& holder : holders->second) {
-      const Attempt& other = attempts_.at(holder);
-      if (holder == key || other.outcome || other.of_earlier_boot) continue;
+    for (const Row* other : holders->second) {
+      if (other->over() || other->of_earlier_boot) continue;
       const bool beside =
-          std::all_of(other.devices.begin(), other.devices.end(), [&](const HeldDevice& held) {
+          std::all_of(other->devices.begin(), other->devices.end(), [&](const HeldDevice& held) {
             const bool same_slot = held.is_slice() && device.is_slice() && held.mig_start == device.mig_start;
             return held.index != device.index || (held.is_share() && device.is_share() && !same_slot);
           });
       if (beside) continue;
-      return "its GPU " + options_.devices[device.index].uuid + " is taken by attempt " + to_string(holder) +
-             ", which has not ended on this node";
+      return "its GPU " + options_.devices[device.index].uuid + " is taken by attempt " +
+             to_string(other->key) + ", which has not ended on this node";
     }
   }
   return std::nullopt;
@@ -95,15 +93,15 @@ void NodeCore::begin_awaited(uint32_t index, Time now) {
   }
 }
 
-const AttemptKey* NodeCore::holder_of(uint32_t index) const {
+const agent::AttemptRow* NodeCore::holder_of(uint32_t index) const {
   const auto found = holders_.find(index);
-  return found == holders_.end() ? nullptr : &found->second.front();
+  return found == holders_.end() ? nullptr : found->second.front();
 }
 
 bool NodeCore::holds(const AttemptKey& key, uint32_t index) const {
   const auto found = holders_.find(index);
-  return found != holders_.end() &&
-         std::find(found->second.begin(), found->second.end(), key) != found->second.end();
+  return found != holders_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                                [&](const Row* attempt) { return attempt->key == key; });
 }
 
 // It belongs to an attempt that has the device, or a share of it.
@@ -111,7 +109,7 @@ bool NodeCore::is_accounted(uint32_t index, int64_t pid) const {
   const auto found = holders_.find(index);
   return found != holders_.end() &&
          std::any_of(found->second.begin(), found->second.end(),
-                     [&](const AttemptKey& key) { return ports_.spawner.owns(key, pid); });
+                     [&](const Row* attempt) { return ports_.spawner.owns(attempt->key, pid); });
 }
 
 bool NodeCore::serves_mps() const {
@@ -122,7 +120,7 @@ bool NodeCore::serves_mps() const {
 }
 
 /// A share's limits are enforced by the multi-process service, which its job must find.
-void NodeCore::add_mps(const Attempt& attempt, SpawnRequest& request) const {
+void NodeCore::add_mps(const Row& attempt, SpawnRequest& request) const {
   if (attempt.devices.empty() || request.container) return;
   const HeldDevice& device = attempt.devices.front();
   if (!device.is_share() || device.is_slice() || device.index >= options_.devices.size()) return;
@@ -145,8 +143,9 @@ void NodeCore::note_daemons(uint32_t index) {
              {"mps", find_mps(watch_.last_reading(index)) != nullptr}});
 }
 
-void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now) {
-  let_go_devices(key, attempt);
+void NodeCore::begin_releases(Row& attempt, Time now) {
+  attempts_.move(attempt, State::kReleasing);
+  let_go_devices(attempt);
   for (const HeldDevice& device : attempt.devices) {
     // Given away again: its release is known. A share's is not, when others hold other shares.
     if (!device.is_share() && holder_of(device.index) != nullptr) continue;
@@ -154,7 +153,7 @@ void NodeCore::begin_releases(const AttemptKey& key, Attempt& attempt, Time now)
     const auto newer = releases_.find(fence);
     if (newer != releases_.end() && newer->second.device.generation > device.generation) continue;
     supersede_release(fence);
-    releases_[fence] = Release{.device = device, .key = key};
+    releases_[fence] = Release{.device = device, .key = attempt.key};
     attempt.unreleased += 1;
     watch_.begin_release(device, now);
   }
@@ -182,10 +181,10 @@ void NodeCore::supersede_release(const Fence& fence) {
   releases_.erase(found);
   outbox_.withdraw(release.report);
   if (!release.key) return;
-  const auto attempt = attempts_.find(*release.key);
-  if (attempt == attempts_.end() || attempt->second.unreleased == 0) return;
-  attempt->second.unreleased -= 1;
-  close_if_done(*release.key, attempt->second);
+  Row* const attempt = attempts_.find(*release.key);
+  if (attempt == nullptr || attempt->unreleased == 0) return;
+  attempt->unreleased -= 1;
+  close_if_done(*attempt);
 }
 
 /// Nothing is told of a release that another one took the place of.
@@ -215,8 +214,8 @@ void NodeCore::report_release(const HeldDevice& device, bool released, const std
 void NodeCore::report_devices() {
   const Time now = ports_.clock.monotonic();
   for (const ReleaseVerdict& verdict : watch_.take_verdicts()) {
-    const auto had_it = attempts_.find(verdict.device.share_of);
-    const bool of_earlier_agent = had_it != attempts_.end() && had_it->second.of_earlier_agent;
+    const Row* const had_it = attempts_.find(verdict.device.share_of);
+    const bool of_earlier_agent = had_it != nullptr && had_it->of_earlier_agent;
     if (verdict.released && verdict.device.is_slice() && has_next_holder(verdict.device)) {
       // Its release was told before, and the scheduler gave the place to another.
       report_release(verdict.device, true, "", verdict.checked);
@@ -275,18 +274,18 @@ void NodeCore::on_check_release(const v1::CheckRelease& order) {
                             .share_of = from_wire(asked.share_of()),
                             .mig_profile = asked.mig_profile(),
                             .mig_start = asked.mig_start()};
-    const AttemptKey* holder = holder_of(device.index);
+    const Row* holder = holder_of(device.index);
     if (device.is_share() && !holds(device.share_of, device.index)) holder = nullptr;
     const Fence fence{device.index, device.share_of};
     if (holder != nullptr) {
       v1::Report report;
       report.mutable_draining()->set_index(device.index);
       report.mutable_draining()->set_generation(device.generation);
-      const bool in_epilog = cleaning_.contains(*holder);
+      const bool in_epilog = holder->state() == State::kCleaning;
       report.mutable_draining()->set_in_epilog(in_epilog);
-      report.mutable_draining()->set_evidence(in_epilog
-                                                  ? "the epilog of attempt " + to_string(*holder) + " runs"
-                                                  : "attempt " + to_string(*holder) + " runs on it");
+      report.mutable_draining()->set_evidence(
+          in_epilog ? "the epilog of attempt " + to_string(holder->key) + " runs"
+                    : "attempt " + to_string(holder->key) + " runs on it");
       if (device.is_share()) *report.mutable_draining()->mutable_share_of() = asked.share_of();
       uint64_t& outstanding = busy_reports_[fence];
       outbox_.withdraw(outstanding);

@@ -107,39 +107,41 @@ void NodeCore::on_device_reset(uint32_t index, const std::string& problem) {
 }
 
 /// True: the attempt ends when its devices were looked at.
-bool NodeCore::examine(const AttemptKey& key, const Attempt& attempt, const v1::Outcome& outcome) {
+bool NodeCore::examine(Row& attempt, const v1::Outcome& outcome) {
   if (attempt.devices.empty() || !failed_by_itself(outcome)) return false;
+  if (attempt.state() == State::kExamined) return true;
   const Time now = ports_.clock.monotonic();
-  Examined& examined = examined_[key];
-  examined = {.outcome = outcome, .due = now + kExamineMax, .looks = {}};
+  attempts_.move(attempt, State::kExamined);
+  attempts_.set_due(attempt, Deadline::kExamination, now + kExamineMax);
+  attempt.examination = std::make_unique<Row::Examination>();
+  attempt.examination->outcome = outcome;
   for (const HeldDevice& device : attempt.devices) {
     if (device.index < options_.devices.size())
-      examined.looks[device.index] = watch_.look_after(device.index, now);
+      attempt.examination->looks[device.index] = watch_.look_after(device.index, now);
   }
   end_examined();
   return true;
 }
 
 void NodeCore::end_examined() {
+  const agent::AttemptTable::Rows& examined = attempts_.in(State::kExamined);
+  if (examined.empty()) return;
   const Time now = ports_.clock.monotonic();
-  for (auto at = examined_.begin(); at != examined_.end();) {
-    const bool seen = std::all_of(at->second.looks.begin(), at->second.looks.end(),
+  std::vector<Row*> done;
+  for (Row* attempt : examined) {
+    const auto& looks = attempt->examination->looks;
+    const bool seen = std::all_of(looks.begin(), looks.end(),
                                   [&](const auto& look) { return watch_.looks(look.first) >= look.second; });
-    if (!seen && now < at->second.due) {
-      ++at;
-      continue;
-    }
-    const AttemptKey key = at->first;
-    const v1::Outcome outcome = std::move(at->second.outcome);
-    at = examined_.erase(at);
-    const auto attempt = attempts_.find(key);
-    if (attempt == attempts_.end() || attempt->second.outcome) continue;
-    end_attempt(key, attempt->second, blame_device(attempt->second, outcome));
+    if (seen || now >= attempt->due(Deadline::kExamination)) done.push_back(attempt);
+  }
+  for (Row* attempt : done) {
+    const v1::Outcome outcome = std::move(attempt->examination->outcome);
+    end_attempt(*attempt, blame_device(*attempt, outcome));
   }
 }
 
 // What stands against a device came up while the attempt had it: nothing is placed on it afterwards.
-v1::Outcome NodeCore::blame_device(const Attempt& attempt, const v1::Outcome& outcome) {
+v1::Outcome NodeCore::blame_device(const Row& attempt, const v1::Outcome& outcome) {
   take_faults();
   for (const HeldDevice& device : attempt.devices) {
     if (device.index >= options_.devices.size()) continue;
@@ -163,8 +165,9 @@ v1::Outcome NodeCore::blame_device(const Attempt& attempt, const v1::Outcome& ou
 }
 
 /// What the readings and its files show of it now.
-ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& attempt, Time now) {
-  ActivityWatch::Look look{.idle = true, .busy = true, .mark = ports_.files.output_size(key), .over_mb = 0};
+ActivityMeter::Look NodeCore::look_of(const Row& attempt, Time now) {
+  ActivityMeter::Look look{
+      .idle = true, .busy = true, .mark = ports_.files.output_size(attempt.key), .over_mb = 0};
   look.mark += attempt.saved_unix_ns;
   for (const HeldDevice& device : attempt.devices) {
     if (device.index >= options_.devices.size()) continue;
@@ -183,7 +186,7 @@ ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& atte
     int64_t own_mb = 0;
     bool own = false;
     for (std::size_t i = 0; device.is_share() && i < last.processes.size(); ++i) {
-      if (!ports_.spawner.owns(key, last.processes[i])) continue;
+      if (!ports_.spawner.owns(attempt.key, last.processes[i])) continue;
       own = true;
       if (i < last.process_memory_mb.size()) own_mb += std::max<int64_t>(last.process_memory_mb[i], 0);
     }
@@ -197,36 +200,39 @@ ActivityWatch::Look NodeCore::look_of(const AttemptKey& key, const Attempt& atte
 }
 
 void NodeCore::look_at_attempts(Time now) {
-  for (const auto& [index, keys] : holders_) {
-    for (const AttemptKey& key : keys) {
-      const auto found = attempts_.find(key);
-      if (found == attempts_.end() || found->second.pid == 0 || found->second.outcome) continue;
-      if (found->second.devices.front().index != index) continue;  // Once, by its first device.
-      activities_[key] = activity_.look(key, look_of(key, found->second, now), now);
-      end_over_share(key, activities_[key]);
+  for (const auto& [index, holders] : holders_) {
+    for (Row* attempt : holders) {
+      if (attempt->pid == 0 || attempt->over()) continue;
+      if (attempt->devices.front().index != index) continue;  // Once, by its first device.
+      attempt->activity = attempt->activity_meter.look(look_of(*attempt, now), now);
+      end_over_share(*attempt);
     }
   }
 }
 
-void NodeCore::end_over_share(const AttemptKey& key, const ActivityWatch::Activity& activity) {
+void NodeCore::end_over_share(Row& attempt) {
+  const ActivityMeter::Activity& activity = *attempt.activity;
   if (options_.share_memory_grace.ns == 0 || activity.over_mb == 0) return;
-  if (activity.over < options_.share_memory_grace || over_share_.contains(key)) return;
-  over_share_[key] = "it used " + std::to_string(activity.over_mb) +
-                     " MB more of its GPU's memory than its share has, for " +
-                     std::to_string(activity.over.ms() / 1'000) + " s; ask for more with --gpu-memory";
-  to_stop_.push_back({.key = key, .order = StopOrder(options_.launch.grace)});
+  if (activity.over < options_.share_memory_grace || !attempt.over_share.empty()) return;
+  attempt.over_share = "it used " + std::to_string(activity.over_mb) +
+                       " MB more of its GPU's memory than its share has, for " +
+                       std::to_string(activity.over.ms() / 1'000) + " s; ask for more with --gpu-memory";
+  to_stop_.push_back({.attempt = &attempt, .order = StopOrder(options_.launch.grace)});
 }
 
 void NodeCore::add_activity(v1::Heartbeat& out) const {
-  for (const auto& [key, activity] : activities_) {
-    v1::AttemptActivity& told = *out.add_activity();
-    *told.mutable_key() = to_wire(key);
-    told.set_placed_at_ns(attempts_.at(key).placed_at_ns);
-    told.set_idle_ms(activity.idle.ms());
-    told.set_busy_ms(activity.busy.ms());
-    told.set_quiet_ms(activity.quiet.ms());
-    told.set_over_share_mb(activity.over_mb);
-    told.set_over_share_ms(activity.over.ms());
+  for (const State state : {State::kRunning, State::kExamined}) {
+    for (const Row* attempt : attempts_.in(state)) {
+      if (!attempt->activity) continue;
+      v1::AttemptActivity& told = *out.add_activity();
+      *told.mutable_key() = to_wire(attempt->key);
+      told.set_placed_at_ns(attempt->placed_at_ns);
+      told.set_idle_ms(attempt->activity->idle.ms());
+      told.set_busy_ms(attempt->activity->busy.ms());
+      told.set_quiet_ms(attempt->activity->quiet.ms());
+      told.set_over_share_mb(attempt->activity->over_mb);
+      told.set_over_share_ms(attempt->activity->over.ms());
+    }
   }
 }
 

@@ -17,47 +17,41 @@ constexpr int kFaultsCountedMax = 6;
 
 }  // namespace
 
-bool NodeCore::prepares(const AttemptKey& key) const { return preparing_.contains(key); }
-
 /// True: the attempt starts after its prolog, by `on_prolog_done`.
-bool NodeCore::begin_prolog(const SpawnRequest& request) {
+bool NodeCore::begin_prolog(Row& attempt) {
   if (ports_.hooks == nullptr || !ports_.hooks->has_prolog()) return false;
-  preparing_[request.key] = Preparing{.request = request};
-  ports_.hooks->prolog(request.key, request.devices);
+  attempts_.move(attempt, State::kPreparing);
+  ports_.hooks->prolog(attempt.key, attempt.request->devices);
   return true;
 }
 
 void NodeCore::on_prolog_done(const AttemptKey& key, const std::string& problem) {
-  auto found = preparing_.extract(key);
-  if (found.empty()) return;
-  const auto attempt = attempts_.find(key);
-  if (attempt == attempts_.end() || attempt->second.outcome) return;
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || attempt->state() != State::kPreparing) return;
   if (!problem.empty()) {
     note_fault(problem);
-    return end_attempt(key, attempt->second, make_outcome(v1::Outcome::NODE_FAULT, problem));
+    return end_attempt(*attempt, make_outcome(v1::Outcome::NODE_FAULT, problem));
   }
-  if (found.mapped().stopped) {
-    return end_attempt(key, attempt->second, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
-  }
-  start(found.mapped().request);
+  if (attempt->stopped_early)
+    return end_attempt(*attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
+  start(*attempt);
 }
 
-void NodeCore::release_after_epilog(const AttemptKey& key, Attempt& attempt, Time now) {
+void NodeCore::release_after_epilog(Row& attempt, Time now) {
   const bool never_ran = attempt.pid == 0 && !attempt.prolog;
   if (never_ran || ports_.hooks == nullptr || !ports_.hooks->has_epilog())
-    return begin_releases(key, attempt, now);
-  cleaning_.insert(key);
-  if (!attempt.holds) hold_devices(key, attempt);  // Of an earlier agent: nobody is told that they are idle.
-  ports_.hooks->epilog(key, attempt.devices, *attempt.outcome);
+    return begin_releases(attempt, now);
+  attempts_.move(attempt, State::kCleaning);
+  if (!attempt.holds) hold_devices(attempt);  // Of an earlier agent: nobody is told that they are idle.
+  ports_.hooks->epilog(attempt.key, attempt.devices, *attempt.outcome);
 }
 
 void NodeCore::on_epilog_done(const AttemptKey& key, const std::string& problem) {
-  if (cleaning_.erase(key) == 0) return;
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || attempt->state() != State::kCleaning) return;
   if (!problem.empty()) note_fault(problem);
-  const auto attempt = attempts_.find(key);
-  if (attempt == attempts_.end()) return;
-  begin_releases(key, attempt->second, ports_.clock.monotonic());
-  close_if_done(key, attempt->second);
+  begin_releases(*attempt, ports_.clock.monotonic());
+  close_if_done(*attempt);
 }
 
 /// The node is held at once, and for a while even when its checks pass; for longer when it is so again and
@@ -159,18 +153,13 @@ void NodeCore::on_change(const v1::ChangeAttempt& order) {
   const AttemptKey key = from_wire(order.key());
   const Duration limit =
       milliseconds(std::clamp<int64_t>(order.max_runtime_ms(), 0, limits::kRuntimeMax.ns / 1'000'000));
-  const auto preparing = preparing_.find(key);
-  if (preparing != preparing_.end()) preparing->second.request.max_runtime = limit;
-  if (const auto cut = cutting_.find(key); cut != cutting_.end())
-    cut->second.order.set_max_runtime_ms(limit.ms());
-  for (SpawnRequest& request : to_start_) {
-    if (request.key == key) request.max_runtime = limit;
-  }
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.outcome) return;
+  Row* const attempt = attempts_.find(key);
+  if (attempt == nullptr || attempt->over()) return;
+  if (attempt->request) attempt->request->max_runtime = limit;
+  if (attempt->slicing) attempt->slicing->order.set_max_runtime_ms(limit.ms());
   ports_.spawner.set_max_runtime(key, limit);
-  if (const auto known = run_limits_.find(key); known != run_limits_.end()) known->second.max_runtime = limit;
-  expect_end_of_run(key);
+  if (attempt->run_limit) attempt->run_limit->max_runtime = limit;
+  expect_end_of_run(*attempt);
 }
 
 }  // namespace gpusched

@@ -6,9 +6,9 @@
 namespace gpusched {
 
 void NodeCore::on_read_log(const v1::ReadLog& order) {
-  const auto found = attempts_.find(from_wire(order.key()));
-  const bool known = found != attempts_.end();
-  const bool over = known && found->second.outcome.has_value();
+  const Row* const attempt = attempts_.find(from_wire(order.key()));
+  const bool known = attempt != nullptr;
+  const bool over = known && attempt->over();
   ports_.files.read(order, over    ? AttemptLife::kEnded
                            : known ? AttemptLife::kRunning
                                    : AttemptLife::kUnknown);

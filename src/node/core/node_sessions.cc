@@ -4,31 +4,28 @@
 namespace gpusched {
 
 void NodeCore::on_open_session(const v1::OpenSession& order) {
-  const auto found = attempts_.find(from_wire(order.key()));
-  const bool runs = found != attempts_.end() && !found->second.outcome && found->second.pid != 0;
-  if (runs && ports_.sessions != nullptr) {
-    const Attempt& attempt = found->second;
+  const Row* const attempt = attempts_.find(from_wire(order.key()));
+  const bool known = attempt != nullptr && !attempt->over();
+  if (known && attempt->pid != 0 && ports_.sessions != nullptr) {
     return ports_.sessions->open(order,
-                                 {.pid = attempt.pid, .user = attempt.user, .identity = attempt.identity});
+                                 {.pid = attempt->pid, .user = attempt->user, .identity = attempt->identity});
   }
   v1::AgentMessage message;
   v1::SessionOutput& output = *message.mutable_session_output();
   output.set_session(order.session());
   output.set_ended(true);
   output.set_code("job_not_running");
-  output.set_error(found != attempts_.end() && !found->second.outcome
-                       ? "the attempt's command has not started yet; try again in a moment"
-                       : "the attempt has ended; sessions are for running ones");
+  output.set_error(known ? "the attempt's command has not started yet; try again in a moment"
+                         : "the attempt has ended; sessions are for running ones");
   ports_.link.send(message);
 }
 
 void NodeCore::on_read_file(const v1::ReadFile& order) {
-  const auto found = attempts_.find(from_wire(order.key()));
-  if (found != attempts_.end() && ports_.sessions != nullptr) {
-    const Attempt& attempt = found->second;
+  const Row* const attempt = attempts_.find(from_wire(order.key()));
+  if (attempt != nullptr && ports_.sessions != nullptr) {
     return ports_.sessions->read_file(
         order,
-        {.pid = attempt.outcome ? 0 : attempt.pid, .user = attempt.user, .identity = attempt.identity});
+        {.pid = attempt->over() ? 0 : attempt->pid, .user = attempt->user, .identity = attempt->identity});
   }
   v1::AgentMessage message;
   v1::FileChunk& chunk = *message.mutable_file_chunk();

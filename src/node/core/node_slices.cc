@@ -23,19 +23,21 @@ std::string words_of(const std::string& profile, int32_t start, const std::strin
 }  // namespace
 
 /// It is asked for when the intent is on record.
-void NodeCore::begin_slice_creation(const AttemptKey& key, const v1::StartAttempt& order) {
-  Cut& cut = cutting_[key];
-  cut.order = order;
-  cut.made.resize(static_cast<std::size_t>(order.devices_size()));
+void NodeCore::begin_slice_creation(Row& attempt, const v1::StartAttempt& order) {
+  attempts_.move(attempt, State::kSlicing);
+  attempt.slicing = std::make_unique<Row::Slicing>();
+  attempt.slicing->order = order;
+  attempt.slicing->made.resize(static_cast<std::size_t>(order.devices_size()));
 }
 
 void NodeCore::make_slices() {
-  for (auto& [key, cut] : cutting_) {
-    if (std::exchange(cut.asked, true)) continue;
-    cut.due = ports_.clock.monotonic() + kMakePatience;
-    for (const v1::GrantedDevice& device : cut.order.devices()) {
+  for (Row* attempt : attempts_.in(State::kSlicing)) {
+    Row::Slicing& slicing = *attempt->slicing;
+    if (std::exchange(slicing.asked, true)) continue;
+    attempts_.set_due(*attempt, Deadline::kSlices, ports_.clock.monotonic() + kMakePatience);
+    for (const v1::GrantedDevice& device : slicing.order.devices()) {
       if (device.mig_profile().empty()) continue;
-      cut.open += 1;
+      slicing.open += 1;
       ports_.slices->make_slice(device.index(), device.mig_profile(), device.mig_start());
     }
   }
@@ -45,58 +47,55 @@ void NodeCore::make_slices() {
 void NodeCore::note_driver_works() {
   const Time now = ports_.clock.monotonic();
   watch_.note_sign_of_life(now);
-  for (auto& [key, cut] : cutting_) {
-    if (cut.asked) cut.due = now + kMakePatience;
+  for (Row* attempt : attempts_.in(State::kSlicing)) {
+    if (attempt->slicing->asked) attempts_.set_due(*attempt, Deadline::kSlices, now + kMakePatience);
   }
 }
 
 void NodeCore::on_slice_made(uint32_t index, const std::string& profile, int32_t start, const MadeSlice& made,
                              const std::string& problem) {
   note_driver_works();
-  for (auto& [key, cut] : cutting_) {
-    for (int at = 0; at < cut.order.devices_size() && cut.asked; ++at) {
-      const v1::GrantedDevice& device = cut.order.devices(at);
+  for (Row* attempt : attempts_.in(State::kSlicing)) {
+    Row::Slicing& slicing = *attempt->slicing;
+    for (int at = 0; at < slicing.order.devices_size() && slicing.asked; ++at) {
+      const v1::GrantedDevice& device = slicing.order.devices(at);
       if (device.index() != index || device.mig_start() != start || device.mig_profile() != profile) continue;
-      cut.made[static_cast<std::size_t>(at)] = made;
-      cut.open -= 1;
+      slicing.made[static_cast<std::size_t>(at)] = made;
+      slicing.open -= 1;
       if (!problem.empty()) {
-        cut.problem = words_of(profile, start, device.uuid()) + " cannot be made: " + problem;
-        log_event(LogLevel::kWarning, "agent", "slice_failed", {.id = key.job},
-                  {{"attempt", key.attempt}, {"problem", cut.problem}});
+        slicing.problem = words_of(profile, start, device.uuid()) + " cannot be made: " + problem;
+        log_event(LogLevel::kWarning, "agent", "slice_failed", {.id = attempt->key.job},
+                  {{"attempt", attempt->key.attempt}, {"problem", slicing.problem}});
         const Time now = ports_.clock.monotonic();
-        watch_.bar(index, cut.problem, now + kBarred, now);
+        watch_.bar(index, slicing.problem, now + kBarred, now);
       }
-      if (cut.open == 0) finish_cut(AttemptKey(key));
+      if (slicing.open == 0) finish_slices(*attempt);
       return;
     }
   }
   // Nobody waits for it any more: its release or the look for orphans takes it away.
 }
 
-void NodeCore::finish_cut(const AttemptKey& key) {
-  auto found = cutting_.extract(key);
-  const Cut& cut = found.mapped();
-  const auto known = attempts_.find(key);
-  if (known == attempts_.end() || known->second.outcome) return;
-  Attempt& attempt = known->second;
-  if (!cut.problem.empty())
-    return end_attempt(key, attempt, make_outcome(v1::Outcome::DEVICE_FAULT, cut.problem));
-  if (cut.stopped)
-    return end_attempt(key, attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
-  queue_start(key, attempt, plan_launch(cut.order, device_uuids_, options_.launch, ports_.boxes, cut.made));
+void NodeCore::finish_slices(Row& attempt) {
+  const std::unique_ptr<Row::Slicing> slicing = std::move(attempt.slicing);
+  if (!slicing->problem.empty())
+    return end_attempt(attempt, make_outcome(v1::Outcome::DEVICE_FAULT, slicing->problem));
+  if (attempt.stopped_early)
+    return end_attempt(attempt, make_outcome(v1::Outcome::STOPPED, "stopped before it began"));
+  attempts_.move(attempt, State::kOrdered);
+  queue_start(attempt,
+              plan_launch(slicing->order, device_uuids_, options_.launch, ports_.boxes, slicing->made));
 }
 
-void NodeCore::end_late_cuts(Time now) {
-  std::vector<AttemptKey> late;
-  for (auto& [key, cut] : cutting_) {
-    if (now < cut.due) continue;
-    late.push_back(key);
-    cut.problem = "the driver did not make its MIG slice within " +
-                  std::to_string(kMakePatience.ms() / 1'000) + " s; see nvidia-smi and dmesg";
-    for (const v1::GrantedDevice& device : cut.order.devices())
-      watch_.bar(device.index(), cut.problem, now + kBarred, now);
+void NodeCore::end_late_slices(Time now) {
+  for (Row* attempt : attempts_.late(Deadline::kSlices, now)) {
+    Row::Slicing& slicing = *attempt->slicing;
+    slicing.problem = "the driver did not make its MIG slice within " +
+                      std::to_string(kMakePatience.ms() / 1'000) + " s; see nvidia-smi and dmesg";
+    for (const v1::GrantedDevice& device : slicing.order.devices())
+      watch_.bar(device.index(), slicing.problem, now + kBarred, now);
+    finish_slices(*attempt);
   }
-  for (const AttemptKey& key : late) finish_cut(key);
 }
 
 /// Nothing is in it; its release is told when it is gone.
@@ -132,9 +131,10 @@ void NodeCore::on_slice_destroyed(uint32_t index, const std::string& profile, in
 bool NodeCore::has_next_holder(const HeldDevice& slice) const {
   const auto holders = holders_.find(slice.index);
   if (holders == holders_.end()) return false;
-  return std::any_of(holders->second.begin(), holders->second.end(), [&](const AttemptKey& key) {
-    const std::vector<HeldDevice>& devices = attempts_.at(key).devices;
-    return key != slice.share_of && std::any_of(devices.begin(), devices.end(), [&](const HeldDevice& held) {
+  return std::any_of(holders->second.begin(), holders->second.end(), [&](const Row* attempt) {
+    const std::vector<HeldDevice>& devices = attempt->devices;
+    return attempt->key != slice.share_of &&
+           std::any_of(devices.begin(), devices.end(), [&](const HeldDevice& held) {
              return held.index == slice.index && held.is_slice() && held.mig_start == slice.mig_start;
            });
   });
@@ -147,8 +147,8 @@ bool NodeCore::is_wanted(uint32_t index, const SliceReading& slice) const {
   };
   const auto holders = holders_.find(index);
   if (holders != holders_.end()) {
-    for (const AttemptKey& key : holders->second) {
-      const std::vector<HeldDevice>& devices = attempts_.at(key).devices;
+    for (const Row* attempt : holders->second) {
+      const std::vector<HeldDevice>& devices = attempt->devices;
       if (std::any_of(devices.begin(), devices.end(), is_it)) return true;
     }
   }
@@ -158,7 +158,7 @@ bool NodeCore::is_wanted(uint32_t index, const SliceReading& slice) const {
 
 /// What we made and nobody has: of an attempt whose end this node could not watch.
 void NodeCore::destroy_orphans(Time now) {
-  if (ports_.slices == nullptr || now < orphans_from_ || !found_.empty()) return;
+  if (ports_.slices == nullptr || now < orphans_from_ || attempts_.found_count() > 0) return;
   for (uint32_t index = 0; index < options_.devices.size(); ++index) {
     if (std::exchange(looks_for_orphans_[index], watch_.looks(index)) == watch_.looks(index)) continue;
     const DeviceReading& reading = watch_.last_reading(index);
@@ -170,10 +170,10 @@ void NodeCore::destroy_orphans(Time now) {
   }
 }
 
-void NodeCore::add_cuts(v1::Heartbeat& out) const {
-  for (const auto& [key, cut] : cutting_) {
+void NodeCore::add_slicing(v1::Heartbeat& out) const {
+  for (const Row* attempt : attempts_.in(State::kSlicing)) {
     v1::AttemptProgress& progress = *out.add_progress();
-    *progress.mutable_key() = to_wire(key);
+    *progress.mutable_key() = to_wire(attempt->key);
     progress.set_message("making its MIG slice");
   }
 }
