@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "log/log.h"
-#include "node/core/default_memory.h"
+#include "node/process/default_memory.h"
 #include "ops/machine.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"

@@ -1,4 +1,4 @@
-#include "node/core/default_memory.h"
+#include "node/process/default_memory.h"
 
 #include <algorithm>
 
