@@ -182,7 +182,7 @@ class SnapshotDecoder {
     if (!reader_.ok() || section_ != Section::kEnd) return corrupt("it ends too early");
     if (!reader_.at_end()) return corrupt("something stands behind its end");
     for (const uint32_t ours : classes_) state_.release_class(ours);
-    for (const JobId id : dependents_) state_.index_dependencies(*state_.jobs.find(id));
+    for (const JobId id : dependents_) state_.index_dependencies(state_.job_at(id));
     if (!whole()) return corrupt("its parts contradict each other");
     return std::move(state_);
   }

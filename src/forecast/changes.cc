@@ -15,7 +15,7 @@ constexpr Duration kLimitStep = minutes(1);
 class Asker {
  public:
   Asker(World& world, JobId subject, Work& work) : world_(world), subject_(subject), work_(work) {
-    const Job& found = *world_.state().jobs.find(subject_);
+    const Job& found = world_.state().job_at(subject_);
     parts_ = world_.state().class_of(found).parts;
     part_ = parts_.front();
     limit_ = found.max_runtime;
@@ -40,7 +40,7 @@ class Asker {
   std::optional<Change> ask_lent(TenantId lender, int64_t gpus) {
     if (!left()) return std::nullopt;
     ++asks_;
-    const TenantId borrower = world_.state().jobs.find(subject_)->tenant;
+    const TenantId borrower = world_.state().job_at(subject_).tenant;
     const UpdateTenant lender_before = guarantee_of(lender, 0);
     const UpdateTenant borrower_before = guarantee_of(borrower, 0);
     if (world_.apply(guarantee_of(lender, -gpus)).rejection.has_value()) return std::nullopt;
@@ -85,7 +85,7 @@ class Asker {
  private:
   /// So many GPUs more than now that a tenant is guaranteed.
   UpdateTenant guarantee_of(TenantId tenant, int64_t change) const {
-    Amount amount = world_.state().find_tenant(tenant)->guarantee;
+    Amount amount = world_.state().tenant_at(tenant).guarantee;
     amount.gpus += change;
     return {.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = amount};
   }
@@ -142,7 +142,7 @@ std::optional<Change> less_gpu_memory(Asker& asker, const State& state) {
 /// The tenant, beside the job's own in the tree, whose idle guarantee would start it: of those that do, the
 /// one with most to spare.
 std::optional<Change> idle_guarantee(Asker& asker, const State& state, TenantId tenant) {
-  const Tenant& own = *state.find_tenant(tenant);
+  const Tenant& own = state.tenant_at(tenant);
   const int64_t wanted = total_of({asker.part()}).gpus;
   const int64_t needed = own.usage.gpus - own.going.gpus + wanted - own.guarantee.gpus;
   if (wanted == 0 || needed <= 0) return std::nullopt;
@@ -187,7 +187,7 @@ JobId subject_of(const State& state, JobId job) {
   const Job* found = state.jobs.find(job);
   if (found == nullptr) return {};
   if (!found->is_array()) return found->is_queued() ? job : JobId{};
-  for (const JobId element : state.find_array(job)->live) {
+  for (const JobId element : state.array_at(job).live) {
     const Job* live = state.jobs.find(element);
     if (live != nullptr && live->is_queued()) return element;
   }
@@ -198,7 +198,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
   std::vector<Change> out;
   const JobId subject = subject_of(scratch.state(), job);
   if (!subject.valid() || !scratch.settle(work)) return out;
-  const Job& found = *scratch.state().jobs.find(subject);
+  const Job& found = scratch.state().job_at(subject);
   if (!found.is_queued()) return out;
   const WaitReason reason = scratch.planner().reason(found.job_class);
   const TenantId tenant = found.tenant;

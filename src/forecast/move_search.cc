@@ -36,18 +36,18 @@ bool waits_for_room(WaitCode code) {
 }
 
 Mover mover_of(const State& state, const Attempt& attempt, uint64_t serves, Time now) {
-  const Job* job = state.jobs.find(attempt.job);
+  const Job& job = state.job_at(attempt.job);
   const Member& member = attempt.members.front();
-  const bool saved = job->saved_at.valid() && job->saved_at >= attempt.started_at;
-  const Duration lost = std::max(now - (saved ? job->saved_at : attempt.started_at), Duration{});
+  const bool saved = job.saved_at.valid() && job.saved_at >= attempt.started_at;
+  const Duration lost = std::max(now - (saved ? job.saved_at : attempt.started_at), Duration{});
   const int64_t gpus = std::popcount(member.device_mask);
-  return {.job = job,
+  return {.job = &job,
           .attempt = &attempt,
           .devices = std::popcount(member.device_mask & serves),
           .mask = member.device_mask & serves,
           .saved = saved,
           .price = {
-              .lost_gpu_ms = gpus * lost.ms(), .moves = 1, .ended_before = job->preempt_count, .gpus = gpus}};
+              .lost_gpu_ms = gpus * lost.ms(), .moves = 1, .ended_before = job.preempt_count, .gpus = gpus}};
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ std::optional<MoveObstacle> MoveSearch::obstacle(const Job& gains, const Attempt
   if (is_gang(parts)) return MoveObstacle::kGang;
   if (part.is_share()) return MoveObstacle::kShare;
   if (part.is_exclusive() || part.is_arranged()) return MoveObstacle::kArranged;
-  if (!state.find_tenant(job->tenant)->allow_preemption) return MoveObstacle::kNotPreemptible;
+  if (!state.tenant_at(job->tenant).allow_preemption) return MoveObstacle::kNotPreemptible;
   if (job->preemption_exempt) return MoveObstacle::kExempt;
   if (job->preemption_mode != PreemptionMode::kRequeue || job->interactive) return MoveObstacle::kEndsForGood;
   if (policy::effective_priority(state, *job) > policy::effective_priority(state, gains))
@@ -86,8 +86,8 @@ std::optional<MoveObstacle> MoveSearch::obstacle(const Job& gains, const Attempt
   const Time ended = std::max(job->preempted_at, job->moved_at);
   if (ended.valid() && now < ended + options_.recent) return MoveObstacle::kEndedLately;
   if (job->preempt_count >= options_.budget) return MoveObstacle::kEndedOften;
-  const Node* node = state.find_node(attempt->members.front().node);
-  return has_other_place(*job, node->slot) ? std::nullopt : std::optional(MoveObstacle::kNoOtherPlace);
+  const Node& node = state.node_at(attempt->members.front().node);
+  return has_other_place(*job, node.slot) ? std::nullopt : std::optional(MoveObstacle::kNoOtherPlace);
 }
 
 // Asked once for all jobs that need the same.
@@ -173,10 +173,10 @@ std::vector<Mover> MoveSearch::movers_on(const Job& job, const Spot& spot) {
   std::vector<Mover> movers;
   for (const AttemptKey& key : state.nodes[spot.slot].attempts) {
     if (movers.size() >= limits::kVictimsMax || !work_.take(1)) break;
-    const Attempt* attempt = state.find_attempt(key.job, key.attempt);
-    if (!helps(spot.lack, attempt->members[key.member], spot.serves)) continue;
+    const Attempt& attempt = state.attempt_at(key.job, key.attempt);
+    if (!helps(spot.lack, attempt.members[key.member], spot.serves)) continue;
     if (!obstacle(job, key).has_value())
-      movers.push_back(mover_of(state, *attempt, spot.serves, world_.now()));
+      movers.push_back(mover_of(state, attempt, spot.serves, world_.now()));
   }
   return movers;
 }
@@ -367,7 +367,7 @@ Unmoved MoveSearch::nearest(const Job& job) {
       int64_t missing = std::max<int64_t>(lack.devices, 0);
       std::size_t movable = 0;
       for (const AttemptKey& key : node.attempts) {
-        const Member& member = state.find_attempt(key.job, key.attempt)->members[key.member];
+        const Member& member = state.attempt_at(key.job, key.attempt).members[key.member];
         const int64_t gpus = std::popcount(member.device_mask & serves);
         if (!helps(lack, member, serves)) continue;
         if (const auto why = obstacle(job, key)) {

@@ -78,10 +78,10 @@ void carry_out(World& scratch, const MoveProposal& proposal, Work& work) {
                                .member = 0,
                                .node = move.from,
                                .outcome = {.cause = EndCause::kStopped, .detail = {}}});
-    const Node* node = scratch.state().find_node(move.from);
+    const Node& node = scratch.state().node_at(move.from);
     for (uint64_t rest = move.from_mask; rest != 0; rest &= rest - 1) {
       const auto index = static_cast<uint32_t>(std::countr_zero(rest));
-      const Device& device = node->devices[index];
+      const Device& device = node.devices[index];
       if (device.state == DeviceState::kDraining)
         scratch.apply(DeviceReleased{.node = move.from, .device = index, .generation = device.generation});
     }
@@ -104,11 +104,11 @@ void add_gain(const World& world, const policy::FragmentationTable& table, MoveP
     if (job != proposal.job() && !is_moved(job)) proposal.starts.push_back(job);
   }
   for (const JobId job : proposal.starts)
-    proposal.gpus_started += scratch.state().held_by(*scratch.state().jobs.find(job)).gpus;
+    proposal.gpus_started += scratch.state().held_by(scratch.state().job_at(job)).gpus;
   proposal.unusable_after = unusable_in(scratch.state(), table);
-  const Job* job = world.state().jobs.find(proposal.job());
-  const bool first = world.state().class_of(*job).waiting.front().job == job->id;
-  if (first) proposal.otherwise = world.planner().reason(job->job_class).start;
+  const Job& job = world.state().job_at(proposal.job());
+  const bool first = world.state().class_of(job).waiting.front().job == job.id;
+  if (first) proposal.otherwise = world.planner().reason(job.job_class).start;
 }
 
 /// Those for which moves are looked for, in the order of the line; each by its class, whose later jobs want
@@ -124,8 +124,8 @@ std::vector<JobId> gainers_of(const World& world, const MoveOptions& options, Wo
   for (OrderedJobs::Cursor at = state.line.begin(); !at.at_end() && found.size() < limits::kMoveGainersMax;
        at.next()) {
     if (!work.take(1)) break;
-    const Job* job = state.jobs.find((*at).job);
-    if (MoveSearch::may_gain(world, *job)) found.push_back(job->id);
+    const Job& job = state.job_at((*at).job);
+    if (MoveSearch::may_gain(world, job)) found.push_back(job.id);
   }
   return found;
 }
@@ -203,7 +203,7 @@ MovePlan plan_moves(const World& world, const MoveOptions& options, Work& work) 
   std::vector<uint32_t> in_vain;  // Classes.
   for (const JobId id : gainers_of(world, options, work)) {
     if (plan.proposals.size() >= std::min(options.proposals, limits::kMoveProposalsMax) || work.over) break;
-    const Job& job = *state.jobs.find(id);
+    const Job& job = state.job_at(id);
     if (std::find(in_vain.begin(), in_vain.end(), job.job_class) != in_vain.end()) continue;
     if (!MoveSearch::may_gain(world, job)) {
       plan.unmoved.push_back({.job = id, .nearest = {}, .blockers = {}, .not_tried = true});

@@ -79,42 +79,6 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.device_classes_reused = device_classes_reused;
 }
 
-const Tenant* State::find_tenant(TenantId id) const {
-  const auto it = tenant_by_id_.find(id.value);
-  return it == tenant_by_id_.end() ? nullptr : it->second;
-}
-Tenant* State::find_tenant(TenantId id) { return const_cast<Tenant*>(std::as_const(*this).find_tenant(id)); }
-
-const Tenant* State::find_tenant_named(std::string_view name) const {
-  const auto it = tenant_by_name_.find(name);
-  if (it == tenant_by_name_.end()) return nullptr;
-  const Tenant* tenant = find_tenant(it->second);
-  // A deleted or renamed tenant leaves its old name behind.
-  return tenant != nullptr && !tenant->deleted && tenant->name == name ? tenant : nullptr;
-}
-
-const Node* State::find_node(NodeId id) const {
-  const auto it = node_by_id_.find(id.value);
-  return it == node_by_id_.end() ? nullptr : &nodes[it->second];
-}
-Node* State::find_node(NodeId id) { return const_cast<Node*>(std::as_const(*this).find_node(id)); }
-
-const Node* State::find_node_named(std::string_view name) const {
-  const auto it = node_by_name_.find(name);
-  return it == node_by_name_.end() ? nullptr : &nodes[it->second];
-}
-
-const Attempt* State::find_attempt(JobId job, uint32_t number) const {
-  const auto known = attempt_by_job_.find(job.value);
-  if (known == attempt_by_job_.end()) return nullptr;
-  if (known->second->number == number) return known->second;
-  const auto it = attempts.find(AttemptKey{.job = job, .attempt = number, .member = 0});
-  return it == attempts.end() ? nullptr : &it->second;
-}
-Attempt* State::find_attempt(JobId job, uint32_t number) {
-  return const_cast<Attempt*>(std::as_const(*this).find_attempt(job, number));
-}
-
 const Promise* State::find_promise(JobId job) const {
   const auto it = promises.find(job);
   return it == promises.end() ? nullptr : &it->second;
@@ -457,7 +421,7 @@ void State::requeue(Job& job, Time not_before) {
   CHECK(not_before.valid());
   CHECK(job.state != JobState::kPending);
   move_job(job, JobState::kPending, JobReason::kBackoff);
-  count_waiting(*find_tenant(job.tenant), 1);
+  count_waiting(tenant_at(job.tenant), 1);
   job.not_before = not_before;
   enter_line(job);
   timers.insert(Timer{.due = not_before, .kind = TimerKind::kBackoffOver, .id = job.id.value});

@@ -130,6 +130,16 @@ struct State {
   const Submitter* find_submitter(TenantId tenant, const std::string& user) const;
   const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
   const JobArray* find_array(JobId id) const;
+  // Look-ups of what must be there: a missing one is a bug, and ends the process.
+  const Tenant& tenant_at(TenantId id) const;
+  Tenant& tenant_at(TenantId id);
+  const Node& node_at(NodeId id) const;
+  Node& node_at(NodeId id);
+  const Job& job_at(JobId id) const;
+  Job& job_at(JobId id);
+  const Attempt& attempt_at(JobId job, uint32_t number) const;
+  const JobArray& array_at(JobId id) const;
+  const Booking& booking_at(BookingId id) const;
   /// The array of an element, whether that is a job yet or not.
   const JobArray* array_of_element(JobId element) const;
   /// Whether `job`, which is or was one, ended. An element that is not expanded yet did not.

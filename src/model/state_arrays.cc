@@ -26,7 +26,7 @@ bool State::has_ended(JobId id) const {
 
 void State::count_array_waiting(const Job& array_job, int64_t change) {
   array_waiting += change;
-  count_waiting(*find_tenant(array_job.tenant), change);
+  count_waiting(tenant_at(array_job.tenant), change);
 }
 
 void State::add_array(JobArray array) {
@@ -104,7 +104,7 @@ std::optional<JobId> State::next_element(const JobArray& array) const {
   if (array.unexpanded() > 0) next = array.element(array.next);
   for (const JobId parked : array.parked) {
     if (next.has_value() && *next < parked) break;
-    if (!jobs.find(parked)->held) return parked;
+    if (!job_at(parked).held) return parked;
   }
   return next;
 }

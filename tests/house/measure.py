@@ -21,6 +21,10 @@ GENERATED_PAGES = {"docs/reference/cli.md", "docs/reference/configuration.md", "
 BLANKED = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<![\w])\'(?:[^\'\\\n]|\\.)+\'', re.DOTALL)
 SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum|extern)\b[^()]*$")
 HEAD = re.compile(r"([\w:~]+(?:\s*(?:\(\)|[=!<>+\-*/%\[\]&|^]+))?)\s*\(")
+# A look-up in the state whose answer is used without a look whether there is one; `node_at` and its like check that.
+LOOK_UP = r"(?:find_(?:node|tenant|attempt|array|booking|promise)|jobs\.find)"
+NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+UNCHECKED = re.compile(rf"\b{LOOK_UP}{NESTED}->|(?<=[(\s])\*(?:\w+(?:\(\))?(?:\.|->))*{LOOK_UP}\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -88,6 +92,15 @@ def chains_of_get_if():
     return found
 
 
+def unchecked_look_ups():
+    found = {}
+    for name, text in sources(".cc", ".h", tests=False):
+        count = len(UNCHECKED.findall(blank(text)))
+        if name.startswith("src/") and count > 0:
+            found[name] = count
+    return found
+
+
 def doors_from_outside():
     """A door is what clients speak; the server's wiring alone knows them all."""
     found = {}
@@ -149,6 +162,7 @@ RULES = {
     "functions over 70 lines": long_functions,
     "files over 600 lines": long_files,
     "chains of more than five get_if": chains_of_get_if,
+    "unchecked look-ups in the state": unchecked_look_ups,
     "includes of doors from outside the doors": doors_from_outside,
     "includes up a room's folders": includes_up_a_room,
     "folders with more than 25 files beside their tests": full_folders,

@@ -38,10 +38,10 @@ std::vector<ChangeView> changes_of(forecast::World& scratch, JobId job, bool see
 
 void add_start(const State& state, const PlanGroup& group, PlanView& out) {
   const MemberPlacement& member = group.members.front();
-  const Node* node = state.find_node(member.node);
-  out.node_name = node->name;
+  const Node& node = state.node_at(member.node);
+  out.node_name = node.name;
   for (uint64_t mask = member.device_mask; mask != 0; mask &= mask - 1)
-    out.gpus.push_back(gpu_name(node->name, static_cast<uint32_t>(std::countr_zero(mask))));
+    out.gpus.push_back(gpu_name(node.name, static_cast<uint32_t>(std::countr_zero(mask))));
 }
 
 /// Whom the planner would end for it.
@@ -84,8 +84,8 @@ void add_cost(const State& state, const Job& job, const predict::RunTimes& known
 PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const forecast::Trial& trial,
                    bool sees_all) {
   const State& state = world.state();
-  const Job& job = *state.jobs.find(trial.job);
-  const Job& subject = trial.subject.valid() ? *state.jobs.find(trial.subject) : job;
+  const Job& job = state.job_at(trial.job);
+  const Job& subject = trial.subject.valid() ? state.job_at(trial.subject) : job;
   PlanView out{.tenant = job.tenant};
   out.starts_now = trial.start.has_value() && trial.start->preemptions.empty();
   add_cost(state, job, table.run_times().known(state, job), out);

@@ -93,7 +93,7 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
 bool in_one_domain(const State& state, const PlanGroup& group, DomainLevel level) {
   std::optional<std::string> common;
   for (const MemberPlacement& member : group.members) {
-    const std::string domain = domain_of(state.config.policy, *state.find_node(member.node), level);
+    const std::string domain = domain_of(state.config.policy, state.node_at(member.node), level);
     if (domain.empty() || (common.has_value() && *common != domain)) return false;
     common = domain;
   }

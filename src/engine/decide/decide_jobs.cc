@@ -178,7 +178,7 @@ bool is_met(const State& state, const Job& parent, DependencyKind kind) {
     case DependencyKind::kAfterAny:
       return is_final(parent.state);
     case DependencyKind::kAfterStart:
-      if (parent.is_array()) return state.find_array(parent.id)->started;
+      if (parent.is_array()) return state.array_at(parent.id).started;
       return parent.ever_started || parent.started_at.valid();
   }
   UNREACHABLE();
@@ -422,7 +422,7 @@ Subject subject_of(const State& state, JobId id, TenantId tenant, Time at) {
   if (subject.job == nullptr) {
     subject.job = array_of_waiting(state, id);
     if (subject.job == nullptr) return {.refusal = RejectionCode::kJobNotFound};
-    if (state.find_array(subject.job->id)->closed != JobReason::kNone)
+    if (state.array_at(subject.job->id).closed != JobReason::kNone)
       subject.refusal = RejectionCode::kJobFinished;
     subject.added = ElementAdded{.job = id, .array = subject.job->id, .at = at, .parked = parks};
   } else if (is_final(subject.job->state)) {
@@ -450,9 +450,9 @@ void cancel(const Job& job, Time at, Events& events) {
 /// Calls `visit(const Job&)` for each element of the array that is a job and has not ended.
 template <typename Visit>
 void for_each_live(const State& state, const Job& array_job, Visit&& visit) {
-  const JobArray& array = *state.find_array(array_job.id);
-  for (const JobId id : array.live) visit(*state.jobs.find(id));
-  for (const JobId id : array.parked) visit(*state.jobs.find(id));
+  const JobArray& array = state.array_at(array_job.id);
+  for (const JobId id : array.live) visit(state.job_at(id));
+  for (const JobId id : array.parked) visit(state.job_at(id));
 }
 
 }  // namespace

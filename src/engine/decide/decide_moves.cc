@@ -36,15 +36,14 @@ bool place_fits(const State& state, const MoveJobs& command, std::size_t index, 
     const MemberPlacement& other = command.groups[i].members.front();
     if (other.node != at.node) continue;
     if ((other.device_mask & at.device_mask) != 0) return false;
-    const Job* theirs = state.jobs.find(command.groups[i].job);
-    const Part& part = state.class_of(*theirs).parts.front();
+    const Part& part = state.class_of(state.job_at(command.groups[i].job)).parts.front();
     taken.cpu_milli -= part.cpu_milli;
     taken.memory_mb -= part.memory_mb;
     ++others;
   }
   if (!group_fits(state, group, state.class_of(job).parts, {taken})) return false;
-  const Node* node = state.find_node(at.node);
-  return node->attempts.size() + node->promised_count + others + 1 <= limits::kAttemptsPerNodeMax;
+  const Node& node = state.node_at(at.node);
+  return node.attempts.size() + node.promised_count + others + 1 <= limits::kAttemptsPerNodeMax;
 }
 
 /// The job of this move when it holds.

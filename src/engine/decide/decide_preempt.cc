@@ -114,7 +114,7 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
     CHECK(node != nullptr);
     if (!node->in_service()) return PromiseEnd::kNode;
     if (!device_keeps(*node, member.device_mask)) return PromiseEnd::kDevice;
-    const Part& part = state.class_of(*state.jobs.find(promise.job)).parts[member.part];
+    const Part& part = state.class_of(state.job_at(promise.job)).parts[member.part];
     if (!devices_serve(state, *node, part, member.device_mask)) return PromiseEnd::kDevice;
     if ((part.features & ~node->feature_bits) != 0) return PromiseEnd::kNode;
     if (part.wishes() != nullptr && !labels_meet(*node, *part.wishes())) return PromiseEnd::kNode;
@@ -193,9 +193,9 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
     const MemberPlacement& wanted = group.members[i];
     if (wanted.node != kept.node || wanted.part != kept.part || wanted.device_mask != kept.device_mask)
       return false;
-    const Node* node = state.find_node(kept.node);
+    const Node& node = state.node_at(kept.node);
     for (uint64_t rest = kept.device_mask; rest != 0; rest &= rest - 1) {
-      const Device& device = node->devices[static_cast<std::size_t>(std::countr_zero(rest))];
+      const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
       if (device.state != DeviceState::kFree || device.promised_to != promise.job) return false;
     }
     // It is counted there already.
@@ -206,14 +206,14 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
                      .attempts = 1,
                      .exclusive = kept.exclusive ? std::size_t{1} : 0});
   }
-  const Job* job = state.jobs.find(promise.job);
-  const std::vector<Part>& parts = state.class_of(*job).parts;
+  const Job& job = state.job_at(promise.job);
+  const std::vector<Part>& parts = state.class_of(job).parts;
   if (!group_fits(state, group, parts, given)) return false;
-  if (promise.moves && !may_begin(state, *job, stamp)) return false;
+  if (promise.moves && !may_begin(state, job, stamp)) return false;
   events.push_back(
-      PromiseEnded{.job = job->id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
+      PromiseEnded{.job = job.id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{
-      .job = job->id, .attempt = group.attempt, .members = members_of(state, group, parts), .at = stamp.at});
+      .job = job.id, .attempt = group.attempt, .members = members_of(state, group, parts), .at = stamp.at});
   return true;
 }
 

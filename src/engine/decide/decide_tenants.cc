@@ -51,10 +51,10 @@ std::optional<Rejection> guarantee_problem(const State& state, const Tenant& ten
     const int64_t below = guaranteed_below(state, tenant.id, TenantId{}, resource);
     if (below > guaranteed) return above(tenant.id, below, guaranteed);
     if (guaranteed == 0 || !tenant.parent.valid()) continue;
-    const Tenant* parent = state.find_tenant(tenant.parent);
+    const Tenant& parent = state.tenant_at(tenant.parent);
     const int64_t together = guaranteed + guaranteed_below(state, tenant.parent, tenant.id, resource);
-    const int64_t own = amount_of(parent->guarantee, resource);
-    if (together > own) return above(parent->id, together, own);
+    const int64_t own = amount_of(parent.guarantee, resource);
+    if (together > own) return above(parent.id, together, own);
   }
   return std::nullopt;
 }

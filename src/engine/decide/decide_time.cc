@@ -29,7 +29,7 @@ void settle(const State& state, const Dependent& dependent, Time now, Events& ev
   if (child->is_array()) {
     events.push_back(DependencySettled{.job = child->id, .parent = dependent.parent, .met = false});
     events.push_back(ArrayClosed{.job = child->id, .reason = JobReason::kDependency, .at = now});
-    for (const JobId parked : state.find_array(child->id)->parked) {
+    for (const JobId parked : state.array_at(child->id).parked) {
       events.push_back(JobFinished{.job = parked,
                                    .state = JobState::kCancelled,
                                    .reason = JobReason::kDependency,
@@ -149,7 +149,7 @@ bool next_due(const State& state, Time now, Events& events) {
     return true;
   }
   if (!state.due_arrays.empty()) {
-    go_on_with_array(state, *state.find_array(*state.due_arrays.begin()), now, events);
+    go_on_with_array(state, state.array_at(*state.due_arrays.begin()), now, events);
     return true;
   }
   if (!state.timers.empty() && state.timers.begin()->due <= now) {

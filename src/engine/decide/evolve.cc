@@ -17,18 +17,6 @@ void for_each_bit(uint64_t mask, Visit&& visit) {
   for (; mask != 0; mask &= mask - 1) visit(static_cast<uint32_t>(std::countr_zero(mask)));
 }
 
-Node& node_at(State& state, NodeId id) {
-  Node* node = state.find_node(id);
-  CHECK(node != nullptr);
-  return *node;
-}
-
-Job& job_at(State& state, JobId id) {
-  Job* job = state.jobs.find(id);
-  CHECK(job != nullptr);
-  return *job;
-}
-
 Device& device_at(Node& node, uint32_t index) {
   CHECK(index < node.devices.size());
   return node.devices[index];
@@ -237,7 +225,7 @@ void on(State& state, const NodeRegistered& event) {
 }
 
 void on(State& state, const NodeRemoved& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   CHECK(node.slot == event.slot);
   state.timers.erase(Timer{
       .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value});
@@ -250,7 +238,7 @@ void on(State& state, const TenantsForgotten& event) {
 }
 
 void on(State& state, const NodeStateChanged& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   const Timer lost{
       .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value};
   state.timers.erase(lost);
@@ -273,7 +261,7 @@ void on(State& state, const NodeStateChanged& event) {
 }
 
 void on(State& state, const DeviceConditionChanged& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   device.condition = event.condition;
   if (device.state != DeviceState::kQuarantined) device.detail = event.detail;  // The evidence stays.
@@ -321,20 +309,19 @@ void on(State& state, const JobSubmitted& event) {
   } else {
     add_with_flow(state, std::move(job), request.flow.front());
   }
-  state.find_tenant(event.tenant)->jobs_total +=
-      request.is_array() ? count_of(request.flow.front().array) : 1;
+  state.tenant_at(event.tenant).jobs_total += request.is_array() ? count_of(request.flow.front().array) : 1;
 }
 
 void on(State& state, const BookingMade& event) { state.put_booking(*event.booking); }
 
 void on(State& state, const BookingBegan& event) {
-  Booking booking = *state.find_booking(event.booking);
+  Booking booking = state.booking_at(event.booking);
   booking.active = true;
   state.put_booking(std::move(booking));
 }
 
 void on(State& state, const BookingEnded& event) {
-  Booking booking = *state.find_booking(event.booking);
+  Booking booking = state.booking_at(event.booking);
   if (event.cancelled || !booking.repeats()) return state.remove_booking(event.booking);
   // Times that went by while no scheduler ran are not made up for.
   const int64_t missed = (event.at - booking.end()).ns / booking.every.ns;
@@ -404,7 +391,7 @@ void clear_watch(Job& job) {
 }
 
 void on(State& state, const AttemptPlaced& event) {
-  Job& job = job_at(state, event.job);
+  Job& job = state.job_at(event.job);
   CHECK(event.attempt == job.attempt_count + 1);
   if (state.config.feature_level >= 1 && job.attempt_count > 0) job.remember_node();
   job.attempt_count = event.attempt;
@@ -429,7 +416,7 @@ void on(State& state, const AttemptPlaced& event) {
                                                      .members = event.members});
   for (uint32_t member = 0; member < attempt.members.size(); ++member) {
     state.hold_member(attempt, member);
-    Node& node = node_at(state, attempt.members[member].node);
+    Node& node = state.node_at(attempt.members[member].node);
     for_each_bit(attempt.members[member].device_mask, [&](uint32_t index) {
       hold_device(state, device_at(node, index), attempt.members[member], attempt.key(member));
     });
@@ -449,11 +436,11 @@ void on(State& state, const MemberStarted& event) {
   CHECK(attempt != nullptr);
   CHECK(event.member < attempt->members.size());
   attempt->move_member(event.member, MemberState::kRunning);
-  if (!event.image_digest.empty()) job_at(state, event.job).image_digest = Blob(event.image_digest);
+  if (!event.image_digest.empty()) state.job_at(event.job).image_digest = Blob(event.image_digest);
   if (attempt->unbegun > 0) return;
   attempt->started_at = event.at;
   if (attempt->abandoned) return;
-  Job& job = job_at(state, event.job);
+  Job& job = state.job_at(event.job);
   job.started_at = event.at;
   job.node_faults = 0;
   if (state.config.feature_level >= 2) job.ever_started = true;
@@ -470,9 +457,9 @@ void on(State& state, const StopRequested& event) {
   Attempt* attempt = state.find_attempt(event.job, event.attempt);
   CHECK(attempt != nullptr);
   attempt->stop = event.reason;
-  if (event.reason == StopReason::kCancel) job_at(state, event.job).cancel_requested = true;
+  if (event.reason == StopReason::kCancel) state.job_at(event.job).cancel_requested = true;
   if (event.reason == StopReason::kPreempt)
-    state.move_job(job_at(state, event.job), JobState::kPreempted, JobReason::kPreempted);
+    state.move_job(state.job_at(event.job), JobState::kPreempted, JobReason::kPreempted);
 }
 
 void end_share(const State& state, Device& device, const AttemptKey& key, bool devices_free, Time at) {
@@ -511,15 +498,15 @@ void on(State& state, const MemberEnded& event) {
   if (!well && !event.lost_tolerated && attempt->is_gang() && attempt->failed_plus_one == 0)
     attempt->failed_plus_one = event.member + 1;
   state.release_member(*attempt, event.member);
-  end_devices(state, node_at(state, member.node), member, attempt->key(event.member), event.devices_free,
+  end_devices(state, state.node_at(member.node), member, attempt->key(event.member), event.devices_free,
               event.at);
   if (!event.last) return;
   if (!attempt->abandoned) {
-    Job& job = job_at(state, event.job);
+    Job& job = state.job_at(event.job);
     const Amount amount = state.held_by(job);
     state.discharge(job.tenant, amount, event.at, work_of(state.class_of(job).parts));
     const int64_t gpu_ms = gpu_ms_of(amount, event.at - attempt->placed_at);
-    state.find_tenant(job.tenant)->gpu_ms += gpu_ms;
+    state.tenant_at(job.tenant).gpu_ms += gpu_ms;
     if (state.config.feature_level >= 3) job.attained_gpu_ms += gpu_ms;
     if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
       state.timers.erase(Timer{.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack,
@@ -537,7 +524,7 @@ void on(State& state, const AttemptAbandoned& event) {
   CHECK(!attempt->abandoned);
   attempt->abandoned = true;
   attempt->stop = StopReason::kAbandoned;
-  const Job& job = job_at(state, event.job);
+  const Job& job = state.job_at(event.job);
   state.discharge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
 }
 
@@ -549,18 +536,18 @@ void take_outcome(Job& job, const Outcome& outcome) {
 }
 
 void on(State& state, const JobFinished& event) {
-  Job& job = job_at(state, event.job);
+  Job& job = state.job_at(event.job);
   take_outcome(job, event.outcome);
   job.ended_at = event.at;
   state.move_job(job, event.state, event.reason);
   if (job.is_array()) return;  // Its elements are what is counted.
-  Tenant* tenant = state.find_tenant(job.tenant);
-  if (event.state == JobState::kCompleted) tenant->jobs_successful += 1;
-  if (event.state == JobState::kFailed) tenant->jobs_failed += 1;
+  Tenant& tenant = state.tenant_at(job.tenant);
+  if (event.state == JobState::kCompleted) tenant.jobs_successful += 1;
+  if (event.state == JobState::kFailed) tenant.jobs_failed += 1;
 }
 
 void on(State& state, const JobRequeued& event) {
-  Job& job = job_at(state, event.job);
+  Job& job = state.job_at(event.job);
   take_outcome(job, event.outcome);
   if (!event.free_of_charge) (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
   job.node_faults = is_of_node(event.outcome.cause) ? job.node_faults + 1 : 0;
@@ -572,7 +559,7 @@ void on(State& state, const JobRequeued& event) {
   ++job.preempt_count;
 }
 
-void on(State& state, const BackoffEnded& event) { state.end_backoff(job_at(state, event.job)); }
+void on(State& state, const BackoffEnded& event) { state.end_backoff(state.job_at(event.job)); }
 
 void on(State& state, const JobsForgotten& event) {
   for (uint32_t i = 0; i < event.count; ++i) {
@@ -583,7 +570,7 @@ void on(State& state, const JobsForgotten& event) {
 }
 
 void on(State& state, const DeviceFreed& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   if (device.state == DeviceState::kQuarantined) device.detail.clear();
   std::erase_if(device.shares, [](const Share& share) { return share.draining(); });
@@ -596,13 +583,13 @@ void on(State& state, const DeviceFreed& event) {
 }
 
 void on(State& state, const ShareFreed& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   free_share(state, device_at(node, event.device), event.held_by);
   State::refresh_free_mask(node);
 }
 
 void on(State& state, const DeviceOccupied& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   CHECK(device.state == DeviceState::kFree || device.state == DeviceState::kQuarantined);
   if (device.state == DeviceState::kQuarantined) device.detail.clear();
@@ -615,7 +602,7 @@ void on(State& state, const DeviceOccupied& event) {
 }
 
 void on(State& state, const DeviceQuarantined& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   CHECK(device.state == DeviceState::kDraining || device.state == DeviceState::kShared);
   device.state = DeviceState::kQuarantined;
@@ -625,7 +612,7 @@ void on(State& state, const DeviceQuarantined& event) {
 
 void on(State& state, const JobUpdated& event) {
   const UpdateJob& change = *event.change;
-  Job& job = job_at(state, change.job);
+  Job& job = state.job_at(change.job);
   if ((change.given & kJobPriority) != 0) {
     job.priority = change.priority;
     state.reorder(job, event.order_key);
@@ -650,19 +637,19 @@ void on(State& state, const JobUpdated& event) {
 }
 
 void on(State& state, const DependencySettled& event) {
-  state.resolve_dependency(job_at(state, event.job), event.parent, event.met);
+  state.resolve_dependency(state.job_at(event.job), event.parent, event.met);
 }
 
 void on(State& state, const ElementAdded& event) { state.add_element(event.job, event.parked); }
 
-void on(State& state, const ElementUnparked& event) { state.unpark(job_at(state, event.job)); }
+void on(State& state, const ElementUnparked& event) { state.unpark(state.job_at(event.job)); }
 
 void on(State& state, const ArrayClosed& event) { state.close_array(event.job, event.reason); }
 
-void on(State& state, const JobHoldChanged& event) { state.set_held(job_at(state, event.job), event.held); }
+void on(State& state, const JobHoldChanged& event) { state.set_held(state.job_at(event.job), event.held); }
 
 void on(State& state, const NodeAvailabilityChanged& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   set_availability(node, event.to, event.by, event.reason, event.at);
   if (event.to == Availability::kInService) node.failures.clear();
   if (event.to == Availability::kInService && event.by != "agent") clear_suspicion(state, node);
@@ -671,7 +658,7 @@ void on(State& state, const NodeAvailabilityChanged& event) {
 
 void on(State& state, const NodeLabeled& event) {
   const LabelNode& change = *event.change;
-  std::vector<Label>& labels = node_at(state, change.node).labels;
+  std::vector<Label>& labels = state.node_at(change.node).labels;
   const auto at = [&](const std::string& name) {
     return std::lower_bound(
         labels.begin(), labels.end(), name,
@@ -692,7 +679,7 @@ void on(State& state, const NodeLabeled& event) {
 }
 
 void on(State& state, const NodeFailureNoted& event) {
-  std::vector<NodeFailure>& failures = node_at(state, event.node).failures;
+  std::vector<NodeFailure>& failures = state.node_at(event.node).failures;
   if (!event.tenant.valid()) return failures.clear();
   if (failures.size() >= limits::kNodeFailuresKept) failures.erase(failures.begin());
   failures.push_back({.tenant = event.tenant, .at = event.at});
@@ -704,7 +691,7 @@ void on(State& state, const TimerDropped& event) {
 }
 
 void on(State& state, const DeviceBarred& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   device.barred = event.barred;
   device.barred_detail = event.detail;
@@ -713,7 +700,7 @@ void on(State& state, const DeviceBarred& event) {
 }
 
 void on(State& state, const DeviceHeatChanged& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   device.hot = event.hot;
   device.hot_detail = event.detail;
@@ -721,7 +708,7 @@ void on(State& state, const DeviceHeatChanged& event) {
 }
 
 void on(State& state, const DeviceFaultChanged& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   Device& device = device_at(node, event.device);
   device.fault = event.fault;
   device.fault_code = event.code;
@@ -732,13 +719,13 @@ void on(State& state, const DeviceFaultChanged& event) {
 }
 
 void on(State& state, const NodeSuspected& event) {
-  Node& node = node_at(state, event.node);
+  Node& node = state.node_at(event.node);
   node.suspect_detail = event.detail;
   node.suspect_since = event.detail.empty() ? Time{} : event.at;
 }
 
 void on(State& state, const WatchdogFindingChanged& event) {
-  Job& job = job_at(state, event.job);
+  Job& job = state.job_at(event.job);
   job.watch = event.kind;
   job.watch_since = event.kind == WatchdogFinding::kNone ? Time{} : event.since;
   job.watch_detail = Blob(event.detail);
@@ -752,14 +739,14 @@ void on(State& state, const DevicesPromised& event) {
 void on(State& state, const PromiseEnded& event) {
   state.remove_promise(event.job, event.at);
   if (!event.asked_at.valid()) return;
-  Tenant* tenant = state.find_tenant(job_at(state, event.job).tenant);
+  Tenant& tenant = state.tenant_at(state.job_at(event.job).tenant);
   const int64_t took_ms = std::max<int64_t>((event.at - event.asked_at).ms(), 0);
-  ++tenant->reclaims;
-  tenant->reclaim_ms += took_ms;
-  tenant->reclaim_ms_max = std::max(tenant->reclaim_ms_max, took_ms);
+  ++tenant.reclaims;
+  tenant.reclaim_ms += took_ms;
+  tenant.reclaim_ms_max = std::max(tenant.reclaim_ms_max, took_ms);
 }
 
-void on(State& state, const JobCheckpointed& event) { job_at(state, event.job).saved_at = event.saved_at; }
+void on(State& state, const JobCheckpointed& event) { state.job_at(event.job).saved_at = event.saved_at; }
 
 void skip_timers(State& state, Duration span) {
   std::set<Timer> moved;

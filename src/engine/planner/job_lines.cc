@@ -39,7 +39,7 @@ void JobLines::reset(const State& state, const policy::PolicySet& policies, Time
   ranked_at_ = {};
   if (!kept()) return;
   for (OrderedJobs::Cursor at = state.line.begin(); !at.at_end(); at.next())
-    put_in(state, *state.jobs.find((*at).job));
+    put_in(state, state.job_at((*at).job));
 }
 
 const OrderedJobs& JobLines::of(const State& state, uint32_t job_class) {

@@ -348,7 +348,7 @@ void Planner::unblock(const State& state) {
          ++job_class) {
       const ClassInfo& entry = classes_[job_class];
       if (entry.state != ClassState::kBlocked) continue;
-      if (can_reclaim() || state.find_tenant(entry.tenant)->can_preempt_others) lifted.push_back(job_class);
+      if (can_reclaim() || state.tenant_at(entry.tenant).can_preempt_others) lifted.push_back(job_class);
     }
   }
   for (const TenantId tenant : freed_tenants_) {
@@ -366,7 +366,7 @@ void Planner::unblock(const State& state) {
   unblock_shapes(state);
   for (const uint32_t job_class : preemptors_) {
     const ClassInfo& entry = info(job_class);
-    const bool by_priority = may_preempt_ && state.find_tenant(entry.tenant)->can_preempt_others;
+    const bool by_priority = may_preempt_ && state.tenant_at(entry.tenant).can_preempt_others;
     const bool again = (by_priority && !freed_nodes_.empty()) || (can_reclaim() && !freed_tenants_.empty());
     if (again) look_again(job_class, entry.tried_at + kPreemptAgain);
   }

@@ -79,7 +79,7 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
   for (const AttemptKey& key : state.nodes[slot].attempts) {
     const Job* job = state.jobs.find(key.job);
     if (job == nullptr || job->preemption_exempt) continue;
-    if (!state.find_tenant(job->tenant)->allow_preemption) continue;
+    if (!state.tenant_at(job->tenant).allow_preemption) continue;
     node.weakest = std::min(node.weakest, policy::effective_priority(state, *job));
   }
 }
@@ -114,15 +114,15 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
     PlanGroup group{.job = id, .attempt = job->attempt_count + 1, .members = {}, .preemptions = {}};
     bool there = true;
     for (const Member& member : promise.members) {
-      const Node* node = state.find_node(member.node);
-      there = there && nodes_[node->slot].ready;
-      group.members.push_back(placement_of(*node, member.part, member.device_mask));
+      const Node& node = state.node_at(member.node);
+      there = there && nodes_[node.slot].ready;
+      group.members.push_back(placement_of(node, member.part, member.device_mask));
     }
     Events events;
     if (!there || !rules::place_promised(state, promise, group, state.last, events)) continue;
     planned_.push_back({.job = id,
                         .attempt = group.attempt,
-                        .node = state.find_node(promise.members.front().node)->slot,
+                        .node = state.node_at(promise.members.front().node).slot,
                         .amounts = {}});
     if (promise.moves) add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
     plan.groups.push_back(std::move(group));
@@ -226,15 +226,15 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     }
     visits_ += kVictimVisits;
     if (!may_end(state, job, *attempt, claim, look)) continue;
-    const Job* victim = state.jobs.find(key.job);
-    candidates.push_back({.job = victim,
+    const Job& victim = state.job_at(key.job);
+    candidates.push_back({.job = &victim,
                           .attempt = attempt,
                           .devices = devices,
                           .cpu_milli = member.cpu_milli,
                           .memory_mb = member.memory_mb,
                           .gpus = gpus_of(*attempt),
                           .end = expected_end(state, *attempt),
-                          .priority = policy::effective_priority(state, *victim),
+                          .priority = policy::effective_priority(state, victim),
                           .spared = claim.any() && policies_.victims->spared(state, *attempt, now_)});
   }
   policy::VictimLimit limit;
@@ -436,7 +436,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   const Part& part = shapes_[entry.shape].parts.front();
   if (part.is_share() || shapes_[entry.shape].gang.has_value() || part.is_exclusive() || part.is_arranged())
     return false;
-  const bool by_priority = may_preempt_ && state.find_tenant(job.tenant)->can_preempt_others;
+  const bool by_priority = may_preempt_ && state.tenant_at(job.tenant).can_preempt_others;
   const std::optional<Claim> claim = reclaim_claim(state, job);
   entry.preempts = by_priority || can_reclaim();
   entry.tried_at = now_;

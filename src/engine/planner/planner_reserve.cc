@@ -220,8 +220,8 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
       Time end = now_ + (cooling ? kCoolingExpected : kDrainExpected);
       for (const Share& share : device.shares) {
         if (!share.draining())
-          end = std::max(end,
-                         expected_end(state, *state.find_attempt(share.held_by.job, share.held_by.attempt)));
+          end =
+              std::max(end, expected_end(state, state.attempt_at(share.held_by.job, share.held_by.attempt)));
       }
       add_release(node, end, one);
     }

@@ -93,8 +93,8 @@ void SpecRoom::look(const State& state) {
   int64_t gained = 0;
   int64_t given_up = 0;
   while (given_up < std::min(finished, kGivenUpAtOnce) && gained < state.spec_bytes - enough) {
-    const Job* const job = state.jobs.find(state.finished[static_cast<std::size_t>(given_up)]);
-    gained += static_cast<int64_t>(job->spec.view().size());
+    const Job& job = state.job_at(state.finished[static_cast<std::size_t>(given_up)]);
+    gained += static_cast<int64_t>(job.spec.view().size());
     ++given_up;
   }
   finished_kept_ = finished - given_up;

@@ -278,11 +278,11 @@ class EngineReplay {
     begin_members(id, life.attempt);
     ends_.push({.at = now_ + life.left, .order = ++order_, .job = index, .attempt = life.attempt});
     if (options_.watcher != nullptr)
-      options_.watcher->placed(state_, *state_.find_attempt(id, life.attempt), index, now_);
+      options_.watcher->placed(state_, state_.attempt_at(id, life.attempt), index, now_);
   }
 
   void begin_members(JobId id, uint32_t number) {
-    const Attempt attempt = *state_.find_attempt(id, number);
+    const Attempt attempt = state_.attempt_at(id, number);
     for (uint32_t i = 0; attempt.is_gang() && i < attempt.members.size(); ++i)
       apply(AttemptPrepared{.job = id, .attempt = number, .member = i, .node = attempt.members[i].node});
     for (uint32_t i = 0; i < attempt.members.size(); ++i)
@@ -330,7 +330,7 @@ class EngineReplay {
   }
 
   void tell_end(const Life& life, bool stopped) {
-    const Attempt attempt = *state_.find_attempt(life.id, life.attempt);
+    const Attempt attempt = state_.attempt_at(life.id, life.attempt);
     for (uint32_t i = 0; i < attempt.members.size(); ++i) {
       const Member& member = attempt.members[i];
       const Applied ended = apply(
@@ -344,7 +344,7 @@ class EngineReplay {
         const auto device = static_cast<uint32_t>(std::countr_zero(rest));
         apply(DeviceReleased{.node = member.node,
                              .device = device,
-                             .generation = state_.find_node(member.node)->devices[device].generation});
+                             .generation = state_.node_at(member.node).devices[device].generation});
       }
     }
   }
