@@ -2,17 +2,11 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/overloaded.h"
 #include "engine/decide/decide.h"
 
 namespace gpusched {
 namespace {
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
 
 /// Applies the events from `begin` on, and ends what was promised and can no longer be kept.
 void evolve_from(State& state, Events& events, std::size_t begin, Time at) {

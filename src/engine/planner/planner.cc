@@ -37,13 +37,6 @@ void Planner::choose_policies() {
   policies_.victims = std::move(victims);
 }
 
-// Plans by what the configuration chooses from now on; everything is looked at again.
-void Planner::adopt_policy(const State& state) {
-  chosen_ = state.config.policy;
-  choose_policies();
-  start_over(state);
-}
-
 void Planner::start_over(const State& state) {
   std::vector<bool> present;
   for (const NodeInfo& node : nodes_) present.push_back(node.present);
@@ -124,39 +117,12 @@ void Planner::mark_dirty(uint32_t slot) {
   dirty_nodes_.push_back(slot);
 }
 
-// One that is not there any more was removed by a later command of the same group.
-void Planner::mark_dirty(const State& state, NodeId node) {
-  if (const Node* found = state.find_node(node)) mark_dirty(found->slot);
-}
-
 void Planner::node_gained(const State& state, NodeId node) {
   const Node* gained = state.find_node(node);
   if (gained == nullptr) return;
   mark_dirty(gained->slot);
   look_promised_ = look_promised_ || !state.promises.empty();
   if (freed_nodes_.empty() || freed_nodes_.back() != gained->slot) freed_nodes_.push_back(gained->slot);
-}
-
-// What the node has at all is different: every reason may be another one now.
-void Planner::node_changed(const State& state, NodeId node) {
-  const Node* changed = state.find_node(node);
-  if (changed == nullptr) return;
-  mark_dirty(changed->slot);
-  look_promised_ = look_promised_ || !state.promises.empty();
-  unblock_all_ = true;
-}
-
-void Planner::tenant_gained(const State& state, TenantId tenant) {
-  moved_tenants_.insert(tenant);
-  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
-    freed_tenants_.insert(at->id);
-  }
-}
-
-void Planner::tenants_changed(const State& state) {
-  const bool before = guarantees_;
-  refresh_preemptors(state);
-  if (before != guarantees_) start_over(state);  // Places in line have another form now.
 }
 
 // A class's line changed: idle when nobody waits, and ready under its present head.
@@ -179,164 +145,6 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
   }
   if (entry.state == ClassState::kReady && entry.head == waiting.front()) return;
   make_ready(state, job_class);
-}
-
-void Planner::touch_job(const State& state, JobId job) {
-  waiting_.observe(state, job);
-  const Job* touched = state.jobs.find(job);
-  if (touched != nullptr) {
-    ClassInfo& entry = info(touched->job_class);
-    touch_class(state, touched->job_class);
-    // The head waits for the sake of a reservation that this one may not delay.
-    if (entry.state == ClassState::kBlocked && !shapes_[entry.shape].kept.empty() && touched->is_queued() &&
-        entry.fresh.size() < limits::kPassTriesMax) {
-      if (entry.fresh.empty()) fresh_classes_.push_back(touched->job_class);
-      entry.fresh.push_back(job);
-    }
-    return;
-  }
-  // It ended and was forgotten by the same command: which class it was of is not known any more.
-  for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
-    if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
-  }
-}
-
-void Planner::observe(const State& state, const Event& event) {
-  if (std::holds_alternative<Configured>(event)) {
-    if (state.config.policy != chosen_ || state.config.pools != pools_) adopt_policy(state);
-    return;
-  }
-  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
-    touch_job(state, submitted->job);
-    return note_arrival(state, submitted->job);
-  }
-  if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
-    for (const Member& member : placed->members) mark_dirty(state, member.node);
-    const Job* job = state.jobs.find(placed->job);
-    if (job != nullptr) moved_tenants_.insert(job->tenant);
-    return touch_job(state, placed->job);
-  }
-  if (const auto* ended = std::get_if<MemberEnded>(&event)) {
-    const Job* job = state.jobs.find(ended->job);
-    // An attempt that its job went on without leaves no trace of its node there: look at every node.
-    if (job == nullptr || job->attempt_count != ended->attempt) {
-      unblock_all_ = someone_moved_ = true;
-      for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
-      return;
-    }
-    node_gained(state, ended->node);
-    tenant_gained(state, job->tenant);
-    return;
-  }
-  if (const auto* over = std::get_if<BackoffEnded>(&event)) {
-    look_promised_ = look_promised_ || state.find_promise(over->job) != nullptr;  // It is moved.
-    return touch_job(state, over->job);
-  }
-  if (const auto* updated = std::get_if<JobUpdated>(&event)) {
-    touch_job(state, updated->change->job);
-    if ((updated->change->given & kJobParts) == 0) return;
-    // It may have left another class, whose number only older states know.
-    for (uint32_t job_class = 0; job_class < classes_.size(); ++job_class) {
-      if (classes_[job_class].state != ClassState::kIdle) touch_class(state, job_class);
-    }
-    return;
-  }
-  if (const auto* added = std::get_if<ElementAdded>(&event)) {
-    touch_job(state, added->job);
-    if (!added->parked) note_arrival(state, added->job);
-    return;
-  }
-  if (const auto* unparked = std::get_if<ElementUnparked>(&event)) {
-    touch_job(state, unparked->job);
-    return note_arrival(state, unparked->job);
-  }
-  if (const auto* settled = std::get_if<DependencySettled>(&event)) return touch_job(state, settled->job);
-  if (const auto* held = std::get_if<JobHoldChanged>(&event)) return touch_job(state, held->job);
-  if (std::holds_alternative<BookingMade>(event) || std::holds_alternative<BookingBegan>(event) ||
-      std::holds_alternative<BookingEnded>(event)) {
-    // Whose nodes it had is not known any more when it is gone; these events are rare.
-    for (const Node& node : state.nodes) node_changed(state, node.id);
-    return;
-  }
-  if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event))
-    return node_changed(state, available->node);
-  if (const auto* finished = std::get_if<JobFinished>(&event)) return touch_job(state, finished->job);
-  if (const auto* freed = std::get_if<DeviceFreed>(&event)) return node_gained(state, freed->node);
-  if (const auto* freed = std::get_if<ShareFreed>(&event)) return node_gained(state, freed->node);
-  if (const auto* changed = std::get_if<DeviceConditionChanged>(&event))
-    return node_changed(state, changed->node);
-  if (const auto* barred = std::get_if<DeviceBarred>(&event)) return node_changed(state, barred->node);
-  if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) return node_changed(state, heat->node);
-  if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) return node_changed(state, fault->node);
-  if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) return node_changed(state, occupied->node);
-  if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event))
-    return node_changed(state, quarantined->node);
-  if (const auto* registered = std::get_if<NodeRegistered>(&event)) {
-    const Node* found = state.find_node(registered->node);
-    if (found == nullptr) return;
-    note_relabeled(found->slot);
-    node_changed(state, registered->node);
-    NodeInfo& node = nodes_[found->slot];
-    node.present = node.relabelled = true;
-    if (device_classes_reused_ != state.device_classes_reused) return start_over(state);
-    if (fragments_classes_ != state.device_classes.size()) learn_arrivals(state);
-    return;
-  }
-  if (const auto* removed = std::get_if<NodeRemoved>(&event)) {
-    note_relabeled(removed->slot);
-    mark_dirty(removed->slot);
-    nodes_[removed->slot].present = false;
-    nodes_[removed->slot].relabelled = true;
-    unblock_all_ = true;
-    return;
-  }
-  if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
-    const Node* found = state.find_node(labeled->change->node);
-    if (found == nullptr) return;
-    note_relabeled(found->slot);
-    node_changed(state, labeled->change->node);
-    nodes_[found->slot].relabelled = true;
-    return;
-  }
-  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return node_changed(state, moved->node);
-  if (const auto* updated = std::get_if<TenantUpdated>(&event)) {
-    tenants_changed(state);
-    return tenant_gained(state, updated->change->tenant);
-  }
-  if (std::holds_alternative<TenantCreated>(event)) return tenants_changed(state);
-  if (std::holds_alternative<TenantsForgotten>(event)) return start_over(state);
-  if (const auto* stopped = std::get_if<StopRequested>(&event)) {
-    const Job* job = state.jobs.find(stopped->job);
-    const Attempt* attempt = state.find_attempt(stopped->job, stopped->attempt);
-    if (attempt != nullptr) {
-      for (const Member& member : attempt->members) mark_dirty(state, member.node);
-    }
-    // What it holds counts no longer as kept when it is ended for another one.
-    if (job != nullptr && can_reclaim()) moved_tenants_.insert(job->tenant);
-    return;
-  }
-  if (const auto* promised = std::get_if<DevicesPromised>(&event)) {
-    for (const Member& member : promised->promise->members) mark_dirty(state, member.node);
-    look_promised_ = true;
-    moved_tenants_.insert(promised->promise->tenant);
-    return touch_job(state, promised->promise->job);
-  }
-  if (const auto* over = std::get_if<PromiseEnded>(&event)) {
-    // What it kept is not known any more; it was something on some nodes.
-    if (over->why != PromiseEnd::kPlaced) {
-      unblock_all_ = true;
-      for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
-    }
-    const Job* job = state.jobs.find(over->job);
-    if (job != nullptr) moved_tenants_.insert(job->tenant);
-    someone_moved_ = someone_moved_ || job == nullptr;
-    return touch_job(state, over->job);
-  }
-  if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) {
-    const Job* job = state.jobs.find(abandoned->job);
-    if (job != nullptr) return tenant_gained(state, job->tenant);
-    unblock_all_ = someone_moved_ = true;  // Already forgotten: whose quota it was is not known any more.
-  }
 }
 
 void Planner::unblock(const State& state) {

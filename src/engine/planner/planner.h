@@ -80,6 +80,7 @@ class Planner {
   std::vector<uint32_t> take_changed_reasons();
 
  private:
+  class Learner;  ///< What each event changes (planner_observe.cc).
   enum class ClassState : uint8_t { kIdle = 0, kReady, kBlocked };
   struct ClassInfo {
     ClassState state = ClassState::kIdle;
@@ -272,9 +273,7 @@ class Planner {
 
   bool pending_unblock() const { return unblock_all_ || !freed_nodes_.empty() || !freed_tenants_.empty(); }
   Shape& shape_of(uint32_t job_class) { return shapes_[info(job_class).shape]; }
-  void adopt_policy(const State& state);
   void start_over(const State& state);
-  void tenants_changed(const State& state);
   /// Places in line change with time, or with what others have.
   bool is_time_dependent() const { return policies_.queue_order->is_time_dependent() || can_reclaim(); }
   bool has_families() const { return policies_.queue_order->is_tree() || guarantees_; }
@@ -282,12 +281,8 @@ class Planner {
   ClassInfo& info(uint32_t job_class);
   const Job& head_of(const State& state, uint32_t job_class);
   void mark_dirty(uint32_t slot);
-  void mark_dirty(const State& state, NodeId node);
   void node_gained(const State& state, NodeId node);
-  void node_changed(const State& state, NodeId node);
   void touch_class(const State& state, uint32_t job_class);
-  void touch_job(const State& state, JobId job);
-  void tenant_gained(const State& state, TenantId tenant);
   void unblock(const State& state);
   bool place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
