@@ -6,9 +6,9 @@
 
 namespace gpusched {
 
-/// Writes what happened to jobs and nodes to the log, one line an event, in the words that log readers of
-/// such systems know: task_submitted, task_scheduled, task_finished, agent_registered and so on. Beyond
-/// `kLinesPerSecond` of jobs' lines in a second the rest is counted in one line. Observer's thread.
+/// Logs what happens to jobs and nodes, one line per event: task_submitted, task_scheduled, task_finished,
+/// agent_registered and so on. Writes at most `kLinesPerSecond` lines about jobs per second; one line,
+/// task_events_suppressed, counts those left out. Not thread-safe: belongs to the observer's thread.
 class EventLog {
  public:
   static constexpr uint32_t kLinesPerSecond = 1'000;
@@ -17,6 +17,8 @@ class EventLog {
   void on_changes(const Observer::View& view, const Changes& changes);
 
  private:
+  class Writer;
+
   bool may_write(Time now);
 
   int64_t second_ = 0;
