@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/overloaded.h"
 #include "base/prng.h"
 
 namespace gpusched::forecast {
@@ -152,7 +153,7 @@ void Run::carry_out(const Coming& coming) {
                                 .member = coming.member,
                                 .node = coming.node,
                                 .outcome = {.cause = coming.cause, .detail = {}}});
-      expect_releases(*world_.state().find_node(coming.node), mask);
+      expect_releases(world_.state().node_at(coming.node), mask);
       return;
     }
     case Kind::kRelease:
@@ -168,28 +169,41 @@ void Run::carry_out(const Coming& coming) {
 // What the newest command's events have coming.
 void Run::look_at_events() {
   const State& state = world_.state();
-  for (const Event& event : world_.events()) {
-    if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
-      placed_(placed->job, placed->at);
-      const Job* job = state.jobs.find(placed->job);
-      if (job != nullptr && job->is_element()) placed_(job->array, placed->at);
-      only_started_ = only_started_ || placed->job == options_.only ||
-                      (job != nullptr && job->is_element() && job->array == options_.only);
-      for (uint32_t i = 0; i < placed->members.size(); ++i) {
-        add({.at = world_.now() + options_.start_delay,
-             .kind = Kind::kStart,
-             .job = placed->job,
-             .attempt = placed->attempt,
-             .member = i,
-             .node = placed->members[i].node});
-      }
-    } else if (const auto* started = std::get_if<MemberStarted>(&event)) {
-      const Attempt* attempt = state.find_attempt(started->job, started->attempt);
-      if (attempt != nullptr) expect_end(*attempt, started->member, started->at);
-    } else if (const auto* stopped = std::get_if<StopRequested>(&event)) {
-      const Attempt* attempt = state.find_attempt(stopped->job, stopped->attempt);
-      if (attempt != nullptr) expect_stop(*attempt);
-    }
+  const auto visitor = Overloaded{
+      [&](const AttemptPlaced& placed) { note_placed(placed); },
+      [&](const MemberStarted& started) {
+        const Attempt* attempt = state.find_attempt(started.job, started.attempt);
+        if (attempt != nullptr) expect_end(*attempt, started.member, started.at);
+      },
+      [&](const StopRequested& stopped) {
+        const Attempt* attempt = state.find_attempt(stopped.job, stopped.attempt);
+        if (attempt != nullptr) expect_stop(*attempt);
+      },
+      Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+              DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, MemberEnded,
+              AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed,
+              DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
+              NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred,
+              DependencySettled, ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed,
+              Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
+              MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
+              RequestForgotten, NodeRemoved, TenantsForgotten>{}};
+  for (const Event& event : world_.events()) std::visit(visitor, event);
+}
+
+void Run::note_placed(const AttemptPlaced& placed) {
+  placed_(placed.job, placed.at);
+  const Job* job = world_.state().jobs.find(placed.job);
+  if (job != nullptr && job->is_element()) placed_(job->array, placed.at);
+  only_started_ = only_started_ || placed.job == options_.only ||
+                  (job != nullptr && job->is_element() && job->array == options_.only);
+  for (uint32_t i = 0; i < placed.members.size(); ++i) {
+    add({.at = world_.now() + options_.start_delay,
+         .kind = Kind::kStart,
+         .job = placed.job,
+         .attempt = placed.attempt,
+         .member = i,
+         .node = placed.members[i].node});
   }
 }
 

@@ -53,6 +53,7 @@ class Run {
   Duration release_delay(Time draining_since) const;
   void carry_out(const Coming& coming);
   void look_at_events();
+  void note_placed(const AttemptPlaced& placed);
   Time next();
 
   World world_;

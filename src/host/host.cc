@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/overloaded.h"
 #include "base/queue_limits.h"
 #include "base/storage_limits.h"
 #include "host/core/data_folder.h"
@@ -242,17 +243,18 @@ class HostImpl final : public Host {
   }
   /// Nobody decides it; who asks is told so.
   static void drop(Input& input, const Error& error) {
-    if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
-      if (propose->decision) propose->decision(error);
-    } else if (auto* edits = std::get_if<Input::ProposeEdits>(&input.what)) {
-      edits->set.decided(error);
-    } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
-      log->done(error);
-    } else if (auto* reboot = std::get_if<Input::Reboot>(&input.what)) {
-      reboot->done(error);
-    } else if (auto* with = std::get_if<Input::WithNodes>(&input.what)) {
-      with->use(nullptr);
-    }
+    std::visit(Overloaded{
+                   [&](Input::Propose& propose) {
+                     if (propose.decision) propose.decision(error);
+                   },
+                   [&](Input::ProposeEdits& edits) { edits.set.decided(error); },
+                   [&](Input::ReadLog& log) { log.done(error); },
+                   [&](Input::Reboot& reboot) { reboot.done(error); },
+                   [&](Input::WithNodes& with) { with.use(nullptr); },
+                   Ignores<Input::Durable, Input::Opened, Input::Received, Input::Closed, Input::AddHook,
+                           Input::Touch, Input::KeepFinished>{},
+               },
+               input.what);
   }
 
   void run();
@@ -304,38 +306,41 @@ class HostImpl final : public Host {
 };
 
 void HostImpl::take(Input& input) {
-  if (auto* propose = std::get_if<Input::Propose>(&input.what)) {
-    core_.propose(std::move(propose->command), std::move(propose->decision), propose->bytes);
-  } else if (auto* edits = std::get_if<Input::ProposeEdits>(&input.what)) {
-    core_.propose(std::move(edits->set));
-  } else if (auto* durable = std::get_if<Input::Durable>(&input.what)) {
-    core_.on_durable(durable->result);
-  } else if (auto* opened = std::get_if<Input::Opened>(&input.what)) {
-    sessions_[opened->outer] = core_.nodes().open(std::move(opened->session));
-  } else if (auto* received = std::get_if<Input::Received>(&input.what)) {
-    const auto it = sessions_.find(received->outer);
-    if (it != sessions_.end()) core_.nodes().receive(it->second, received->message);
-    if (received->handled) received->handled();
-  } else if (auto* closed = std::get_if<Input::Closed>(&input.what)) {
-    const auto it = sessions_.find(closed->outer);
-    if (it == sessions_.end()) return;
-    core_.nodes().closed(it->second);
-    sessions_.erase(it);
-  } else if (auto* log = std::get_if<Input::ReadLog>(&input.what)) {
-    core_.nodes().read_log(log->node, std::move(log->request), std::move(log->done));
-  } else if (auto* reboot = std::get_if<Input::Reboot>(&input.what)) {
-    if (core_.nodes().reboot(reboot->node, reboot->reason)) return reboot->done(Unit{});
-    reboot->done(Error{.code = ErrorCode::kUnavailable,
-                       .message = "the node's agent is not connected; reboot the machine by hand"});
-  } else if (auto* with = std::get_if<Input::WithNodes>(&input.what)) {
-    with->use(&core_.nodes());
-  } else if (auto* add = std::get_if<Input::AddHook>(&input.what)) {
-    core_.on_group_done(std::move(add->hook));
-  } else if (auto* touched = std::get_if<Input::Touch>(&input.what)) {
-    touched->alive();
-  } else if (const auto* keep = std::get_if<Input::KeepFinished>(&input.what)) {
-    core_.keep_finished(keep->count);
-  }
+  std::visit(
+      Overloaded{
+          [&](Input::Propose& propose) {
+            core_.propose(std::move(propose.command), std::move(propose.decision), propose.bytes);
+          },
+          [&](Input::ProposeEdits& edits) { core_.propose(std::move(edits.set)); },
+          [&](Input::Durable& durable) { core_.on_durable(durable.result); },
+          [&](Input::Opened& opened) {
+            sessions_[opened.outer] = core_.nodes().open(std::move(opened.session));
+          },
+          [&](Input::Received& received) {
+            const auto it = sessions_.find(received.outer);
+            if (it != sessions_.end()) core_.nodes().receive(it->second, received.message);
+            if (received.handled) received.handled();
+          },
+          [&](Input::Closed& closed) {
+            const auto it = sessions_.find(closed.outer);
+            if (it == sessions_.end()) return;
+            core_.nodes().closed(it->second);
+            sessions_.erase(it);
+          },
+          [&](Input::ReadLog& log) {
+            core_.nodes().read_log(log.node, std::move(log.request), std::move(log.done));
+          },
+          [&](Input::Reboot& reboot) {
+            if (core_.nodes().reboot(reboot.node, reboot.reason)) return reboot.done(Unit{});
+            reboot.done(Error{.code = ErrorCode::kUnavailable,
+                              .message = "the node's agent is not connected; reboot the machine by hand"});
+          },
+          [&](Input::WithNodes& with) { with.use(&core_.nodes()); },
+          [&](Input::AddHook& add) { core_.on_group_done(std::move(add.hook)); },
+          [&](Input::Touch& touched) { touched.alive(); },
+          [&](Input::KeepFinished& keep) { core_.keep_finished(keep.count); },
+      },
+      input.what);
 }
 
 void HostImpl::run() {

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/overloaded.h"
 #include "engine/policy/policies.h"
 #include "log/log.h"
 
@@ -118,18 +119,26 @@ void ForecastDesk::on_changes(const Observer::View& view, const Changes& changes
   seen_sequence_ = view.state.last.sequence;
   waiting_ = view.state.waiting_count();
   if (!learning_) return;
+  const auto score = Overloaded{
+      [&](const AttemptPlaced& placed) {
+        const Job* job = view.state.jobs.find(placed.job);
+        if (job != nullptr) score_.placed(placed.job, job->tenant, placed.at);
+      },
+      [&](const JobUpdated& updated) { score_.forget(updated.change->job); },
+      [&](const JobHoldChanged& held) { score_.forget(held.job); },
+      [&](const JobFinished& finished) { score_.forget(finished.job); },
+      Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+              DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, MemberStarted,
+              StopRequested, MemberEnded, AttemptAbandoned, JobRequeued, BackoffEnded, JobsForgotten,
+              DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, NodeAvailabilityChanged,
+              NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded,
+              ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
+              BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+              NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
+              TenantsForgotten>{}};
   for (const Event& event : changes.events) {
     learned_.observe(view.state, event);
-    if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
-      const Job* job = view.state.jobs.find(placed->job);
-      if (job != nullptr) score_.placed(placed->job, job->tenant, placed->at);
-    } else if (const auto* updated = std::get_if<JobUpdated>(&event)) {
-      score_.forget(updated->change->job);
-    } else if (const auto* held = std::get_if<JobHoldChanged>(&event)) {
-      score_.forget(held->job);
-    } else if (const auto* finished = std::get_if<JobFinished>(&event)) {
-      score_.forget(finished->job);
-    }
+    std::visit(score, event);
   }
 }
 

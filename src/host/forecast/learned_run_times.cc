@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/overloaded.h"
 #include "engine/policy/policies.h"
 #include "gpusched/v1/types.pb.h"
 #include "predict/questions.h"
@@ -140,23 +141,33 @@ void LearnedRunTimes::begin(const State& state) {
 }
 
 void LearnedRunTimes::observe(const State& state, const Event& event) {
-  if (const auto* start = std::get_if<MemberStarted>(&event)) {
-    const Job* job = state.jobs.find(start->job);
-    if (job != nullptr && job->state == JobState::kRunning && job->started_at == start->at)
-      started(state, *job);
-    return;
-  }
-  if (const auto* finished = std::get_if<JobFinished>(&event)) {
-    const Job* job = state.jobs.find(finished->job);
-    const EndCause cause = finished->outcome.cause;
-    const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||
-                           cause == EndCause::kTimeout || cause == EndCause::kOutOfMemory ||
-                           cause == EndCause::kOverLimit;
-    return ended(finished->job.value, job == nullptr ? Time{} : job->started_at, finished->at,
-                 by_itself && finished->state != JobState::kCancelled);
-  }
-  if (const auto* requeued = std::get_if<JobRequeued>(&event))
-    ended(requeued->job.value, {}, {}, /*by_itself=*/false);
+  std::visit(
+      Overloaded{[&](const MemberStarted& start) {
+                   const Job* job = state.jobs.find(start.job);
+                   if (job != nullptr && job->state == JobState::kRunning && job->started_at == start.at)
+                     started(state, *job);
+                 },
+                 [&](const JobFinished& finished) {
+                   const Job* job = state.jobs.find(finished.job);
+                   const EndCause cause = finished.outcome.cause;
+                   const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||
+                                          cause == EndCause::kTimeout || cause == EndCause::kOutOfMemory ||
+                                          cause == EndCause::kOverLimit;
+                   ended(finished.job.value, job == nullptr ? Time{} : job->started_at, finished.at,
+                         by_itself && finished.state != JobState::kCancelled);
+                 },
+                 [&](const JobRequeued& requeued) { ended(requeued.job.value, {}, {}, /*by_itself=*/false); },
+                 Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered,
+                         NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
+                         OldestRequestForgotten, AttemptPlaced, StopRequested, MemberEnded, AttemptAbandoned,
+                         BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
+                         TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
+                         NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded,
+                         ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
+                         BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
+                         DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
+                         RequestForgotten, NodeRemoved, TenantsForgotten>{}},
+      event);
 }
 
 }  // namespace gpusched

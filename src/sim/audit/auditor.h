@@ -229,37 +229,68 @@ class Auditor {
   void note_line(const Event& event, Time at);
   bool must_go_first(const Job& waiting, const Job& placed, Time at) const;
   void check_overtaking(const AttemptPlaced& event);
-  void on_event(const Event& event);
+  // One for each event: a new one does not compile until it is said here what the books make of it.
+  void on(const JobSubmitted& event);
   void on(const ElementAdded& event);
   void on(const ElementUnparked& event);
-  bool is_of(const Promise& promise, const BookJob& job) const;
-  void on(const NodeRemoved& event);
-  void give_back_slot(BookDevice& gone, const std::string& uuid);
-  void check_turn(JobId element, const BookJob& array);
   void on(const ArrayClosed& event);
   void on(const DependencySettled& event);
+  void on(const JobUpdated& event);
+  void on(const JobHoldChanged& event);
+  void on(const BackoffEnded& event);
+  void on(const JobFinished& event);
+  void on(const JobRequeued& event);
+  void on(const JobsForgotten& event);
+  void on(const AttemptPlaced& event);
+  void on(const MemberPrepared& event);
+  void on(const MemberStarted& event);
+  void on(const StopRequested& event);
+  void on(const MemberEnded& event);
+  void on(const AttemptAbandoned& event);
+  void on(const DevicesPromised& event);
+  void on(const PromiseEnded& event);
+  void on(const NodeRegistered& event);
+  void on(const NodeRemoved& event);
+  void on(const NodeLabeled& event);
+  void on(const NodeStateChanged& event);
+  void on(const NodeAvailabilityChanged& event);
+  void on(const NodeSuspected& event);
+  void on(const BookingMade& event);
+  void on(const BookingBegan& event);
+  void on(const BookingEnded& event);
+  void on(const DeviceFreed& event);
+  void on(const ShareFreed& event);
+  void on(const DeviceQuarantined& event);
+  void on(const DeviceOccupied& event);
+  void on(const DeviceConditionChanged& event);
+  void on(const DeviceBarred& event);
+  void on(const DeviceHeatChanged& event);
+  void on(const DeviceFaultChanged& event);
+  void on(const TenantCreated& event);
+  void on(const TenantUpdated& event);
+  void on(const TenantsForgotten& event);
+  void on(const Configured&) {}
+  void on(const TenantDeleted&) {}
+  void on(const Admitted&) {}
+  void on(const RequestRemembered&) {}
+  void on(const RequestForgotten&) {}
+  void on(const OldestRequestForgotten&) {}
+  void on(const JobCheckpointed&) {}
+  void on(const WatchdogFindingChanged&) {}
+  void on(const NodeFailureNoted&) {}
+  void on(const TimeSkipped&) {}
+  void on(const TimerDropped&) {}
+  bool is_of(const Promise& promise, const BookJob& job) const;
+  void give_back_slot(BookDevice& gone, const std::string& uuid);
+  void check_turn(JobId element, const BookJob& array);
   void book_flow(const JobSubmitted& event, BookJob& job);
   bool fulfils(JobId parent, DependencyKind kind) const;
   bool has_failed_parent(const BookJob& job) const;
   void check_may_start(JobId id, const BookJob& job, Time at);
   bool check_flow_end(const JobFinished& event, const BookJob& job);
-  void on(const JobSubmitted& event);
-  void on(const AttemptPlaced& event);
-  void on(const MemberPrepared& event);
   void check_gang(const AttemptPlaced& event, BookJob& job);
   static void take_parts(BookJob& job, const std::vector<Part>& parts);
-  void on(const MemberStarted& event);
-  void on(const StopRequested& event);
-  void on(const NodeStateChanged& event);
-  void on(const NodeAvailabilityChanged& event);
   bool may_drain_another() const;
-  void on(const MemberEnded& event);
-  void on(const AttemptAbandoned& event);
-  void on(const JobFinished& event);
-  void on(const JobRequeued& event);
-  void on(const NodeRegistered& event);
-  void on(const DeviceFreed& event);
-  void on(const ShareFreed& event);
   bool has_share(const AttemptKey& key) const;
   void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
   bool lacked_its_slice(const AttemptKey& key);
@@ -269,10 +300,6 @@ class Auditor {
   void end_share(const AttemptKey& key, BookDevice& shared, bool devices_free);
   void drop_share(const AttemptKey& key, BookDevice& shared);
   void free_device(BookDevice& freed);
-  void on(const DeviceQuarantined& event);
-  void on(const TenantUpdated& event);
-  void on(const DevicesPromised& event);
-  void on(const PromiseEnded& event);
   void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
   void note_outcome(BookAttempt& attempt, const MemberEnded& event);

@@ -10,8 +10,6 @@
 namespace gpusched::sim {
 namespace {
 
-/// Between a group's time and its being durable.
-constexpr Duration kDiskDelayMax = seconds(5);
 /// Between a group's time and the true one: wall clocks are off by hours, and time that was lost while one
 /// was not believed adds to that.
 constexpr Duration kTimeOffMax = hours(24);
@@ -76,132 +74,13 @@ void Auditor::on_command(const Command& command, const Events& events) {
     for (const PlanGroup& group : plan->groups) planned_.insert(group.job);
   }
   for (const Event& event : events) {
-    on_event(event);
+    std::visit([this](const auto& known) { on(known); }, event);
     note_line(event, replica_.last.at);
   }
   cancelling_ = {};
   if (!unclaimed_.empty()) fail(name_of(unclaimed_.begin()->first) + " is ended for nobody");
   if (!fulfilled_.empty()) fail(name_of(fulfilled_.begin()->first) + " lost its promise and did not start");
   by_operator_ = false;
-}
-
-void Auditor::on_event(const Event& event) {
-  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) return on(*submitted);
-  if (const auto* placed = std::get_if<AttemptPlaced>(&event)) return on(*placed);
-  if (const auto* prepared = std::get_if<MemberPrepared>(&event)) return on(*prepared);
-  if (const auto* started = std::get_if<MemberStarted>(&event)) return on(*started);
-  if (const auto* ended = std::get_if<MemberEnded>(&event)) return on(*ended);
-  if (const auto* stop = std::get_if<StopRequested>(&event)) return on(*stop);
-  if (const auto* moved = std::get_if<NodeStateChanged>(&event)) return on(*moved);
-  if (const auto* abandoned = std::get_if<AttemptAbandoned>(&event)) return on(*abandoned);
-  if (const auto* finished = std::get_if<JobFinished>(&event)) return on(*finished);
-  if (const auto* requeued = std::get_if<JobRequeued>(&event)) return on(*requeued);
-  if (const auto* registered = std::get_if<NodeRegistered>(&event)) return on(*registered);
-  if (const auto* removed = std::get_if<NodeRemoved>(&event)) return on(*removed);
-  if (const auto* freed = std::get_if<DeviceFreed>(&event)) return on(*freed);
-  if (const auto* share = std::get_if<ShareFreed>(&event)) return on(*share);
-  if (const auto* quarantined = std::get_if<DeviceQuarantined>(&event)) return on(*quarantined);
-  if (const auto* updated = std::get_if<TenantUpdated>(&event)) return on(*updated);
-  if (const auto* added = std::get_if<ElementAdded>(&event)) return on(*added);
-  if (const auto* unparked = std::get_if<ElementUnparked>(&event)) return on(*unparked);
-  if (const auto* closed = std::get_if<ArrayClosed>(&event)) return on(*closed);
-  if (const auto* settled = std::get_if<DependencySettled>(&event)) return on(*settled);
-  if (const auto* promised = std::get_if<DevicesPromised>(&event)) return on(*promised);
-  if (const auto* over = std::get_if<PromiseEnded>(&event)) return on(*over);
-  if (const auto* made = std::get_if<BookingMade>(&event)) {
-    bookings_[made->booking->id] = made->booking->nodes;
-  } else if (const auto* began = std::get_if<BookingBegan>(&event)) {
-    const std::vector<NodeId>& nodes = bookings_.at(began->booking);
-    booked_.insert(nodes.begin(), nodes.end());
-  } else if (const auto* over_now = std::get_if<BookingEnded>(&event)) {
-    for (const NodeId node : bookings_.at(over_now->booking)) booked_.erase(node);
-  }
-  if (const auto* created = std::get_if<TenantCreated>(&event)) {
-    const Tenant& tenant = *created->tenant;
-    tenants_[tenant.id] = {.parent = tenant.parent,
-                           .limits = tenant.limits,
-                           .guarantee = tenant.guarantee,
-                           .window = tenant.gpu_time.length,
-                           .gpu_ms_max = tenant.gpu_time.max_ms,
-                           .window_since = tenant.created_at};
-  } else if (const auto* gone = std::get_if<TenantsForgotten>(&event)) {
-    for (const TenantId tenant : gone->tenants) tenants_.erase(tenant);
-  } else if (const auto* over = std::get_if<BackoffEnded>(&event)) {
-    jobs_.at(over->job).backs_off = false;
-  } else if (const auto* condition = std::get_if<DeviceConditionChanged>(&event)) {
-    device(condition->node, condition->device)->condition = condition->condition;
-  } else if (const auto* held = std::get_if<JobHoldChanged>(&event)) {
-    jobs_.at(held->job).held = held->held;
-  } else if (const auto* changed = std::get_if<JobUpdated>(&event)) {
-    if ((changed->change->given & kJobMaxRuntime) != 0)
-      jobs_.at(changed->change->job).max_runtime = changed->change->max_runtime;
-    BookJob& book = jobs_.at(changed->change->job);
-    if ((changed->change->given & kJobBegin) != 0) {
-      book.begin_at = changed->change->begin_at;
-      book.backs_off = book.begin_at.valid();
-    }
-    if ((changed->change->given & kJobDeadline) != 0) book.deadline = changed->change->deadline;
-    if ((changed->change->given & kJobParts) != 0) take_parts(book, changed->change->parts);
-  } else if (const auto* labeled = std::get_if<NodeLabeled>(&event)) {
-    BookNode& node = nodes_.at(labeled->change->node);
-    for (const std::string& name : labeled->change->remove) node.labels.erase(name);
-    for (const Label& label : labeled->change->set) node.labels[label.name] = label.value;
-    for (const std::string& name : labeled->change->remove) {
-      if (name == "topology.rack") node.rack.clear();
-    }
-    for (const Label& label : labeled->change->set) {
-      if (label.name == "topology.rack") node.rack = label.value;
-    }
-  } else if (const auto* available = std::get_if<NodeAvailabilityChanged>(&event)) {
-    on(*available);
-  } else if (const auto* barred = std::get_if<DeviceBarred>(&event)) {
-    if (!by_operator_) fail("a device is barred by nobody");
-    device(barred->node, barred->device)->barred = barred->barred;
-  } else if (const auto* heat = std::get_if<DeviceHeatChanged>(&event)) {
-    BookDevice* heated = device(heat->node, heat->device);
-    if (heat->hot && !ever_hot_.contains(heated->uuid)) fail(heated->uuid + " is called hot and never was");
-    if (heat->hot && heat->detail.empty()) fail(heated->uuid + " is called hot without evidence");
-    heated->hot = heat->hot;
-  } else if (const auto* fault = std::get_if<DeviceFaultChanged>(&event)) {
-    BookDevice* broken = device(fault->node, fault->device);
-    broken->faulty = fault->fault >= FaultClass::kDrain;
-    if (broken->faulty && !ever_faulty_.contains(broken->uuid))
-      fail(broken->uuid + " is called faulty and never was");
-    if (broken->faulty && fault->code.empty()) fail(broken->uuid + " is called faulty without a code");
-    if (!fault->by.empty() && !by_operator_) fail("a fault is released by nobody");
-  } else if (const auto* suspect = std::get_if<NodeSuspected>(&event)) {
-    if (!suspect->detail.empty() && may_drain_another())
-      fail("an operator is called for node " + nodes_.at(suspect->node).name + ", which may drain by itself");
-  } else if (const auto* occupied = std::get_if<DeviceOccupied>(&event)) {
-    BookDevice* again = device(occupied->node, occupied->device);
-    again->state = again->shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
-  } else if (const auto* forgotten = std::get_if<JobsForgotten>(&event)) {
-    for (uint32_t i = 0; i < forgotten->count && !finished_.empty(); ++i) {
-      jobs_.at(finished_.front()).forgotten = true;
-      finished_.pop_front();
-    }
-  }
-}
-
-bool Auditor::may_drain_another() const {
-  const auto drained = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) {
-    return !entry.second.removed && entry.second.availability == Availability::kDraining &&
-           entry.second.drained_by_itself;
-  });
-  const auto count =
-      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return !entry.second.removed; });
-  return drained < std::max<int64_t>(1, count * replica_.config.auto_drain_percent / 100);
-}
-
-void Auditor::on(const NodeAvailabilityChanged& event) {
-  BookNode& node = nodes_.at(event.node);
-  const bool by_itself = event.to == Availability::kDraining && event.by == "scheduler";
-  if (by_itself && replica_.config.auto_drain_percent == 0)
-    fail("node " + node.name + " is drained by nobody");
-  if (by_itself && !may_drain_another()) fail("node " + node.name + " is drained by itself beyond the cap");
-  if (by_itself && event.reason.empty()) fail("node " + node.name + " is drained without evidence");
-  node.availability = event.to;
-  node.drained_by_itself = by_itself;
 }
 
 Auditor::BookDevice* Auditor::device(NodeId node, uint32_t index) {
@@ -559,16 +438,6 @@ void Auditor::on(const StopRequested& event) {
     fail(name_of(event.job) + " is stopped for its runtime after " + std::to_string(ran.ms()) + " ms");
 }
 
-void Auditor::on(const NodeStateChanged& event) {
-  BookNode& node = nodes_.at(event.node);
-  node.state = event.to;
-  if (event.to == NodeState::kUnreachable) node.silent_at = schedule_.now();
-  if (event.to != NodeState::kLost) return;
-  const Duration silent = schedule_.now() - node.silent_at + kDiskDelayMax;
-  if (silent + Duration{silent.ns / 20} < replica_.config.lost_after)
-    fail("node " + node.name + " is lost after " + std::to_string(silent.ms()) + " ms of silence");
-}
-
 // The driver did not make the slice that it was to run in.
 bool Auditor::lacked_its_slice(const AttemptKey& key) {
   const Member& member = attempts_.at({key.job, key.attempt}).members.at(key.member);
@@ -780,94 +649,41 @@ void Auditor::on(const JobRequeued& event) {
   job.held = event.hold;
 }
 
-void Auditor::on(const NodeRegistered& event) {
-  heard_.insert(event.node);
-  const bool booted = event.rebooted || !nodes_.contains(event.node);
-  BookNode& node = nodes_[event.node];
-  if (booted && node.availability != Availability::kDraining)
-    node.availability = event.offer->validates ? Availability::kValidating : Availability::kInService;
-  node.name = event.offer->name;
-  node.state = NodeState::kReady;
-  node.cpu_milli = event.offer->cpu_milli;
-  node.memory_mb = event.offer->memory_mb;
-  node.agent_labels.clear();
-  for (const Label& label : event.offer->labels) node.agent_labels[label.name] = label.value;
-  node.links = event.offer->links;
-  node.linked.clear();
-  for (const DeviceOffer& offer : event.offer->devices) node.linked.push_back(offer.uuid);
-  for (BookDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
-  std::size_t reused = 0;
-  for (const DeviceOffer& offer : event.offer->devices) {
-    auto known = std::find_if(node.devices.begin(), node.devices.end(),
-                              [&](const BookDevice& book) { return book.uuid == offer.uuid; });
-    if (known == node.devices.end() && reused < event.reused.size()) {
-      known = node.devices.begin() + static_cast<std::ptrdiff_t>(event.reused[reused++]);
-      give_back_slot(*known, offer.uuid);
-    }
-    if (known == node.devices.end()) known = node.devices.insert(known, BookDevice{.uuid = offer.uuid});
-    known->memory_mb = offer.memory_mb;
-    known->model = offer.model;
-    known->mig_next = offer.mig;
-    if (known->state == DeviceState::kFree) known->mig = offer.mig;
-    known->condition = offer.condition;
+void Auditor::on(const BackoffEnded& event) { jobs_.at(event.job).backs_off = false; }
+
+void Auditor::on(const JobHoldChanged& event) { jobs_.at(event.job).held = event.held; }
+
+void Auditor::on(const JobUpdated& event) {
+  const UpdateJob& change = *event.change;
+  BookJob& book = jobs_.at(change.job);
+  if ((change.given & kJobMaxRuntime) != 0) book.max_runtime = change.max_runtime;
+  if ((change.given & kJobBegin) != 0) {
+    book.begin_at = change.begin_at;
+    book.backs_off = book.begin_at.valid();
+  }
+  if ((change.given & kJobDeadline) != 0) book.deadline = change.deadline;
+  if ((change.given & kJobParts) != 0) take_parts(book, change.parts);
+}
+
+void Auditor::on(const JobsForgotten& event) {
+  for (uint32_t i = 0; i < event.count && !finished_.empty(); ++i) {
+    jobs_.at(finished_.front()).forgotten = true;
+    finished_.pop_front();
   }
 }
 
-// The slot of a device that is gone is another one's now.
-void Auditor::give_back_slot(BookDevice& gone, const std::string& uuid) {
-  if (gone.condition != DeviceCondition::kMissing || gone.state != DeviceState::kFree || gone.barred ||
-      gone.promised_to.valid())
-    fail("the slot of " + gone.uuid + " is given to " + uuid + " and is not vacant");
-  gone = BookDevice{.uuid = uuid, .generation = gone.generation + 1};
+void Auditor::on(const TenantCreated& event) {
+  const Tenant& tenant = *event.tenant;
+  tenants_[tenant.id] = {.parent = tenant.parent,
+                         .limits = tenant.limits,
+                         .guarantee = tenant.guarantee,
+                         .window = tenant.gpu_time.length,
+                         .gpu_ms_max = tenant.gpu_time.max_ms,
+                         .window_since = tenant.created_at};
 }
 
-void Auditor::on(const NodeRemoved& event) {
-  const BookNode& node = nodes_.at(event.node);
-  if (node.state == NodeState::kReady) fail("node " + node.name + " is removed while it reports");
-  for (const BookDevice& device : node.devices) {
-    if (device.state != DeviceState::kFree || device.promised_to.valid())
-      fail("node " + node.name + " is removed and its " + device.uuid + " is not free");
-  }
-  for (const JobAttempt& live : live_) {
-    for (const Member& member : attempts_.at(live).members) {
-      if (member.node == event.node && member.state != MemberState::kEnded)
-        fail("node " + node.name + " is removed while it holds " + name_of(live.first));
-    }
-  }
-  nodes_.at(event.node).removed = true;
-}
-
-void Auditor::on(const DeviceFreed& event) {
-  BookDevice* freed = device(event.node, event.device);
-  if (freed->state == DeviceState::kFree || freed->state == DeviceState::kHeld) {
-    fail("device " + freed->uuid + " is freed and was " + std::string(to_string(freed->state)));
-  }
-  if (freed->state == DeviceState::kShared)
-    fail("device " + freed->uuid + " is freed and not one share of it");
-  std::erase_if(freed->shares, [](const auto& entry) { return entry.second.draining; });
-  if (!freed->shares.empty()) {
-    freed->state = DeviceState::kShared;
-    return;
-  }
-  free_device(*freed);
-}
-
-void Auditor::free_device(BookDevice& freed) {
-  if (device_in_use(freed.uuid)) fail("device " + freed.uuid + " is freed and still in use");
-  freed.state = DeviceState::kFree;
-  freed.generation += 1;
-  freed.mig = freed.mig_next;
-}
-
-void Auditor::on(const DeviceQuarantined& event) {
-  BookDevice* bad = device(event.node, event.device);
-  const bool drains = bad->state == DeviceState::kDraining ||
-                      (bad->state == DeviceState::kShared &&
-                       std::any_of(bad->shares.begin(), bad->shares.end(),
-                                   [](const auto& entry) { return entry.second.draining; }));
-  if (!drains) fail("device " + bad->uuid + " is quarantined and was not draining");
-  if (event.evidence.empty()) fail("device " + bad->uuid + " is quarantined without evidence");
-  bad->state = DeviceState::kQuarantined;
+void Auditor::on(const TenantsForgotten& event) {
+  for (const TenantId tenant : event.tenants) tenants_.erase(tenant);
 }
 
 void Auditor::on(const TenantUpdated& event) {

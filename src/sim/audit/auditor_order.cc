@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "base/overloaded.h"
 #include "sim/audit/auditor.h"
 
 // That nobody is overtaken for longer than docs/policies.md says. Jobs that want the same of the same tenant
@@ -33,18 +34,28 @@ bool meets_booking(const State& state, const Job& waiting, const std::vector<Mem
 
 void Auditor::note_line(const Event& event, Time at) {
   const auto note = [&](JobId job) { line_since_[job] = at; };
-  if (const auto* submitted = std::get_if<JobSubmitted>(&event)) note(submitted->job);
-  if (const auto* added = std::get_if<ElementAdded>(&event)) note(added->job);
-  if (const auto* over = std::get_if<BackoffEnded>(&event)) note(over->job);
-  if (const auto* held = std::get_if<JobHoldChanged>(&event)) note(held->job);
-  if (const auto* settled = std::get_if<DependencySettled>(&event)) note(settled->job);
-  if (const auto* updated = std::get_if<JobUpdated>(&event)) note(updated->change->job);
-  if (const auto* over = std::get_if<PromiseEnded>(&event)) note(over->job);
-  if (const auto* finished = std::get_if<JobFinished>(&event)) line_since_.erase(finished->job);
-  // Who stands where is another question from then on.
-  if (std::holds_alternative<Configured>(event)) {
-    for (auto& [job, since] : line_since_) since = at;
-  }
+  std::visit(
+      Overloaded{[&](const JobSubmitted& submitted) { note(submitted.job); },
+                 [&](const ElementAdded& added) { note(added.job); },
+                 [&](const BackoffEnded& over) { note(over.job); },
+                 [&](const JobHoldChanged& held) { note(held.job); },
+                 [&](const DependencySettled& settled) { note(settled.job); },
+                 [&](const JobUpdated& updated) { note(updated.change->job); },
+                 [&](const PromiseEnded& over) { note(over.job); },
+                 [&](const JobFinished& finished) { line_since_.erase(finished.job); },
+                 [&](const Configured&) {  // Who stands where is another question from then on.
+                   for (auto& [job, since] : line_since_) since = at;
+                 },
+                 Ignores<TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+                         DeviceConditionChanged, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
+                         MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobRequeued,
+                         JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped,
+                         NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred,
+                         ArrayClosed, DevicesPromised, JobCheckpointed, Admitted, BookingMade, BookingBegan,
+                         BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+                         NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
+                         NodeRemoved, TenantsForgotten>{}},
+      event);
 }
 
 /// By when it may be overtaken no more, by whom it is not behind in any case.
