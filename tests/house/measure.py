@@ -25,6 +25,8 @@ HEAD = re.compile(r"([\w:~]+(?:\s*(?:\(\)|[=!<>+\-*/%\[\]&|^]+))?)\s*\(")
 LOOK_UP = r"(?:find_(?:node|tenant|attempt|array|booking|promise)|jobs\.find)"
 NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 UNCHECKED = re.compile(rf"\b{LOOK_UP}{NESTED}->|(?<=[(\s])\*(?:\w+(?:\(\))?(?:\.|->))*{LOOK_UP}\(")
+CODE_SPAN = re.compile(r"`[^`]*`")
+LIST_MARK = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -152,7 +154,8 @@ def long_lines_of_prose():
         fenced = False
         for line in (ROOT / name).read_text(encoding="utf-8").split("\n"):
             fenced ^= line.lstrip().startswith("```")
-            is_prose = not fenced and not line.lstrip().startswith(("|", "<", "    ")) and " " in line[PROSE_COLUMNS_MAX:]
+            text = CODE_SPAN.sub("`", LIST_MARK.sub("", line))  # One long word cannot be wrapped.
+            is_prose = not fenced and not line.lstrip().startswith(("|", "<", "    ")) and " " in text
             if is_prose and len(line) > PROSE_COLUMNS_MAX and "](" not in line:
                 found[name] = max(found.get(name, 0), len(line))
     return found
