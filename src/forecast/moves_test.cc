@@ -282,42 +282,47 @@ class Everything {
 class RandomMoves : public ::testing::TestWithParam<uint64_t> {};
 
 // The same lowest price as trying everything, always; and what is proposed is carried out.
+/// A few nodes that jobs filled, and on which some have ended since.
+void scatter(TestEngine& engine, Prng& prng) {
+  const TenantId batch{engine.apply(CreateTenant{.name = "batch", .allow_preemption = true}).first_id};
+  const auto count = static_cast<int>(prng.between(2, 4));
+  for (int i = 0; i < count; ++i) {
+    engine.add_node("n" + std::to_string(i),
+                    {.gpus = static_cast<int>(prng.between(2, 5)),
+                     .model = prng.chance(300) ? "NVIDIA L4" : "NVIDIA A100-SXM4-80GB",
+                     .cpu_milli = prng.chance(500) ? 8'000 : 64'000});
+  }
+  std::vector<JobId> jobs;
+  for (int i = 0; i < 14; ++i) {
+    Want want{.gpus = static_cast<int32_t>(prng.between(0, 3)),
+              .cpu_milli = static_cast<int32_t>(prng.between(0, 3) * 1000),
+              .model = prng.chance(200) ? "A100" : "",
+              .priority = static_cast<int32_t>(prng.between(0, 1)),
+              .tenant = prng.chance(850) ? batch : kDefaultTenant};
+    const JobId job = engine.submit(want);
+    engine.cycle();
+    if (engine.state_of(job) != JobState::kScheduled) {
+      engine.apply(CancelJob{.job = job});
+      continue;
+    }
+    engine.started(job);
+    engine.advance(seconds(prng.between(1, 50)));
+    if (prng.chance(200))
+      engine.apply(
+          CheckpointSaved{.job = job, .attempt = 1, .node = engine.job(job).node, .age = Duration{}});
+    jobs.push_back(job);
+  }
+  for (const JobId job : jobs) {
+    if (prng.chance(550)) engine.finish(job);
+  }
+}
+
 TEST_P(RandomMoves, CostAsLittleAsAnythingThatHolds) {
   Prng prng(GetParam());
   int proposed = 0;
   for (int round = 0; round < 24; ++round) {
     TestEngine engine;
-    const TenantId batch{engine.apply(CreateTenant{.name = "batch", .allow_preemption = true}).first_id};
-    const auto count = static_cast<int>(prng.between(2, 4));
-    for (int i = 0; i < count; ++i) {
-      engine.add_node("n" + std::to_string(i),
-                      {.gpus = static_cast<int>(prng.between(2, 5)),
-                       .model = prng.chance(300) ? "NVIDIA L4" : "NVIDIA A100-SXM4-80GB",
-                       .cpu_milli = prng.chance(500) ? 8'000 : 64'000});
-    }
-    std::vector<JobId> jobs;
-    for (int i = 0; i < 14; ++i) {
-      Want want{.gpus = static_cast<int32_t>(prng.between(0, 3)),
-                .cpu_milli = static_cast<int32_t>(prng.between(0, 3) * 1000),
-                .model = prng.chance(200) ? "A100" : "",
-                .priority = static_cast<int32_t>(prng.between(0, 1)),
-                .tenant = prng.chance(850) ? batch : kDefaultTenant};
-      const JobId job = engine.submit(want);
-      engine.cycle();
-      if (engine.state_of(job) != JobState::kScheduled) {
-        engine.apply(CancelJob{.job = job});
-        continue;
-      }
-      engine.started(job);
-      engine.advance(seconds(prng.between(1, 50)));
-      if (prng.chance(200))
-        engine.apply(
-            CheckpointSaved{.job = job, .attempt = 1, .node = engine.job(job).node, .age = Duration{}});
-      jobs.push_back(job);
-    }
-    for (const JobId job : jobs) {
-      if (prng.chance(550)) engine.finish(job);
-    }
+    scatter(engine, prng);
     const JobId waits = engine.submit({.gpus = static_cast<int32_t>(prng.between(3, 5)),
                                        .cpu_milli = static_cast<int32_t>(prng.between(0, 4) * 1000),
                                        .model = prng.chance(300) ? "A100" : "",

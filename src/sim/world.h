@@ -15,6 +15,9 @@
 
 namespace gpusched::sim {
 
+inline constexpr int32_t kHotCelsius = 75;            ///< The threshold above which a device is hot.
+inline constexpr Duration kWallOffsetMax = hours(6);  ///< How far a wall clock is set off at most.
+
 struct RunOptions {
   uint64_t seed = 1;
   uint64_t steps = 3'000;             ///< Length of the phase with faults.
@@ -46,6 +49,11 @@ class World {
 
  private:
   void build();
+  void draw_faults();
+  void draw_rules(EngineConfig& engine);
+  void draw_tuning(HostSettings& settings);
+  int32_t add_nodes();
+  void add_clients(int32_t gpus_max);
   void break_something_later();
   void break_something();
   void break_disk_later();

@@ -3,86 +3,10 @@
 
 #include "base/limits.h"
 #include "engine/decide/decide.h"
-#include "engine/decide/feasible.h"
+#include "engine/decide/feasibility.h"
 
 namespace gpusched::rules {
 namespace {
-
-/// One domain of the level, counted part by part, could hold all members.
-bool domain_could_hold(const State& state, const std::vector<Part>& parts, DomainLevel level) {
-  std::map<std::string, std::vector<int64_t>>
-      held;  // By domain: members of each part; nodes for any of them.
-  int64_t members = 0;
-  for (const Part& part : parts) members += part.member_count;
-  for (const Node& node : state.nodes) {
-    const std::string domain = domain_of(state.config.policy, node, level);
-    if (level != DomainLevel::kAny && domain.empty()) continue;
-    std::vector<int64_t>& counts = held.try_emplace(domain, parts.size() + 1, 0).first->second;
-    bool any = false;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const int64_t here = members_when_empty(state.device_classes, node, parts[i]);
-      counts[i] += here;
-      any = any || here > 0;
-    }
-    counts.back() += any ? 1 : 0;
-  }
-  return std::any_of(held.begin(), held.end(), [&](const auto& entry) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (entry.second[i] < parts[i].member_count) return false;
-    }
-    return !parts.front().one_member_per_node || entry.second.back() >= members;
-  });
-}
-
-/// Some node alone could run it; of a gang, all nodes or those of one domain that it may be in.
-bool feasible(const State& state, const std::vector<Part>& parts) {
-  const Part& part = parts.front();
-  if (!is_gang(parts)) {
-    return std::any_of(state.nodes.begin(), state.nodes.end(),
-                       [&](const Node& node) { return node_could_run(state, node, part); });
-  }
-  if (!part.domain_required || part.domain == DomainLevel::kAny)
-    return domain_could_hold(state, parts, DomainLevel::kAny);
-  for (DomainLevel level = part.domain; level != DomainLevel::kAny;
-       level = static_cast<DomainLevel>(static_cast<uint8_t>(level) - 1)) {
-    if (domain_could_hold(state, parts, level)) return true;
-  }
-  return false;
-}
-
-/// Answers for the jobs of one submission whether they could ever run: the same question once, and of
-/// different ones no more than the engine's thread can answer in a moment.
-class Feasibility {
- public:
-  explicit Feasibility(const State& state) : state_(state) {}
-
-  /// Nothing: too much was asked of one submission.
-  std::optional<bool> of(const std::vector<Part>& parts) {
-    Digest digest;
-    for (const Part& part : parts) mix_fields(digest, part);
-    const auto known = answers_.find(digest.value());
-    if (known != answers_.end()) return known->second;
-    const int64_t looks = state_.node_count() * static_cast<int64_t>(parts.size());
-    const bool bounded = state_.config.feature_level >= 6 && !answers_.empty();
-    if (bounded && looks_ + looks > limits::kFeasibleLooksMax) return std::nullopt;
-    looks_ += looks;
-    return answers_[digest.value()] = feasible(state_, parts);
-  }
-
- private:
-  const State& state_;
-  std::map<uint64_t, bool> answers_;  ///< By a hash of the parts.
-  int64_t looks_ = 0;
-};
-
-/// The job insists on a domain of a level that no node's labels name.
-bool lacks_domain(const State& state, const std::vector<Part>& parts) {
-  const Part& part = parts.front();
-  if (!is_gang(parts) || !part.domain_required || part.domain == DomainLevel::kAny) return false;
-  return std::none_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
-    return !domain_of(state.config.policy, node, part.domain).empty();
-  });
-}
 
 /// Some parts of it are of several members, or there are several: all are placed together. Only the last may
 /// be elastic; a member has one node's devices, and shares stand alone, slices of GPUs without any other
@@ -319,6 +243,14 @@ JobReason failure_reason(EndCause cause) {
   UNREACHABLE();
 }
 
+/// The jobs that would wait by it; of an array its elements are what waits.
+int64_t waiting_by(const SubmitJobs& command) {
+  int64_t waiting = 0;
+  for (const JobRequest& job : command.jobs)
+    waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
+  return waiting;
+}
+
 /// What does not say what it is, is online from the priority tier `high` on.
 WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
   if (given != WorkClass::kUnset) return given;
@@ -350,14 +282,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     const std::vector<Part>& parts = divides ? own_parts[i] : request.parts;
     std::optional<Rejection> problem = check_parts(state, parts);
     if (!problem) problem = over_quota(state, command.tenant, total_of(parts), false);
-    const std::optional<bool> could_run =
-        !problem && request.require_feasible ? feasibility.of(parts) : std::optional(true);
-    if (!could_run.has_value()) problem = Rejection{.code = RejectionCode::kFeasibilityLimit};
-    if (could_run == false) {
-      const bool nowhere = lacks_domain(state, parts);
-      problem = Rejection{.code = nowhere ? RejectionCode::kNoDomain : RejectionCode::kInfeasible};
-      if (!nowhere) problem->nearest = nearest_node(state, parts.front());
-    }
+    if (!problem && request.require_feasible) problem = feasibility.check(parts);
     if (!problem && !request.booking.empty()) {
       if (!divides) own_parts[i] = request.parts;
       problem = book(state, command, request.booking, own_parts[i]);
@@ -373,10 +298,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     return reject(*problem);
   }
   const auto count = static_cast<int64_t>(command.jobs.size());
-  int64_t waiting = 0;  // Of an array its elements are what waits.
-  for (const JobRequest& job : command.jobs)
-    waiting += std::max<int64_t>(int64_t{job.sequence_count()} - 1, 1);
-  if (const auto refusal = admit(state, command, waiting, stamp.at, events)) return reject(*refusal);
+  if (const auto refusal = admit(state, command, waiting_by(command), stamp.at, events))
+    return reject(*refusal);
   auto flow = flows.begin();
   uint64_t next_id = stamp.sequence;
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {

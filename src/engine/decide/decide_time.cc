@@ -143,6 +143,54 @@ void settle_start(const State& state, JobId job, Events& events) {
   }
 }
 
+namespace {
+
+/// A job that still waits at its deadline fails, an array expands no further. True: an event takes the timer
+/// away.
+bool deadline_passed(const State& state, const Timer& timer, Events& events) {
+  const Job& job = state.job_at(JobId{timer.id});
+  if (job.state != JobState::kPending) return false;  // It runs; another attempt will not begin.
+  if (job.is_array()) {
+    events.push_back(ArrayClosed{.job = job.id, .reason = JobReason::kDeadline, .at = timer.due});
+    return false;
+  }
+  events.push_back(JobFinished{.job = job.id,
+                               .state = JobState::kFailed,
+                               .reason = job.interactive ? JobReason::kNotAtOnce : JobReason::kDeadline,
+                               .outcome = {.detail = {}},
+                               .at = timer.due});
+  return true;
+}
+
+/// True: some event takes the timer away. False: it is still to be dropped.
+bool timer_due(const State& state, const Timer& timer, Time now, Events& events) {
+  switch (timer.kind) {
+    case TimerKind::kBackoffOver:
+      events.push_back(BackoffEnded{.job = JobId{timer.id}});
+      return true;
+    case TimerKind::kDeadline:
+      return deadline_passed(state, timer, events);
+    case TimerKind::kNodeLost:
+      node_lost(state, timer, events);
+      return false;
+    case TimerKind::kContactLost:
+      contact_lost(state, timer, events);
+      return false;
+    case TimerKind::kRuntimeOver:
+      runtime_over(state, timer, events);
+      return false;
+    case TimerKind::kBooking:
+      booking_due(state, timer, now, events);
+      return true;
+    case TimerKind::kPromiseOver:
+      events.push_back(PromiseEnded{.job = JobId{timer.id}, .why = PromiseEnd::kTime, .at = timer.due});
+      return true;
+  }
+  UNREACHABLE();
+}
+
+}  // namespace
+
 bool next_due(const State& state, Time now, Events& events) {
   if (const Dependent* dependent = state.next_settling()) {
     settle(state, *dependent, now, events);
@@ -154,43 +202,7 @@ bool next_due(const State& state, Time now, Events& events) {
   }
   if (!state.timers.empty() && state.timers.begin()->due <= now) {
     const Timer& timer = *state.timers.begin();
-    switch (timer.kind) {
-      case TimerKind::kBackoffOver:
-        events.push_back(BackoffEnded{.job = JobId{timer.id}});
-        return true;
-      case TimerKind::kDeadline: {
-        const Job* job = state.jobs.find(JobId{timer.id});
-        CHECK(job != nullptr);
-        if (job->state != JobState::kPending) break;  // It runs; another attempt will not begin.
-        if (job->is_array()) {
-          events.push_back(ArrayClosed{.job = job->id, .reason = JobReason::kDeadline, .at = timer.due});
-          break;
-        }
-        events.push_back(
-            JobFinished{.job = job->id,
-                        .state = JobState::kFailed,
-                        .reason = job->interactive ? JobReason::kNotAtOnce : JobReason::kDeadline,
-                        .outcome = {.detail = {}},
-                        .at = timer.due});
-        return true;
-      }
-      case TimerKind::kNodeLost:
-        node_lost(state, timer, events);
-        break;
-      case TimerKind::kContactLost:
-        contact_lost(state, timer, events);
-        break;
-      case TimerKind::kRuntimeOver:
-        runtime_over(state, timer, events);
-        break;
-      case TimerKind::kBooking:
-        booking_due(state, timer, now, events);
-        return true;
-      case TimerKind::kPromiseOver:
-        events.push_back(PromiseEnded{.job = JobId{timer.id}, .why = PromiseEnd::kTime, .at = timer.due});
-        return true;
-    }
-    events.push_back(dropped(timer));
+    if (!timer_due(state, timer, now, events)) events.push_back(dropped(timer));
     return true;
   }
   if (!state.requests.empty()) {
