@@ -4,7 +4,7 @@
 
 namespace gpusched {
 
-/// So many of the mask's bits, the lowest ones; all when it has fewer.
+/// Returns the lowest `count` bits of the mask; all if it has fewer.
 constexpr uint64_t lowest_bits(uint64_t mask, int32_t count) {
   uint64_t chosen = 0;
   for (; count > 0 && mask != 0; --count) {

@@ -7,7 +7,7 @@
 /// opens them, by the letters of Slurm. Pure and thread-safe.
 namespace gpusched {
 
-/// What the letters stand for.
+/// Values of the letters.
 struct FileWords {
   std::string job = {};          ///< %j: the job's id, such as "job-12".
   std::string array = {};        ///< %A: the array's name; of a job by itself, the job's id.
@@ -18,7 +18,7 @@ struct FileWords {
   std::string node = {};         ///< %N: the node's name.
 };
 
-/// For people: "%j (job id), ..."
+/// Lists the letters, for people.
 inline constexpr std::string_view kFilePatternHelp =
     "%j (job), %A (array), %a (index in it), %t (member), %x (name), %u (user), %N (node) and %% exist";
 

@@ -8,7 +8,7 @@ namespace gpusched {
 /// A signal that a job may ask to get before it is ended for another one.
 struct JobSignal {
   std::string_view name;  ///< "USR1"
-  int number = 0;         ///< As Linux numbers it on the machines that run agents.
+  int number = 0;         ///< Signal number of Linux on the machines that run agents.
 };
 
 /// "USR1", "SIGUSR1", "usr1" and "10" are one signal. Nothing for what no job can handle, such as KILL, and

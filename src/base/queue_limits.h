@@ -10,7 +10,7 @@ namespace gpusched::limits {
 
 // Clients.
 inline constexpr std::size_t kRequestsWaitingMax = 400'000;               ///< Commands that are not decided.
-inline constexpr std::size_t kProposalBytesMax = std::size_t{256} << 20;  ///< Of new work that waits.
+inline constexpr std::size_t kProposalBytesMax = std::size_t{256} << 20;  ///< Bytes of new work that waits.
 inline constexpr std::size_t kReadsWaitingMax = 20'000;  ///< Short questions for the observer's state,
 inline constexpr std::size_t kScansWaitingMax = 256;     ///< and long ones, such as pages of jobs.
 inline constexpr std::size_t kEditsMax = 2'048;  ///< Changes of tenants and labels that are made together,
@@ -18,9 +18,9 @@ inline constexpr std::size_t kEditSetsWaitingMax = 64;  ///< and sets of them th
 inline constexpr std::size_t kStreamMessagesMax = 64;   ///< States that wait for a slow client of a stream.
 
 // Agents.
-inline constexpr uint32_t kAttemptsPerRegistration = 65'536;  ///< That an agent knows, ended ones too.
+inline constexpr uint32_t kAttemptsPerRegistration = 65'536;  ///< Attempts that an agent knows.
 inline constexpr std::size_t kAgentAsksMax = 4'096;           ///< Undecided proposals for one agent.
-inline constexpr std::size_t kAgentMessagesMax = 64;          ///< Of one agent, read and not handled,
+inline constexpr std::size_t kAgentMessagesMax = 64;  ///< Messages of one agent, read but not handled,
 inline constexpr std::size_t kAgentMessageBytesMax = std::size_t{1} << 20;  ///< and their bytes.
 inline constexpr std::size_t kOrdersMax = 100'000;  ///< Messages that a slow agent leaves waiting,
 inline constexpr std::size_t kOrderBytesMax = std::size_t{64} << 20;  ///< and their bytes: its stream ends.

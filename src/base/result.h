@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// How the world failed. The engine's own "no" is a Rejection, never one of these.
+/// Kind of failure of the world. The engine's own "no" is a Rejection, never one of these.
 enum class ErrorCode {
   kInvalidArgument,  ///< The caller's input is malformed.
   kNotFound,
@@ -21,8 +21,8 @@ enum class ErrorCode {
   kUnavailable,     ///< Not now: try again later.
   kStorageFull,     ///< The disk has no room for new work.
   kSpecsFull,       ///< The specifications that are kept leave no room for another one.
-  kTimeout,         ///< Nothing happened in time, and nothing will.
-  kOutcomeUnknown,  ///< It may or may not have happened: ask before you repeat it.
+  kTimeout,         ///< No effect in time, and none later.
+  kOutcomeUnknown,  ///< May or may not have taken effect: check before repeating.
   kIo,              ///< The operating system refused; `message` has the call and its errno.
   kCorrupt,         ///< Stored bytes are not what was written.
   kLocked,          ///< Somebody else holds it; `message` names who.

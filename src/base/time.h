@@ -37,7 +37,7 @@ struct Time {
 
 inline constexpr Time kNever{INT64_MAX};
 
-/// Where a command stands in the one order of all commands, and when. Set by the leader, never by the engine.
+/// Place of a command in the order of all commands, and its time. Set by the leader, never by the engine.
 struct Stamp {
   uint64_t sequence = 0;
   Time at;
@@ -45,13 +45,13 @@ struct Stamp {
   friend constexpr auto operator<=>(const Stamp&, const Stamp&) = default;
 };
 
-/// Where time comes from. Production reads the system's clocks, `sim/` a virtual one. Thread-safe.
+/// Source of time. Production reads the system's clocks, `sim/` a virtual one. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   /// Never goes back; its start is arbitrary.
   virtual Time monotonic() const = 0;
-  /// Since the Unix epoch; may step either way.
+  /// Returns the time since the Unix epoch; may step either way.
   virtual Time wall() const = 0;
 };
 

@@ -5,15 +5,15 @@
 
 #include "cli/framework/session.h"
 
-/// What several commands share.
+/// Functions shared by several commands.
 namespace gpusched::cli {
 
-/// Where an output begins and what of it is wanted.
+/// Start and filter of an output.
 struct LogChoice {
-  int64_t member = 0;  ///< Of a gang: whose.
+  int64_t member = 0;  ///< Member of a gang.
   int64_t tail = 0;    ///< Positive: its last so many lines.
   std::string since;   ///< "10m" or a time; empty: from its beginning.
-  std::string grep;    ///< Only lines that hold this; empty: all.
+  std::string grep;    ///< Text that lines must contain; empty: all lines.
   bool timestamps = false;
   /// Told how many bytes are no longer kept; nothing: passed over in silence.
   std::function<void(int64_t bytes)> skipped = {};

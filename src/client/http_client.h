@@ -25,7 +25,7 @@ struct HttpRequest {
   std::string target;
   std::string body = {};  ///< JSON; empty: none.
   std::vector<std::pair<std::string, std::string>> headers = {};
-  Duration timeout = seconds(30);  ///< For the whole exchange; of a stream, until its head is there.
+  Duration timeout = seconds(30);  ///< Of the exchange; for a stream, until its head.
   /// Doing it twice is the same as doing it once (a GET, or a POST with an Idempotency-Key), so that it is
   /// sent once more when the connection breaks before the answer.
   bool repeatable = false;
@@ -33,9 +33,9 @@ struct HttpRequest {
 
 struct HttpAnswer {
   int status = 0;
-  std::string body;  ///< Of a stream that began with 2xx: empty.
+  std::string body;  ///< Body; empty for a stream that began with 2xx.
   std::string retry_after;
-  int64_t file_size = -1;  ///< Of a file that is streamed (`File-Size`); -1: not known.
+  int64_t file_size = -1;  ///< Size of a streamed file (`File-Size`); -1: unknown.
 };
 
 /// Called with each piece of a streamed body, as it arrives. False ends the stream.
@@ -75,9 +75,9 @@ class HttpClient {
 /// Percent-encodes everything but RFC 3986's unreserved characters: for one path segment or query value.
 std::string url_encoded(std::string_view text);
 
-/// Where a URL of HttpClientOptions leads.
+/// Address of a URL of HttpClientOptions.
 struct HttpEndpoint {
-  std::string host;  ///< Without the brackets of an IPv6 address.
+  std::string host;  ///< Host without the brackets of an IPv6 address.
   std::string port;
   std::string prefix;  ///< Empty, or begins with '/' and does not end with one.
 };

@@ -19,7 +19,7 @@ class WebSocketClient {
     bool is_text = false;
     std::string data;
   };
-  /// What became of the handshake: a socket, or the answer of a server that said no.
+  /// Result of the handshake: a socket, or the answer of a server that refused.
   struct Connected;
 
   /// Connects and shakes hands. Errors as HttpClient's: kInvalidArgument, kUnavailable, kTimeout.
@@ -41,7 +41,7 @@ class WebSocketClient {
   void pump(bool read);
   /// The next message that came.
   std::optional<Message> take();
-  /// Nothing comes any more.
+  /// Returns whether the connection has ended.
   bool over() const;
   /// Once over: the server's words at a good end; else why the connection broke.
   const std::string& reason() const;

@@ -16,15 +16,15 @@ enum class Section : uint8_t {
   kTenant,
   kDeviceClass,
   kNode,
-  kJobClass,  ///< Before the first job that uses it; numbered from 0 in order of appearance.
-  kJob,       ///< In ascending id; its class's number stands before it.
+  kJobClass,  ///< Precedes the first job that uses it; numbered from 0 in order of appearance.
+  kJob,       ///< Ascending by id; preceded by the number of its class.
   kAttempt,
   kRequest,
   kFinished,  ///< Ids in order of their end.
   kTimer,
   kEnd,
-  kArray,    ///< Before kEnd, although its number is higher.
-  kPromise,  ///< Before kEnd too.
+  kArray,    ///< Precedes kEnd, although its number is higher.
+  kPromise,  ///< Precedes kEnd, too.
   kSubmitter = 15,
   kBooking = 16,
 };

@@ -157,8 +157,8 @@ std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector
 /// A value that stands above file and environment, such as a command-line flag's.
 struct ConfigOverride {
   std::string key;    ///< "api.http_port".
-  std::string value;  ///< As it would stand in an environment variable.
-  std::string from;   ///< What set it, for `print_config`: "--http-port".
+  std::string value;  ///< Value as in an environment variable.
+  std::string from;   ///< Source, for `print_config`: "--http-port".
 };
 
 struct ConfigInputs {
@@ -169,7 +169,7 @@ struct ConfigInputs {
 
 struct LoadedConfig {
   Config values;
-  /// Where each key's value comes from, such as "scheduler.yaml:3"; a key that has its default is absent.
+  /// Source of each key's value, such as "scheduler.yaml:3"; keys with their default are absent.
   std::map<std::string, std::string, std::less<>> origins;
 };
 

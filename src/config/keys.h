@@ -12,10 +12,10 @@
 
 namespace gpusched {
 
-/// Where a key's value lives in a Config; which alternative it is says the key's type.
+/// Location of a key's value in a Config; the alternative determines the key's type.
 using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*>;
 
-/// What setting a key does.
+/// Effect of setting a key.
 enum class ConfigEffect {
   kUsed,
   kNone,        ///< Known to existing configuration files; accepted, and changes nothing yet.
@@ -47,7 +47,7 @@ std::span<const ConfigKey> config_keys();
 /// Prefix of every environment variable that sets a key.
 inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";
 
-/// What is shown in a secret's place.
+/// Text shown in place of a secret.
 inline constexpr std::string_view kConfigMask = "\"********\"";
 
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
@@ -59,10 +59,10 @@ const ConfigKey* nearest_config_key(std::string_view section, std::string_view n
 /// One key whose value differs between two configurations.
 struct ConfigChange {
   const ConfigKey* key = nullptr;
-  std::string before;  ///< As `config_value_text`; a secret's is masked.
+  std::string before;  ///< Value as from `config_value_text`; secrets are masked.
   std::string after;
 };
-/// What differs, in the order of the keys.
+/// Returns the differences, in the order of the keys.
 std::vector<ConfigChange> config_changes(const Config& before, const Config& after);
 
 /// Letters to insert, delete, replace, or swap with their neighbour to get from one to the other.

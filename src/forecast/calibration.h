@@ -16,7 +16,7 @@ namespace gpusched::forecast {
 class WaitCalibration {
  public:
   static constexpr std::size_t kWindow = 500;  ///< The newest waits that count.
-  static constexpr std::size_t kLeast = 10;    ///< Before there are so many, estimates are left as they are.
+  static constexpr std::size_t kLeast = 10;    ///< Minimum number of outcomes for a correction.
   /// Added to both before they are compared: a second more or less does not matter.
   static constexpr Duration kSlack = seconds(1);
 
@@ -25,17 +25,17 @@ class WaitCalibration {
   /// A job of which it was estimated that it would wait for `estimated` has waited for `waited`. The estimate
   /// as it was before it was calibrated.
   void add(Duration estimated, Duration waited);
-  /// What to say when a wait is estimated as this; not negative, and rising with it.
+  /// Returns the corrected estimate of a wait; not negative, monotonic in the estimate.
   Duration told(Duration estimated) const;
 
  private:
-  /// In millionths.
+  /// Ratio in millionths.
   int64_t factor() const;
 
   int32_t per_mille_;
-  std::vector<int64_t> shares_;  ///< In millionths, a ring once it is full.
+  std::vector<int64_t> shares_;  ///< Ratios in millionths; a ring buffer once it is full.
   std::size_t next_ = 0;
-  mutable int64_t factor_ = 0;  ///< Of these shares; 0: not found yet.
+  mutable int64_t factor_ = 0;  ///< Quantile of these ratios; 0: not computed yet.
 };
 
 }  // namespace gpusched::forecast

@@ -10,14 +10,14 @@
 /// other.
 namespace gpusched::forecast {
 
-/// How a request is another one, from what costs its owner least to what costs most.
+/// Kind of change to a request, from the cheapest for its owner to the most expensive.
 enum class ChangeKind : uint8_t {
-  kShorterLimit = 1,   ///< It fits in before what is kept free for others is wanted.
+  kShorterLimit = 1,   ///< A time limit short enough to end before the reserved start of others.
   kLessCpu,            ///< Fewer CPU cores.
   kLessMemory,         ///< Less main memory.
   kLessGpuMemory,      ///< GPUs with less memory.
   kOtherModel,         ///< Any model instead of the one that it names.
-  kFewerGpus,          ///< As many as can be had.
+  kFewerGpus,          ///< As many GPUs as are available.
   kFewerOfOtherModel,  ///< Both.
   kIdleGuarantee,      ///< Another tenant lets it have what it is guaranteed and does not use.
 };
@@ -26,10 +26,10 @@ std::string_view to_string(ChangeKind kind);
 /// A request that would start now, and where.
 struct Change {
   ChangeKind kind = ChangeKind::kFewerGpus;
-  Part part;              ///< What one member would need.
-  Duration max_runtime;   ///< Its limit; zero: none.
-  PlanGroup start;        ///< With kIdleGuarantee also whom others are ended for: those who borrowed it.
-  TenantId lender;        ///< Of kIdleGuarantee: whose guarantee it is,
+  Part part;              ///< Resources of one member after the change.
+  Duration max_runtime;   ///< Time limit after the change; zero: none.
+  PlanGroup start;        ///< Placement; with kIdleGuarantee also the borrowers that are preempted.
+  TenantId lender;        ///< kIdleGuarantee: tenant whose guarantee it is,
   int64_t lent_gpus = 0;  ///< and how many GPUs of it are needed.
 };
 
@@ -41,10 +41,10 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
 
 /// A submission that is tried.
 struct Trial {
-  std::optional<Rejection> rejection;  ///< As the submission's own would be.
+  std::optional<Rejection> rejection;  ///< Rejection as of the submission itself.
   JobId job;
   JobId subject;                   ///< The job itself; of an array its first element.
-  std::optional<PlanGroup> start;  ///< What it starts on now, or whom others are ended for; else it waits.
+  std::optional<PlanGroup> start;  ///< Placement if it starts now, with its victims; otherwise it waits.
 };
 /// Submits one job in `scratch`, which is settled. It waits there afterwards.
 Trial try_submission(World& scratch, SubmitJobs command, Work& work);

@@ -14,7 +14,7 @@
 /// come or go.
 namespace gpusched::forecast {
 
-/// How long jobs may run. Asked from one thread; the same question gets the same answer.
+/// Source of run times of jobs. Used from one thread; deterministic.
 class RunSource {
  public:
   virtual ~RunSource() = default;
@@ -33,11 +33,11 @@ inline constexpr Duration kFirstRun = minutes(15);
 
 struct Options {
   uint32_t runs = 16;       ///< 1 to limits::kForecastRunsMax.
-  uint64_t work = 400'000;  ///< Of one run; at most limits::kForecastWorkMax.
+  uint64_t work = 400'000;  ///< Work of one run; at most limits::kForecastWorkMax.
   uint64_t seed = 1;
-  Duration start_delay = milliseconds(100);    ///< From a placement to its start.
-  Duration stop_delay = seconds(10);           ///< From the word to end an attempt to its end.
-  Duration release_delay = milliseconds(500);  ///< From an attempt's end until its devices are seen empty.
+  Duration start_delay = milliseconds(100);    ///< Delay from a placement to its start.
+  Duration stop_delay = seconds(10);           ///< Delay from the order to stop an attempt to its end.
+  Duration release_delay = milliseconds(500);  ///< Delay from an attempt's end to its empty devices.
   JobId only;                                  ///< Given: a run ends when this one has started.
 };
 
@@ -45,17 +45,17 @@ struct Options {
 struct Estimate {
   Time p50 = kNever;  ///< Half of the runs started it by then; kNever: not within the work limit.
   Time p90 = kNever;
-  Time later_than;  ///< Where a quantile is kNever: it had not started by then.
-  /// Where p50 is kNever: nothing that can be foreseen starts it; somebody has to do something.
+  Time later_than;  ///< Lower bound if a quantile is kNever: not started by then.
+  /// p50 is kNever and no predictable event starts it: an operator has to act.
   bool stuck = false;
   int64_t place = 0;  ///< Among those that wait, by p50, then by their place in line; 1 starts first.
 };
 
 struct Forecast {
-  Time at;                ///< Of the state it began with.
+  Time at;                ///< Time of the state that it started from.
   uint64_t sequence = 0;  ///< The newest command in that.
-  uint32_t runs = 0;      ///< That went into it; fewer than wanted when there was no time for more.
-  boost::unordered_flat_map<uint64_t, Estimate> jobs;  ///< By job: all that waited.
+  uint32_t runs = 0;      ///< Number of runs that contributed; fewer than requested if time ran out.
+  boost::unordered_flat_map<uint64_t, Estimate> jobs;  ///< Keyed by job: all that waited.
 
   /// Null when it did not wait then.
   const Estimate* find(JobId job) const {

@@ -7,12 +7,12 @@
 
 #include "forecast/moves.h"
 
-/// Where there is room for jobs that move. Internal to the search for moves.
+/// Free places for jobs that move. Internal to the search for moves.
 namespace gpusched::forecast {
 
-/// What is left of a node.
+/// Free resources of a node.
 struct Room {
-  bool open = false;   ///< In service, and nobody has it for itself.
+  bool open = false;   ///< In service and not held exclusively.
   bool taken = false;  ///< Another proposal gathers devices here.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
@@ -48,7 +48,7 @@ class Places {
 
   void take(const Part& part, const Place& place) { count(part, place, -1); }
   void give_back(const Part& part, const Place& place) { count(part, place, 1); }
-  /// Nothing goes there any more, nor is gathered there.
+  /// Excludes the node as a destination and as a place to collect free GPUs.
   void close(uint32_t slot) { rooms_[slot].taken = true; }
 
  private:

@@ -13,7 +13,7 @@ namespace gpusched::forecast {
 struct Mover {
   const Job* job = nullptr;
   const Attempt* attempt = nullptr;
-  int32_t devices = 0;  ///< Those that would do for the waiting job.
+  int32_t devices = 0;  ///< Devices suitable for the waiting job.
   uint64_t mask = 0;    ///< The same.
   bool saved = false;
   MovePrice price;
@@ -27,7 +27,7 @@ class MoveSearch {
   /// The cheapest moves that start the job, as `decide` would take them; nothing when there are none, or the
   /// work is used up. What they take is taken from the places then.
   std::optional<MoveProposal> cheapest(const Job& job);
-  /// What is in the way on the node that comes nearest.
+  /// Returns what is missing on the node that comes nearest.
   Unmoved nearest(const Job& job);
   /// Whether these very moves hold.
   bool holds(const MoveProposal& proposal);
@@ -57,7 +57,7 @@ class MoveSearch {
     MovePrice price;
     uint32_t slot = 0;
     uint32_t device_class = 0;
-    uint64_t chosen = 0;  ///< Of `movers_on`.
+    uint64_t chosen = 0;  ///< Bits of the chosen elements of `movers_on`.
   };
   /// Whether a job of these needs fits on another node than its own.
   struct Elsewhere {
@@ -90,7 +90,7 @@ class MoveSearch {
   Places& places_;
   Work& work_;
   bool stopped_early_ = false;
-  std::vector<JobId> used_;  ///< By proposals that were found.
+  std::vector<JobId> used_;  ///< Jobs in proposals already found.
   std::vector<Elsewhere> elsewhere_;
 };
 

@@ -14,37 +14,37 @@ namespace gpusched::forecast {
 
 /// Why a running job is not moved.
 enum class MoveObstacle : uint8_t {
-  kNotPreemptible = 1,  ///< Its tenant does not let its jobs be ended for others.
-  kExempt,              ///< It is exempt from that by itself.
-  kEndsForGood,         ///< It asked to be cancelled instead of being put back in line, or is interactive.
-  kGang,                ///< It has several members.
-  kShare,               ///< It has a share of a GPU.
-  kArranged,            ///< It asks for certain GPUs, for a layout of them or for a node for itself.
-  kEnding,              ///< It is being ended already.
-  kJustStarted,         ///< It has not started, or a moment ago.
-  kEndedLately,         ///< It was ended for another job, or moved, a short while ago,
+  kNotPreemptible = 1,  ///< The tenant does not allow preemption.
+  kExempt,              ///< The job is exempt from preemption.
+  kEndsForGood,         ///< The job would be cancelled instead of requeued, or is interactive.
+  kGang,                ///< The job has several members.
+  kShare,               ///< The job has a share of a GPU.
+  kArranged,            ///< The job asks for specific GPUs, a layout or an exclusive node.
+  kEnding,              ///< The job is already being stopped.
+  kJustStarted,         ///< The job has not started, or only just now.
+  kEndedLately,         ///< The job was preempted or moved recently,
   kEndedOften,          ///< or as often as a job may be.
   kHigherPriority,      ///< The waiting job's is lower.
-  kNoOtherPlace,        ///< It fits nowhere else now.
+  kNoOtherPlace,        ///< The job fits nowhere else now.
 };
 std::string_view to_string(MoveObstacle obstacle);
-/// What follows "job-7 holds 2 of node n1 and ".
+/// Continues the sentence "job-7 holds 2 of node n1 and ".
 std::string_view describe(MoveObstacle obstacle);
 
 struct MoveOptions {
   JobId only;                         ///< Given: moves for this waiting job alone.
-  std::size_t moves_max = 4;          ///< For one job; at most limits::kMovesMax.
-  std::size_t proposals = 8;          ///< At most limits::kMoveProposalsMax.
+  std::size_t moves_max = 4;          ///< Maximum moves for one job; at most limits::kMovesMax.
+  std::size_t proposals = 8;          ///< Maximum proposals; at most limits::kMoveProposalsMax.
   Duration protection = seconds(60);  ///< A job that started so shortly ago is left alone,
   Duration recent = minutes(10);      ///< so is one that was ended for another so shortly ago,
   int64_t budget = 3;                 ///< or so often in all.
 };
 
-/// What a move or several cost. Compared field by field, the first that differs decides.
+/// Price of one or several moves. Compared field by field; the first that differs decides.
 struct MovePrice {
   int64_t lost_gpu_ms = 0;  ///< GPUs times the time since the job saved its work, or since its start.
   int64_t moves = 0;
-  int64_t ended_before = 0;  ///< How often these jobs were ended for others already.
+  int64_t ended_before = 0;  ///< Earlier preemptions of these jobs.
   int64_t gpus = 0;
   friend auto operator<=>(const MovePrice&, const MovePrice&) = default;
 };
@@ -63,12 +63,12 @@ struct Move {
 /// One waiting job and what has to move for it. Moves of one proposal happen at the same time; no two
 /// proposals of a plan touch the same devices or jobs, so each may be carried out alone, in any order.
 struct MoveProposal {
-  MoveJobs command;  ///< Without who asks for it. The first group's job is the one that gains.
+  MoveJobs command;  ///< Command without its author. The first group's job is the beneficiary.
   std::vector<Move> moves;
   MovePrice price;
-  std::vector<JobId> starts;    ///< What would start at once, the gaining job first.
+  std::vector<JobId> starts;    ///< Jobs that would start at once, the beneficiary first.
   int64_t gpus_started = 0;     ///< GPUs of these together.
-  Time otherwise;               ///< When the gaining job is expected to start without it; none: not known.
+  Time otherwise;               ///< Expected start of the beneficiary without the moves; none: unknown.
   int64_t unusable_before = 0;  ///< Thousandths of free GPUs that the shapes which come could not use,
   int64_t unusable_after = 0;   ///< and afterwards.
 
@@ -79,22 +79,22 @@ struct MoveProposal {
 struct Unmoved {
   struct Blocker {
     JobId job;
-    int64_t gpus = 0;  ///< Of those on the node that would do.
+    int64_t gpus = 0;  ///< Suitable GPUs on the node that it holds.
     MoveObstacle why = MoveObstacle::kNoOtherPlace;
   };
   JobId job;
-  int64_t gpus_wanted = 0;        ///< On one node.
-  int64_t gpus_free = 0;          ///< On all nodes together, of those that would do.
-  NodeId nearest;                 ///< None: no node could ever have it, or none is open to it now.
-  std::vector<Blocker> blockers;  ///< Those who hold most first; at most three.
+  int64_t gpus_wanted = 0;  ///< GPUs that it needs on one node.
+  int64_t gpus_free = 0;    ///< Suitable free GPUs on all nodes together.
+  NodeId nearest;           ///< Nearest node; none: no node could ever run it, or none is available now.
+  std::vector<Blocker> blockers;  ///< Blockers, largest holders first; at most three.
   bool too_many = false;          ///< More jobs than may be would have to move.
-  bool not_tried = false;  ///< It does not wait for room on one node: a gang, a share, a limit or its turn.
+  bool not_tried = false;         ///< Waits for no room on one node: a gang, a share, a limit or its turn.
 };
 
 struct MovePlan {
-  Time at;                              ///< Of the state that was looked at.
+  Time at;                              ///< Time of the state that was examined.
   uint64_t sequence = 0;                ///< The newest command in that.
-  std::vector<MoveProposal> proposals;  ///< In the order of the waiting jobs' line.
+  std::vector<MoveProposal> proposals;  ///< In the order of the queue.
   std::vector<Unmoved> unmoved;  ///< Jobs that were looked at for nothing; at most limits::kMoveGainersMax.
   int64_t gpus_free = 0;
   int64_t unusable = 0;        ///< Thousandths of these, as in MoveProposal.
@@ -111,7 +111,7 @@ MovePlan plan_moves(const World& world, const MoveOptions& options, Work& work);
 /// Why no moves start the job, as one sentence for operators.
 std::string describe(const State& state, const Unmoved& unmoved);
 
-/// When moves are carried out without anybody asking for it.
+/// Limits of moves that are carried out automatically.
 struct MoveBounds {
   int64_t price_max = 0;  ///< GPU-seconds that may be lost for each GPU that starts.
   Duration patience;      ///< The gaining job has waited so long,

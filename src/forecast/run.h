@@ -18,8 +18,8 @@ class Run {
   Run(World world, RunSource& source, const Options& options, uint32_t number, Placed placed);
 
   enum class End : uint8_t {
-    kAllStarted,  ///< Nobody waits any more, or `options.only` does not.
-    kDry,         ///< Nothing will happen any more, at least within limits::kForecastHorizon.
+    kAllStarted,  ///< No job waits any more, or `options.only` does not.
+    kDry,         ///< No further event, at least within limits::kForecastHorizon.
     kWork,        ///< The work was used up.
   };
   End go(Work& work);

@@ -11,7 +11,7 @@
 
 namespace gpusched::forecast {
 
-/// What may be done before an answer has to be there.
+/// Budget of work before an answer is due.
 struct Work {
   uint64_t left = 0;              ///< Commands, and looks of the planner.
   std::function<bool()> goes_on;  ///< Asked now and then; false: it is over. Empty: as long as `left` lasts.

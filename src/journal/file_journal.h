@@ -21,18 +21,18 @@ struct FileJournalOptions {
   uint64_t reserve_bytes = 8u << 20;
   /// Prepare segments on a thread of the journal's own. Off: on the caller's, inside `append`.
   bool background = true;
-  /// How often a full disk is asked again.
+  /// Interval of retries on a full disk.
   Duration retry = seconds(1);
   /// Null: the computer's own. Must outlive the journal.
   Disk* disk = nullptr;
-  /// Of a new journal; 0 draws one. For golden files.
+  /// Id of a new journal; 0 draws one. For golden files.
   uint64_t store_id = 0;
   /// Records before this one are in a snapshot: what of them is missing or damaged does not matter. 0: all
   /// may be needed that were not compacted.
   uint64_t needed_from = 0;
 };
 
-/// What opening found, for the log.
+/// Findings of opening a journal, for the log.
 struct OpenReport {
   bool created = false;              ///< There was no journal before.
   bool sealed = false;               ///< The last shutdown was clean.
@@ -126,7 +126,7 @@ class FileJournal final : public Journal {
   std::unique_ptr<DiskFile> truncate_mark_;  ///< Open since the start: no room is needed later.
   std::unique_ptr<DiskFile> compact_mark_;   ///< Null: there was no room for one.
   std::unique_ptr<SpareSegments> spares_;
-  std::vector<Segment> segments_;  ///< In use, in order; the last one is written to.
+  std::vector<Segment> segments_;  ///< Segments in use, in order; the last one is written to.
   std::unique_ptr<DiskFile> current_;
   std::vector<std::string> unneeded_;  ///< Files that go with the next compaction.
   CompactMark compacted_;              ///< The newest one that may stand on the disk.

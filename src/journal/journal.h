@@ -13,13 +13,13 @@ namespace gpusched {
 /// position, term, first sequence number, command count, length, and a CRC chained to the record before.
 struct JournalRecord {
   uint64_t position = 0;        ///< 1 for the first record ever, then without a gap.
-  uint64_t term = 0;            ///< Of the leader that wrote it; never decreases.
+  uint64_t term = 0;            ///< Term of the leader that wrote it; never decreases.
   uint64_t first_sequence = 0;  ///< Sequence number of the first command inside.
   uint32_t command_count = 0;   ///< Sequence numbers that the commands inside take.
   std::string_view payload;     ///< Opaque here. Valid during the call only.
 };
 
-/// How much room the journal has.
+/// Free space of the journal.
 enum class JournalSpace {
   kOpen,         ///< Any work may be appended.
   kReserveOnly,  ///< The disk is full: only ends, cancels and releases may be, into the reserve.
@@ -55,7 +55,7 @@ class Journal {
   /// Marks a clean end, so that the next opening can tell a torn tail from rot. Nothing may follow.
   virtual Result<Unit> seal() = 0;
 
-  virtual uint64_t first_position() const = 0;  ///< Of the oldest record kept; last + 1 when none is.
+  virtual uint64_t first_position() const = 0;  ///< Position of the oldest record; last + 1 if there is none.
   virtual uint64_t last_position() const = 0;   ///< 0 before the first record.
   virtual JournalSpace space() const = 0;
   /// Bytes of the largest payload that a record may have; at most `limits::kGroupBytesMax`, and always the

@@ -46,7 +46,7 @@ struct CompactMark {
 };
 inline constexpr std::size_t kMarkBytes = 512;
 inline constexpr std::size_t kCompactMarks = 2;
-/// Where in the file a mark stands.
+/// Offset of a mark in the file.
 constexpr uint64_t compact_mark_offset(const CompactMark& mark) {
   return mark.generation % kCompactMarks * kMarkBytes;
 }
@@ -55,9 +55,9 @@ Result<CompactMark> read_compact_mark(Disk& disk, const std::string& dir, uint64
 
 struct JournalScan {
   uint64_t store_id = 0;
-  std::vector<ScannedSegment> segments;    ///< In order; each goes on where the one before ends.
-  std::string last_bytes;                  ///< Of the last segment in use, as they were read.
-  std::vector<PreparedSegment> prepared;   ///< By index, each behind the last segment in use.
+  std::vector<ScannedSegment> segments;    ///< Segments in order; each continues where the one before ends.
+  std::string last_bytes;                  ///< Bytes of the last segment in use, as read.
+  std::vector<PreparedSegment> prepared;   ///< Prepared segments by index, each after the last one in use.
   std::optional<PreparedSegment> torn;     ///< A segment whose header's write was not finished.
   std::optional<uint64_t> truncate_after;  ///< A truncation that was begun and not finished.
   std::vector<std::string> voided;         ///< Segments that this truncation removes.
@@ -68,7 +68,7 @@ struct JournalScan {
   uint64_t next_index = 1;                 ///< Not used by any file.
 };
 
-/// What the folder's VERSION says.
+/// Content of the folder's VERSION file.
 struct JournalVersion {
   uint32_t format = 0;
   uint64_t store_id = 0;

@@ -24,11 +24,11 @@ class MemoryJournal final : public Journal {
 
     friend bool operator==(const Record&, const Record&) = default;
   };
-  /// What is durable. A copy of it starts the next life.
+  /// Durable content. A copy of it starts the next life.
   struct Image {
     std::deque<Record> records;
-    uint64_t first_position = 1;  ///< Of the oldest record, or of the next one when there is none.
-    uint64_t last_term = 0;       ///< Of the last record ever; kept when compaction took it.
+    uint64_t first_position = 1;  ///< Position of the oldest record, or of the next one if there is none.
+    uint64_t last_term = 0;       ///< Term of the last record ever; kept after compaction.
     bool sealed = false;
   };
 
@@ -46,7 +46,7 @@ class MemoryJournal final : public Journal {
   JournalSpace space() const override { return space_.load(std::memory_order_relaxed); }
   std::size_t payload_max() const override { return limits::kGroupBytesMax; }
 
-  /// What is durable now: no unsynced record is in it.
+  /// Returns what is durable now, without unsynced records.
   Image durable() const;
   /// What a crash now leaves: all that is durable and, by the draw, some unsynced records behind it, in
   /// order and without a gap. Each is whole or not there, as a reader of a torn file finds it.
@@ -62,8 +62,8 @@ class MemoryJournal final : public Journal {
  private:
   Result<Unit> usable() const;
 
-  Image image_;            ///< With the unsynced records behind the durable ones.
-  uint64_t unsynced_ = 0;  ///< How many of them.
+  Image image_;            ///< Image with the unsynced records after the durable ones.
+  uint64_t unsynced_ = 0;  ///< Number of unsynced records.
   uint64_t reserve_bytes_ = 0;
   std::atomic<JournalSpace> space_{JournalSpace::kOpen};
   bool sync_fails_ = false;

@@ -18,11 +18,11 @@ inline constexpr std::size_t kRecordHeaderBytes = 56;
 inline constexpr std::size_t kRecordAlignment = 8;
 inline constexpr uint64_t kSegmentBytesMin = 2 * kSegmentHeaderBytes;
 
-/// What stands at the start of a segment that is in use. A prepared segment is all zero bytes.
+/// Header of a segment in use. A prepared segment is all zero bytes.
 struct SegmentHeader {
-  uint64_t store_id = 0;        ///< Of the journal that the segment belongs to; drawn once.
-  uint64_t index = 0;           ///< In the file's name. Increases, not always by one.
-  uint64_t first_position = 0;  ///< Of the first record that goes in here.
+  uint64_t store_id = 0;        ///< Id of the journal that the segment belongs to; drawn once.
+  uint64_t index = 0;           ///< Index in the file's name. Increases, not always by one.
+  uint64_t first_position = 0;  ///< Position of the first record of the segment.
   uint64_t segment_bytes = 0;   ///< The file's size.
   uint64_t last_term = 0;       ///< Term of the record before the first one; 0 when there was none.
   uint32_t chain = 0;           ///< CRC of the record before the first one; 0 when there was none.
@@ -30,7 +30,7 @@ struct SegmentHeader {
   friend bool operator==(const SegmentHeader&, const SegmentHeader&) = default;
 };
 
-/// Where a record stands. It is part of the CRC, so bytes copied from elsewhere never pass for a record.
+/// Place of a record. Part of the CRC, so that bytes copied from elsewhere never pass for a record.
 struct RecordPlace {
   uint64_t store_id = 0;
   uint64_t segment_index = 0;
@@ -47,8 +47,8 @@ struct StoredRecord {
   RecordKind kind = RecordKind::kGroup;
   JournalRecord record;          ///< The payload points into the parsed bytes.
   uint64_t synced_position = 0;  ///< Every record up to this one was durable before this one was written.
-  uint32_t previous_crc = 0;     ///< Of the record before.
-  uint32_t crc = 0;              ///< Of this header and payload.
+  uint32_t previous_crc = 0;     ///< CRC of the previous record.
+  uint32_t crc = 0;              ///< CRC of this header and payload.
   std::size_t bytes = 0;         ///< Size in the segment, padding included.
 };
 
@@ -65,7 +65,7 @@ std::optional<StoredRecord> parse_record(std::string_view bytes, const RecordPla
 
 /// Writes a header's block, `kSegmentHeaderBytes` long.
 void encode_segment_header(const SegmentHeader& header, char* out);
-/// What the start of a segment says.
+/// Result of reading the start of a segment.
 enum class HeaderState {
   kValid,
   kZero,   ///< Prepared, not in use.

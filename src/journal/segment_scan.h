@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What stands behind the last whole record of a segment.
+/// Content after the last complete record of a segment.
 enum class SegmentTail {
   kClean,    ///< Zero bytes: the normal end.
   kSealed,   ///< The mark of a clean shutdown, then zero bytes.

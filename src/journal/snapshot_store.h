@@ -15,13 +15,13 @@ namespace gpusched {
 
 inline constexpr uint32_t kSnapshotFormatVersion = 1;
 
-/// What a snapshot stands for.
+/// Identity of a snapshot: the state that it holds.
 struct SnapshotInfo {
-  uint64_t last_sequence = 0;  ///< Of the last command that is in it.
-  uint64_t last_position = 0;  ///< Of the last journal record that is in it: replay goes on with the next.
-  uint64_t state_digest = 0;   ///< Of the whole state.
+  uint64_t last_sequence = 0;  ///< Sequence number of the last command in it.
+  uint64_t last_position = 0;  ///< Position of the last journal record in it: replay continues with the next.
+  uint64_t state_digest = 0;   ///< Digest of the whole state.
   uint64_t content_bytes = 0;  ///< Set by the writer.
-  uint64_t store_id = 0;       ///< Of the journal that it belongs to; set by the store. 0: unknown.
+  uint64_t store_id = 0;       ///< Id of the journal that it belongs to; set by the store. 0: unknown.
 
   friend bool operator==(const SnapshotInfo&, const SnapshotInfo&) = default;
 };
@@ -52,7 +52,7 @@ class SnapshotWriter {
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
 
   Result<Unit> write(std::string_view bytes);
-  /// For a digest that is known only when the last byte is written.
+  /// Sets a digest that is known only when the last byte is written.
   void set_state_digest(uint64_t digest) { info_.state_digest = digest; }
 
  private:
@@ -81,7 +81,7 @@ class SnapshotWriter {
 struct LatestSnapshot {
   std::optional<Snapshot> snapshot;
   std::vector<std::string> refused;  ///< One sentence for each newer one that cannot be used.
-  uint64_t last_position = 0;        ///< That any of them, by its name, stands for.
+  uint64_t last_position = 0;        ///< Highest position that any of them has, by its name.
 };
 
 /// The snapshots in one folder. The newest two that are proven are kept, and what cannot be used is never
@@ -133,7 +133,7 @@ class SnapshotStore {
 /// Positions of the snapshots in a folder, by their names alone, oldest first; none when there is no such
 /// folder.
 std::vector<uint64_t> snapshot_positions(Disk& disk, const std::string& dir);
-/// Where the snapshot of a position lies in a folder.
+/// Returns the path of a position's snapshot in a folder.
 std::string snapshot_path(const std::string& dir, uint64_t position);
 /// Reads one snapshot and checks every byte. Untrusted bytes. kCorrupt, kVersion, kNotFound, kIo.
 Result<Snapshot> read_snapshot(Disk& disk, const std::string& path);

@@ -39,7 +39,7 @@ class SpareSegments {
     uint64_t segment_bytes = 0;
     uint32_t reserve = 1;  ///< Segments; one more is always kept ready.
     bool background = true;
-    Duration retry = seconds(1);  ///< How often a full disk is asked again, and a failed removal tried again.
+    Duration retry = seconds(1);     ///< Interval of retries on a full disk and of failed removals.
     const DiskLock* lock = nullptr;  ///< Looked at before a file is made; null: the folder is surely ours.
   };
 
@@ -56,7 +56,7 @@ class SpareSegments {
   /// Removes these files, now or later: one that cannot be removed is tried again, and may still be there
   /// after a restart.
   void discard(std::vector<std::string> paths);
-  /// Without a thread: removes and prepares what is due, now. With one: wakes it.
+  /// Removes and prepares what is due; with a thread, wakes it instead.
   void maintain();
 
   JournalSpace space() const { return space_.load(std::memory_order_relaxed); }  ///< Any thread may ask.
@@ -66,7 +66,7 @@ class SpareSegments {
 
  private:
   void run();
-  /// What a removal failed for is tried again.
+  /// Retries failed removals.
   void retry_removals();
   /// Does one step of work with the mutex released meanwhile. False: nothing is due.
   bool step(std::unique_lock<std::mutex>& lock, bool retry_failed);
@@ -84,7 +84,7 @@ class SpareSegments {
   std::deque<std::string> discarded_;
   std::deque<std::string> undeleted_;  ///< Removals that failed; they wait for the next try.
   uint64_t next_index_;
-  std::optional<Error> failure_;  ///< Of the last try to prepare.
+  std::optional<Error> failure_;  ///< Error of the last try to prepare.
   bool retry_now_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<JournalSpace> space_{JournalSpace::kOpen};

@@ -27,9 +27,9 @@ std::string_view to_string(LogLevel level);
 /// "debug", "info", "warning" or "error"; anything else is kInvalidArgument.
 Result<LogLevel> parse_log_level(std::string_view name);
 
-/// What a line is about. Both empty: nothing in particular, and the line has no `task_id`.
+/// Subject of a line. Both empty: no subject, and the line has no `task_id`.
 struct LogSubject {
-  std::string_view job = {};  ///< As clients see it, such as "job-12". Wins over `id`.
+  std::string_view job = {};  ///< Id as clients see it, such as "job-12". Takes precedence over `id`.
   JobId id = {};              ///< Printed as "job-<number>".
 };
 
@@ -67,7 +67,7 @@ struct LogOptions {
 };
 
 /// Starts the log; before, nothing is written. Called once by `main`; another call ends the log before it.
-/// What waits is written when the process exits normally.
+/// Pending lines are written when the process exits normally.
 Result<Unit> log_set_up(const LogOptions& options);
 /// Goes on with `options`, as after a rotation of the file: opens it anew, even under the same name. No line
 /// is lost. When the file cannot be opened the log stays as it was.

@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What a job of a type costs at admission.
+/// Cost in tokens of a job of one type at admission.
 struct TaskCost {
   std::string type;
   int64_t tokens = 1;
@@ -23,7 +23,7 @@ struct TaskCost {
   }
 };
 
-/// How fast work may come in. Each user of each tenant has a bucket of `burst` tokens that fills with
+/// Limits of the rate of submissions. Each user of each tenant has a bucket of `burst` tokens that fills with
 /// `rate_milli` thousandths of a token a second, and may spend `daily` tokens in a day (UTC); a submission
 /// spends its jobs' costs. While more than `soft_queue` jobs wait (throttling), a user's jobs are let in one
 /// by one, `throttled_milli` thousandths of a job a second. Zero switches a rule off.
@@ -33,17 +33,17 @@ struct AdmissionPolicy {
   int64_t daily = 0;
   int64_t soft_queue = 0;
   int64_t throttled_milli = 0;
-  std::vector<TaskCost> costs;  ///< Of the types that cost other than one token a job.
+  std::vector<TaskCost> costs;  ///< Types whose jobs cost other than one token.
 
   bool active() const { return rate_milli > 0 || daily > 0 || soft_queue > 0; }
   friend bool operator==(const AdmissionPolicy&, const AdmissionPolicy&) = default;
 };
 
-/// What one user spent, as far as it still matters. The bucket is kept as the generic cell rate algorithm
-/// does (ITU-T I.371): not as a level but as the time at which it will be full again.
+/// Tokens that one user spent, as far as it still matters. The bucket is kept as the generic cell rate
+/// algorithm does (ITU-T I.371): not as a level but as the time at which it will be full again.
 struct Submitter {
   TenantId tenant;
-  std::string user;   ///< As the door knows it; empty: whoever gave no name.
+  std::string user;   ///< Name as the API knows it; empty: callers without a name.
   Time full_at;       ///< The bucket is full again.
   Time next_at;       ///< While throttled: the next job may come.
   int64_t day = 0;    ///< Days since the epoch.
@@ -52,7 +52,7 @@ struct Submitter {
   static constexpr Duration kDay = hours(24);
   static int64_t day_of(Time at) { return at.ns / kDay.ns; }
 
-  /// From then on this is as good as nothing.
+  /// Time from which this entry has no effect.
   Time forgettable_at() const {
     Time latest = std::max(full_at, next_at);
     if (spent > 0) latest = std::max(latest, Time{(day + 1) * kDay.ns});

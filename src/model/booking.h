@@ -19,18 +19,18 @@ using BookingId = Id<struct BookingTag>;
 /// backfilling's.
 struct Booking {
   BookingId id;
-  std::string name;                ///< Of one booking at a time.
-  TenantId tenant;                 ///< Whose, with its children's; none: nobody's.
-  std::vector<std::string> users;  ///< Of them only these; none: all.
+  std::string name;                ///< Name, unique among current bookings.
+  TenantId tenant;                 ///< Tenant, with its children, that may use it; none: nobody.
+  std::vector<std::string> users;  ///< Only these users of the tenant; empty: all.
   std::vector<NodeId> nodes;       ///< Sorted.
-  Time begin;                      ///< Of its present or next time.
+  Time begin;                      ///< Start of its current or next occurrence.
   Duration length;
-  Duration every;      ///< From one begin to the next; zero: once.
+  Duration every;      ///< Time from one start to the next; zero: once.
   std::string reason;  ///< An operator's words.
   bool active = false;
 
   Time end() const { return begin + length; }
-  /// What stays of it after its present time: nothing of one that is once.
+  /// Returns whether a further occurrence follows the current one.
   bool repeats() const { return every.ns > 0; }
   bool allows(const std::string& user) const {
     return users.empty() || std::find(users.begin(), users.end(), user) != users.end();

@@ -16,9 +16,9 @@ namespace gpusched {
 struct DeviceClass {
   std::string model;
   int64_t memory_mb = 0;
-  bool mig = false;  ///< In MIG mode: it is given away in slices, and in nothing else.
+  bool mig = false;  ///< In MIG mode: allocated only in slices.
 
-  /// What it can be cut into; null: it is not in MIG mode, or of a model that nothing is known of.
+  /// Returns its MIG profiles; null: not in MIG mode, or an unknown model.
   const mig::Table* table() const { return mig ? mig::table_of(model, memory_mb) : nullptr; }
   /// The memory that a share or slice, which the kind serves, takes of a device of this kind that has so
   /// much.
@@ -36,13 +36,13 @@ struct DeviceClass {
   }
 };
 
-/// What a member of an attempt has of a shared device.
+/// Part of a shared device that a member of an attempt holds.
 struct Share {
   AttemptKey held_by;
   int32_t milli = 0;
   int64_t memory_mb = 0;
-  Time draining_since;           ///< Its attempt ended; the node has not yet seen that nothing of it is left.
-  std::string mig_profile = {};  ///< It is a slice of this profile, on a device in MIG mode;
+  Time draining_since;  ///< Time since when it drains: its attempt ended, the node has not yet seen it empty.
+  std::string mig_profile = {};  ///< MIG profile, on a device in MIG mode;
   int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
 
   bool draining() const { return draining_since.valid(); }
@@ -70,13 +70,13 @@ struct Device {
   DeviceState state = DeviceState::kFree;
   DeviceCondition condition = DeviceCondition::kOk;
   AttemptKey held_by;  ///< While held or draining; job 0: an attempt that the state does not know.
-  JobId promised_to;   ///< Who gets it when it is free again; 0: anybody.
+  JobId promised_to;   ///< Job that gets it when it is free again; 0: any.
   Time draining_since;
   std::string detail;  ///< The condition's or the quarantine's evidence.
 
   bool barred = false;        ///< An operator took it out of use, whatever its driver says.
   std::string barred_detail;  ///< Why.
-  std::string barred_by;      ///< Who it was.
+  std::string barred_by;      ///< Operator who barred it.
   bool hot = false;           ///< Takes no new work until it has cooled; what runs there goes on.
   std::string hot_detail;     ///< The evidence, with the temperature at which it is well again.
   int32_t numa_plus_one = 0;  ///< The NUMA node that it is attached to, plus one; 0: not known.
@@ -85,10 +85,10 @@ struct Device {
   FaultClass fault = FaultClass::kNone;  ///< The gravest that stands, found by its node.
   std::string fault_code;                ///< "xid 79", "ecc_uncorrected", ...
   std::string fault_detail;              ///< The evidence.
-  int64_t fault_id = 0;  ///< Of the node's last word on its faults, whether one stands or not.
-  Time fault_at;         ///< Since when it stands.
+  int64_t fault_id = 0;  ///< Id of the node's latest report on its faults, whether or not one stands.
+  Time fault_at;         ///< Time since when it stands.
 
-  Time missing_since;  ///< Since when its node registers without it.
+  Time missing_since;  ///< Time since when its node registers without it.
 
   /// MIG mode was switched on it while something held it: the class that it has once it is free, plus one. It
   /// takes no more shares until then. 0: its class stays.
@@ -96,7 +96,7 @@ struct Device {
 
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
-  /// What shares have left of it. Of one that is free: all.
+  /// Returns the thousandths not held by shares; of a free device: all.
   int64_t milli_left() const;
   int64_t memory_mb_left() const;
   const Share* share_of(const AttemptKey& key) const;
@@ -108,7 +108,7 @@ struct Device {
   /// The slices that it is cut into now, those that drain too. Of a device of this table.
   std::vector<mig::Instance> slices(const mig::Table& table) const;
 
-  /// Nothing but heat, which passes by itself, may stand against it.
+  /// Returns whether it is fit for work, heat aside, which passes by itself.
   bool sound() const { return condition == DeviceCondition::kOk && !barred && fault < FaultClass::kDrain; }
   bool fit() const { return sound() && !hot; }
   bool placeable() const { return state == DeviceState::kFree && fit(); }
@@ -157,12 +157,12 @@ struct NodeFailure {
   }
 };
 
-/// How an attempt ended on a node by itself.
+/// End of an attempt on a node, not by order.
 struct NodeEnd {
   TenantId tenant;
   JobId job;
   Time at;
-  bool quick = false;    ///< It failed soon after its start.
+  bool quick = false;    ///< Failed soon after its start.
   bool excused = false;  ///< The job failed as soon elsewhere: that says nothing of the node.
 
   template <typename Self, typename Visit>
@@ -181,24 +181,24 @@ struct Node {
   std::string name;
   std::string instance;  ///< The agent's data folder: two folders cannot be one node.
   std::string boot_id;
-  std::string machine;  ///< Whose boot that is; empty: not told. Since feature level 6.
+  std::string machine;  ///< Machine of `boot_id`; empty: unknown. Since feature level 6.
   std::string version;
   NodeState state = NodeState::kReady;
   Time state_since;
-  Time silent_since;  ///< Since when it is not ready without a word from it.
+  Time silent_since;  ///< Time since when it has been silent and not ready.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::vector<Device> devices;
   Availability availability = Availability::kInService;
-  std::string availability_by;      ///< Who set it: "agent", "scheduler" or an operator.
-  std::string availability_reason;  ///< One sentence.
+  std::string availability_by;      ///< Author: "agent", "scheduler" or an operator.
+  std::string availability_reason;  ///< Reason, in one sentence.
   Time availability_since;
-  std::vector<std::string> features;  ///< As the agent named them, sorted.
+  std::vector<std::string> features;  ///< Names as reported by the agent, sorted.
   std::vector<Label> labels;          ///< An operator's, sorted by name; they stand over the agent's.
   std::vector<Label> agent_labels;    ///< Sorted by name.
   std::vector<NodeFailure> failures;  ///< The last ones, oldest first.
-  std::string address;                ///< Where members of a gang on other nodes reach it; empty: its name.
-  /// How each two of its devices are linked, as `Link::code` in the order of `pair_index`; empty: not known.
+  std::string address;                ///< Address for gang members on other nodes; empty: its name.
+  /// Links of each two of its devices, as `Link::code` in the order of `pair_index`; empty: unknown.
   std::vector<int64_t> links;
   std::string topology_note;   ///< Why that is not known, or where it is from.
   std::vector<NodeEnd> ends;   ///< The last ones, oldest first; since feature level 5.
@@ -207,22 +207,22 @@ struct Node {
   bool removed = false;  ///< An operator took it off the books: its slot is the next new node's.
 
   const std::string& reached_at() const { return address.empty() ? name : address; }
-  /// What the label of this name says, an operator's before the agent's; null: there is none.
+  /// Returns the label's value, the operator's before the agent's; null: none.
   const std::string* label(std::string_view name) const;
   /// May take new work.
   bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 
   // Derived.
-  uint32_t feature_bits = 0;  ///< Of `features`, those that placement knows.
-  uint32_t slot = 0;          ///< Its index in the state's node table.
+  uint32_t feature_bits = 0;  ///< Bits of those `features` that placement knows.
+  uint32_t slot = 0;          ///< Index in the state's node table.
   int64_t cpu_milli_used = 0;
   int64_t memory_mb_used = 0;
   uint64_t free_mask = 0;            ///< The placeable devices, one bit each.
-  std::vector<AttemptKey> attempts;  ///< What it runs, sorted.
+  std::vector<AttemptKey> attempts;  ///< Attempts on the node, sorted.
   uint32_t promised_count = 0;       ///< Members that it is promised to.
   uint32_t exclusive_count = 0;      ///< Members that it is held by, or promised to, for themselves alone.
   uint64_t booked_by = 0;            ///< The booking that is on.
-  Time booked_from = kNever;         ///< When the next one begins.
+  Time booked_from = kNever;         ///< Start of the next booking.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -261,15 +261,15 @@ struct Node {
 struct GpuTime {
   Duration length;
   int64_t max_ms = 0;
-  int64_t used_ms = 0;  ///< In the window of `at`, until then. What is held since is not in it yet.
+  int64_t used_ms = 0;  ///< Usage in the window of `at`, until then. What is held since is not included.
   Time at;
 
   bool limited() const { return length.ns > 0; }
-  /// When the window of `now` is over.
+  /// Returns the end of the window of `now`.
   Time end_of_window(Time now) const { return Time{(now.ns / length.ns + 1) * length.ns}; }
   int64_t rest = 0;  ///< And so many thousandths of a GPU-millisecond; less than one.
 
-  /// What is used of the window of `now` by then, when so much was held since `at`. Rounded down.
+  /// Returns the usage in the window of `now` until then, if `held` was held since `at`. Rounded down.
   int64_t used_by(Time now, const Amount& held) const;
   /// Counts what was held until `now`. Without `keeps_rest` what is less than a GPU-millisecond is lost each
   /// time, as old journals have it.
@@ -279,7 +279,7 @@ struct GpuTime {
 /// The domain of this level that the node is in, by its labels: their values from the zone down, so that
 /// racks of one name in two zones are two; of kNode its own number. Empty: it has no label of that level.
 std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLevel level);
-/// How many members of the part the node could hold if it held nothing else.
+/// Returns how many members of the part the node could hold if it were empty.
 int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part);
 
 struct Tenant {
@@ -289,8 +289,8 @@ struct Tenant {
   std::string email;
   std::string organization;
   Limits limits;
-  Amount guarantee;  ///< What it gets back from whoever borrowed it. 0: nothing of that resource.
-  GpuTime gpu_time;  ///< Of its own and its children's placed jobs.
+  Amount guarantee;  ///< Amount that it can reclaim from borrowers. 0: none of that resource.
+  GpuTime gpu_time;  ///< Usage by placed jobs of the tenant and its children.
   int32_t priority_tier = 500;
   int64_t weight_milli = 1000;
   bool allow_preemption = false;
@@ -303,20 +303,20 @@ struct Tenant {
   int64_t jobs_total = 0;
   int64_t jobs_successful = 0;
   int64_t jobs_failed = 0;
-  DecayedUse use;              ///< Of its own and its children's placed jobs.
-  int64_t reclaims = 0;        ///< How often one of its jobs started on what others had to give back,
+  DecayedUse use;              ///< Usage by placed jobs of the tenant and its children.
+  int64_t reclaims = 0;        ///< Number of its jobs that started on reclaimed resources,
   int64_t reclaim_ms = 0;      ///< how long those waited for it, together,
   int64_t reclaim_ms_max = 0;  ///< and the longest of them.
 
   // Derived.
-  Amount usage;                               ///< Of its own and its children's placed jobs.
-  Amount going;                               ///< What of that is being ended for others.
+  Amount usage;                               ///< Usage by placed jobs of the tenant and its children.
+  Amount going;                               ///< Part of `usage` that is being preempted.
   int64_t waiting = 0;                        ///< Its own pending jobs.
-  int64_t unfinished = 0;                     ///< Its own jobs that are not final.
-  int64_t state_counts[kJobStateCount] = {};  ///< Its own jobs by state.
-  int64_t unfinished_spec_bytes = 0;          ///< Of its own jobs' specifications: see State::spec_bytes.
-  int64_t recent_ends = 0;                    ///< How many of its attempts' ends nodes remember (Node::ends),
-  int64_t recent_quick_ends = 0;              ///< and how many of those are soon failures.
+  int64_t unfinished = 0;                     ///< Number of its own unfinished jobs.
+  int64_t state_counts[kJobStateCount] = {};  ///< Number of its own jobs by state.
+  int64_t unfinished_spec_bytes = 0;  ///< Bytes of its own jobs' specifications: see State::spec_bytes.
+  int64_t recent_ends = 0;            ///< Number of its attempts' ends that nodes remember (Node::ends),
+  int64_t recent_quick_ends = 0;      ///< and how many of those are soon failures.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -13,7 +13,7 @@ namespace gpusched {
 inline constexpr int64_t kDecayOne = int64_t{1} << 40;
 int64_t decay_factor(Duration elapsed, Duration half_life);
 
-/// What a tenant has used of each resource, older use counting less: the integral over the past of
+/// Usage of each resource by a tenant, older usage counting less: the integral over the past of
 /// `usage(t) * 2^-(age / half_life)`, in units times milliseconds. Slurm's "decayed usage"; unlike it, never
 /// settled by a timer but exactly, at each change.
 struct DecayedUse {

@@ -12,7 +12,7 @@
 
 namespace gpusched {
 
-/// What a job waits, or waited, for.
+/// Dependency of a job, open or settled.
 struct JobDependency {
   enum class Verdict : uint8_t { kOpen = 0, kMet, kImpossible };
   JobId parent;
@@ -27,8 +27,8 @@ struct MoveRecord {
   bool moved = false;         ///< Itself; otherwise others made room for it.
   std::string from;           ///< Empty: it was not known.
   std::string to;             ///< The node on which it goes on, or on which it starts.
-  std::vector<JobId> others;  ///< For which it was moved, or which were moved for it.
-  std::string by;             ///< Who asked for it,
+  std::vector<JobId> others;  ///< Jobs for which it was moved, or which were moved for it.
+  std::string by;             ///< Operator who requested it,
   std::string why;            ///< and why, in their words; may be empty.
 
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
@@ -41,16 +41,16 @@ struct Job {
   Blob spec;              ///< A packed JobSpec.
   int64_t order_key = 0;  ///< See `order_key_of`. Constant: aging never re-sorts a queue.
   Time submitted_at;
-  Time scheduled_at;  ///< Of the last attempt.
-  Time started_at;    ///< Of the last attempt.
+  Time scheduled_at;  ///< Time at which the last attempt was placed.
+  Time started_at;    ///< Time at which the last attempt started.
   Time ended_at;
   Time not_before;       ///< While it backs off, or before it may begin.
   Duration max_runtime;  ///< Zero: no limit.
   RetryPolicy retry;
-  NodeId node;               ///< Of the last attempt's first member.
-  uint64_t device_mask = 0;  ///< On that node.
-  uint32_t job_class = 0;    ///< What it needs, interned: an index into State::classes.
-  int32_t priority = 0;      ///< Its own, without its tenant's tier.
+  NodeId node;               ///< Node of the last attempt's first member.
+  uint64_t device_mask = 0;  ///< Devices on that node.
+  uint32_t job_class = 0;    ///< Index into State::classes: its resources, interned.
+  int32_t priority = 0;      ///< Its own priority, without its tenant's tier.
   uint32_t attempt_count = 0;
   int32_t exit_failures = 0;
   int32_t system_failures = 0;
@@ -61,34 +61,34 @@ struct Job {
   EndCause last_cause = EndCause::kNone;
   bool cancel_requested = false;
   bool held = false;             ///< Waits, when it is pending, until it is released.
-  int32_t node_faults = 0;       ///< In a row.
-  bool ever_started = false;     ///< In any attempt; in old journals of none.
-  bool runtime_changed = false;  ///< Its attempt may have been started with another maximum runtime.
-  Blob last_detail;              ///< What was said of its last attempt's end; bounded as it is reported.
+  int32_t node_faults = 0;       ///< Consecutive attempts that failed by a fault of a node.
+  bool ever_started = false;     ///< Whether any attempt has started; not known in old journals.
+  bool runtime_changed = false;  ///< The attempt may have been started with another time limit.
+  Blob last_detail;              ///< Detail of its last attempt's end; bounded when it is reported.
   /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
   Blob image_digest;
   uint16_t unmet =
       0;  ///< Dependencies that are not met: it waits, when it is pending, as long as there are any.
   OnParentFailure on_parent_failure = OnParentFailure::kCancel;
-  Time deadline;      ///< By then it must have begun to run for the last time; none: it need not.
+  Time deadline;      ///< Time by which its last attempt must have started; none: no deadline.
   Blob dependencies;  ///< Packed: see dependency_list.
-  JobId array;        ///< Whose element it is; its own id: it is the array.
-  Blob past_nodes;    ///< Of the attempts before the last, oldest first, at most 16; eight bytes each.
+  JobId array;        ///< Array that it is an element of; its own id for an array.
+  Blob past_nodes;    ///< Nodes of the attempts before the last, oldest first, at most 16; eight bytes each.
   int64_t attained_gpu_ms = 0;  ///< Held GPUs times milliseconds, of its ended attempts.
   Time preempted_at;            ///< Last.
   Time saved_at;                ///< Up to then its last attempt said it saved its work.
-  uint32_t preempt_count = 0;   ///< How often it was ended for another job and put back in line.
+  uint32_t preempt_count = 0;   ///< Number of preemptions after which it was requeued.
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;  ///< Never ended for another job.
   bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
   bool parked = false;             ///< An element that became a job before its turn, and waits for that.
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
-  int32_t elastic_members = 0;  ///< With how many members of its elastic part the last attempt was placed.
-  Blob member_nodes;            ///< Of a gang: where the last attempt's members ran; eight bytes each.
-  WatchdogFinding watch = WatchdogFinding::kNone;  ///< What its last attempt was warned about last,
+  int32_t elastic_members = 0;  ///< Members of its elastic part with which the last attempt was placed.
+  Blob member_nodes;            ///< Gangs only: nodes of the last attempt's members; eight bytes each.
+  WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt,
   Time watch_since;                                ///< since when that is so,
   Blob watch_detail;                               ///< and the evidence.
-  Time moved_at;     ///< When it was last told to go on elsewhere, or others were for it,
+  Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
   Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
@@ -99,7 +99,7 @@ struct Job {
   bool is_array() const { return array == id; }
   bool is_element() const { return array.valid() && array != id; }
 
-  /// None: it never was, or an earlier version wrote a sentence of it.
+  /// Returns nothing if it never was, or if an earlier version wrote a sentence.
   std::optional<MoveRecord> move_record() const;
   void set_move_record(const MoveRecord& record);
 
@@ -107,9 +107,9 @@ struct Job {
   /// Sets `unmet` too.
   void set_dependencies(const std::vector<JobDependency>& list);
 
-  /// Where an attempt's first member ran; invalid when that is not known (any more).
+  /// Returns the node of an attempt's first member; invalid if not known (any more).
   NodeId node_of_attempt(uint32_t attempt) const;
-  /// Where a member of the last attempt ran; invalid when there is no such member.
+  /// Returns the node of a member of the last attempt; invalid if there is none.
   NodeId node_of_member(uint32_t member) const;
   /// Remembers where the members of a gang's attempt are; of one member that is `node` alone.
   void set_member_nodes(const std::vector<NodeId>& nodes);
@@ -195,7 +195,7 @@ struct JobClass {
   // Derived.
   OrderedJobs waiting;
   uint64_t references = 0;  ///< Jobs of any state; the slot is free when zero.
-  uint64_t hash_key = 0;    ///< Where the state's index has it.
+  uint64_t hash_key = 0;    ///< Key in the state's index.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -207,12 +207,12 @@ struct JobClass {
 /// Members of a gang are prepared on their nodes first, and go when all of them are.
 enum class MemberState : uint8_t { kPlaced = 1, kRunning, kEnded, kPrepared };
 inline constexpr MemberState kMemberStateLast = MemberState::kPrepared;
-/// It runs, or did.
+/// Returns whether the member has started.
 constexpr bool has_begun(MemberState state) {
   return state == MemberState::kRunning || state == MemberState::kEnded;
 }
 
-/// What one member of an attempt holds on its node.
+/// Resources that one member of an attempt holds on its node.
 struct Member {
   NodeId node;
   uint64_t device_mask = 0;
@@ -220,13 +220,13 @@ struct Member {
   int32_t cpu_milli = 0;
   int64_t memory_mb = 0;
   MemberState state = MemberState::kPlaced;
-  Outcome outcome;               ///< When ended.
-  int32_t gpu_milli = 0;         ///< Its share of its device; 0: it has its devices whole.
-  int64_t gpu_share_mb = 0;      ///< Of the share.
-  bool exclusive = false;        ///< Nobody else runs on the node while it does.
-  std::string mig_profile = {};  ///< Its share is a slice of this profile,
+  Outcome outcome;               ///< Outcome, once ended.
+  int32_t gpu_milli = 0;         ///< Thousandths of its device; 0: whole devices.
+  int64_t gpu_share_mb = 0;      ///< Memory of the share.
+  bool exclusive = false;        ///< No other job runs on the node meanwhile.
+  std::string mig_profile = {};  ///< MIG profile, if the share is a slice,
   int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
-  bool lost_tolerated = false;   ///< Its node took it, and its gang went on without it.
+  bool lost_tolerated = false;   ///< Lost with its node, and the gang continued without it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -246,16 +246,16 @@ struct Member {
   }
 };
 
-/// One try at running a job, from its placement until its last member ended.
+/// Attempt to run a job, from its placement until its last member has ended.
 struct Attempt {
   JobId job;
   uint32_t number = 0;
   Time placed_at;
-  Time started_at;  ///< When its last member started.
+  Time started_at;  ///< Time at which its last member started.
   StopReason stop = StopReason::kNone;
   bool abandoned = false;  ///< The job went on without it; it still holds what it holds.
   std::vector<Member> members;
-  /// Of a gang: the first member that ended badly, and one; 0: none did.
+  /// Gangs only: index of the first member that failed, plus one; 0: none.
   uint32_t failed_plus_one = 0;
 
   // Derived: how many of its members were never prepared, have not begun, and have not ended.
@@ -311,16 +311,16 @@ struct Promise {
   JobId job;
   TenantId tenant;
   Time since;
-  std::vector<Member> members;  ///< What each will hold; state and outcome mean nothing yet.
+  std::vector<Member> members;  ///< Resources of each member; state and outcome are not used yet.
   std::vector<Preemption> victims;
-  Amount amount;          ///< Of its tenant's quota.
-  bool reclaims = false;  ///< It is its tenant's guarantee that the others give back.
+  Amount amount;          ///< Amount charged to its tenant's quota.
+  bool reclaims = false;  ///< Whether it reclaims its tenant's guarantee.
   Time asked_at;  ///< Given when a guarantee or a pool's share is kept by it: since when it is asked for.
   WorkClass work = WorkClass::kUnset;
   bool moves = false;     ///< The job is moved there, after its attempt
   uint32_t attempt = 0;   ///< of this number has ended,
   JobId moved_for;        ///< so that this one can start.
-  std::string moved_by;   ///< Of moves, and of the job that gains by them: who asked for them,
+  std::string moved_by;   ///< Operator who requested the move, or the moves that let the job start,
   std::string moved_why;  ///< and why, in their words.
 
   template <typename Self, typename Visit>
@@ -342,7 +342,7 @@ struct Promise {
   }
 };
 
-/// What was answered to a write that carried a request key.
+/// Answer to a write that carried a request key.
 struct RememberedRequest {
   TenantId tenant;
   std::string key;

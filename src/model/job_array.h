@@ -17,7 +17,7 @@ struct JobArray {
   JobId id;
   std::vector<IndexRange> ranges;
   int64_t count = 0;
-  int64_t at_once = 0;         ///< So many elements are jobs that have not ended at a time; 0: no limit.
+  int64_t at_once = 0;         ///< Maximum elements that are unfinished jobs at a time; 0: no limit.
   int64_t next = 0;            ///< Positions before it are, or were, jobs of their own.
   std::vector<int64_t> early;  ///< And these behind it, ascending.
   int64_t completed = 0;
@@ -29,7 +29,7 @@ struct JobArray {
   // Derived.
   std::set<JobId> live;    ///< Elements that are jobs, have not ended and are not parked.
   std::set<JobId> parked;  ///< Elements that are jobs before their turn. See Job::parked.
-  int64_t waiting = 0;     ///< Of `live`, pending.
+  int64_t waiting = 0;     ///< Number of pending elements among `live`.
   int64_t records = 0;     ///< Elements that are jobs, ended ones among them.
 
   bool has(JobId element) const {
@@ -39,7 +39,7 @@ struct JobArray {
   int64_t position_of(JobId element) const { return static_cast<int64_t>(element.value - id.value) - 1; }
   int64_t index_at(int64_t position) const;
   std::optional<int64_t> position_of_index(int64_t index) const;
-  /// It is, or was, a job of its own.
+  /// Returns whether it is, or was, a job of its own.
   bool is_expanded(int64_t position) const;
   /// Elements that are yet to be jobs.
   int64_t unexpanded() const;

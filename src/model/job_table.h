@@ -152,7 +152,7 @@ class JobTable {
   std::vector<uint32_t> free_;
   boost::unordered_flat_map<uint64_t, uint32_t> slots_;
   std::vector<JobId> ids_;  ///< Ascending; erased ones stay until compaction.
-  std::set<JobId> late_;    ///< Those that came behind a higher one; none is erased.
+  std::set<JobId> late_;    ///< Ids inserted after a higher one; never erased.
   std::size_t erased_ = 0;
 };
 

@@ -15,24 +15,24 @@ namespace gpusched::mig {
 /// A kind of slice of one model of GPU.
 struct Profile {
   std::string_view name;  ///< "1g.10gb", as the driver calls it; "+me": with the media engines.
-  int32_t id = 0;         ///< Of the GPU instance profile, as `nvidia-smi mig -lgip` numbers them.
+  int32_t id = 0;         ///< Id of the GPU instance profile, as `nvidia-smi mig -lgip` numbers them.
   int32_t compute = 0;    ///< Slices of compute.
-  int32_t slots = 0;      ///< Of memory.
+  int32_t slots = 0;      ///< Memory slots.
   uint32_t starts = 0;    ///< The slots that it may begin at, one bit each.
-  int32_t most = 0;       ///< At most so many on one GPU.
+  int32_t most = 0;       ///< Maximum number on one GPU.
 
-  /// It has the media engines, and a GPU has them once.
+  /// Returns whether it includes the media engines, which a GPU has only once.
   bool has_media() const { return name.ends_with("+me"); }
 };
 
-/// What one model of GPU can be cut into, largest first. Source of the figures: NVIDIA, Multi-Instance GPU
+/// MIG profiles of one model of GPU, largest first. Source of the figures: NVIDIA, Multi-Instance GPU
 /// User Guide, "Supported MIG Profiles", and the placements that `nvidia-smi mig -lgipp` prints.
 struct Table {
   std::string_view model;      ///< A word of its name: "A100".
-  int64_t memory_mb_from = 0;  ///< Of the whole GPU; tells A100 of 40 GB from those of 80 GB.
+  int64_t memory_mb_from = 0;  ///< Minimum memory of the whole GPU; tells an A100 40 GB from an A100 80 GB.
   int64_t memory_mb_to = 0;
   int32_t compute = 0;  ///< Slices of compute of the whole GPU.
-  int32_t slots = 0;    ///< Of memory.
+  int32_t slots = 0;    ///< Memory slots.
   std::span<const Profile> profiles;
 
   const Profile* profile(std::string_view name) const;
@@ -40,7 +40,7 @@ struct Table {
 
 /// All tables.
 std::span<const Table> tables();
-/// Of the GPU of this model with so much memory; null: it has none.
+/// Returns the table of this model with `memory_mb`; null: none.
 const Table* table_of(std::string_view model, int64_t memory_mb);
 /// Any model has a profile of this name.
 bool is_profile(std::string_view name);
@@ -62,9 +62,9 @@ std::string all_names();
 /// An instance that is there, or shall be.
 struct Instance {
   const Profile* profile = nullptr;
-  int32_t start = 0;  ///< Its first slot.
+  int32_t start = 0;  ///< First memory slot.
 
-  /// Its slots, one bit each.
+  /// Returns its slots, one bit each.
   uint32_t mask() const {
     return ((1U << static_cast<uint32_t>(profile->slots)) - 1) << static_cast<uint32_t>(start);
   }
@@ -76,7 +76,7 @@ uint32_t occupancy_of(std::span<const Instance> present);
 inline constexpr uint32_t kOccupancies = 512;
 uint32_t occupancy_with(uint32_t occupancy, const Instance& added);
 bool fits(const Table& table, uint32_t occupancy, const Profile& profile, int32_t start);
-/// How many slices of the profile such a GPU still takes.
+/// Returns how many more slices of the profile such a GPU can take.
 int32_t room_for(const Table& table, uint32_t occupancy, const Profile& profile);
 /// The same of all profiles, for people: "1x 3g.40gb, 2x 2g.20gb, 4x 1g.10gb", each without the others, and
 /// without those that have media engines. Empty: nothing fits.
@@ -90,18 +90,18 @@ bool fits(const Table& table, std::span<const Instance> present, const Profile& 
 /// slots. None: it fits nowhere.
 std::optional<int32_t> best_start(const Table& table, std::span<const Instance> present,
                                   const Profile& profile);
-/// For every occupancy and profile of a table where the next slice loses least, found once.
+/// Best place of the next slice for every occupancy and profile of a table, computed once.
 class Chart {
  public:
-  /// Where a slice goes on one GPU.
+  /// Place of a slice on one GPU.
   struct Spot {
-    int32_t start = -1;  ///< As `best_start` has it; negative: it does not fit.
-    int32_t loss = 0;    ///< By how much it makes the worth of what remains smaller.
+    int32_t start = -1;  ///< First slot, as from `best_start`; negative: does not fit.
+    int32_t loss = 0;    ///< Decrease in the value of what remains.
   };
   explicit Chart(const Table& table);
 
   const Table& table() const { return *table_; }
-  /// Its place in the table; as many as there are: the table has none of this name.
+  /// Returns its index in the table; the table's size if there is none of this name.
   uint32_t index_of(std::string_view profile) const;
   uint32_t count() const { return static_cast<uint32_t>(table_->profiles.size()); }
   const Spot& spot(uint32_t profile, uint32_t occupancy) const {

@@ -11,7 +11,7 @@ namespace gpusched {
 
 struct Part;
 
-/// How the devices of one member lie to one another on its node.
+/// Arrangement of the devices of one member on its node.
 enum class Layout : uint8_t {
   kPack = 0,    ///< Best linked: the weakest link among them as strong as it can be, few domains.
   kSpread,      ///< Over as many islands and NUMA nodes as there are, evenly.
@@ -20,7 +20,7 @@ enum class Layout : uint8_t {
 inline constexpr Layout kLayoutLast = Layout::kContiguous;
 std::string_view to_string(Layout layout);
 
-/// What a node's labels must, or must not, say: this name with this value, or the name with any value.
+/// Condition on a node's labels: this name with this value, or the name with any value.
 struct LabelTerm {
   std::string name;
   std::string value;
@@ -35,17 +35,17 @@ struct LabelTerm {
   }
 };
 
-/// Where a member of a part may run, beyond what it needs. Most jobs do not say.
+/// Constraints on the node of a member, beyond its resources. Most jobs have none.
 struct PlaceRequest {
-  std::vector<LabelTerm> labels;          ///< Its node has all of these,
+  std::vector<LabelTerm> labels;          ///< The node must have all of these,
   std::vector<LabelTerm> without_labels;  ///< and none of these.
   std::vector<std::string>
       gpu_models;          ///< Any of them, as `Part::gpu_model` is written; the first is liked best.
-  bool exclusive = false;  ///< Nobody else runs on its node while it does.
+  bool exclusive = false;  ///< No other job runs on the node meanwhile.
   Layout layout = Layout::kPack;
   uint64_t device_mask = 0;               ///< Given: exactly the devices with these indexes.
   std::vector<std::string> device_uuids;  ///< Given: exactly these devices.
-  int64_t bandwidth_min = 0;              ///< In GB/s, between any two of its devices. 0: any.
+  int64_t bandwidth_min = 0;  ///< Minimum link bandwidth in GB/s between any two of its devices. 0: any.
 
   bool names_devices() const { return device_mask != 0 || !device_uuids.empty(); }
   friend bool operator==(const PlaceRequest&, const PlaceRequest&) = default;
@@ -83,7 +83,7 @@ enum class RequestFlaw : uint8_t {
 };
 /// The first that is found; of a part as it stands in a command.
 RequestFlaw flaw_of(const Part& part);
-/// One sentence that says what to change.
+/// Describes in one sentence what to change.
 std::string_view describe(RequestFlaw flaw);
 
 }  // namespace gpusched

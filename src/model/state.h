@@ -20,7 +20,7 @@
 
 namespace gpusched {
 
-/// What falls due at a time, for State::timers.
+/// Event that falls due at a time, for State::timers.
 enum class TimerKind : uint8_t {
   kBackoffOver = 1,  ///< id: job
   kRuntimeOver,      ///< id: job, extra: attempt
@@ -52,7 +52,7 @@ using SubmitterKey = std::pair<TenantId, std::string>;
 /// GPUs that placed and promised jobs of one kind of work hold, and those of them that are being ended for
 /// others.
 struct PoolUse {
-  int64_t milli = 0;  ///< In thousandths.
+  int64_t milli = 0;  ///< Thousandths of GPUs.
   int64_t stopping_gpu_milli = 0;
 };
 
@@ -69,43 +69,43 @@ struct State {
   State clone_unfinished(const std::vector<JobId>& also = {}) const;
 
   EngineConfig config;
-  Stamp last;     ///< Of the newest command.
+  Stamp last;     ///< Sequence number and time of the newest command.
   Digest digest;  ///< Running hash of all events.
 
   std::map<TenantId, Tenant> tenants;
   std::vector<DeviceClass> device_classes;
-  std::vector<Node> nodes;  ///< By slot. A removed one stays in its slot, with nothing, until another has it.
-  uint64_t device_classes_reused = 0;  ///< How often one's number became another's; not in snapshots.
+  std::vector<Node> nodes;             ///< By slot; a removed one stays, empty, until another takes it.
+  uint64_t device_classes_reused = 0;  ///< Number of times that a number was reused; not in snapshots.
   JobTable jobs;
-  std::map<AttemptKey, Attempt> attempts;  ///< Those that hold something; member 0 in the key.
+  std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.
   std::map<JobId, Promise> promises;
   std::map<BookingId, Booking> bookings;
-  std::map<SubmitterKey, Submitter> submitters;    ///< Those who spent lately.
-  std::map<uint64_t, RememberedRequest> requests;  ///< By the number of its command: the oldest first.
+  std::map<SubmitterKey, Submitter> submitters;    ///< Users who spent tokens lately.
+  std::map<uint64_t, RememberedRequest> requests;  ///< Keyed by the number of the command: oldest first.
   std::deque<JobId> finished;                      ///< Final jobs, oldest end first.
 
   // Indexes.
-  std::vector<JobClass> classes;  ///< By JobClass number; slots of dead classes are reused.
+  std::vector<JobClass> classes;  ///< Indexed by JobClass number; slots of unused classes are reused.
   OrderedJobs line;               ///< Every job that waits in line, of all classes.
   std::set<Timer> timers;
   std::set<Dependent> dependents;  ///< Dependencies that are open, by parent.
   std::map<JobId, JobArray> arrays;
-  std::set<JobId> due_arrays;  ///< Those that have an element to expand now, or are over.
-  int64_t array_waiting = 0;   ///< What arrays that are not over add to the pending jobs: see waiting_count.
-  std::map<TenantId, int64_t> waiting_below;  ///< Of tenants with children: what of those' jobs waits.
+  std::set<JobId> due_arrays;  ///< Arrays that have an element to expand now, or are over.
+  int64_t array_waiting = 0;   ///< Contribution of unfinished arrays to the pending jobs: see waiting_count.
+  std::map<TenantId, int64_t> waiting_below;  ///< Pending jobs of the children of tenants that have some.
   std::set<JobId> settling;  ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
-  int64_t spec_bytes = 0;  ///< Of all jobs' specifications; one that elements of an array share counts once.
-  int64_t unfinished_spec_bytes = 0;  ///< Of jobs that are not final,
+  int64_t spec_bytes = 0;             ///< Bytes of all jobs' specifications; a shared one counts once.
+  int64_t unfinished_spec_bytes = 0;  ///< The same of unfinished jobs,
   std::map<TenantId, int64_t>
       unfinished_spec_bytes_of;  ///< and that by who answers for them: see spec_holder.
-  PoolUse online;                ///< Of jobs of that kind;
+  PoolUse online;                ///< Usage by online work,
   PoolUse batch;                 ///< of all others.
   int64_t pending_backoff =
       0;  ///< Pending jobs that are not in line: they back off, are held or promised something.
 
   Duration skipped;   ///< Time in which nobody watched, as it counts for retention: see `expiry`.
-  Time skipped_last;  ///< When that last grew.
+  Time skipped_last;  ///< Time of the latest change of `skipped`.
 
   // Look-ups. Null when there is none.
   const Tenant* find_tenant(TenantId id) const;
@@ -147,7 +147,7 @@ struct State {
   const PoolUse& pool_of(WorkClass work) const { return work == WorkClass::kOnline ? online : batch; }
   PoolUse& pool_of(WorkClass work) { return work == WorkClass::kOnline ? online : batch; }
   const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
-  /// What a job that is placed has, as it counts for its tenant; of another one what it had or will have.
+  /// Returns what a placed job holds, as charged to its tenant; of another one what it had or will have.
   Amount held_by(const Job& job) const { return total_of(class_of(job).parts, job.elastic_members); }
 
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
@@ -162,7 +162,7 @@ struct State {
   }
   /// Bytes that only this job's specification takes: 0 where another job has the same one.
   int64_t own_spec_bytes(const Job& job) const;
-  /// When the next timer, retention or expiry falls due; kNever when nothing will.
+  /// Returns when the next timer, retention or expiry falls due; kNever if nothing does.
   Time next_due() const;
   /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
   /// may be there, the skipped time does not count: a wall clock that jumped while no scheduler ran expires
@@ -174,15 +174,15 @@ struct State {
   uint32_t intern_device_class(const DeviceClass& device_class);
   /// A bit for each that some device is of, or becomes.
   uint64_t used_device_classes() const;
-  /// In the first slot of a removed one, or a new slot.
+  /// Adds a node in the first slot of a removed one, or in a new slot.
   Node& add_node(Node node);
   /// Must follow a change of its data folder or its devices.
   void note_claims(const Node& node);
-  /// In the next slot, as a snapshot has it.
+  /// Adds a node in the next slot, as a snapshot has it.
   Node& restore_node(Node node);
-  /// One that nothing refers to but what is over.
+  /// Removes a node to which only ended attempts refer.
   void remove_node(NodeId id);
-  /// Without those that were removed.
+  /// Returns the number of nodes, without removed ones.
   int64_t node_count() const {
     return static_cast<int64_t>(nodes.size()) - static_cast<int64_t>(removed_slots_.size());
   }
@@ -201,7 +201,7 @@ struct State {
   void unpark(Job& element);
   /// The element that is next to have its turn: parked or no job yet; none: those that are left are held.
   std::optional<JobId> next_element(const JobArray& array) const;
-  /// What is not expanded ends so: as cancelled, or by a deadline as failed.
+  /// Ends what is not expanded: as cancelled, or as failed at a deadline.
   void close_array(JobId id, JobReason reason);
   /// Counts what a snapshot does not carry: the elements that are jobs, and whether it has something to do.
   void restore_array(JobArray array);
@@ -247,7 +247,7 @@ struct State {
   void release_member(const Attempt& attempt, uint32_t member);
   /// Keeps what it names for its job, and takes the job out of line.
   void add_promise(Promise promise);
-  /// What was kept is anybody's again, and the job, if it is there, waits in line.
+  /// Releases what was kept; the job, if it still exists, is queued.
   void remove_promise(JobId job, Time at);
   /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
   void count_promise(const Promise& promise, int64_t sign, Time at);
@@ -265,7 +265,7 @@ struct State {
   void forget_oldest_request();
   /// The tenant's oldest, which there is.
   void forget_request_of(TenantId tenant);
-  /// Of all with remembered requests the one with most of them.
+  /// Returns the tenant with the most remembered requests.
   TenantId most_remembered() const;
   /// Puts `job` down as whom the devices are promised to.
   void mark_promised(const Promise& promise, JobId job);
@@ -304,7 +304,7 @@ struct State {
   std::map<std::string, uint32_t, std::less<>> node_by_name_;
   ClaimIndex claims_;
   boost::unordered_flat_map<uint64_t, uint32_t> node_by_id_;
-  boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of its; mostly the newest.
+  boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of each; mostly the newest.
   std::map<std::string, TenantId, std::less<>> tenant_by_name_;
   boost::unordered_flat_map<uint64_t, Tenant*> tenant_by_id_;
   /// A tenant's remembered requests, chained by RememberedRequest::next.

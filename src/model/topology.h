@@ -6,14 +6,14 @@
 
 #include "model/cluster.h"
 
-/// How the devices of a node are linked. Pure; values.
+/// Links between the devices of a node. Pure; values.
 namespace gpusched {
 
 /// The slowest part of the way from one device to another, worst first.
 enum class LinkKind : uint8_t {
   kUnknown = 0,
-  kSystem,      ///< Between CPU sockets ("SYS").
-  kNuma,        ///< Between host bridges of one NUMA node ("NODE").
+  kSystem,      ///< Through CPU sockets ("SYS").
+  kNuma,        ///< Through host bridges of one NUMA node ("NODE").
   kHostBridge,  ///< Through one host bridge ("PHB").
   kBridges,     ///< Over several PCIe bridges ("PXB").
   kSwitch,      ///< Over one PCIe switch ("PIX").
@@ -29,9 +29,9 @@ struct Link {
   LinkKind kind = LinkKind::kUnknown;
   int64_t gbs = 0;
 
-  /// As it is kept in Node::links and sent by agents.
+  /// Returns the code that Node::links keeps and agents send.
   int64_t code() const { return gbs * 16 + static_cast<int64_t>(kind); }
-  /// Of a code that is sound; else an unknown link.
+  /// Returns the link of a valid code; an unknown link otherwise.
   static Link of(int64_t code);
   static bool is_sound(int64_t code);
   /// Joins devices to an island.
@@ -43,7 +43,7 @@ struct Link {
 constexpr std::size_t pair_count(std::size_t devices) {
   return devices < 2 ? 0 : devices * (devices - 1) / 2;
 }
-/// Where the link of two different devices of `devices` stands: (0,1) (0,2) ... (1,2) ...
+/// Returns the index of the link of two different devices: (0,1) (0,2) ... (1,2) ...
 std::size_t pair_index(std::size_t a, std::size_t b, std::size_t devices);
 
 /// A node's links, ready to be asked often.
@@ -52,7 +52,7 @@ class LinkMap {
   LinkMap() = default;
   explicit LinkMap(const Node& node);
 
-  /// Nothing is known: neither links nor NUMA nodes.
+  /// Returns whether neither links nor NUMA nodes are known.
   bool empty() const { return links_.empty() && !knows_numa_; }
   std::size_t size() const { return island_.size(); }
   Link between(std::size_t a, std::size_t b) const;

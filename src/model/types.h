@@ -25,7 +25,7 @@ enum class JobState : uint8_t {
   kCancelled,
   kPreempted
 };
-inline constexpr std::size_t kJobStateCount = 8;  ///< As an array's size, indexed by state.
+inline constexpr std::size_t kJobStateCount = 8;  ///< Size of arrays indexed by state.
 
 std::string_view to_string(JobState state);
 constexpr bool is_final(JobState state) {
@@ -65,7 +65,7 @@ enum class JobReason : uint8_t {
 inline constexpr JobReason kJobReasonLast = JobReason::kHung;
 std::string_view to_string(JobReason reason);
 
-/// How an attempt's member ended. The numbers are those of `Outcome.Cause` in the protocol.
+/// Cause of the end of an attempt's member. Numbers as in `Outcome.Cause` of the protocol.
 enum class EndCause : uint8_t {
   kNone = 0,
   kExited,
@@ -79,7 +79,7 @@ enum class EndCause : uint8_t {
   kOutOfMemory,  ///< Ended for passing its memory.
   kNodeFault,    ///< The node could not run any job: no fault of the job's.
   kOverLimit,    ///< Ended for passing another limit.
-  kDeviceFault,  ///< It failed on a device that was at fault: no fault of the job's.
+  kDeviceFault,  ///< Failed because of a faulty device, not because of the job.
 };
 inline constexpr EndCause kEndCauseLast = EndCause::kDeviceFault;
 /// A fault of what it ran on: tried again elsewhere, free of charge.
@@ -119,10 +119,10 @@ enum class StopReason : uint8_t {
 };
 inline constexpr StopReason kStopReasonLast = StopReason::kHung;
 
-/// What becomes of a job that was ended for another one.
+/// Effect of a preemption on the preempted job.
 enum class PreemptionMode : uint8_t {
-  kRequeue = 0,  ///< It waits for its next attempt.
-  kCancel,       ///< It is cancelled.
+  kRequeue = 0,  ///< The job is pending again.
+  kCancel,       ///< The job is cancelled.
 };
 inline constexpr PreemptionMode kPreemptionModeLast = PreemptionMode::kCancel;
 std::string_view to_string(PreemptionMode mode);
@@ -138,11 +138,11 @@ std::string_view to_string(NodeState state);
 /// Whether a node that reports may take new work. What runs there goes on in any case.
 enum class Availability : uint8_t {
   kInService = 0,
-  kValidating,  ///< Its own checks have not passed yet, or no longer do.
+  kValidating,  ///< The node's own checks have not passed yet, or fail again.
   kDraining,    ///< Somebody took it out of service.
 };
 
-/// What a node can do beyond running processes, as far as placement asks; one bit each.
+/// Capabilities of a node beyond running processes that placement asks for; one bit each.
 inline constexpr uint32_t kFeatureContainer = 1u << 0;  ///< The feature "container".
 inline constexpr uint32_t kFeaturesKnown = kFeatureContainer;
 
@@ -162,13 +162,13 @@ struct Label {
 enum class DeviceState : uint8_t {
   kFree = 1,
   kHeld,
-  kDraining,     ///< Its attempt ended; the node has not yet seen it empty.
+  kDraining,     ///< The attempt ended; the node has not yet seen the device empty.
   kQuarantined,  ///< Did not become empty in time: out of the pool, its node is not.
-  kShared,       ///< Some attempts hold shares of it, and others may.
+  kShared,       ///< Attempts hold shares of the device; others may take further ones.
 };
 std::string_view to_string(DeviceState state);
 
-/// What the driver says. The numbers are those of the protocol.
+/// Condition reported by the driver. Numbers as in the protocol.
 enum class DeviceCondition : uint8_t { kOk = 1, kUnhealthy, kMissing };
 std::string_view to_string(DeviceCondition condition);
 
@@ -179,30 +179,30 @@ enum class FaultClass : uint8_t {
   kNote,     ///< Shown and counted, no more.
   kDrain,    ///< No new work until an operator releases it; what runs goes on. So for those that follow.
   kReset,    ///< Or until it was reset.
-  kReplace,  ///< It is broken.
+  kReplace,  ///< The device is broken.
 };
 inline constexpr FaultClass kFaultClassLast = FaultClass::kReplace;
 std::string_view to_string(FaultClass fault);
 
-/// What a running job is warned about.
+/// Reason for a warning about a running job.
 enum class WatchdogFinding : uint8_t {
   kNone = 0,
-  kIdle,       ///< Its GPUs are unused.
-  kHung,       ///< Its GPUs are busy, and nothing shows that it gets anywhere.
-  kOverShare,  ///< It uses more memory of a GPU than its share has.
+  kIdle,       ///< The GPUs are unused.
+  kHung,       ///< The GPUs are busy without any sign of progress.
+  kOverShare,  ///< The job uses more GPU memory than its share.
 };
 inline constexpr WatchdogFinding kWatchKindLast = WatchdogFinding::kOverShare;
 std::string_view to_string(WatchdogFinding kind);
-/// What is done about it beside the warning.
+/// Action taken besides the warning.
 enum class WatchAction : uint8_t {
   kWarn = 0,
-  kRequeue,  ///< Its attempt ends, and it waits again.
-  kCancel,   ///< It ends.
+  kRequeue,  ///< The attempt is stopped, and the job is pending again.
+  kCancel,   ///< The job is cancelled.
 };
 inline constexpr WatchAction kWatchActionLast = WatchAction::kCancel;
 std::string_view to_string(WatchAction action);
 
-/// What kind of work a job is, for the pools that a cluster may be divided into.
+/// Kind of work of a job, for the pools that a cluster may be divided into.
 enum class WorkClass : uint8_t {
   kUnset = 0,  ///< Batch, where pools are configured.
   kOnline,     ///< Somebody waits for it.
@@ -213,7 +213,7 @@ std::string_view to_string(WorkClass work);
 
 /// Shares of devices are counted in thousandths.
 inline constexpr int64_t kMilliPerGpu = 1000;
-/// Of so many thousandths whole devices, rounded up.
+/// Returns the number of whole devices in thousandths of devices, rounded up.
 constexpr int64_t milli_up(int64_t milli) {
   return milli > 0 ? (milli + kMilliPerGpu - 1) / kMilliPerGpu : milli / kMilliPerGpu;
 }
@@ -229,28 +229,28 @@ enum class DomainLevel : uint8_t {
 inline constexpr DomainLevel kDomainLevelLast = DomainLevel::kZone;
 std::string_view to_string(DomainLevel level);
 
-/// What one member of a job's part needs on its node.
+/// Resources that one member of a job's part needs on its node.
 struct Part {
-  int32_t member_count = 1;   ///< Of an elastic part: at least so many.
+  int32_t member_count = 1;   ///< Number of members; the minimum of an elastic part.
   int32_t gpu_count = 0;      ///< Per member.
-  int64_t gpu_memory_mb = 0;  ///< Of each device.
+  int64_t gpu_memory_mb = 0;  ///< Memory of each device.
   int32_t cpu_milli = 0;      ///< Thousandths of a core.
   int64_t memory_mb = 0;
   std::string gpu_model;  ///< Empty: any, but one for all of a member's devices.
-  uint32_t features = 0;  ///< Its node must have all of these.
+  uint32_t features = 0;  ///< NodeFeature bits that the node must have.
   WorkClass work = WorkClass::kUnset;
-  uint64_t booking = 0;      ///< It runs on this booking's nodes while that is on; 0: where no booking is on.
+  uint64_t booking = 0;      ///< Runs on this booking's nodes while it is active; 0: where none is.
   int32_t gpu_milli = 0;     ///< A share of one device: so many thousandths of it; 0: whole devices.
-  int64_t gpu_share_mb = 0;  ///< Of a share: its memory; 0: the same thousandths of the device's.
-  int32_t member_max = 0;    ///< As many members as fit when it starts, up to this; 0: member_count of them.
+  int64_t gpu_share_mb = 0;  ///< Memory of a share; 0: in proportion to `gpu_milli`.
+  int32_t member_max = 0;    ///< Maximum of an elastic part, as many as fit at its start; 0: not elastic.
   DomainLevel domain = DomainLevel::kAny;  ///< All members of the job in one of these. One for all parts.
   bool domain_required = false;            ///< And it waits until they fit into one.
   bool one_member_per_node = false;        ///< No other member of the job on a member's node.
-  bool may_span_nodes = false;  ///< Of a request: its devices may be on several nodes where one has too few.
+  bool may_span_nodes = false;  ///< Requests only: the devices may be on several nodes if one has too few.
 
   bool is_elastic() const { return member_max > member_count; }
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
-  std::vector<PlaceRequest> place;  ///< None or one: most parts may run anywhere.
+  std::vector<PlaceRequest> place;  ///< At most one element: most parts may run anywhere.
 
   /// Of a share: a slice of a GPU in MIG mode of this profile, "1g.10gb"; `gpu_milli` is what of a GPU that
   /// counts as. Empty: none.
@@ -295,7 +295,7 @@ struct Part {
 /// A job of these parts is placed on several nodes, or several times on one.
 bool is_gang(const std::vector<Part>& parts);
 
-/// What kind of work a job of these parts is.
+/// Returns the kind of work of a job with these parts.
 inline WorkClass work_of(const std::vector<Part>& parts) {
   return parts.empty() ? WorkClass::kUnset : parts.front().work;
 }
@@ -335,10 +335,10 @@ struct Amount {
 /// The amount, of which a resource may be negative, as a change of another one.
 Amount negated(const Amount& amount);
 
-/// What holding that for so long comes to, in GPU-milliseconds, rounded down.
+/// Returns the GPU-milliseconds of holding `amount` for `span`, rounded down.
 int64_t gpu_ms_of(const Amount& held, Duration span);
 
-/// What all members of `parts` need together, as one running job; of an elastic part the fewest.
+/// Returns the total of all members of `parts`, as one running job; the minimum of an elastic part.
 Amount total_of(const std::vector<Part>& parts);
 /// The same with `last_members` members of the last part; 0: as many as it says.
 Amount total_of(const std::vector<Part>& parts, int32_t last_members);
@@ -346,9 +346,9 @@ Amount total_of(const std::vector<Part>& parts, int32_t last_members);
 /// A resource of an Amount, for naming the one that is short.
 enum class Resource : uint8_t { kNone = 0, kGpus, kGpuMemory, kCpu, kMemory, kJobs };
 std::string_view to_string(Resource resource);
-/// Of GPUs: whole ones and shares together, rounded up, so that it is at most a limit when they are.
+/// Returns GPUs as whole ones and shares together, rounded up, to be compared with limits.
 int64_t amount_of(const Amount& amount, Resource resource);
-/// Of GPUs: in thousandths, exactly; of all else as `amount_of`.
+/// Returns GPUs exactly, in thousandths; any other resource as `amount_of` does.
 int64_t exact_of(const Amount& amount, Resource resource);
 
 /// A tenant's limits. Stored as limit + 1, so that zero, the default, means "no limit".
@@ -374,26 +374,26 @@ struct Limits {
   }
 };
 
-/// What of a job's own doing it is tried again for; one bit each.
+/// Causes, from the job itself, for which it is retried; one bit each.
 inline constexpr uint32_t kRetryExit = 1u << 0;         ///< An exit code.
 inline constexpr uint32_t kRetrySignal = 1u << 1;       ///< A signal that we did not send.
 inline constexpr uint32_t kRetryOutOfMemory = 1u << 2;  ///< Passed its memory.
 inline constexpr uint32_t kRetryOverLimit = 1u << 3;    ///< Passed another limit.
 inline constexpr uint32_t kRetryTimeout = 1u << 4;      ///< Over its maximum runtime.
 inline constexpr uint32_t kRetryKnown = (1u << 5) - 1;
-/// Without a choice of its own: all but the time-out.
+/// Default: all causes but the time-out.
 inline constexpr uint32_t kRetryDefault = kRetryExit | kRetrySignal | kRetryOutOfMemory | kRetryOverLimit;
 
-/// How often a job is tried again, by cause.
+/// Number of retries of a job, by cause.
 struct RetryPolicy {
-  int32_t exit_code_retries = 0;  ///< For what `causes` names.
+  int32_t exit_code_retries = 0;  ///< Retries for the causes in `causes`.
   int32_t system_retries = 0;     ///< 0: the default; -1: never.
   bool overlap_allowed = false;
   bool tolerates_node_loss =
-      false;  ///< Of a gang: it goes on without members that nodes took, while enough are left.
+      false;  ///< Gangs only: keep running after a node loss while enough members remain.
   Duration kill_after_lost_contact;
-  uint32_t causes = 0;  ///< Of kRetryExit and so on; 0: kRetryDefault.
-  Blob exit_codes;      ///< With kRetryExit: only these, one byte each, ascending; empty: all.
+  uint32_t causes = 0;  ///< Bits kRetryExit and so on; 0: kRetryDefault.
+  Blob exit_codes;      ///< With kRetryExit: exit codes to retry, one byte each, ascending; empty: all.
 
   /// Whether it may be tried again at all for what the job did itself, with this exit code if it exited.
   bool covers(uint32_t cause, int32_t exit_code) const;
@@ -409,7 +409,7 @@ struct RetryPolicy {
   }
 };
 
-/// What a job waits for of another one, its parent.
+/// Condition on another job, the parent.
 enum class DependencyKind : uint8_t {
   kAfterOk = 1,  ///< Until the parent completed.
   kAfterAny,     ///< Until the parent ended, however.
@@ -435,10 +435,10 @@ struct IndexRange {
 };
 /// Ranges that ascend, do not meet, and hold at most limits::kArrayElementsMax indexes together.
 bool well_formed(const std::vector<IndexRange>& ranges);
-/// How many indexes they hold together.
+/// Returns the total number of indexes.
 int64_t count_of(const std::vector<IndexRange>& ranges);
 
-/// What becomes of a job when a parent can no longer do what it waits for.
+/// Effect on a job when a parent can no longer meet its condition.
 enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 
 /// What this version may write into the state beside what older ones did; journaled with the configuration,
@@ -455,10 +455,10 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// job's move is a record, not a sentence.
 inline constexpr int64_t kFeatureLevel = 7;
 
-/// How waiting jobs are ordered and placed. Journaled, so that every leader plans by the same; what it chose
+/// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.
 struct SchedulingPolicy {
-  std::string queue_order;            ///< By name; empty: priority_aging.
+  std::string queue_order;            ///< Name of the order of tenants; empty: priority_aging.
   int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
   std::string run_times;              ///< "limits" or, also when empty, "learned".
   std::string job_order;              ///< Within a tenant, by name; empty: priority_aging.
@@ -466,54 +466,54 @@ struct SchedulingPolicy {
   std::vector<int64_t> attained_levels;
   Duration
       overtaking;  ///< A job that waited for so long is not overtaken by `job_order` any more; zero: it is.
-  bool preempt_by_attained = false;  ///< With `least_attained`, of jobs of equal priority, by level.
+  bool preempt_by_attained = false;  ///< With `least_attained`: at equal priority, by level.
   /// The names of the labels that say a node's rack, its block and its zone; an empty one: topology.rack and
   /// so on.
   std::vector<std::string> domain_labels;
-  std::string placement;  ///< On which node, by name; empty: best_fit.
+  std::string placement;  ///< Name of the placement policy; empty: best_fit.
 
   /// The label that names domains of this level, from the rack up.
   std::string_view domain_label(DomainLevel level) const;
   friend bool operator==(const SchedulingPolicy&, const SchedulingPolicy&) = default;
 };
 
-/// How the cluster's GPUs are divided into a pool for online work and one for batch work.
+/// Division of the cluster's GPUs into a pool for online work and one for batch work.
 struct PoolShares {
   int64_t online_milli = 0;  ///< Thousandths of the GPUs in service. Both 0: there are no pools.
   int64_t batch_milli = 0;   ///< Together at most 1000.
-  bool lend = false;         ///< What one pool leaves idle the other may use, until it is asked back.
+  bool lend = false;         ///< Lets each pool use idle GPUs of the other until they are reclaimed.
 
   bool on() const { return online_milli + batch_milli > 0; }
   bool lends() const { return on() && lend; }
-  /// How many of so many GPUs are that pool's.
+  /// Returns how many of `gpus` belong to that pool.
   int64_t gpus_of(bool online, int64_t gpus) const {
     return gpus * (online ? online_milli : batch_milli) / 1000;
   }
   friend bool operator==(const PoolShares&, const PoolShares&) = default;
 };
 
-/// What `decide` depends on beside the commands, journaled when it changes.
+/// Settings that `decide` depends on besides the commands; journaled when they change.
 struct EngineConfig {
   int64_t aging_per_hour = 10;  ///< Priority points that a waiting job gains in an hour.
   int64_t queue_size_max = 1'000'000;
   int64_t finished_jobs_max = 1'000'000;
   Duration finished_jobs_kept = hours(24 * 7);
   Duration drain_limit = seconds(60);
-  Duration lost_after = minutes(5);  ///< From unreachable to lost.
-  int64_t auto_drain_percent = 0;  ///< At most so many of the nodes are drained without an operator; 0: none.
-  int64_t feature_level = 0;       ///< See kFeatureLevel.
-  Duration use_half_life;          ///< After so long a tenant's use counts half; 0: kUseHalfLife.
+  Duration lost_after = minutes(5);  ///< Time from unreachable to lost.
+  int64_t auto_drain_percent = 0;    ///< Maximum percentage of nodes drained automatically; 0: none.
+  int64_t feature_level = 0;         ///< See kFeatureLevel.
+  Duration use_half_life;            ///< Half-life of a tenant's usage; 0: kUseHalfLife.
   SchedulingPolicy policy;
   PoolShares pools;
   AdmissionPolicy admission;
   // What an interactive job may ask for, which starts at once or not at all. Zero: nobody may.
   int64_t interactive_gpus_max = 0;
-  Duration interactive_runtime_max;  ///< It must say that it runs no longer.
-  Duration interactive_wait;         ///< So long is at once.
+  Duration interactive_runtime_max;  ///< Maximum time limit of an interactive job, which must have one.
+  Duration interactive_wait;         ///< Maximum wait of an interactive job.
 
   /// Whose nodes these are, drawn when a journal begins or reaches feature level 6, and the same ever after.
   std::string cluster;
-  Time cluster_since;  ///< What was placed before is another journal's; not valid: nothing is known of that.
+  Time cluster_since;  ///< Attempts placed earlier belong to another journal; not valid: unknown.
 
   static constexpr Duration kUseHalfLife = hours(24 * 7);
   Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }

@@ -26,15 +26,15 @@ Finding check_processes(const Patient& patient);
 // Files.
 /// Free space, inodes and the kind of file system of `folder`, or of the nearest folder above that exists.
 std::vector<Finding> check_disk(const Patient& patient, const std::string& folder);
-/// That the volume of `folder` is large enough for what grows there.
+/// Checks that the volume of `folder` is large enough for what grows there.
 Finding check_volume(const std::string& folder, uint64_t recommended_bytes);
 /// How long a durable write of 4 KiB takes there: writes and removes a file. Nothing for an absent folder.
 std::vector<Finding> check_sync(const std::string& folder);
-/// That the folder is ours, and closed to others where it holds secrets.
+/// Checks that the folder is owned by this user, and closed to others if it holds secrets.
 Finding check_folder(const Patient& patient, const std::string& folder, bool private_to_us);
 /// Jobs of other users have their folders below `folder` and must be able to pass all that is above it.
 Finding check_way_to(const std::string& folder);
-/// That a token's file is there, readable by its owner alone, and holds one.
+/// Checks that the token file exists, is readable only by its owner, and holds a token.
 Finding check_token(const std::string& path, const std::string& how_to_get_one);
 Finding check_shared_memory(const Patient& patient);
 

@@ -6,11 +6,11 @@
 
 namespace gpusched {
 
-/// How one check went. Worst last.
+/// Verdict of one check. Worst last.
 enum class Verdict {
   kOk,
-  kWarn,  ///< It works, with less than it could: the detail says what is lost.
-  kFail,  ///< It does not work, or will not keep its promises.
+  kWarn,  ///< Works with restrictions: the detail says which.
+  kFail,  ///< Does not work, or cannot keep its guarantees.
 };
 std::string_view to_string(Verdict verdict);
 
@@ -18,12 +18,12 @@ std::string_view to_string(Verdict verdict);
 struct Finding {
   std::string check;  ///< One word: "memlock".
   Verdict verdict = Verdict::kOk;
-  std::string detail;  ///< What was found, one sentence without its full stop.
+  std::string detail;  ///< Finding, one sentence without a full stop.
   std::string mend =
       {};  ///< The command that mends it, as one types it; empty when there is nothing to mend.
 };
 
-/// What a doctor found, in the order of looking.
+/// Findings of a doctor, in the order of the checks.
 class Diagnosis {
  public:
   void add(Finding finding) { findings_.push_back(std::move(finding)); }

@@ -21,7 +21,7 @@ std::vector<uid_t> listening_users(std::string_view table, const std::string& ho
 /// The same, from this machine's tables.
 std::vector<uid_t> listening_users(const std::string& host, uint16_t port);
 
-/// From which numbers on users and groups are people's, as /etc/login.defs says.
+/// Minimum uid and gid of people, from /etc/login.defs.
 struct IdFloor {
   uint32_t uid = 1'000;
   uint32_t gid = 1'000;

@@ -18,7 +18,7 @@ std::optional<std::string> read_line(const std::string& path);
 bool exists(const std::string& path);
 /// The names in a folder, sorted; none when it cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
-/// Where `program` is found by $PATH and the usual folders; empty when it is not.
+/// Returns the path of `program` in $PATH and the usual folders; empty if not found.
 std::string find_program(const std::string& program);
 /// A path as a shell takes it: quoted where it must be.
 std::string shell_quoted(const std::string& text);
@@ -26,7 +26,7 @@ std::string host_name();
 
 /// A user's ids, as the kernel compares them with a folder's.
 struct Passer {
-  uint32_t uid = 65'534;  ///< By default somebody who owns nothing.
+  uint32_t uid = 65'534;  ///< By default a user who owns nothing.
   uint32_t gid = 65'534;
   std::vector<uint32_t> groups = {};
 };
@@ -52,7 +52,7 @@ struct Listener {
   std::string address;  ///< "127.0.0.1", "0.0.0.0", "::", or in hexadecimal as the kernel writes it.
   uint64_t inode = 0;
 };
-/// Who listens on a TCP port, out of /proc/net/tcp and tcp6.
+/// Finds the listener on a TCP port in /proc/net/tcp and tcp6.
 std::vector<Listener> listeners(const std::string& root, uint16_t port);
 /// The process that holds a socket, and its name; nothing when it is not ours to see.
 struct Holder {

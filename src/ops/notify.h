@@ -20,11 +20,11 @@ class ServiceNotifier {
 
   /// Whether anybody listens.
   bool active() const { return !address_.empty(); }
-  /// How often `keep_alive` is due: half of what the manager allows. Zero: it expects none.
+  /// Returns the interval of `keep_alive`: half of what the manager allows. Zero: none expected.
   Duration keep_alive_every() const { return {watchdog_.ns / 2}; }
 
   void ready(std::string_view status) const;
-  /// Before a reload; `ready` ends it.
+  /// Announces a reload; `ready` ends it.
   void reloading() const;
   void stopping() const;
   void status(std::string_view status) const;

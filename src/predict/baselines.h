@@ -10,7 +10,7 @@
 
 namespace gpusched::predict {
 
-/// What the user asked for.
+/// Predicts the time limit that the user requested.
 class Requested final : public Predictor {
  public:
   std::string_view name() const override { return "requested"; }

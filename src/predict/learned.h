@@ -30,12 +30,12 @@ class Learned final : public Predictor {
  public:
   /// Shares are in thousandths. The defaults were chosen on one trace (docs/policies.md).
   struct Options {
-    uint32_t lines_max = 8'192;            ///< Users, and as many names; the longest unused goes first.
-    uint32_t window = 48;                  ///< Runs remembered of each.
-    uint32_t running_max = 64;             ///< Running jobs looked at of a user.
-    uint32_t crowd_window = 64;            ///< Runs of everybody remembered for each half octave of limits.
-    uint32_t decay_per_mille = 900;        ///< What each older run of a user counts of the next newer one.
-    uint32_t other_size_per_mille = 800;   ///< What a run of another size counts,
+    uint32_t lines_max = 8'192;      ///< Users, and as many names; the longest unused goes first.
+    uint32_t window = 48;            ///< Runs remembered of each.
+    uint32_t running_max = 64;       ///< Running jobs looked at of a user.
+    uint32_t crowd_window = 64;      ///< Runs of everybody remembered for each half octave of limits.
+    uint32_t decay_per_mille = 900;  ///< Weight of each older run of a user relative to the next newer one.
+    uint32_t other_size_per_mille = 800;   ///< Weight of a run of another size,
     uint32_t size_step_per_mille = 900;    ///< and for each quarter octave that it is away.
     uint32_t other_limit_per_mille = 200;  ///< The same for limits.
     uint32_t limit_step_per_mille = 840;
@@ -112,12 +112,12 @@ class Learned final : public Predictor {
   static std::vector<RunTimes::Sample> spread(std::vector<Observed>& seen, int64_t limit_ms);
 
   Options options_;
-  std::vector<uint32_t> decay_;       ///< By age, 65,536 for the newest.
-  std::vector<uint32_t> size_steps_;  ///< By quarter octaves apart.
+  std::vector<uint32_t> decay_;       ///< Weight by age, 65,536 for the newest.
+  std::vector<uint32_t> size_steps_;  ///< Indexed by distance in quarter octaves.
   std::vector<uint32_t> limit_steps_;
   Lines users_;
   Lines names_;
-  std::vector<Crowd> crowd_;  ///< By half octaves of the limit; 0: none.
+  std::vector<Crowd> crowd_;  ///< Indexed by half octaves of the limit; 0: no limit.
   uint64_t uses_ = 0;
 };
 

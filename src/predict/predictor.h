@@ -12,10 +12,10 @@ namespace gpusched::predict {
 struct JobFacts {
   uint64_t job = 0;
   uint64_t user = 0;
-  uint64_t name = 0;     ///< Of the job, without what counts up in it.
-  uint64_t shape = 0;    ///< Of its command: program and fixed words, without numbers and paths.
+  uint64_t name = 0;     ///< Hash of the job's name without counters in it.
+  uint64_t shape = 0;    ///< Hash of its command: program and fixed words, without numbers and paths.
   int64_t size = 0;      ///< GPUs or processors.
-  int64_t limit_ms = 0;  ///< It is ended then.
+  int64_t limit_ms = 0;  ///< Time limit at which it is ended.
 };
 
 /// Says how long jobs will run, from what is past. Deterministic: the same calls give the same answers on

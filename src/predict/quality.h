@@ -5,7 +5,7 @@
 
 namespace gpusched::predict {
 
-/// How good the predictions of one quantile are, counted as jobs end.
+/// Accuracy of the predictions of one quantile, counted as jobs end.
 class QuantileScore {
  public:
   explicit QuantileScore(int32_t per_mille) : per_mille_(per_mille) {}

@@ -14,7 +14,7 @@ inline constexpr int32_t kToPass = 500;
 inline constexpr int32_t kToPassShort = 100;
 inline constexpr Duration kShortLimit = hours(4);
 inline constexpr int32_t kOfRunning = 900;
-/// Who is shorter: as likely shorter as longer.
+/// Quantile for deciding which job is shorter, in thousandths: as likely shorter as longer.
 inline constexpr int32_t kToOrder = 500;
 
 /// The quantile by which a job with this limit (zero: none) may pass others.

@@ -15,16 +15,16 @@ class RunTimes {
     uint64_t weight = 0;
   };
 
-  /// Nothing is known.
+  /// Knows nothing.
   RunTimes() = default;
-  /// It is known.
+  /// Makes a distribution of one certain run time.
   static RunTimes exactly(int64_t run_ms);
   /// From weighted observations in any order. Those of weight zero do not count. At most 1,024 of them, each
   /// of a weight below 2^44, so that no sum overflows.
   static RunTimes of(std::vector<Sample> samples);
 
   bool empty() const { return samples_.empty(); }
-  /// In the order of run times.
+  /// Returns the samples, sorted by run time.
   const std::vector<Sample>& samples() const { return samples_; }
 
   /// The shortest run time that at least `per_mille` of the weight does not exceed; 0 when nothing is known.

@@ -12,7 +12,7 @@
 /// the agent has resolved every name before, because a forked shim must not ask a name service.
 namespace gpusched::shim {
 
-/// Whom the attempt's processes run as.
+/// Credentials of the attempt's processes.
 struct Credentials {
   uint32_t uid = 0;
   uint32_t gid = 0;
@@ -63,7 +63,7 @@ struct CgroupSetting {
 /// The attempt's group in one hierarchy: made by the shim, removed when the attempt is over.
 struct CgroupFolder {
   std::string path;      ///< Absolute.
-  bool unified = false;  ///< Of version 2.
+  bool unified = false;  ///< Whether the hierarchy is of cgroup version 2.
   std::vector<CgroupSetting> settings = {};
 
   friend bool operator==(const CgroupFolder&, const CgroupFolder&) = default;
@@ -112,7 +112,7 @@ struct Box {
   std::optional<uint32_t> umask = {};
   std::optional<int32_t> oom_score = {};  ///< Added to what the kernel chooses victims by: -1000..1000.
   bool no_new_privileges = false;
-  std::optional<uint32_t> login_uid = {};  ///< What the kernel's audit is told of whose processes these are.
+  std::optional<uint32_t> login_uid = {};  ///< Login uid for the kernel's audit.
 
   /// `work/` and `tmp/` in the attempt's folder, the user's own; `tmp/` goes at the end.
   bool own_folders = false;
@@ -121,7 +121,7 @@ struct Box {
   bool private_ipc =
       false;  ///< System V's and POSIX's queues, semaphores and memory of its own, gone with it.
   bool private_tmp = false;   ///< /tmp and /var/tmp are the attempt's own folder, in a mount namespace.
-  int64_t shm_bytes_max = 0;  ///< Of a private /dev/shm; 0: the kernel's default, half of the memory.
+  int64_t shm_bytes_max = 0;  ///< Size of a private /dev/shm; 0: the kernel's default, half of the memory.
 
   /// Opened by the user, appended to, relative to the working directory; empty: the agent's own files, and
   /// nothing to read.

@@ -27,9 +27,9 @@ const CgroupFolder* killing_cgroup(const std::vector<CgroupFolder>& folders);
 /// Removes the group and empty groups below it. False when something is left in it.
 bool remove_cgroup(const std::string& path);
 
-/// How many of its processes the kernel ended for want of memory; 0 also when this is no memory group.
+/// Returns how many of its processes the OOM killer ended; 0 also if this is not a memory group.
 uint64_t cgroup_oom_kills(const std::string& path);
-/// How often its limit of processes refused a new one; 0 also when this is no group that counts them.
+/// Returns how often its process limit refused a new one; 0 also if this is not a pids group.
 uint64_t cgroup_refused_forks(const std::string& path);
 
 /// Attaches a program to a version 2 group that lets its processes use nothing but `rules`. Empty, or what

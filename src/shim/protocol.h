@@ -15,7 +15,7 @@
 /// No third-party library, so that the shim stays small. All functions are thread-safe.
 namespace gpusched::shim {
 
-/// How an attempt's member ended. The numbers are those of `Outcome.Cause` in types.proto.
+/// Cause of the end of an attempt's member. Numbers as in `Outcome.Cause` of types.proto.
 enum class Cause : uint8_t {
   kUnspecified = 0,
   kExited = 1,
@@ -69,7 +69,7 @@ inline constexpr const char* kTmpFolder = "tmp";
 /// In its TMPDIR: a job that touches it says that its work is safe. Its name is in kCheckpointVariable.
 inline constexpr const char* kCheckpointFile = "gpu-checkpoint";
 inline constexpr const char* kCheckpointVariable = "GPU_CHECKPOINT_FILE";
-/// Where a container sees the attempt's kTmpFolder.
+/// Path of the attempt's kTmpFolder inside a container.
 inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
 /// Of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
 /// command runs; and how its runner saw it end, as an outcome's text.
@@ -106,14 +106,14 @@ bool is_start_in_memory(std::string_view packet);
 
 struct StartRequest {
   AttemptKey key;
-  Duration grace;                      ///< Between SIGTERM and SIGKILL.
+  Duration grace;                      ///< Grace period between SIGTERM and SIGKILL.
   Duration max_runtime = {};           ///< Zero: no limit.
   Duration lost_contact = {};          ///< Zero: never killed for silence.
   std::string working_directory = {};  ///< Empty: the attempt's own folder.
   /// Where it cannot be entered the attempt's own folder does, and its error output says so.
   bool working_directory_optional = false;
   std::string spare_folder = {};       ///< Name in `spare/` to take over; empty, or gone: a new one is made.
-  int64_t log_bytes_max = 0;           ///< Of stdout and of stderr, the newest bytes are kept; 0: all.
+  int64_t log_bytes_max = 0;           ///< Newest bytes kept of stdout, and as many of stderr; 0: all.
   std::vector<std::string> arguments;  ///< At least one.
   std::vector<std::string> environment;
   Box box = {};
@@ -158,7 +158,7 @@ std::optional<StartView> decode_start(std::string_view packet);
 /// Just the key of a kStart packet.
 std::optional<AttemptKey> decode_start_key(std::string_view packet);
 
-/// From server and shims.
+/// Messages from server and shims.
 enum class EventKind : uint8_t {
   kStarted = 1,   ///< The command runs.
   kEnded = 2,     ///< `outcome` is on disk, or the command never ran.

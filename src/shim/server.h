@@ -24,7 +24,7 @@ inline constexpr const char* kDrainFlag = "--drain";
 /// Returns the exit status.
 int run_server(const ServerOptions& options);
 
-/// What a shim's first two words of command line are: "gpu-shim" and this.
+/// Second word of a shim's command line, after "gpu-shim".
 std::string shim_title(const std::string& key_text, const std::string& instance);
 
 }  // namespace gpusched::shim

@@ -11,7 +11,7 @@
 /// How an attempt's command begins: between clone and execve everything that its box asks for.
 namespace gpusched::shim {
 
-/// What a new process does before its command, in this order.
+/// Steps of a new process before its command, in this order.
 enum class StartStep : uint8_t {
   kNone,
   kCgroup,
@@ -25,7 +25,7 @@ enum class StartStep : uint8_t {
   kCommand,
 };
 
-/// What the new process needs. Unless `patient`, it shares our memory; it must not allocate.
+/// Plan of the new process. Unless `patient`, it shares our memory and must not allocate.
 struct ChildPlan {
   pid_t parent = 0;
   const Box* box = nullptr;
@@ -38,7 +38,7 @@ struct ChildPlan {
       false;  ///< Its own, and a line on the error output, where it cannot be entered.
   std::vector<int> cgroup_files = {};  ///< Version 1 groups' `tasks`, open for writing.
   int unified_cgroup = -1;             ///< The version 2 group's folder; -1: none.
-  char* const* paths = nullptr;        ///< Of the command, tried in order; ends with null.
+  char* const* paths = nullptr;        ///< Paths of the command, tried in order; ends with null.
   char* const* arguments = nullptr;
   char* const* environment = nullptr;
 
@@ -53,7 +53,7 @@ struct ChildPlan {
   int error = 0;
 };
 
-/// What a patient plan's new process writes when it fails.
+/// Report that a patient plan's new process writes if it fails.
 struct StartFailure {
   StartStep step = StartStep::kNone;
   int error = 0;

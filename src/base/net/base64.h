@@ -24,7 +24,7 @@ inline std::string base64_encoded(std::string_view bytes) {
   return out;
 }
 
-/// Nothing when the text is not what `base64_encoded` makes.
+/// Returns nothing if the text is not the output of `base64_encoded`.
 inline std::optional<std::string> base64_decoded(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   std::string out;

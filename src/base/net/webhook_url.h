@@ -10,12 +10,12 @@ namespace gpusched {
 /// Where something is told of by HTTP. Only what is unambiguous is one: no user, no fragment, no control or
 /// non-ASCII characters, so that nothing is called but the host that was read here.
 struct WebhookUrl {
-  std::string host;    ///< In lower case; an IPv6 address in its brackets.
-  std::string port;    ///< In decimal; "80" when none was named.
+  std::string host;    ///< Host in lower case; an IPv6 address in brackets.
+  std::string port;    ///< Port in decimal; "80" if none was given.
   std::string target;  ///< Path and query; begins with '/'.
 };
 
-/// Of "http://host[:port][/path][?query]"; nothing for anything else.
+/// Parses "http://host[:port][/path][?query]"; nothing for anything else.
 std::optional<WebhookUrl> parse_webhook_url(std::string_view text);
 
 /// Whether `list` has the host, as "host" for each of its ports or as "host:port". Names are compared as they

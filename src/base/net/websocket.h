@@ -59,15 +59,15 @@ class Parser {
   std::string data_, control_data_;
   uint64_t left_ = 0;
   uint64_t frame_at_ = 0;  ///< Bytes of the frame's payload that came.
-  uint32_t mask_ = 0;      ///< As it stands on the wire, first byte highest.
+  uint32_t mask_ = 0;      ///< Mask as on the wire, first byte highest.
   Opcode opcode_ = Opcode::kText;
-  Opcode message_ = Opcode::kContinuation;  ///< Of the message in fragments; kContinuation: none.
+  Opcode message_ = Opcode::kContinuation;  ///< Opcode of the fragmented message; kContinuation: none.
   bool in_frame_ = false, control_ = false, final_ = false, delivered_ = false, bad_ = false;
   uint16_t close_code_ = 0;
   std::string_view error_;
 };
 
-/// What a server answers as Sec-WebSocket-Accept.
+/// Returns a server's Sec-WebSocket-Accept for a key.
 std::string accept_key(std::string_view client_key);
 /// Whether it is 16 bytes in base64, as Sec-WebSocket-Key must be.
 bool is_client_key(std::string_view text);

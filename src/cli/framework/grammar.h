@@ -13,10 +13,10 @@
 
 namespace gpusched::cli {
 
-/// What a shell offers where a value stands.
+/// Completions that a shell offers for a value.
 enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kGpu, kTenant, kContext, kColumn };
 
-/// Where a value goes. A number that was not given leaves its optional empty.
+/// Destination of a value. A number that was not given leaves its optional empty.
 using OptionTarget = std::variant<bool*, std::string*, int64_t*, std::optional<int64_t>*,
                                   std::optional<double>*, std::vector<std::string>*>;
 
@@ -24,7 +24,7 @@ using OptionTarget = std::variant<bool*, std::string*, int64_t*, std::optional<i
 struct OptionSpec {
   std::string short_name;  ///< "-f"; empty: none.
   std::string name;        ///< "--follow"
-  std::string value;       ///< What stands for its value in the help, such as "N"; empty: it takes none.
+  std::string value;       ///< Name of its value in the help, such as "N"; empty: a flag.
   std::string help;        ///< One sentence without its full stop.
   OptionTarget target;
   std::vector<std::string> words = {};    ///< The values that there are; empty: any.
@@ -52,8 +52,7 @@ struct ArgumentSpec {
   bool required = true;
   std::vector<std::string> words = {};
   Complete complete = Complete::kNothing;
-  bool ends_options =
-      false;  ///< What stands behind it belongs to it, even with a dash (a script's arguments).
+  bool ends_options = false;  ///< Takes all following words, even with a dash (a script's arguments).
 
   ArgumentSpec& optional() { return required = false, *this; }
   ArgumentSpec& of(std::vector<std::string> allowed) { return words = std::move(allowed), *this; }
@@ -61,8 +60,8 @@ struct ArgumentSpec {
   ArgumentSpec& greedy() { return ends_options = true, *this; }
 };
 
-/// What a verb understands: the one source of parsing, help, manual pages, completion and the reference page.
-/// It keeps pointers to where the values go, which must outlive it.
+/// Grammar of a verb: the one source of parsing, help, manual pages, completion and the reference page.
+/// Keeps pointers to the destinations of values, which must outlive it.
 class Grammar {
  public:
   struct Example {
@@ -74,7 +73,7 @@ class Grammar {
   OptionSpec& option(std::string_view names, std::string value, OptionTarget target, std::string help);
   OptionSpec& flag(std::string_view names, bool& target, std::string help);
   ArgumentSpec& argument(std::string name, decltype(ArgumentSpec::target) target, std::string help);
-  /// What stands behind "--" goes into `command`.
+  /// Stores the words after "--" in `command`.
   void takes_command(std::vector<std::string>& command, std::string meaning);
   /// A paragraph for the manual page and the reference page; several follow each other.
   void details(std::string paragraph) { details_.push_back(std::move(paragraph)); }

@@ -7,7 +7,7 @@
 /// Everything that tells people what there is, made from the verbs' grammars.
 namespace gpusched::cli {
 
-/// What `gpu-cli --help` prints. `width` in columns.
+/// Returns the output of `gpu-cli --help`. `width` in columns.
 std::string main_help(int width);
 /// The commands of a group, such as "node".
 std::string group_help(const std::string& group, int width);

@@ -12,7 +12,7 @@ namespace gpusched::cli {
 
 struct VerbDefinition;
 
-/// What every command knows. A command's own options are its own.
+/// Options of every command. A command's own options are its own.
 struct Options {
   std::string api_url;
   std::string tenant_id;
@@ -20,7 +20,7 @@ struct Options {
   std::string context;  ///< A name of `gpu-cli context`; empty: the current one.
   std::string color;    ///< "auto", "always" or "never".
   std::string request_timeout;
-  Duration call_timeout = seconds(30);  ///< For one call of the API.
+  Duration call_timeout = seconds(30);  ///< Timeout of one request.
   bool json = false;
   bool help = false;
   bool version = false;

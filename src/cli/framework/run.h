@@ -20,7 +20,7 @@ enum ExitCode : int {
   kExitRefused = 4,       ///< The scheduler said no: not found, quota, conflict, not now.
   kExitUnexpected = 5,    ///< No usable answer: it may or may not have been done.
   kExitWaitedInVain = 6,  ///< The time to wait that was given ran out first.
-  kExitOutputLost = 7,    ///< Its output could not be written; what it asked for may have been done.
+  kExitOutputLost = 7,    ///< The output could not be written; the request may have been carried out.
   kExitTimeLimit = 124,   ///< The job reached its maximum runtime.
 };
 
@@ -35,7 +35,7 @@ struct CliIo {
   std::function<std::string(const char* name)> environment;   ///< Empty: not set.
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
   std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
-  std::function<std::string()> login_name = {};               ///< Of the caller; empty: unknown.
+  std::function<std::string()> login_name = {};               ///< Login name of the caller; empty: unknown.
   /// The token of the scheduler at a URL, when this user may have it by itself; empty: none.
   std::function<std::string(const std::string& url)> find_token = {};
   /// Whether a token that was read from a file may be sent to a URL.

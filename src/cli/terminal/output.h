@@ -7,7 +7,7 @@
 
 namespace gpusched::cli {
 
-/// What -o asks for.
+/// Format requested by -o.
 enum class Format { kTable, kWide, kJson, kYaml, kName };
 
 /// Declares "-o,--output" for a command that shows things; "" is a table.

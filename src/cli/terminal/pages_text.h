@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-/// What the reference and manual pages say beside what the grammars do.
+/// Text of the reference and manual pages besides that of the grammars.
 namespace gpusched::cli {
 
 struct NamedText {

@@ -42,7 +42,7 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
   ~Screen();
 
-  /// As it is now.
+  /// Returns the current size.
   ScreenSize size() const;
   /// Shows `text`, line by line from the top; lines beyond the last row are left out. In one write: it does
   /// not flicker.

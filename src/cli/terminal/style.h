@@ -5,7 +5,7 @@
 
 namespace gpusched::cli {
 
-/// What a text means; how that looks is the terminal's eight colours, so that every theme stays readable.
+/// Meaning of a text; it is shown in the terminal's eight colours, so that every theme stays readable.
 enum class Style { kPlain, kTitle, kGood, kWarning, kBad, kDim, kMark };
 
 /// `text` with the style around it when `color`, else as it is.

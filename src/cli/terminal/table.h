@@ -10,7 +10,7 @@ namespace gpusched::cli {
 
 struct Column {
   std::string title;
-  bool right = false;       ///< For numbers.
+  bool right = false;       ///< Aligned right, for numbers.
   bool may_shrink = false;  ///< Long texts, cut with an ellipsis when the terminal is narrow.
   int drop_order = 0;       ///< Left out when cutting is not enough: the highest first; 0 never.
 };

@@ -37,7 +37,7 @@ TerminalSize terminal_size(int fd);
 /// one.
 class DetachKeys {
  public:
-  /// What of `typed` goes to the command; bytes behind the keys that leave are dropped.
+  /// Returns the part of `typed` for the command; bytes after the detach keys are dropped.
   std::string feed(std::string_view typed);
   bool detached() const { return detached_; }
 

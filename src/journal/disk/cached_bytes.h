@@ -34,7 +34,7 @@ class CachedBytes {
   /// A sync that failed: each dirty sector reached the device or did not, by the draw, and none is dirty any
   /// more. No later sync writes it again; readers see it until the cache drops it.
   void fail_sync(Prng& prng);
-  /// Some dirty sectors reach the device, as the kernel may decide at any time.
+  /// Writes some dirty sectors to the device, as the kernel may at any time.
   void write_back(Prng& prng);
   /// Clean sectors are read from the device from now on.
   void drop_cache();
@@ -66,10 +66,10 @@ class CachedBytes {
 
   std::string cached_;
   std::string device_;
-  std::vector<bool> dirty_;  ///< By sector; may be shorter than the file.
+  std::vector<bool> dirty_;  ///< Indexed by sector; may be shorter than the file.
   uint64_t dirty_count_ = 0;
   std::map<uint64_t, std::string> promised_;  ///< Sectors of a sync that the device only said it did.
-  std::map<uint64_t, std::string> intact_;    ///< What a damaged sector of the device should hold.
+  std::map<uint64_t, std::string> intact_;    ///< Intact content of damaged sectors of the device.
 };
 
 }  // namespace gpusched

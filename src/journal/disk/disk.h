@@ -47,7 +47,7 @@ class DiskLock {
   virtual Result<Unit> check() const = 0;
 };
 
-/// What a volume holds, and what of it may still be written.
+/// Size of a volume, and the free space that may still be written.
 struct DiskRoom {
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;

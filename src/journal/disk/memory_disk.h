@@ -35,7 +35,7 @@ class MemoryDisk final : public Disk {
     kMakeDir,
   };
   static constexpr std::size_t kCallCount = 11;
-  /// What becomes of a call.
+  /// Behaviour of a call.
   enum class Outcome : uint8_t {
     kDone,
     /// An error, and nothing was done. A failed `fdatasync` leaves its file clean, and on the device by
@@ -122,7 +122,7 @@ class MemoryDisk final : public Disk {
   struct LockTable;
   class Lock;
   struct NameChange {
-    std::string dir;                                                    ///< Whose sync makes it durable.
+    std::string dir;  ///< Folder whose sync makes it durable.
     std::vector<std::pair<std::string, std::shared_ptr<Inode>>> names;  ///< Null: the name goes.
     std::string made_dir;                                               ///< Not empty: this folder comes.
   };

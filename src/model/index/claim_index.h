@@ -13,8 +13,8 @@ namespace gpusched {
 class ClaimIndex {
  public:
   struct Claim {
-    uint32_t slot = 0;     ///< In the state's node table.
-    bool several = false;  ///< Of several nodes: any of them may be meant.
+    uint32_t slot = 0;     ///< Slot in the state's node table.
+    bool several = false;  ///< Claimed by several nodes: any of them may be meant.
   };
 
   void note(std::string_view name, uint32_t slot) {

@@ -56,7 +56,7 @@ class Bitmap {
 
  private:
   std::vector<uint64_t> words_;
-  std::vector<uint64_t> filled_;  ///< One bit for each word that is not zero.
+  std::vector<uint64_t> filled_;  ///< One bit for each nonzero word.
 };
 
 /// Nodes by how many free devices of each class they have (docs/policies.md, "Where a job fits best"; why a
@@ -86,9 +86,9 @@ class FreeIndex {
  private:
   static constexpr uint8_t kAbsent = UINT8_MAX;
   struct Class {
-    std::vector<Bitmap> buckets;        ///< By free count.
+    std::vector<Bitmap> buckets;        ///< Indexed by free count.
     std::vector<uint32_t> counts;       ///< Nodes in each.
-    std::vector<uint8_t> free_of_node;  ///< By node slot.
+    std::vector<uint8_t> free_of_node;  ///< Indexed by node slot.
   };
   std::vector<Class> classes_;
   Bitmap empty_;

@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// Where a waiting job stands: the higher key first, then the older job.
+/// Position of a waiting job: the higher key first, then the older job.
 struct OrderKey {
   int64_t key = 0;
   JobId job;
@@ -35,7 +35,7 @@ class OrderedJobs {
   bool empty() const { return size_ == 0; }
   /// The first in line. Not when empty.
   const OrderKey& front() const;
-  /// How many stand before `key`, which need not be in line itself.
+  /// Returns how many precede `key`, which need not be queued itself.
   std::size_t rank(const OrderKey& key) const;
 
   /// Walks in line; any insert or erase ends its validity.

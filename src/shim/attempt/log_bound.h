@@ -16,7 +16,7 @@ inline constexpr const char* kLogTimesFile = "log-times";
 
 struct LogTime {
   int64_t unix_ns = 0;
-  std::array<int64_t, 2> sizes = {};  ///< Of stdout, of stderr.
+  std::array<int64_t, 2> sizes = {};  ///< Files of stdout and of stderr.
 };
 static_assert(sizeof(LogTime) == 24);
 
@@ -52,10 +52,10 @@ class LogBound {
  private:
   struct File {
     int descriptor = -1;
-    int64_t size = 0;  ///< At the last look.
+    int64_t size = 0;  ///< Size at the last check.
     int64_t cut = 0;   ///< Everything before is a hole.
     int64_t block = 4'096;
-    bool shrank = false;  ///< Between any two looks.
+    bool shrank = false;  ///< Minimum time between two checks.
   };
 
   bool measure(File& file);

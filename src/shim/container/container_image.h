@@ -33,8 +33,8 @@ class PullProgress {
 };
 
 struct ResolvedImage {
-  std::string id;      ///< What the runtime shall run: exactly this content.
-  std::string digest;  ///< Of its manifest, "sha256:..."; empty where the runtime does not say.
+  std::string id;      ///< Reference that the runtime runs: exactly this content.
+  std::string digest;  ///< Digest of its manifest, "sha256:..."; empty if the runtime does not report it.
 
   friend bool operator==(const ResolvedImage&, const ResolvedImage&) = default;
 };
@@ -62,7 +62,7 @@ class ImageFinder {
   Result<ResolvedImage> find();
 
  private:
-  /// What an earlier look found, valid as long as the runtime's images are the same.
+  /// Result of an earlier look, valid while the runtime's images are unchanged.
   std::optional<ResolvedImage> recorded(const std::string& reference) const;
   void record(const std::string& reference, const ResolvedImage& image, const std::string& stamp) const;
   std::optional<ResolvedImage> inspect(const std::string& reference) const;

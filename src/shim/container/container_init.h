@@ -15,7 +15,7 @@ namespace gpusched::shim {
 inline constexpr int kInitStatusDescriptor = 3;       ///< Lines of InitStatus; not handed to the command.
 inline constexpr int kInitEnvironmentDescriptor = 4;  ///< "NAME=value", each ended by a zero byte.
 
-/// What the init process has said so far.
+/// Progress reported by the init process so far.
 struct InitStatus {
   bool started = false;  ///< The command runs.
   int start_error = 0;   ///< errno: there is no command.

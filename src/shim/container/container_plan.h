@@ -15,11 +15,11 @@ std::optional<ContainerRuntime> parse_runtime(std::string_view text);
 
 enum class PullMode : uint8_t { kIfMissing = 0, kAlways = 1, kNever = 2 };
 
-/// How a runtime is called on this node.
+/// Command line of a runtime on this node.
 struct RuntimeClient {
   ContainerRuntime runtime = ContainerRuntime::kPodman;
   std::string program = {};               ///< Absolute path.
-  std::vector<std::string> options = {};  ///< Before the verb: `--runtime=runc`.
+  std::vector<std::string> options = {};  ///< Options before the verb: `--runtime=runc`.
   std::vector<std::string> environment =
       {};  ///< The whole of it. Never the job's: that could lead it astray.
 
@@ -29,21 +29,20 @@ struct RuntimeClient {
 struct ContainerPlan {
   RuntimeClient client;
   std::string key = {};            ///< "12-1-0".
-  std::string name = {};           ///< Of the container: one for each attempt's member and data folder.
+  std::string name = {};           ///< Name of the container: one for each attempt's member and data folder.
   std::string folder = {};         ///< The attempt's, absolute.
   std::string images_folder = {};  ///< Records, locks and pins of images, shared by all attempts of the node.
   std::string images_stamp = {};  ///< A file that the runtime writes whenever its images change; empty: none.
 
   std::string image = {};
   std::string digest = {};  ///< "sha256:..."; empty: whatever the name means at the job's first attempt.
-  std::string earlier_digest =
-      {};  ///< What it meant on the node of the job's first attempt; empty: not known.
+  std::string earlier_digest = {};  ///< Digest on the node of the job's first attempt; empty: unknown.
   PullMode pull = PullMode::kIfMissing;
   std::string auth_file = {};    ///< Credentials of the registry, in a file; empty: none.
-  int64_t pull_patience_ms = 0;  ///< For how long a failing pull is tried again.
+  int64_t pull_patience_ms = 0;  ///< Time for which a failing pull is retried.
 
   std::vector<std::string> enter = {};  ///< Folders of cgroups for the client itself: apptainer's processes.
-  std::vector<std::string> options = {};  ///< Of `run`: limits, devices, user.
+  std::vector<std::string> options = {};  ///< Options of `run`: limits, devices, user.
   std::vector<std::string> mounts =
       {};                          ///< "SOURCE:TARGET:rw" or ":ro": what the job asked for and may have.
   std::string cgroup_parent = {};  ///< The attempt's group; empty: the runtime's own.
@@ -75,11 +74,11 @@ bool is_private_file(const ContainerPlan& plan);
 /// The part of a reference behind '@'; empty: none.
 std::string_view digest_of(std::string_view image);
 
-/// What files about an image are called: one name for each reference and credential.
+/// Returns the name of files about an image: one per reference and credential.
 std::string record_name(const ContainerPlan& plan, std::string_view reference);
-/// Where docker shall find the credential as `config.json`.
+/// Folder where docker finds the credential as `config.json`.
 std::string docker_folder(const ContainerPlan& plan);
-/// Where apptainer keeps an image, which is one file.
+/// Path of an image of apptainer, which is one file.
 std::string image_file(const ContainerPlan& plan, std::string_view reference);
 
 std::vector<std::string> pull_words(const ContainerPlan& plan, const std::string& reference);

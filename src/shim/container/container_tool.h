@@ -61,9 +61,9 @@ struct ToolResult {
 };
 
 struct ToolOptions {
-  Duration patience = minutes(1);  ///< After that it is killed.
-  bool terminal = false;           ///< Its error output is a terminal: programs then draw their progress.
-  bool ignore_stop = false;        ///< It is to be finished although an order to end came.
+  Duration patience = minutes(1);  ///< Timeout after which it is killed.
+  bool terminal = false;     ///< Gives it a terminal as error output: programs then draw their progress.
+  bool ignore_stop = false;  ///< Finishes it although an order to stop came.
   std::function<void(std::string_view piece)> on_errors = {};  ///< Error output as it comes.
 };
 

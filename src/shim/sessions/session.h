@@ -27,18 +27,18 @@ struct SessionRequest {
   /// ended, and the directories below say where a file is read.
   int64_t target = 0;
   std::string title = {};     ///< shim_title of the attempt, whose shim is the target's parent.
-  Credentials identity = {};  ///< Whom the attempt runs or ran as: what its processes say does not count.
+  Credentials identity = {};  ///< User of the attempt; its processes' claims do not count.
   std::string working_directory = {};
   std::string other_directory = {};           ///< Where the one above cannot be opened; empty: none.
-  std::vector<std::string> arguments = {};    ///< Of a command; empty: the user's login shell.
+  std::vector<std::string> arguments = {};    ///< Arguments of a command; empty: the user's login shell.
   std::vector<std::string> environment = {};  ///< "NAME=value", over the attempt's own.
   bool terminal = false;                      ///< Descriptor 0 is a pseudo terminal to lead.
-  std::string path = {};                      ///< Of a file.
+  std::string path = {};                      ///< Path of a file.
 };
 std::string encode(const SessionRequest& request);
 std::optional<SessionRequest> decode_session_request(std::string_view bytes);
 
-/// From keeper to agent.
+/// Messages from keeper to agent.
 struct SessionEvent {
   enum class Kind : uint8_t {
     kStarted = 1,  ///< The command runs, or the file is open: `size`, `mode`.
@@ -58,7 +58,7 @@ struct SessionEvent {
 std::string encode(const SessionEvent& event);
 std::optional<SessionEvent> decode_session_event(std::string_view packet);
 
-/// From agent to keeper.
+/// Messages from agent to keeper.
 struct SessionOrder {
   enum class Kind : uint8_t {
     kSignal = 1,  ///< `signal` to `group`, or to the command's own process group when that is 0.

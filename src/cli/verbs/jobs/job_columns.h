@@ -15,11 +15,11 @@ namespace gpusched::cli {
 Json job_field(const Json& job, std::string_view name);
 /// "job-12", from a list or a single record.
 std::string job_id_of(const Json& job);
-/// Whom the job runs as, or who asked for it.
+/// Returns the user that the job runs as, or its submitter.
 std::string job_user(const Json& job);
 /// The number in "job-12"; -1 when there is none.
 int64_t job_number(std::string_view id);
-/// How long the job has run or ran in seconds, or -1 when it has not started.
+/// Returns the job's run time in seconds so far or in total, or -1 if it has not started.
 int64_t run_seconds(const Json& job, Time now);
 /// A word list as one would type it; a script's first line.
 std::string job_command_text(const Json& job);
@@ -28,12 +28,12 @@ std::string shown_state(const Json& job);
 
 /// One thing that can be shown and sorted by in a list of jobs.
 struct JobColumn {
-  std::string_view key;  ///< For --columns and --sort.
+  std::string_view key;  ///< Name for --columns and --sort.
   Column column;
   std::function<Cell(const Json& job, Time now)> cell;
-  /// What orders jobs by it: a number, or 0 and then the text of the cell.
+  /// Sort key: a number, or 0 for the text of the cell.
   std::function<int64_t(const Json& job, Time now)> order;
-  /// What of the native API's record it looks at: names for its parameter `fields`.
+  /// Fields of the native API's record that it uses: names for the parameter `fields`.
   std::string_view fields;
   /// Newest, largest, longest first unless the key is told otherwise.
   bool descends = false;
@@ -43,10 +43,10 @@ const std::vector<JobColumn>& job_columns();
 const JobColumn* find_job_column(std::string_view key);
 std::vector<std::string> job_column_keys();
 
-/// What -o wide shows.
+/// Returns the columns of -o wide.
 const std::vector<std::string>& wide_job_columns();
 
-/// What the native API must tell of each job for these columns: a list for its parameter `fields`.
+/// Returns the fields that these columns need: a list for the native API's parameter `fields`.
 std::string fields_of(const std::vector<std::string>& keys);
 
 /// Orders jobs by a comma list of keys; "-" before a key turns its order round. The keys are known to exist.

@@ -17,7 +17,7 @@ struct JobQuery {
   std::string name;  ///< '*' and '?' stand for any text and any character.
   std::vector<std::pair<std::string, std::optional<std::string>>> labels;
   Time since = {};            ///< Submitted then or later.
-  int64_t limit = INT64_MAX;  ///< Of the newest.
+  int64_t limit = INT64_MAX;  ///< Maximum number, from the newest.
   /// What to tell of each job, as the native API's parameter `fields` has it. Empty: everything, as the jobs
   /// door tells it.
   std::string fields;

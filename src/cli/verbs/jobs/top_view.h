@@ -11,7 +11,7 @@
 
 namespace gpusched::cli {
 
-/// What gpu-cli top knows of the cluster at one moment.
+/// State of the cluster that gpu-cli top shows.
 struct TopData {
   Json cluster;
   std::vector<Json> nodes;
@@ -19,7 +19,7 @@ struct TopData {
   std::vector<Json> waiting;  ///< The newest ones.
 };
 
-/// What the keys change.
+/// Settings that the keys change.
 struct TopControls {
   enum class Sort { kId, kGpus, kRan, kPriority, kName };
   enum class Show { kAll, kRunning, kWaiting };

@@ -11,7 +11,7 @@ namespace gpusched::cli {
 Reply get_node(Session& session, const std::string& name);
 /// "ready", or "ready, unreachable" when it does not report.
 std::string node_state_text(const Json& node);
-/// Its devices, as either door names them.
+/// Returns its devices, under the names of either door.
 std::vector<Json> node_devices(const Json& node);
 int64_t free_device_count(const Json& node);
 double node_cores(const Json& node, bool free);

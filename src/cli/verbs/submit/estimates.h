@@ -6,7 +6,7 @@
 #include "cli/terminal/table.h"
 #include "client/json.h"
 
-/// What the scheduler says of starts to come, for people.
+/// Texts of expected starts, for people.
 namespace gpusched::cli {
 
 /// "in 12m30s (2026-01-31T09:00:00Z) as likely as not; in 40m00s (...) nine times of ten"

@@ -13,7 +13,7 @@
 /// The parts of gpu-cli submit.
 namespace gpusched::cli {
 
-/// What was asked for. A number that was not given stays empty, so that the scheduler's default holds.
+/// Options of a submission. A number that was not given stays empty, so that the scheduler's default applies.
 struct SubmitOptions {
   std::string name;
   std::optional<int64_t> gpus;
@@ -35,7 +35,7 @@ struct SubmitOptions {
   std::string memory;
   std::string priority;    ///< A tier's name or a number.
   std::string work_class;  ///< "online" or "batch".
-  std::string script;      ///< Of --script.
+  std::string script;      ///< Text or path given by --script.
   std::string time_limit;
   std::string working_directory;
   std::string output, error, input;
@@ -79,7 +79,7 @@ void declare_submission(Grammar& grammar, SubmitOptions& options);
 /// A script as it will run.
 struct Script {
   std::string text;
-  std::string name;  ///< What to call the job, and its lines in messages; empty: neither.
+  std::string name;  ///< Name of the job, and of its lines in messages; empty: none.
   /// The words that run it, `text` among them, when it names an interpreter in its first line; else empty:
   /// /bin/sh runs it.
   std::vector<std::string> command;
@@ -103,7 +103,7 @@ struct Moment {
 };
 Result<Moment> parse_moment(const std::string& option, const std::string& text);
 
-/// What is to be sent for what was asked for, with the options that its script holds.
+/// Returns the body of the request for a submission, including the options in its script.
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar);
 
 /// The body of POST /api/v1/jobs, for one job.

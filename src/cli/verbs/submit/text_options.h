@@ -11,12 +11,12 @@
 namespace gpusched::cli {
 
 struct TextOption {
-  std::string_view flag;   ///< Of gpu-cli submit.
-  std::string_view value;  ///< What the value is called in the help.
-  std::string_view field;  ///< In the bodies, and in what is shown of a job.
+  std::string_view flag;   ///< Flag of gpu-cli submit.
+  std::string_view value;  ///< Name of the value in the help.
+  std::string_view field;  ///< Field name in requests and in job records.
   std::string_view help;
-  std::string_view label = {};        ///< In gpu-cli get; empty: not shown there.
-  std::string_view update_help = {};  ///< Of the same flag in gpu-cli update; empty: it does not change.
+  std::string_view label = {};        ///< Label in gpu-cli get; empty: not shown there.
+  std::string_view update_help = {};  ///< Help text in gpu-cli update; empty: cannot be changed.
 };
 
 inline constexpr TextOption kTextOptions[] = {
