@@ -237,6 +237,15 @@ std::string_view grpc_status_name(uint8_t grpc_status) {
   return kNames.at(grpc_status);
 }
 
+namespace {
+
+/// Whether the same request can succeed later, as clients see it by the status.
+bool is_retryable(const ErrorRow& row) {
+  return row.http_status == 429 || row.http_status == 503 || row.http_status == 504;
+}
+
+}  // namespace
+
 std::string errors_markdown() {
   std::string out =
       "# Errors\n\n"
@@ -248,12 +257,15 @@ std::string errors_markdown() {
       "trailing metadata\n"
       "`gpusched-code` and `gpusched-field`. Codes are stable; sentences may change. With 429 and 503 comes "
       "`Retry-After` in seconds\n"
-      "when it is known how long to wait.\n\n"
+      "when it is known how long to wait. *Retry* marks what may pass by itself: the same request, sent "
+      "again "
+      "later,\ncan succeed.\n\n"
       "This page is generated from `src/api/contract/errors.cc`; a test compares the two.\n\n"
-      "| code | HTTP | gRPC | what it means | what to do |\n|---|---|---|---|---|\n";
+      "| code | HTTP | gRPC | retry | what it means | what to do |\n|---|---|---|---|---|---|\n";
   for (const ErrorRow& row : kTable) {
     out.append("| `").append(row.code).append("` | ").append(std::to_string(row.http_status)).append(" | ");
-    out.append(grpc_status_name(row.grpc_status)).append(" | ").append(row.meaning).append(" | ");
+    out.append(grpc_status_name(row.grpc_status)).append(is_retryable(row) ? " | yes | " : " |  | ");
+    out.append(row.meaning).append(" | ");
     out.append(row.what_to_do).append(" |\n");
   }
   return out;

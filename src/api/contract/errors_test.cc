@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include "engine/messages/rejection_rows.h"
+
 namespace gpusched::api {
 namespace {
 
@@ -20,6 +22,16 @@ TEST(ErrorTable, EachKindStandsInItsOwnRow) {
 TEST(ErrorTable, CodesAreUnique) {
   std::set<std::string_view> codes;
   for (const ErrorRow& row : error_table()) EXPECT_TRUE(codes.insert(row.code).second) << row.code;
+}
+
+TEST(ErrorTable, EveryRejectionIsToldByACodeOfTheTable) {
+  std::set<std::string_view> names;
+  for (const RejectionRow& row : rejection_rows()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_TRUE(kind_of_code(row.client_code).has_value()) << row.client_code;
+    EXPECT_EQ(&row_of(row.code), &row);
+    EXPECT_FALSE(describe({.code = row.code, .requested = 1}).empty()) << row.name;
+  }
 }
 
 TEST(ErrorTable, TheReferencePageIsWhatTheTableSays) {

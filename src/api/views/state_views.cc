@@ -11,147 +11,25 @@
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
 #include "base/digest.h"
+#include "engine/messages/rejection_rows.h"
 #include "engine/planner/planner.h"
 #include "model/topology.h"
 
 namespace gpusched::api {
 namespace {
 
-std::string field_of(Resource resource) {
-  switch (resource) {
-    case Resource::kNone:
-      return "";
-    case Resource::kGpus:
-      return "gpu_count";
-    case Resource::kGpuMemory:
-      return "gpu_memory_mb";
-    case Resource::kCpu:
-      return "cpu_cores";
-    case Resource::kMemory:
-      return "memory_mb";
-    case Resource::kJobs:
-      return "";
-  }
-  UNREACHABLE();
-}
-
-std::string guarantee_field_of(Resource resource) {
-  switch (resource) {
-    case Resource::kNone:
-      return {};
-    case Resource::kGpus:
-      return "guaranteed_gpus";
-    case Resource::kGpuMemory:
-      return "guaranteed_gpu_memory_mb";
-    case Resource::kCpu:
-      return "guaranteed_cpu_cores";
-    case Resource::kMemory:
-      return "guaranteed_memory_mb";
-    case Resource::kJobs:
-      return "guaranteed_jobs";
-  }
-  return {};
-}
-
+/// What clients are told of a rejection.
 ErrorKind kind_of(RejectionCode code) {
-  switch (code) {
-    case RejectionCode::kTenantNotFound:
-      return ErrorKind::kTenantNotFound;
-    case RejectionCode::kTenantExists:
-      return ErrorKind::kTenantExists;
-    case RejectionCode::kTenantBusy:
-      return ErrorKind::kTenantBusy;
-    case RejectionCode::kTenantParentInvalid:
-      return ErrorKind::kTenantParentInvalid;
-    case RejectionCode::kTenantLimit:
-      return ErrorKind::kTenantLimit;
-    case RejectionCode::kJobNotFound:
-      return ErrorKind::kJobNotFound;
-    case RejectionCode::kJobFinished:
-      return ErrorKind::kJobFinished;
-    case RejectionCode::kQuotaExceeded:
-      return ErrorKind::kQuotaExceeded;
-    case RejectionCode::kQueueFull:
-      return ErrorKind::kQueueFull;
-    case RejectionCode::kBookingNotFound:
-      return ErrorKind::kReservationNotFound;
-    case RejectionCode::kBookingExists:
-      return ErrorKind::kReservationExists;
-    case RejectionCode::kBookingDenied:
-      return ErrorKind::kReservationDenied;
-    case RejectionCode::kBookingTaken:
-      return ErrorKind::kReservationTaken;
-    case RejectionCode::kBookingTimes:
-    case RejectionCode::kBookingTooFar:
-      return ErrorKind::kReservationTimes;
-    case RejectionCode::kBookingLimit:
-      return ErrorKind::kReservationLimit;
-    case RejectionCode::kThrottled:
-      return ErrorKind::kThrottled;
-    case RejectionCode::kTenantQueueFull:
-      return ErrorKind::kTenantQueueFull;
-    case RejectionCode::kTenantThrottled:
-      return ErrorKind::kTenantThrottled;
-    case RejectionCode::kRateExceeded:
-      return ErrorKind::kRateExceeded;
-    case RejectionCode::kDailyExceeded:
-      return ErrorKind::kDailyExceeded;
-    case RejectionCode::kInfeasible:
-    case RejectionCode::kNoDomain:
-      return ErrorKind::kInfeasible;
-    case RejectionCode::kContradiction:
-    case RejectionCode::kFeasibilityLimit:
-      return ErrorKind::kUnprocessable;
-    case RejectionCode::kMoveStale:
-      return ErrorKind::kMoveStale;
-    case RejectionCode::kRequestKeyConflict:
-      return ErrorKind::kKeyConflict;
-    case RejectionCode::kPartsUnsupported:
-      return ErrorKind::kPartsUnsupported;
-    case RejectionCode::kNodeNotFound:
-      return ErrorKind::kNodeNotFound;
-    case RejectionCode::kNodeNameTaken:
-      return ErrorKind::kNodeNameTaken;
-    case RejectionCode::kNodeStillHeard:
-      return ErrorKind::kNodeStillHeard;
-    case RejectionCode::kNodeOverlap:
-      return ErrorKind::kNodeOverlap;
-    case RejectionCode::kNodeAlive:
-    case RejectionCode::kNodeConnected:
-      return ErrorKind::kNodeAlive;
-    case RejectionCode::kNodeBusy:
-    case RejectionCode::kNodeReserved:
-      return ErrorKind::kNodeBusy;
-    case RejectionCode::kNodeLimit:
-      return ErrorKind::kNodeLimit;
-    case RejectionCode::kDeviceNotFound:
-      return ErrorKind::kDeviceNotFound;
-    case RejectionCode::kAttemptNotFound:
-      return ErrorKind::kAttemptNotFound;
-    case RejectionCode::kStale:
-      return ErrorKind::kConflict;
-    case RejectionCode::kJobNotWaiting:
-      return ErrorKind::kJobNotWaiting;
-    case RejectionCode::kJobNotPlaced:
-      return ErrorKind::kJobNotPlaced;
-    case RejectionCode::kLabelLimit:
-      return ErrorKind::kNodeLimit;
-    case RejectionCode::kDependencyNotFound:
-      return ErrorKind::kDependencyNotFound;
-    case RejectionCode::kDependencyInvalid:
-      return ErrorKind::kDependencyInvalid;
-    case RejectionCode::kGuaranteeAboveLimit:
-    case RejectionCode::kGuaranteeAboveParent:
-      return ErrorKind::kUnprocessable;
-    case RejectionCode::kWeightInvalid:
-    case RejectionCode::kPoolsInvalid:
-      return ErrorKind::kInvalidArgument;
-    case RejectionCode::kDeadlinePassed:
-      return ErrorKind::kDeadlinePassed;
-    case RejectionCode::kNotInteractive:
-      return ErrorKind::kNotInteractive;
-  }
-  UNREACHABLE();
+  static const std::vector<ErrorKind> kinds = [] {
+    std::vector<ErrorKind> all;
+    for (const RejectionRow& row : rejection_rows()) {
+      const std::optional<ErrorKind> kind = kind_of_code(row.client_code);
+      CHECK(kind.has_value());
+      all.push_back(*kind);
+    }
+    return all;
+  }();
+  return kinds.at(static_cast<std::size_t>(code) - 1);
 }
 
 uint64_t version_of(const Job& job) {
@@ -648,27 +526,9 @@ bool matches(const State& state, const Job& job, const JobFilter& filter) {
 }
 
 ApiError to_api_error(const Rejection& rejection, std::size_t batch_size) {
-  ApiError error{kind_of(rejection.code), describe(rejection)};
-  if (rejection.code == RejectionCode::kTenantNotFound) error.field = "tenant_id";
-  if (rejection.code == RejectionCode::kTenantExists) error.field = "name";
-  if (rejection.code == RejectionCode::kTenantParentInvalid) error.field = "parent_id";
-  if (rejection.code == RejectionCode::kRequestKeyConflict) error.field = "Idempotency-Key";
-  if (rejection.code == RejectionCode::kQuotaExceeded) error.field = field_of(rejection.resource);
-  error.retry_after = rejection.retry_after;
-  if (rejection.code == RejectionCode::kGuaranteeAboveLimit ||
-      rejection.code == RejectionCode::kGuaranteeAboveParent)
-    error.field = guarantee_field_of(rejection.resource);
-  if (rejection.code == RejectionCode::kWeightInvalid) error.field = "fair_share_weight";
-  const bool of_dependency = rejection.code == RejectionCode::kDependencyNotFound ||
-                             rejection.code == RejectionCode::kDependencyInvalid;
-  if (of_dependency) error.field = "dependencies";
-  if (rejection.code == RejectionCode::kDeadlinePassed) error.field = "deadline";
-  if (rejection.code == RejectionCode::kNotInteractive) error.field = "interactive";
-  if (batch_size > 1 &&
-      (of_dependency || rejection.code == RejectionCode::kDeadlinePassed ||
-       rejection.code == RejectionCode::kNotInteractive || rejection.code == RejectionCode::kQuotaExceeded ||
-       rejection.code == RejectionCode::kInfeasible || rejection.code == RejectionCode::kContradiction ||
-       rejection.code == RejectionCode::kPartsUnsupported)) {
+  ApiError error{kind_of(rejection.code), describe(rejection), std::string(field_at_fault(rejection)),
+                 rejection.retry_after};
+  if (batch_size > 1 && row_of(rejection.code).names_job) {
     error.field =
         "jobs[" + std::to_string(rejection.index) + "]" + (error.field.empty() ? "" : "." + error.field);
   }

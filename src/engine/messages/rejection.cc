@@ -1,117 +1,13 @@
 #include "engine/messages/rejection.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/messages/rejection_rows.h"
 
 namespace gpusched {
-
-std::string_view to_string(RejectionCode code) {
-  switch (code) {
-    case RejectionCode::kTenantNotFound:
-      return "tenant_not_found";
-    case RejectionCode::kTenantExists:
-      return "tenant_exists";
-    case RejectionCode::kTenantBusy:
-      return "tenant_busy";
-    case RejectionCode::kTenantParentInvalid:
-      return "tenant_parent_invalid";
-    case RejectionCode::kTenantLimit:
-      return "tenant_limit";
-    case RejectionCode::kJobNotFound:
-      return "job_not_found";
-    case RejectionCode::kJobFinished:
-      return "job_finished";
-    case RejectionCode::kQuotaExceeded:
-      return "quota_exceeded";
-    case RejectionCode::kQueueFull:
-      return "queue_full";
-    case RejectionCode::kInfeasible:
-      return "infeasible";
-    case RejectionCode::kRequestKeyConflict:
-      return "request_key_conflict";
-    case RejectionCode::kPartsUnsupported:
-      return "parts_unsupported";
-    case RejectionCode::kNodeNotFound:
-      return "node_not_found";
-    case RejectionCode::kNodeNameTaken:
-      return "node_name_taken";
-    case RejectionCode::kNodeStillHeard:
-      return "node_still_heard";
-    case RejectionCode::kNodeOverlap:
-      return "node_overlap";
-    case RejectionCode::kNodeAlive:
-      return "node_alive";
-    case RejectionCode::kNodeLimit:
-      return "node_limit";
-    case RejectionCode::kDeviceNotFound:
-      return "device_not_found";
-    case RejectionCode::kAttemptNotFound:
-      return "attempt_not_found";
-    case RejectionCode::kStale:
-      return "stale";
-    case RejectionCode::kJobNotWaiting:
-      return "job_not_waiting";
-    case RejectionCode::kJobNotPlaced:
-      return "job_not_placed";
-    case RejectionCode::kLabelLimit:
-      return "label_limit";
-    case RejectionCode::kDependencyNotFound:
-      return "dependency_not_found";
-    case RejectionCode::kDependencyInvalid:
-      return "dependency_invalid";
-    case RejectionCode::kBookingNotFound:
-      return "reservation_not_found";
-    case RejectionCode::kBookingExists:
-      return "reservation_exists";
-    case RejectionCode::kBookingDenied:
-      return "reservation_denied";
-    case RejectionCode::kBookingTaken:
-      return "reservation_taken";
-    case RejectionCode::kBookingTimes:
-      return "reservation_times";
-    case RejectionCode::kBookingLimit:
-      return "reservation_limit";
-    case RejectionCode::kBookingTooFar:
-      return "reservation_too_far";
-    case RejectionCode::kFeasibilityLimit:
-      return "feasibility_limit";
-    case RejectionCode::kNodeConnected:
-      return "node_connected";
-    case RejectionCode::kNodeBusy:
-      return "node_busy";
-    case RejectionCode::kNodeReserved:
-      return "node_reserved";
-    case RejectionCode::kThrottled:
-      return "throttled";
-    case RejectionCode::kRateExceeded:
-      return "rate_exceeded";
-    case RejectionCode::kDailyExceeded:
-      return "daily_exceeded";
-    case RejectionCode::kDeadlinePassed:
-      return "deadline_passed";
-    case RejectionCode::kNotInteractive:
-      return "not_interactive";
-    case RejectionCode::kGuaranteeAboveLimit:
-      return "guarantee_above_limit";
-    case RejectionCode::kGuaranteeAboveParent:
-      return "guarantee_above_parent";
-    case RejectionCode::kWeightInvalid:
-      return "weight_invalid";
-    case RejectionCode::kPoolsInvalid:
-      return "pools_invalid";
-    case RejectionCode::kTenantQueueFull:
-      return "tenant_queue_full";
-    case RejectionCode::kTenantThrottled:
-      return "tenant_throttled";
-    case RejectionCode::kNoDomain:
-      return "no_domain";
-    case RejectionCode::kContradiction:
-      return "contradiction";
-    case RejectionCode::kMoveStale:
-      return "move_stale";
-  }
-  UNREACHABLE();
-}
 
 namespace {
 
@@ -159,162 +55,283 @@ std::string describe_tenant_queue_full(const Rejection& rejection) {
   return what + ", and " + std::to_string(rejection.current) + " do; try again later";
 }
 
-}  // namespace
-
-std::string describe(const Rejection& rejection) {
-  switch (rejection.code) {
-    case RejectionCode::kTenantNotFound:
-      return "no such tenant; create it first or name an existing one";
-    case RejectionCode::kTenantExists:
-      return "a tenant of this name exists; choose another name or update that one";
-    case RejectionCode::kTenantBusy:
-      return "the tenant has unfinished jobs or child tenants; cancel or remove them first";
-    case RejectionCode::kTenantParentInvalid:
-      return "the parent tenant does not exist or is nested too deep";
-    case RejectionCode::kTenantLimit:
-      return "there are too many tenants; delete unused ones";
-    case RejectionCode::kJobNotFound:
-      return "no such job";
-    case RejectionCode::kJobFinished:
-      return "the job has already finished";
-    case RejectionCode::kQuotaExceeded:
-      return "quota exceeded for tenant " + tenant_name(rejection.tenant) + ": " +
-             std::string(to_string(rejection.resource)) +
-             " requested=" + shown(rejection.resource, rejection.requested) +
-             ", quota=" + shown(rejection.resource, rejection.limit) +
-             ", current=" + shown(rejection.resource, rejection.current);
-    case RejectionCode::kQueueFull:
-      return "the queue is full (" + std::to_string(rejection.limit) + " waiting jobs); try again later";
-    case RejectionCode::kInfeasible:
-      return "no registered node could ever run this job" +
-             (rejection.nearest.empty() ? std::string() : " (" + rejection.nearest + ")") +
-             "; lower the request or drop require_feasible to let it wait";
-    case RejectionCode::kRequestKeyConflict:
-      return "this idempotency key was used for a different request; use a new key for a new request";
-    case RejectionCode::kPartsUnsupported:
-      return "a job has at most " + std::to_string(limits::kPartsMax) + " parts of at most " +
-             std::to_string(limits::kMembersMax) +
-             " members together, each with the GPUs of one node at most; "
-             "only its last part may be elastic, a share of a GPU must be its only part, and its parts agree "
-             "on "
-             "domain and own nodes; correct its parts";
-    case RejectionCode::kNodeNotFound:
-      return "no such node";
-    case RejectionCode::kNodeNameTaken:
-      return "another agent (with another data folder, or on another machine) is registered under this node "
-             "name; choose another --node, or run confirm-dead for the old one once it is certainly gone";
-    case RejectionCode::kNodeStillHeard:
-      return "an agent of this node is heard from another boot of the machine; after a restart of the "
-             "machine "
-             "the node is let in as soon as that one's lease is over; if the machine or its data folder was "
-             "copied, give the copy another --node and an empty --data-dir";
-    case RejectionCode::kNodeOverlap:
-      return rejection.nearest +
-             ", which is not known to be dead; register under that node's name, or run "
-             "confirm-dead for it once its agent is stopped for good";
-    case RejectionCode::kNodeAlive:
-      return "the node is reporting; stop its agent before confirming it dead";
-    case RejectionCode::kNodeLimit:
-      return "too many nodes, devices on the node, or kinds of device";
-    case RejectionCode::kDeviceNotFound:
-      return "the node has no such device";
-    case RejectionCode::kAttemptNotFound:
-      return "no such attempt is active";
-    case RejectionCode::kStale:
-      return "the cluster has changed since; look again";
-    case RejectionCode::kJobNotWaiting:
-      return "only a waiting job can be held or change its priority; requeue or cancel this one instead";
-    case RejectionCode::kJobNotPlaced:
-      return "only a job that is scheduled or running can be requeued; this one waits already";
-    case RejectionCode::kLabelLimit:
-      return "a node has at most 64 labels; remove some first";
-    case RejectionCode::kDependencyNotFound:
-      return "it is to wait for job-" + std::to_string(rejection.requested) +
-             ", which does not exist, is another tenant's or is no longer known; name an existing job";
-    case RejectionCode::kDependencyInvalid:
-      return "a job can wait once for each other job, and within one submission only for earlier ones, so "
-             "that "
-             "no circle arises; reorder the submission or drop the dependency";
-    case RejectionCode::kBookingNotFound:
-      return "no such reservation; look at `gpu-cli reservation list`";
-    case RejectionCode::kBookingExists:
-      return "a reservation of this name exists; choose another name, or cancel that one";
-    case RejectionCode::kBookingDenied:
-      return "this reservation is for another tenant or user; submit without it";
-    case RejectionCode::kBookingTaken:
-      return "reservation-" + std::to_string(rejection.requested) +
-             " has one of these nodes at that time; choose other nodes or another time";
-    case RejectionCode::kBookingTimes:
-      return "the reservation is over before it begins, or lasts longer than from one time to the next; give "
-             "other times";
-    case RejectionCode::kFeasibilityLimit:
-      return "the submission asks of too many different jobs whether they could ever run here; submit fewer "
-             "of "
-             "them at once, or drop require_feasible";
-    case RejectionCode::kNodeConnected:
-      return "the node's agent is connected and would register again at once; stop the agent first, then "
-             "remove the node";
-    case RejectionCode::kNodeBusy:
-      return "the node still holds work: " + std::to_string(rejection.current) + " attempts, and " +
-             std::to_string(rejection.requested) +
-             " GPUs that nobody has seen empty; once nothing runs there, run confirm-dead for it, then "
-             "remove it";
-    case RejectionCode::kNodeReserved:
-      return "reservation-" + std::to_string(rejection.requested) +
-             " names the node; cancel the reservation first, then remove the node";
-    case RejectionCode::kBookingTooFar:
-      return "the reservation would begin more than 366 days from now; give an earlier time";
-    case RejectionCode::kBookingLimit:
-      return "there are too many reservations; cancel some first";
-    case RejectionCode::kThrottled:
-      return "many jobs wait (" + std::to_string(rejection.current) + "; from " +
-             std::to_string(rejection.limit) + " on, each user's are let in one by one); try again in " +
-             in_seconds(rejection.retry_after);
-    case RejectionCode::kRateExceeded:
-      return "this submission costs " + std::to_string(rejection.requested) +
-             " tokens, and too few are in your bucket (at most " + std::to_string(rejection.current) +
-             "); try again in " + in_seconds(rejection.retry_after);
-    case RejectionCode::kDailyExceeded:
-      return "this submission costs " + std::to_string(rejection.requested) + " tokens, and of today's " +
-             std::to_string(rejection.limit) + " you have spent " + std::to_string(rejection.current) +
-             "; try again after midnight (UTC), in " + in_seconds(rejection.retry_after);
-    case RejectionCode::kDeadlinePassed:
-      return "the deadline is over before the job may begin; give a later one";
-    case RejectionCode::kNotInteractive:
-      return describe_not_interactive(rejection);
-    case RejectionCode::kGuaranteeAboveLimit:
-      return "tenant " + tenant_name(rejection.tenant) + " would be guaranteed " +
-             shown(rejection.resource, rejection.requested) + " " +
-             std::string(to_string(rejection.resource)) + " and may have " +
-             shown(rejection.resource, rejection.limit) +
-             "; guarantee no more than that, or raise the limit first";
-    case RejectionCode::kGuaranteeAboveParent:
-      return "the children of tenant " + tenant_name(rejection.tenant) + " would be guaranteed " +
-             shown(rejection.resource, rejection.requested) + " " +
-             std::string(to_string(rejection.resource)) + " together, which is more than its own " +
-             shown(rejection.resource, rejection.limit) +
-             "; raise the parent's guarantee first, or lower the children's";
-    case RejectionCode::kWeightInvalid:
-      return "a tenant's weight must be above 0; give a positive one";
-    case RejectionCode::kPoolsInvalid:
-      return "the shares of the pools must not be negative and not be more than 1 together; lower one";
-    case RejectionCode::kTenantQueueFull:
-      return describe_tenant_queue_full(rejection);
-    case RejectionCode::kTenantThrottled:
-      return "many jobs of tenant " + tenant_name(rejection.tenant) + " wait (" +
-             std::to_string(rejection.current) + "; from " + std::to_string(rejection.limit) +
-             " on, each user's are let in one by one); try again in " + in_seconds(rejection.retry_after);
-    case RejectionCode::kNoDomain:
-      return "no node has a label that says which domain of the required level it is in; label the nodes, "
-             "ask "
-             "for another level, or drop require_feasible to let it wait";
-    case RejectionCode::kContradiction:
-      return std::string(describe(static_cast<RequestFlaw>(rejection.requested)));
-    case RejectionCode::kMoveStale:
-      return "the moves no longer hold: a job ended, started or changed, or a place is taken; ask for moves "
-             "again";
+/// Which field of a job's request asks for it.
+std::string_view quota_field(Resource resource) {
+  switch (resource) {
+    case Resource::kGpus:
+      return "gpu_count";
+    case Resource::kGpuMemory:
+      return "gpu_memory_mb";
+    case Resource::kCpu:
+      return "cpu_cores";
+    case Resource::kMemory:
+      return "memory_mb";
+    case Resource::kJobs:
+    case Resource::kNone:
+      return "";
   }
   UNREACHABLE();
+}
+
+/// Which setting of a tenant guarantees it.
+std::string_view guarantee_field(Resource resource) {
+  switch (resource) {
+    case Resource::kGpus:
+      return "guaranteed_gpus";
+    case Resource::kGpuMemory:
+      return "guaranteed_gpu_memory_mb";
+    case Resource::kCpu:
+      return "guaranteed_cpu_cores";
+    case Resource::kMemory:
+      return "guaranteed_memory_mb";
+    case Resource::kJobs:
+      return "guaranteed_jobs";
+    case Resource::kNone:
+      return "";
+  }
+  UNREACHABLE();
+}
+
+/// A row in the making.
+struct Row : RejectionRow {
+  constexpr Row told_as(std::string_view code_of_clients) const {
+    Row row = *this;
+    row.client_code = code_of_clients;
+    return row;
+  }
+  constexpr Row at(std::string_view field_at_fault) const {
+    Row row = *this;
+    row.field = field_at_fault;
+    return row;
+  }
+  constexpr Row at(std::string_view (*by_resource)(Resource)) const {
+    Row row = *this;
+    row.field_of = by_resource;
+    return row;
+  }
+  constexpr Row of_one_job() const {
+    Row row = *this;
+    row.names_job = true;
+    return row;
+  }
+};
+constexpr Row row(RejectionCode code, std::string_view name, std::string_view sentence) {
+  return {{.code = code, .name = name, .client_code = name, .sentence = sentence}};
+}
+constexpr Row row(RejectionCode code, std::string_view name, std::string (*say)(const Rejection&)) {
+  return {{.code = code, .name = name, .client_code = name, .say = say}};
+}
+
+using enum RejectionCode;
+
+constexpr RejectionRow kRows[] = {
+    row(kTenantNotFound, "tenant_not_found", "no such tenant; create it first or name an existing one")
+        .at("tenant_id"),
+    row(kTenantExists, "tenant_exists",
+        "a tenant of this name exists; choose another name or update that one")
+        .at("name"),
+    row(kTenantBusy, "tenant_busy",
+        "the tenant has unfinished jobs or child tenants; cancel or remove them first"),
+    row(kTenantParentInvalid, "tenant_parent_invalid",
+        "the parent tenant does not exist or is nested too deep")
+        .at("parent_id"),
+    row(kTenantLimit, "tenant_limit", "there are too many tenants; delete unused ones"),
+    row(kJobNotFound, "job_not_found", "no such job"),
+    row(kJobFinished, "job_finished", "the job has already finished"),
+    row(kQuotaExceeded, "quota_exceeded",
+        [](const Rejection& it) {
+          return "quota exceeded for tenant " + tenant_name(it.tenant) + ": " +
+                 std::string(to_string(it.resource)) + " requested=" + shown(it.resource, it.requested) +
+                 ", quota=" + shown(it.resource, it.limit) + ", current=" + shown(it.resource, it.current);
+        })
+        .at(quota_field)
+        .of_one_job(),
+    row(kQueueFull, "queue_full",
+        [](const Rejection& it) {
+          return "the queue is full (" + std::to_string(it.limit) + " waiting jobs); try again later";
+        }),
+    row(kInfeasible, "infeasible",
+        [](const Rejection& it) {
+          return "no registered node could ever run this job" +
+                 (it.nearest.empty() ? std::string() : " (" + it.nearest + ")") +
+                 "; lower the request or drop require_feasible to let it wait";
+        })
+        .of_one_job(),
+    row(kRequestKeyConflict, "request_key_conflict",
+        "this idempotency key was used for a different request; use a new key for a new request")
+        .at("Idempotency-Key"),
+    row(kPartsUnsupported, "parts_unsupported",
+        [](const Rejection&) {
+          return "a job has at most " + std::to_string(limits::kPartsMax) + " parts of at most " +
+                 std::to_string(limits::kMembersMax) +
+                 " members together, each with the GPUs of one node at most; only its last part may be "
+                 "elastic, a share of a GPU must be its only part, and its parts agree on domain and own "
+                 "nodes; correct its parts";
+        })
+        .of_one_job(),
+    row(kNodeNotFound, "node_not_found", "no such node"),
+    row(kNodeNameTaken, "node_name_taken",
+        "another agent (with another data folder, or on another machine) is registered under this node name; "
+        "choose another --node, or run confirm-dead for the old one once it is certainly gone"),
+    row(kNodeAlive, "node_alive", "the node is reporting; stop its agent before confirming it dead"),
+    row(kNodeLimit, "node_limit", "too many nodes, devices on the node, or kinds of device"),
+    row(kDeviceNotFound, "device_not_found", "the node has no such device"),
+    row(kAttemptNotFound, "attempt_not_found", "no such attempt is active"),
+    row(kStale, "stale", "the cluster has changed since; look again").told_as("conflict"),
+    row(kJobNotWaiting, "job_not_waiting",
+        "only a waiting job can be held or change its priority; requeue or cancel this one instead"),
+    row(kJobNotPlaced, "job_not_placed",
+        "only a job that is scheduled or running can be requeued; this one waits already"),
+    row(kLabelLimit, "label_limit", "a node has at most 64 labels; remove some first").told_as("node_limit"),
+    row(kDependencyNotFound, "dependency_not_found",
+        [](const Rejection& it) {
+          return "it is to wait for job-" + std::to_string(it.requested) +
+                 ", which does not exist, is another tenant's or is no longer known; name an existing job";
+        })
+        .at("dependencies")
+        .of_one_job(),
+    row(kDependencyInvalid, "dependency_invalid",
+        "a job can wait once for each other job, and within one submission only for earlier ones, so that no "
+        "circle arises; reorder the submission or drop the dependency")
+        .at("dependencies")
+        .of_one_job(),
+    row(kBookingNotFound, "reservation_not_found", "no such reservation; look at `gpu-cli reservation list`"),
+    row(kBookingExists, "reservation_exists",
+        "a reservation of this name exists; choose another name, or cancel that one"),
+    row(kBookingDenied, "reservation_denied",
+        "this reservation is for another tenant or user; submit without it"),
+    row(kBookingTaken, "reservation_taken",
+        [](const Rejection& it) {
+          return "reservation-" + std::to_string(it.requested) +
+                 " has one of these nodes at that time; choose other nodes or another time";
+        }),
+    row(kBookingTimes, "reservation_times",
+        "the reservation is over before it begins, or lasts longer than from one time to the next; give "
+        "other times"),
+    row(kBookingLimit, "reservation_limit", "there are too many reservations; cancel some first"),
+    row(kThrottled, "throttled",
+        [](const Rejection& it) {
+          return "many jobs wait (" + std::to_string(it.current) + "; from " + std::to_string(it.limit) +
+                 " on, each user's are let in one by one); try again in " + in_seconds(it.retry_after);
+        }),
+    row(kRateExceeded, "rate_exceeded",
+        [](const Rejection& it) {
+          return "this submission costs " + std::to_string(it.requested) +
+                 " tokens, and too few are in your bucket (at most " + std::to_string(it.current) +
+                 "); try again in " + in_seconds(it.retry_after);
+        }),
+    row(kDailyExceeded, "daily_exceeded",
+        [](const Rejection& it) {
+          return "this submission costs " + std::to_string(it.requested) + " tokens, and of today's " +
+                 std::to_string(it.limit) + " you have spent " + std::to_string(it.current) +
+                 "; try again after midnight (UTC), in " + in_seconds(it.retry_after);
+        }),
+    row(kDeadlinePassed, "deadline_passed", "the deadline is over before the job may begin; give a later one")
+        .at("deadline")
+        .of_one_job(),
+    row(kNotInteractive, "not_interactive", describe_not_interactive).at("interactive").of_one_job(),
+    row(kGuaranteeAboveLimit, "guarantee_above_limit",
+        [](const Rejection& it) {
+          return "tenant " + tenant_name(it.tenant) + " would be guaranteed " +
+                 shown(it.resource, it.requested) + " " + std::string(to_string(it.resource)) +
+                 " and may have " + shown(it.resource, it.limit) +
+                 "; guarantee no more than that, or raise the limit first";
+        })
+        .told_as("unprocessable")
+        .at(guarantee_field),
+    row(kGuaranteeAboveParent, "guarantee_above_parent",
+        [](const Rejection& it) {
+          return "the children of tenant " + tenant_name(it.tenant) + " would be guaranteed " +
+                 shown(it.resource, it.requested) + " " + std::string(to_string(it.resource)) +
+                 " together, which is more than its own " + shown(it.resource, it.limit) +
+                 "; raise the parent's guarantee first, or lower the children's";
+        })
+        .told_as("unprocessable")
+        .at(guarantee_field),
+    row(kWeightInvalid, "weight_invalid", "a tenant's weight must be above 0; give a positive one")
+        .told_as("invalid_argument")
+        .at("fair_share_weight"),
+    row(kPoolsInvalid, "pools_invalid",
+        "the shares of the pools must not be negative and not be more than 1 together; lower one")
+        .told_as("invalid_argument"),
+    row(kTenantQueueFull, "tenant_queue_full", describe_tenant_queue_full),
+    row(kTenantThrottled, "tenant_throttled",
+        [](const Rejection& it) {
+          return "many jobs of tenant " + tenant_name(it.tenant) + " wait (" + std::to_string(it.current) +
+                 "; from " + std::to_string(it.limit) +
+                 " on, each user's are let in one by one); try again in " + in_seconds(it.retry_after);
+        }),
+    row(kNoDomain, "no_domain",
+        "no node has a label that says which domain of the required level it is in; label the nodes, ask for "
+        "another level, or drop require_feasible to let it wait")
+        .told_as("infeasible"),
+    row(kContradiction, "contradiction",
+        [](const Rejection& it) { return std::string(describe(static_cast<RequestFlaw>(it.requested))); })
+        .told_as("unprocessable")
+        .of_one_job(),
+    row(kMoveStale, "move_stale",
+        "the moves no longer hold: a job ended, started or changed, or a place is taken; ask for moves "
+        "again"),
+    row(kNodeStillHeard, "node_still_heard",
+        "an agent of this node is heard from another boot of the machine; after a restart of the machine the "
+        "node is let in as soon as that one's lease is over; if the machine or its data folder was copied, "
+        "give the copy another --node and an empty --data-dir"),
+    row(kNodeOverlap, "node_overlap",
+        [](const Rejection& it) {
+          return it.nearest +
+                 ", which is not known to be dead; register under that node's name, or run confirm-dead for "
+                 "it once its agent is stopped for good";
+        }),
+    row(kBookingTooFar, "reservation_too_far",
+        "the reservation would begin more than 366 days from now; give an earlier time")
+        .told_as("reservation_times"),
+    row(kFeasibilityLimit, "feasibility_limit",
+        "the submission asks of too many different jobs whether they could ever run here; submit fewer of "
+        "them at once, or drop require_feasible")
+        .told_as("unprocessable"),
+    row(kNodeConnected, "node_connected",
+        "the node's agent is connected and would register again at once; stop the agent first, then remove "
+        "the node")
+        .told_as("node_alive"),
+    row(kNodeBusy, "node_busy",
+        [](const Rejection& it) {
+          return "the node still holds work: " + std::to_string(it.current) + " attempts, and " +
+                 std::to_string(it.requested) +
+                 " GPUs that nobody has seen empty; once nothing runs there, run confirm-dead for it, then "
+                 "remove it";
+        }),
+    row(kNodeReserved, "node_reserved",
+        [](const Rejection& it) {
+          return "reservation-" + std::to_string(it.requested) +
+                 " names the node; cancel the reservation first, then remove the node";
+        })
+        .told_as("node_busy"),
+};
+
+static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {
+  return static_cast<std::size_t>(one.code) == static_cast<std::size_t>(&one - kRows) + 1;
+}));
+
+}  // namespace
+
+std::span<const RejectionRow> rejection_rows() { return kRows; }
+
+const RejectionRow& row_of(RejectionCode code) {
+  const std::size_t index = static_cast<std::size_t>(code) - 1;
+  CHECK(index < std::size(kRows));
+  return kRows[index];
+}
+
+std::string_view to_string(RejectionCode code) { return row_of(code).name; }
+
+std::string describe(const Rejection& rejection) {
+  const RejectionRow& row = row_of(rejection.code);
+  return row.say == nullptr ? std::string(row.sentence) : row.say(rejection);
+}
+
+std::string_view field_at_fault(const Rejection& rejection) {
+  const RejectionRow& row = row_of(rejection.code);
+  return row.field_of == nullptr ? row.field : row.field_of(rejection.resource);
 }
 
 }  // namespace gpusched
