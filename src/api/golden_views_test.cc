@@ -3,14 +3,11 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include "api/doors/jobs/views_json.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_rest_views.h"
 #include "api/doors/native/native_views.h"
+#include "api/testing/golden.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -196,21 +193,11 @@ const std::vector<std::pair<const char*, JobView>>& views() {
   return all;
 }
 
-void compare(const std::string& name, const std::string& text) {
-  const std::string path = std::string(GPUSCHED_SOURCE_DIR "/tests/api/golden/") + name;
-  if (std::getenv("GPUSCHED_RECORD_GOLDEN") != nullptr) std::ofstream(path) << text;
-  std::ifstream file(path);
-  std::stringstream recorded;
-  recorded << file.rdbuf();
-  EXPECT_EQ(text, recorded.str()) << path
-                                  << "; record it again with GPUSCHED_RECORD_GOLDEN=1 if it should differ";
-}
-
 TEST(GoldenViews, TheNativeApisJson) {
   std::string text;
   for (const auto& [name, view] : views())
     text += std::string("# ") + name + "\n" + native_job_json(view) + "\n";
-  compare("view-native.txt", text);
+  expect_golden("view-native.txt", text);
 }
 
 TEST(GoldenViews, TheNativeApisMessages) {
@@ -222,13 +209,13 @@ TEST(GoldenViews, TheNativeApisMessages) {
     google::protobuf::TextFormat::PrintToString(message, &shown);
     text += std::string("# ") + name + "\n" + shown;
   }
-  compare("view-message.txt", text);
+  expect_golden("view-message.txt", text);
 }
 
 TEST(GoldenViews, TheJobsDoorsJson) {
   std::string text;
   for (const auto& [name, view] : views()) text += std::string("# ") + name + "\n" + job_json(view) + "\n";
-  compare("view-jobs-door.txt", text);
+  expect_golden("view-jobs-door.txt", text);
 }
 
 /// The native JSON, read again, is the message.
