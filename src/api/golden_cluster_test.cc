@@ -57,7 +57,8 @@ std::string made(const Answer<TenantRequest>& request, bool creating) {
   if (!request) return refused(request.error());
   std::string text = creating ? "create" + Printer::print(create_command(*request, TenantId{}))
                               : "update" + Printer::print(update_command(*request, TenantId{3}));
-  if (!request->parent.empty()) text += " parent=\"" + request->parent + "\"";
+  if (const std::string parent = request->parent.value_or(""); !parent.empty())
+    text += " parent=\"" + parent + "\"";
   return text;
 }
 

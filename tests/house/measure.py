@@ -17,7 +17,8 @@ PROSE_COLUMNS_MAX = 120
 FOLDER_FILES_MAX = 25
 # Written by programs from tables of the code, a row a line.
 GENERATED_PAGES = {"docs/reference/cli.md", "docs/reference/configuration.md", "docs/reference/errors.md",
-                   "docs/reference/gpu-faults.md", "docs/reference/job-fields.md"}
+                   "docs/reference/gpu-faults.md", "docs/reference/job-fields.md", "docs/reference/node-fields.md",
+                   "docs/reference/reservation-fields.md", "docs/reference/tenant-fields.md"}
 BLANKED = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<![\w])\'(?:[^\'\\\n]|\\.)+\'', re.DOTALL)
 SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum|extern)\b[^()]*$")
 HEAD = re.compile(r"([\w:~]+(?:\s*(?:\(\)|[=!<>+\-*/%\[\]&|^]+))?)\s*\(")

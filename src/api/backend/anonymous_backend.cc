@@ -78,9 +78,9 @@ JobPage shown(JobPage page) {
   return page;
 }
 
-bool has_guarantee(const TenantRequest& request) {
-  const TenantLimits& given = request.guarantee;
-  return given.gpus || given.gpu_memory_mb || given.cpu_cores || given.memory_mb || given.concurrent_jobs;
+bool has_guarantee(const TenantSettings& given) {
+  return given.guaranteed_gpus || given.guaranteed_gpu_memory_mb || given.guaranteed_cpu_milli ||
+         given.guaranteed_memory_mb || given.guaranteed_jobs;
 }
 
 /// What only an operator says of a tenant.
@@ -160,9 +160,10 @@ void AnonymousBackend::plan(SubmitRequest request, Done<PlanView> done) {
 void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
   if (auto refused = check_tenant_request(request, limits_)) return done(std::move(*refused));
   request.anonymous = true;
-  if (request.parent.empty()) return inner_.create_tenant(std::move(request), std::move(done));
+  const std::string above = request.parent.value_or("");
+  if (above.empty()) return inner_.create_tenant(std::move(request), std::move(done));
   with_tenant(
-      request.parent,
+      above,
       [this, request, done](const std::string& parent) mutable {
         request.parent = parent;
         inner_.create_tenant(std::move(request), done);

@@ -40,15 +40,15 @@ class Resolver {
     if (!tenants_.insert(name).second)
       return ApiError{ErrorKind::kInvalidArgument, "tenant " + name + " is given twice; join them", "name"};
     const Tenant* const known = state_.find_tenant_named(name);
-    const Tenant* const parent = request.parent.empty() ? nullptr : find_tenant(state_, request.parent);
-    const auto created = created_.find(request.parent);
-    if (!request.parent.empty() && parent == nullptr && created == created_.end()) {
+    const std::string above = request.parent.value_or("");
+    const Tenant* const parent = above.empty() ? nullptr : find_tenant(state_, above);
+    const auto created = created_.find(above);
+    if (!above.empty() && parent == nullptr && created == created_.end()) {
       return ApiError{ErrorKind::kTenantParentInvalid,
-                      "tenant " + name + ": there is no tenant " + request.parent + " to be its parent",
-                      "parent_id"};
+                      "tenant " + name + ": there is no tenant " + above + " to be its parent", "parent_id"};
     }
     if (known != nullptr) {
-      if (!request.parent.empty() && (parent == nullptr || parent->id != known->parent)) {
+      if (!above.empty() && (parent == nullptr || parent->id != known->parent)) {
         return ApiError{ErrorKind::kTenantParentInvalid,
                         "tenant " + name + " has another parent, and it cannot be given one", "parent_id"};
       }

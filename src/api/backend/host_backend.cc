@@ -369,8 +369,8 @@ void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
   const auto propose = [this, request, done](TenantId parent) {
     propose_for_tenant(create_command(request, parent), TenantId{}, done);
   };
-  if (request.parent.empty()) return propose(TenantId{});
-  with_tenant(request.parent, propose, [done](ApiError error) {
+  if (!request.parent || request.parent->empty()) return propose(TenantId{});
+  with_tenant(*request.parent, propose, [done](ApiError error) {
     error.kind = ErrorKind::kTenantParentInvalid;
     error.field = "parent_id";
     done(std::move(error));

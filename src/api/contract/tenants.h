@@ -13,33 +13,27 @@
 /// Tenants, and changes that are made together.
 namespace gpusched::api {
 
-/// Resource limits of a tenant; nothing means no limit.
-struct TenantLimits {
-  std::optional<int64_t> gpus;
-  std::optional<int64_t> gpu_memory_mb;
-  std::optional<int64_t> cpu_cores;
-  std::optional<int64_t> memory_mb;
-  std::optional<int64_t> concurrent_jobs;
-  std::optional<int64_t> waiting_jobs;       ///< Of limits alone: one more is refused.
+/// What is set of a tenant, as any door has read it or shows it; src/api/fields/tenant_rows.h has a row for
+/// each member. Not given: the default, and of a limit none. Cores are in thousandths, spans in milliseconds.
+struct TenantSettings {
+  std::optional<std::string> name, email, organization;
+  std::optional<int64_t> max_gpus, max_gpu_memory_mb, max_cpu_milli, max_memory_mb, max_concurrent_jobs;
+  std::optional<int64_t> max_waiting_jobs;   ///< One more is refused.
   std::optional<int64_t> soft_waiting_jobs;  ///< While more wait, each user's jobs are let in one by one.
+  std::optional<int64_t> priority_tier;
+  std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
+  std::optional<bool> allow_preemption, can_preempt_others;
+  std::optional<bool> anonymous;  ///< Callers without a credential may use it.
+  std::optional<int64_t> guaranteed_gpus, guaranteed_gpu_memory_mb, guaranteed_cpu_milli;
+  std::optional<int64_t> guaranteed_memory_mb, guaranteed_jobs;
+  std::optional<int64_t> gpu_ms_max;     ///< GPU time in each window.
+  std::optional<int64_t> gpu_window_ms;  ///< In a request not given: what it is, or a week.
+  std::optional<std::string> parent;     ///< Of a request: the parent's name or id; empty: none.
 };
 
 /// What a tenant is created or updated with. In an update only what is given changes.
-struct TenantRequest {
-  std::optional<std::string> name;
-  std::optional<std::string> email;
-  std::optional<std::string> organization;
-  TenantLimits limits;
+struct TenantRequest : TenantSettings {
   std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
-  std::optional<int32_t> priority_tier;
-  std::optional<int64_t> weight_milli;  ///< Fair-share weight in thousandths.
-  std::optional<bool> allow_preemption;
-  std::optional<bool> can_preempt_others;
-  std::optional<bool> anonymous;  ///< Callers without a credential may use it.
-  TenantLimits guarantee;
-  std::optional<int64_t> gpu_ms_max;   ///< GPU time in each window.
-  std::optional<Duration> gpu_window;  ///< Not given: what it is, or a week.
-  std::string parent;
   std::string request_key;
 };
 
@@ -66,22 +60,14 @@ struct EditsView {
 
 struct TenantView {
   TenantId id;
-  std::string name, email, organization;
   TenantId parent;
-  TenantLimits limits;
-  int32_t priority_tier = 0;
-  int64_t weight_milli = 1000;
-  bool allow_preemption = false, can_preempt_others = false;
-  bool anonymous = false;         ///< Callers without a credential may use it.
+  TenantSettings settings;        ///< All but its parent.
   int64_t current_gpu_milli = 0;  ///< Of shares, beside the whole ones.
   int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
   int64_t running_jobs = 0, waiting_jobs = 0;
   int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.
   int64_t total_jobs = 0, successful_jobs = 0, failed_jobs = 0;
-  int64_t guaranteed_gpus = 0, guaranteed_gpu_memory_mb = 0, guaranteed_cpu_milli = 0;
-  int64_t guaranteed_memory_mb = 0, guaranteed_jobs = 0;
-  Duration gpu_window;  ///< Of the GPU time that it may have; zero: no limit.
-  int64_t gpu_ms_max = 0, gpu_ms_used = 0;
+  int64_t gpu_ms_used = 0;  ///< In the present window, when its GPU time is limited.
   Time gpu_window_ends;
   int64_t reclaims = 0;  ///< Its jobs that started on what others had to give back; and their waits for it.
   int64_t reclaim_ms = 0, reclaim_ms_max = 0;

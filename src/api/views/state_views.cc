@@ -272,17 +272,42 @@ ExplainView explain(const Observer::View& view, const Job& job, const Viewer& vi
   return out;
 }
 
+namespace {
+
+TenantSettings settings_of(const Tenant& tenant) {
+  TenantSettings out{.name = tenant.name,
+                     .email = tenant.email,
+                     .organization = tenant.organization,
+                     .max_gpus = limit_of(tenant.limits, Resource::kGpus),
+                     .max_gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory),
+                     .max_cpu_milli = limit_of(tenant.limits, Resource::kCpu),
+                     .max_memory_mb = limit_of(tenant.limits, Resource::kMemory),
+                     .max_concurrent_jobs = limit_of(tenant.limits, Resource::kJobs),
+                     .priority_tier = tenant.priority_tier,
+                     .weight_milli = tenant.weight_milli,
+                     .allow_preemption = tenant.allow_preemption,
+                     .can_preempt_others = tenant.can_preempt_others,
+                     .anonymous = tenant.anonymous,
+                     .guaranteed_gpus = tenant.guarantee.gpus,
+                     .guaranteed_gpu_memory_mb = tenant.guarantee.gpu_memory_mb,
+                     .guaranteed_cpu_milli = tenant.guarantee.cpu_milli,
+                     .guaranteed_memory_mb = tenant.guarantee.memory_mb,
+                     .guaranteed_jobs = tenant.guarantee.jobs};
+  if (tenant.limits.waiting_plus_one > 0) out.max_waiting_jobs = tenant.limits.waiting();
+  if (tenant.limits.soft_waiting_plus_one > 0) out.soft_waiting_jobs = tenant.limits.soft_waiting();
+  if (tenant.gpu_time.limited()) {
+    out.gpu_ms_max = tenant.gpu_time.max_ms;
+    out.gpu_window_ms = tenant.gpu_time.length.ms();
+  }
+  return out;
+}
+
+}  // namespace
+
 TenantView view_of(const Tenant& tenant, Time now) {
   TenantView out{.id = tenant.id,
-                 .name = tenant.name,
-                 .email = tenant.email,
-                 .organization = tenant.organization,
                  .parent = tenant.parent,
-                 .priority_tier = tenant.priority_tier,
-                 .weight_milli = tenant.weight_milli,
-                 .allow_preemption = tenant.allow_preemption,
-                 .can_preempt_others = tenant.can_preempt_others,
-                 .anonymous = tenant.anonymous,
+                 .settings = settings_of(tenant),
                  .current_gpu_milli = tenant.usage.gpu_milli,
                  .current_gpus = tenant.usage.gpus,
                  .current_gpu_memory_mb = tenant.usage.gpu_memory_mb,
@@ -294,29 +319,15 @@ TenantView view_of(const Tenant& tenant, Time now) {
                  .total_jobs = tenant.jobs_total,
                  .successful_jobs = tenant.jobs_successful,
                  .failed_jobs = tenant.jobs_failed,
-                 .guaranteed_gpus = tenant.guarantee.gpus,
-                 .guaranteed_gpu_memory_mb = tenant.guarantee.gpu_memory_mb,
-                 .guaranteed_cpu_milli = tenant.guarantee.cpu_milli,
-                 .guaranteed_memory_mb = tenant.guarantee.memory_mb,
-                 .guaranteed_jobs = tenant.guarantee.jobs,
-                 .gpu_window = tenant.gpu_time.length,
                  .reclaims = tenant.reclaims,
                  .reclaim_ms = tenant.reclaim_ms,
                  .reclaim_ms_max = tenant.reclaim_ms_max,
                  .created_at = tenant.created_at,
                  .updated_at = tenant.updated_at};
   if (tenant.gpu_time.limited()) {
-    out.gpu_ms_max = tenant.gpu_time.max_ms;
     out.gpu_ms_used = tenant.gpu_time.used_by(now, tenant.usage);
     out.gpu_window_ends = tenant.gpu_time.end_of_window(now);
   }
-  out.limits.gpus = limit_of(tenant.limits, Resource::kGpus);
-  out.limits.gpu_memory_mb = limit_of(tenant.limits, Resource::kGpuMemory);
-  out.limits.memory_mb = limit_of(tenant.limits, Resource::kMemory);
-  out.limits.concurrent_jobs = limit_of(tenant.limits, Resource::kJobs);
-  if (tenant.limits.waiting_plus_one > 0) out.limits.waiting_jobs = tenant.limits.waiting();
-  if (tenant.limits.soft_waiting_plus_one > 0) out.limits.soft_waiting_jobs = tenant.limits.soft_waiting();
-  if (const auto milli = limit_of(tenant.limits, Resource::kCpu)) out.limits.cpu_cores = *milli / 1'000;
   return out;
 }
 

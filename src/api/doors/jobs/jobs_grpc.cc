@@ -6,6 +6,7 @@
 #include "api/contract/names.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
+#include "api/fields/tenant_rows.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "scheduler/scheduler.grpc.pb.h"
@@ -233,16 +234,17 @@ class JobsService final : public GrpcService {
                          ::scheduler::UpdateTenantQuotaResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       if (request->tenant_id().empty()) return call.fail(invalid("tenant_id", "tenant_id is missing"));
-      const auto given = [](int64_t limit) {
-        return limit == 0 ? std::nullopt : std::optional<int64_t>(limit);
-      };
       TenantRequest update;
-      update.limits = {.gpus = given(request->max_gpus()),
-                       .gpu_memory_mb = given(request->max_gpu_memory_mb()),
-                       .cpu_cores = given(request->max_cpu_cores()),
-                       .memory_mb = given(request->max_memory_mb()),
-                       .concurrent_jobs = given(request->max_concurrent_jobs())};
-      if (const auto problem = check_tenant(update)) return call.fail(*problem);
+      const std::pair<std::string_view, int64_t> limits[] = {
+          {"max_gpus", request->max_gpus()},
+          {"max_gpu_memory_mb", request->max_gpu_memory_mb()},
+          {"max_cpu_cores", request->max_cpu_cores()},
+          {"max_memory_mb", request->max_memory_mb()},
+          {"max_concurrent_jobs", request->max_concurrent_jobs()}};
+      for (const auto& [name, limit] : limits) {  // In proto3 a zero is "not given".
+        if (limit == 0) continue;
+        if (const auto problem = set_whole(*find_tenant_row(name), limit, update)) return call.fail(*problem);
+      }
       backend.update_tenant(request->tenant_id(), std::move(update),
                             [call, response](Answer<TenantView> answer) {
                               if (!answer) return call.fail(answer.error());

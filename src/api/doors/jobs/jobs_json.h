@@ -16,16 +16,9 @@ namespace gpusched::api {
 /// The body of POST /jobs. The request has one job; its key comes from a header.
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible);
 
-/// What a tenant may have of GPU time, from hours and a window as bodies name them.
-std::optional<ApiError> read_gpu_hours(std::optional<double> gpu_hours, std::optional<int64_t> window_seconds,
-                                       TenantRequest& request);
-
 /// The body of POST /tenants (`creating`: a name is needed) or PUT /tenants/{id}, where a limit that is null
 /// is lifted.
 Answer<TenantRequest> parse_tenant(std::string_view body, bool creating);
-
-/// The rules that hold for a tenant from any door.
-std::optional<ApiError> check_tenant(const TenantRequest& request);
 
 struct ConditionRequest {
   DeviceCondition condition = DeviceCondition::kOk;

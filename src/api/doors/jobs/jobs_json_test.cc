@@ -333,13 +333,13 @@ TEST(TenantBody, EveryFieldArrives) {
           "allow_preemption":true,"can_preempt_others":false})",
       true);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  EXPECT_EQ(parsed->limits.gpus, 4);
-  EXPECT_EQ(parsed->limits.gpu_memory_mb, 5);
-  EXPECT_EQ(parsed->limits.cpu_cores, 6);
-  EXPECT_EQ(parsed->limits.memory_mb, 7);
-  EXPECT_EQ(parsed->limits.concurrent_jobs, 8);
-  EXPECT_EQ(parsed->limits.waiting_jobs, 9);
-  EXPECT_EQ(parsed->limits.soft_waiting_jobs, 10);
+  EXPECT_EQ(parsed->max_gpus, 4);
+  EXPECT_EQ(parsed->max_gpu_memory_mb, 5);
+  EXPECT_EQ(parsed->max_cpu_milli, 6'000);
+  EXPECT_EQ(parsed->max_memory_mb, 7);
+  EXPECT_EQ(parsed->max_concurrent_jobs, 8);
+  EXPECT_EQ(parsed->max_waiting_jobs, 9);
+  EXPECT_EQ(parsed->soft_waiting_jobs, 10);
   EXPECT_EQ(parsed->priority_tier, 1'000);
   EXPECT_EQ(parsed->weight_milli, 2'500);
   EXPECT_EQ(parsed->allow_preemption, true);
@@ -351,13 +351,13 @@ TEST(TenantBody, GuaranteesAndGpuHoursArrive) {
           "guaranteed_memory_mb":7,"guaranteed_jobs":8,"max_gpu_hours":1.5,"gpu_hours_window_seconds":3600})",
       true);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  EXPECT_EQ(parsed->guarantee.gpus, 4);
-  EXPECT_EQ(parsed->guarantee.gpu_memory_mb, 5);
-  EXPECT_EQ(parsed->guarantee.cpu_cores, 6);
-  EXPECT_EQ(parsed->guarantee.memory_mb, 7);
-  EXPECT_EQ(parsed->guarantee.concurrent_jobs, 8);
+  EXPECT_EQ(parsed->guaranteed_gpus, 4);
+  EXPECT_EQ(parsed->guaranteed_gpu_memory_mb, 5);
+  EXPECT_EQ(parsed->guaranteed_cpu_milli, 6'000);
+  EXPECT_EQ(parsed->guaranteed_memory_mb, 7);
+  EXPECT_EQ(parsed->guaranteed_jobs, 8);
   EXPECT_EQ(parsed->gpu_ms_max, 5'400'000);
-  EXPECT_EQ(parsed->gpu_window, hours(1));
+  EXPECT_EQ(parsed->gpu_window_ms, 3'600'000);
   EXPECT_EQ(parse_tenant(R"({"max_gpu_hours":null})", false)->unlimited,
             std::vector<std::string>{"max_gpu_hours"});
   EXPECT_EQ(parse_tenant(R"({"guaranteed_gpus":-1})", false).error().field, "guaranteed_gpus");

@@ -10,6 +10,7 @@
 #include "api/fields/flow_fields.h"
 #include "api/fields/job_rows.h"
 #include "api/fields/place_words.h"
+#include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -22,14 +23,6 @@ void cores(JsonWriter& json, std::string_view name, int64_t milli) {
     json.field(name, milli / 1'000);
   } else {
     json.field(name, static_cast<double>(milli) / 1'000.0);
-  }
-}
-
-void optional_limit(JsonWriter& json, std::string_view name, const std::optional<int64_t>& limit) {
-  if (limit) {
-    json.field(name, *limit);
-  } else {
-    json.key(name).null();
   }
 }
 
@@ -185,51 +178,6 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.end_object().end_array();
 }
 
-void tenant_fields(JsonWriter& json, const TenantView& tenant) {
-  json.begin_object().field("id", tenant_name(tenant.id)).field("name", tenant.name);
-  json.field("email", tenant.email).field("organization", tenant.organization);
-  optional_limit(json, "max_gpus", tenant.limits.gpus);
-  optional_limit(json, "max_gpu_memory_mb", tenant.limits.gpu_memory_mb);
-  optional_limit(json, "max_cpu_cores", tenant.limits.cpu_cores);
-  optional_limit(json, "max_memory_mb", tenant.limits.memory_mb);
-  optional_limit(json, "max_concurrent_jobs", tenant.limits.concurrent_jobs);
-  optional_limit(json, "max_waiting_jobs", tenant.limits.waiting_jobs);
-  optional_limit(json, "soft_waiting_jobs", tenant.limits.soft_waiting_jobs);
-  json.field("priority_tier", tenant.priority_tier);
-  json.field("fair_share_weight", static_cast<double>(tenant.weight_milli) / 1'000.0);
-  json.field("allow_preemption", tenant.allow_preemption)
-      .field("can_preempt_others", tenant.can_preempt_others)
-      .field("anonymous", tenant.anonymous);
-  json.field("guaranteed_gpus", tenant.guaranteed_gpus);
-  json.field("guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory_mb);
-  cores(json, "guaranteed_cpu_cores", tenant.guaranteed_cpu_milli);
-  json.field("guaranteed_memory_mb", tenant.guaranteed_memory_mb);
-  json.field("guaranteed_jobs", tenant.guaranteed_jobs);
-  if (tenant.gpu_window.ns > 0) {
-    json.field("max_gpu_hours", static_cast<double>(tenant.gpu_ms_max) / 3'600'000.0);
-    json.field("gpu_hours_window_seconds", tenant.gpu_window.ms() / 1'000);
-    json.field("gpu_hours_used", static_cast<double>(tenant.gpu_ms_used) / 3'600'000.0);
-    json.field("gpu_hours_window_ends", tenant.gpu_window_ends);
-  } else {
-    json.key("max_gpu_hours").null();
-  }
-  json.field("reclaims", tenant.reclaims);
-  json.field("reclaim_seconds_max", static_cast<double>(tenant.reclaim_ms_max) / 1'000.0);
-  const int64_t reclaims = std::max<int64_t>(tenant.reclaims, 1);
-  json.field("reclaim_seconds_mean",
-             static_cast<double>(tenant.reclaim_ms) / 1'000.0 / static_cast<double>(reclaims));
-  if (tenant.parent.valid()) json.field("parent_id", tenant_name(tenant.parent));
-  if (tenant.current_gpu_milli > 0) json.field("current_gpu_milli", tenant.current_gpu_milli);
-  json.field("current_gpus", tenant.current_gpus).field("current_gpu_memory", tenant.current_gpu_memory_mb);
-  cores(json, "current_cpu_cores", tenant.current_cpu_milli);
-  json.field("current_memory", tenant.current_memory_mb).field("current_jobs", tenant.running_jobs);
-  json.field("waiting_jobs", tenant.waiting_jobs);
-  json.field("total_gpu_hours", static_cast<double>(tenant.gpu_milliseconds) / 3'600'000.0);
-  json.field("total_jobs", tenant.total_jobs).field("successful_jobs", tenant.successful_jobs);
-  json.field("failed_jobs", tenant.failed_jobs).field("active", true);
-  json.field("created_at", tenant.created_at).field("updated_at", tenant.updated_at).end_object();
-}
-
 void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& device) {
   json.begin_object().field("id", gpu_name(node.name, device.index)).field("uuid", device.uuid);
   json.field("model", device.model).field("memory_mb", device.memory_mb).field("state", device.state);
@@ -321,7 +269,7 @@ std::string plan_json(const PlanView& plan) {
 std::string tenant_json(const TenantView& tenant) {
   std::string out;
   JsonWriter json(out);
-  tenant_fields(json, tenant);
+  write_door_tenant(tenant, json);
   return out;
 }
 
@@ -329,7 +277,7 @@ std::string tenants_json(const std::vector<TenantView>& tenants) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().key("tenants").begin_array();
-  for (const TenantView& tenant : tenants) tenant_fields(json, tenant);
+  for (const TenantView& tenant : tenants) write_door_tenant(tenant, json);
   json.end_array().field("total", tenants.size()).end_object();
   return out;
 }

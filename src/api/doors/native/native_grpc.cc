@@ -325,11 +325,9 @@ class NativeService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
       if (!parsed) return call.fail(parsed.error());
-      static constexpr std::array<std::string_view, 8> kLimits = {
-          "max_gpus",      "max_gpu_memory_mb",   "max_cpu_cores",    "max_memory_mb",
-          "max_gpu_hours", "max_concurrent_jobs", "max_waiting_jobs", "soft_waiting_jobs"};
       for (const std::string& name : request->unlimited()) {
-        if (std::find(kLimits.begin(), kLimits.end(), name) == kLimits.end()) {
+        const TenantRow* const row = find_tenant_row(name);
+        if (row == nullptr || !row->is_limit) {
           return call.fail(
               {ErrorKind::kInvalidArgument, "unlimited names no limit: " + name.substr(0, 64), "unlimited"});
         }

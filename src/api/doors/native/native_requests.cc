@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "api/doors/native/native_views.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_rows.h"
+#include "api/fields/tenant_rows.h"
 #include "base/limits.h"
 #include "base/text.h"
 
@@ -14,10 +13,6 @@ namespace {
 constexpr std::size_t kBatchBytesMax = 3u << 20;  // So that a batch fits into one record of the journal.
 
 constexpr std::size_t kReasonBytesMax = 1'024;
-
-std::optional<std::string> given(const std::string& text) {
-  return text.empty() ? std::nullopt : std::optional(text);
-}
 
 bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
 
@@ -56,47 +51,55 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
   return request;
 }
 
-Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating) {
-  TenantRequest request{.name = given(message.name()),
-                        .email = given(message.email()),
-                        .organization = given(message.organization()),
-                        .parent = message.parent_id(),
-                        .request_key = message.request_key()};
-  if (creating && !request.name) return invalid("name", "name is missing; a tenant needs one");
-  if (auto problem = check_request_key(message.request_key(), "request_key")) return std::move(*problem);
-  if (message.has_max_gpus()) request.limits.gpus = message.max_gpus();
-  if (message.has_max_gpu_memory_mb()) request.limits.gpu_memory_mb = message.max_gpu_memory_mb();
-  if (message.has_max_cpu_cores()) request.limits.cpu_cores = message.max_cpu_cores();
-  if (message.has_max_memory_mb()) request.limits.memory_mb = message.max_memory_mb();
-  if (message.has_max_concurrent_jobs()) request.limits.concurrent_jobs = message.max_concurrent_jobs();
-  if (message.has_max_waiting_jobs()) request.limits.waiting_jobs = message.max_waiting_jobs();
-  if (message.has_soft_waiting_jobs()) request.limits.soft_waiting_jobs = message.soft_waiting_jobs();
-  if (message.priority_tier() < 0 || message.priority_tier() > limits::kPriorityMax) {
-    return invalid("priority_tier",
-                   "priority_tier must be from 0 to " + std::to_string(limits::kPriorityMax));
-  }
-  if (message.priority_tier() != 0) request.priority_tier = message.priority_tier();
-  if (message.fair_share_weight() != 0) {
-    if (!(message.fair_share_weight() >= 0.001 && message.fair_share_weight() <= 1e6)) {
-      return invalid("fair_share_weight", "fair_share_weight must be from 0.001 to 1000000");
+namespace {
+
+/// The value of a field of a tenant, zero too.
+std::optional<ApiError> read_setting(const v1::Tenant& message, const TenantRow& row,
+                                     TenantSettings& settings) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByNumber(row.number);
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return set_text(row, reflection.GetString(message, field), settings);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return set_whole(row, reflection.GetInt64(message, field), settings);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return set_fraction(row, reflection.GetDouble(message, field), settings);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      settings.*std::get<std::optional<bool> TenantSettings::*>(row.place) =
+          reflection.GetBool(message, field);
+      return std::nullopt;
+    case FieldDescriptor::CPPTYPE_INT32: {
+      const int64_t number = reflection.GetInt32(message, field);
+      if (number >= row.least && number <= row.most) return set_whole(row, number, settings);
+      return invalid(row.name, std::string(row.name) + " must be from " + std::to_string(row.least) + " to " +
+                                   std::to_string(row.most));
     }
-    request.weight_milli = std::llround(message.fair_share_weight() * 1'000.0);
+    default:
+      UNREACHABLE();
   }
-  if (creating || message.allow_preemption()) request.allow_preemption = message.allow_preemption();
-  if (creating || message.can_preempt_others()) request.can_preempt_others = message.can_preempt_others();
-  if (message.anonymous()) request.anonymous = true;
-  if (message.has_guaranteed_gpus()) request.guarantee.gpus = message.guaranteed_gpus();
-  if (message.has_guaranteed_gpu_memory_mb())
-    request.guarantee.gpu_memory_mb = message.guaranteed_gpu_memory_mb();
-  if (message.has_guaranteed_cpu_cores()) request.guarantee.cpu_cores = message.guaranteed_cpu_cores();
-  if (message.has_guaranteed_memory_mb()) request.guarantee.memory_mb = message.guaranteed_memory_mb();
-  if (message.has_guaranteed_jobs()) request.guarantee.concurrent_jobs = message.guaranteed_jobs();
-  const auto gpu_hours = message.has_max_gpu_hours() ? std::optional(message.max_gpu_hours()) : std::nullopt;
-  const auto window = message.has_gpu_hours_window_seconds()
-                          ? std::optional(message.gpu_hours_window_seconds())
-                          : std::nullopt;
-  if (auto problem = read_gpu_hours(gpu_hours, window, request)) return std::move(*problem);
-  if (auto problem = check_tenant(request)) return std::move(*problem);
+}
+
+}  // namespace
+
+Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating,
+                                  std::span<const std::string> also_given) {
+  TenantRequest request;
+  request.request_key = message.request_key();
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const auto is_given = [&](const TenantRow& row) {
+    return reflection.HasField(message, message.GetDescriptor()->FindFieldByNumber(row.number)) ||
+           std::find(also_given.begin(), also_given.end(), row.name) != also_given.end();
+  };
+  if (creating && !is_given(*find_tenant_row("name")))
+    return invalid("name", "name is missing; a tenant needs one");
+  if (auto problem = check_request_key(message.request_key(), "request_key")) return std::move(*problem);
+  for (const TenantRow& row : tenant_rows()) {
+    if (!is_given(row)) continue;
+    if (auto problem = read_setting(message, row, request)) return std::move(*problem);
+  }
+  if (auto problem = check_tenant_name(request)) return std::move(*problem);
   return request;
 }
 

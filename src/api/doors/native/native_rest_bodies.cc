@@ -115,9 +115,6 @@ std::string native_submitted_json(const Submitted& submitted) {
 
 Answer<TenantRequest> read_native_tenant(std::string_view body, const std::string& header_key,
                                          TenantUse use) {
-  static constexpr std::array<std::string_view, 8> kLimits = {
-      "max_gpus",      "max_gpu_memory_mb",   "max_cpu_cores",    "max_memory_mb",
-      "max_gpu_hours", "max_concurrent_jobs", "max_waiting_jobs", "soft_waiting_jobs"};
   v1::Tenant message;
   pb::Message* const roots[] = {&message};
   NativeBody given;
@@ -125,23 +122,11 @@ Answer<TenantRequest> read_native_tenant(std::string_view body, const std::strin
   Answer<std::string> key = one_key(header_key, message.request_key());
   if (!key) return key.error();
   message.set_request_key(*key);
-  if (has(given.given, "name") && message.name().empty()) {
-    return invalid("name", "name is empty; a tenant needs one");
-  }
-  if (has(given.given, "fair_share_weight") && message.fair_share_weight() == 0) {
-    return invalid("fair_share_weight", "fair_share_weight must be from 0.001 to 1000000");
-  }
-  Answer<TenantRequest> request = read_tenant(message, use == TenantUse::kCreate);
-  if (!request) return request;
   // What is given may also be nothing, or zero, or false.
-  if (has(given.given, "email")) request->email = message.email();
-  if (has(given.given, "organization")) request->organization = message.organization();
-  if (has(given.given, "priority_tier")) request->priority_tier = message.priority_tier();
-  if (has(given.given, "allow_preemption")) request->allow_preemption = message.allow_preemption();
-  if (has(given.given, "can_preempt_others")) request->can_preempt_others = message.can_preempt_others();
-  if (has(given.given, "anonymous")) request->anonymous = message.anonymous();
-  for (const std::string_view limit : kLimits) {
-    if (use == TenantUse::kUpdate && has(given.nulls, limit)) request->unlimited.emplace_back(limit);
+  Answer<TenantRequest> request = read_tenant(message, use == TenantUse::kCreate, given.given);
+  if (!request || use == TenantUse::kCreate) return request;
+  for (const TenantRow& row : tenant_rows()) {
+    if (row.is_limit && has(given.nulls, row.name)) request->unlimited.emplace_back(row.name);
   }
   return request;
 }

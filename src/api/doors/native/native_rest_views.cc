@@ -12,105 +12,13 @@
 #include "api/fields/flow_fields.h"
 #include "api/fields/job_rows.h"
 #include "api/fields/place_words.h"
+#include "api/fields/shown_row.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
 namespace {
 
 namespace pb = google::protobuf;
-
-/// Writes fields as members of a JSON object. What is not written is left out.
-class JsonFields {
- public:
-  explicit JsonFields(JsonWriter& json) : json_(json) {}
-
-  /// The next value is this field's.
-  JsonFields& at(int, std::string_view name) {
-    name_ = name;
-    return *this;
-  }
-  void text(std::string_view value) { json_.field(name_, value); }
-  void number(int64_t value) { json_.field(name_, value); }
-  void flag(bool value) { json_.field(name_, value); }
-  void choice(int, std::string_view word) { json_.field(name_, word); }
-  void time(Time value) {
-    if (value.valid()) json_.field(name_, value);
-  }
-  void words(const std::vector<std::string>& values) {
-    json_.key(name_).begin_array();
-    for (const std::string& value : values) json_.value(std::string_view(value));
-    json_.end_array();
-  }
-  template <typename Write>
-  void object(Write&& write) {
-    json_.key(name_).begin_object();
-    JsonFields inner(json_);
-    write(inner);
-    json_.end_object();
-  }
-  template <typename Items, typename Write>
-  void list(const Items& items, Write&& write) {
-    json_.key(name_).begin_array();
-    for (const auto& item : items) {
-      json_.begin_object();
-      JsonFields inner(json_);
-      write(item, inner);
-      json_.end_object();
-    }
-    json_.end_array();
-  }
-
- private:
-  JsonWriter& json_;
-  std::string_view name_;
-};
-
-/// Writes fields of a message.
-class MessageFields {
- public:
-  explicit MessageFields(pb::Message& message)
-      : message_(message), reflection_(*message.GetReflection()), type_(*message.GetDescriptor()) {}
-
-  MessageFields& at(int number, std::string_view) {
-    field_ = type_.FindFieldByNumber(number);
-    return *this;
-  }
-  void text(std::string_view value) { reflection_.SetString(&message_, field_, std::string(value)); }
-  void number(int64_t value) {
-    if (field_->cpp_type() == pb::FieldDescriptor::CPPTYPE_INT32) {
-      reflection_.SetInt32(&message_, field_, static_cast<int32_t>(value));
-    } else {
-      reflection_.SetInt64(&message_, field_, value);
-    }
-  }
-  void flag(bool value) { reflection_.SetBool(&message_, field_, value); }
-  void choice(int value, std::string_view) { reflection_.SetEnumValue(&message_, field_, value); }
-  void time(Time value) {
-    if (!value.valid()) return;
-    write_time(value, static_cast<pb::Timestamp&>(*reflection_.MutableMessage(&message_, field_)));
-  }
-  void words(const std::vector<std::string>& values) {
-    for (const std::string& value : values) reflection_.AddString(&message_, field_, value);
-  }
-  template <typename Write>
-  void object(Write&& write) {
-    MessageFields inner(*reflection_.MutableMessage(&message_, field_));
-    write(inner);
-  }
-  template <typename Items, typename Write>
-  void list(const Items& items, Write&& write) {
-    for (const auto& item : items) {
-      MessageFields inner(*reflection_.AddMessage(&message_, field_));
-      write(item, inner);
-    }
-  }
-
- private:
-  pb::Message& message_;
-  const pb::Reflection& reflection_;
-  const pb::Descriptor& type_;
-  const pb::FieldDescriptor* field_ = nullptr;
-};
 
 /// Which message a field stands in.
 enum class Within : uint8_t { kJob, kResources, kRetry };
@@ -430,7 +338,7 @@ void write_job(const JobView& view, v1::Job& out) {
 
 void write_native_job(const JobView& view, const JobMask& mask, JsonWriter& json) {
   json.begin_object();
-  JsonFields fields(json);
+  JsonFields fields(json, JsonFields::Unset::kLeftOut);
   Within open = Within::kJob;
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     const ViewRow& row = kRows[i];

@@ -139,53 +139,6 @@ void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, in
   }
 }
 
-void write_tenant(const TenantView& tenant, v1::Tenant& out) {
-  out.set_tenant_id(tenant_name(tenant.id));
-  out.set_name(tenant.name);
-  out.set_email(tenant.email);
-  out.set_organization(tenant.organization);
-  if (tenant.limits.gpus) out.set_max_gpus(*tenant.limits.gpus);
-  if (tenant.limits.gpu_memory_mb) out.set_max_gpu_memory_mb(*tenant.limits.gpu_memory_mb);
-  if (tenant.limits.cpu_cores) out.set_max_cpu_cores(*tenant.limits.cpu_cores);
-  if (tenant.limits.memory_mb) out.set_max_memory_mb(*tenant.limits.memory_mb);
-  if (tenant.limits.concurrent_jobs) out.set_max_concurrent_jobs(*tenant.limits.concurrent_jobs);
-  if (tenant.limits.waiting_jobs) out.set_max_waiting_jobs(*tenant.limits.waiting_jobs);
-  if (tenant.limits.soft_waiting_jobs) out.set_soft_waiting_jobs(*tenant.limits.soft_waiting_jobs);
-  out.set_priority_tier(tenant.priority_tier);
-  out.set_fair_share_weight(static_cast<double>(tenant.weight_milli) / 1'000.0);
-  out.set_allow_preemption(tenant.allow_preemption);
-  out.set_can_preempt_others(tenant.can_preempt_others);
-  out.set_anonymous(tenant.anonymous);
-  out.set_guaranteed_gpus(tenant.guaranteed_gpus);
-  out.set_guaranteed_gpu_memory_mb(tenant.guaranteed_gpu_memory_mb);
-  out.set_guaranteed_cpu_cores(tenant.guaranteed_cpu_milli / 1'000);
-  out.set_guaranteed_memory_mb(tenant.guaranteed_memory_mb);
-  out.set_guaranteed_jobs(tenant.guaranteed_jobs);
-  if (tenant.gpu_window.ns > 0) {
-    out.set_max_gpu_hours(static_cast<double>(tenant.gpu_ms_max) / 3'600'000.0);
-    out.set_gpu_hours_window_seconds(tenant.gpu_window.ms() / 1'000);
-    out.set_gpu_hours_used(static_cast<double>(tenant.gpu_ms_used) / 3'600'000.0);
-    write_time(tenant.gpu_window_ends, *out.mutable_gpu_hours_window_ends());
-  }
-  out.set_reclaims(tenant.reclaims);
-  out.set_reclaim_seconds_max(static_cast<double>(tenant.reclaim_ms_max) / 1'000.0);
-  out.set_reclaim_seconds_total(static_cast<double>(tenant.reclaim_ms) / 1'000.0);
-  if (tenant.parent.valid()) out.set_parent_id(tenant_name(tenant.parent));
-  out.set_current_gpus(tenant.current_gpus);
-  out.set_current_gpu_milli(tenant.current_gpu_milli);
-  out.set_current_gpu_memory_mb(tenant.current_gpu_memory_mb);
-  out.set_current_cpu_milli(tenant.current_cpu_milli);
-  out.set_current_memory_mb(tenant.current_memory_mb);
-  out.set_current_jobs(tenant.running_jobs);
-  out.set_waiting_jobs(tenant.waiting_jobs);
-  out.set_total_gpu_hours(static_cast<double>(tenant.gpu_milliseconds) / 3'600'000.0);
-  out.set_total_jobs(tenant.total_jobs);
-  out.set_successful_jobs(tenant.successful_jobs);
-  out.set_failed_jobs(tenant.failed_jobs);
-  if (tenant.created_at.valid()) write_time(tenant.created_at, *out.mutable_created_at());
-  if (tenant.updated_at.valid()) write_time(tenant.updated_at, *out.mutable_updated_at());
-}
-
 void write_node(const NodeView& node, v1::Node& out) {
   out.set_node_id("node-" + std::to_string(node.id.value));
   out.set_name(node.name);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <string>
+
 #include "api/contract/forecasts.h"
 #include "api/contract/jobs.h"
 #include "api/contract/nodes.h"
@@ -7,13 +10,16 @@
 #include "api/contract/tenants.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/fields/job_message.h"
+#include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 /// The native API's messages from and to what the backend speaks.
 namespace gpusched::api {
 
 Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool containers_possible);
-Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating);
+/// `also_given`: names of fields that a body has, though they are zero, false or empty.
+Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating,
+                                  std::span<const std::string> also_given = {});
 
 /// What changes of a job; an error when nothing does.
 Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message);
@@ -33,7 +39,6 @@ void write_plan(const PlanView& plan, v1::PlanResponse& out);
 /// At most `size` tenants behind the one with the number `after`, which is what a page's token says.
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
                        v1::ListTenantsResponse& out);
-void write_tenant(const TenantView& tenant, v1::Tenant& out);
 void write_node(const NodeView& node, v1::Node& out);
 void write_reservation(const ReservationView& reservation, v1::Reservation& out);
 void write_cluster(const ClusterView& cluster, v1::Cluster& out);
