@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "api/fields/node_rows.h"
 #include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
@@ -28,6 +29,9 @@ void expect_words(const Descriptor& type, Words&& words, const std::set<std::str
 
 TEST(ShownRows, HaveEachFieldOfTheirMessages) {
   expect_words(*v1::Tenant::descriptor(), tenant_words, {"request_key"});
+  for (const Descriptor* const type : {v1::Node::descriptor(), v1::NodeDevice::descriptor(),
+                                       v1::NodeLink::descriptor(), v1::MigSlice::descriptor()})
+    expect_words(*type, [&](int number) { return node_words(*type, number); });
 }
 
 /// What a message's field has to be so that a setting can be read from it and written to it.
@@ -73,6 +77,7 @@ void expect_page(const std::string& name, const std::string& text) {
 
 TEST(ShownRows, TheReferencePagesAreWhatTheRowsSay) {
   expect_page("tenant-fields.md", tenant_fields_markdown());
+  expect_page("node-fields.md", node_fields_markdown());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "api/doors/native/native_views.h"
 #include "api/fields/flow_fields.h"
 #include "api/fields/job_rows.h"
+#include "api/fields/node_rows.h"
 #include "api/fields/place_words.h"
 #include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
@@ -178,48 +179,6 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.end_object().end_array();
 }
 
-void device_fields(JsonWriter& json, const NodeView& node, const DeviceView& device) {
-  json.begin_object().field("id", gpu_name(node.name, device.index)).field("uuid", device.uuid);
-  json.field("model", device.model).field("memory_mb", device.memory_mb).field("state", device.state);
-  json.field("condition", device.condition).field("detail", device.detail);
-  if (!device.quarantined_by.empty()) {
-    json.field("quarantined_by", device.quarantined_by).field("quarantine_reason", device.quarantine_reason);
-  }
-  if (device.fault != FaultClass::kNone) {
-    json.field("fault", to_string(device.fault)).field("fault_code", device.fault_code);
-    json.field("fault_detail", device.fault_detail).field("fault_at", device.fault_at);
-  }
-  if (device.mig) {
-    json.field("mig", true).field("mig_room", device.mig_room);
-    json.key("slices").begin_array();
-    for (const SliceView& slice : device.slices) {
-      json.begin_object().field("job_id", job_name(slice.job)).field("profile", slice.profile);
-      json.field("start", slice.start).field("draining", slice.draining).end_object();
-    }
-    json.end_array();
-  }
-  json.field("held_by", device.held_by.valid() ? job_name(device.held_by) : std::string());
-  json.field("utilization_percent", device.utilization_percent)
-      .field("memory_used_mb", device.memory_used_mb);
-  json.field("temperature_celsius", device.temperature_celsius).end_object();
-}
-
-void node_fields(JsonWriter& json, const NodeView& node) {
-  json.begin_object().field("id", "node-" + std::to_string(node.id.value)).field("name", node.name);
-  json.field("state", node.state);
-  json.field("contact", contact_name(node.contact)).field("state_by", node.state_by);
-  json.field("state_reason", node.state_reason).field("state_since", node.state_since);
-  if (!node.suspect.empty()) json.field("suspect", node.suspect).field("suspect_since", node.suspect_since);
-  cores(json, "cpu_cores", node.cpu_milli);
-  cores(json, "cpu_cores_free", node.cpu_milli_free);
-  json.field("memory_mb", node.memory_mb).field("memory_mb_free", node.memory_mb_free);
-  json.field("attempts", node.attempts).field("cpu_utilization", node.cpu_utilization);
-  json.field("memory_utilization", node.memory_utilization).field("version", node.version);
-  json.key("gpus").begin_array();
-  for (const DeviceView& device : node.devices) device_fields(json, node, device);
-  json.end_array().end_object();
-}
-
 }  // namespace
 
 std::string submitted_json(const Submitted& submitted) {
@@ -285,7 +244,7 @@ std::string tenants_json(const std::vector<TenantView>& tenants) {
 std::string node_json(const NodeView& node) {
   std::string out;
   JsonWriter json(out);
-  node_fields(json, node);
+  write_door_node(node, json);
   return out;
 }
 
@@ -293,7 +252,7 @@ std::string nodes_json(const std::vector<NodeView>& nodes) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().key("nodes").begin_array();
-  for (const NodeView& node : nodes) node_fields(json, node);
+  for (const NodeView& node : nodes) write_door_node(node, json);
   json.end_array().field("total", nodes.size()).end_object();
   return out;
 }

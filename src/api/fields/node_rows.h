@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "api/contract/json_writer.h"
+#include "api/contract/nodes.h"
+#include "api/fields/shown_row.h"
+#include "gpusched/v1/scheduler.pb.h"
+
+/// A node and its devices as they are shown, a row a field: by the native API's messages, by the jobs door's
+/// JSON, in the OpenAPI document and on the reference page.
+namespace gpusched::api {
+
+void write_node(const NodeView& node, v1::Node& out);
+/// As the jobs door shows it.
+void write_door_node(const NodeView& node, JsonWriter& json);
+
+/// What is said of a field of Node, NodeDevice, NodeLink or MigSlice; nothing of another message.
+std::optional<FieldWords> node_words(const google::protobuf::Descriptor& type, int number);
+/// The text of docs/reference/node-fields.md.
+std::string node_fields_markdown();
+
+}  // namespace gpusched::api
