@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "api/fields/node_rows.h"
+#include "api/fields/reservation_rows.h"
 #include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
@@ -29,6 +30,7 @@ void expect_words(const Descriptor& type, Words&& words, const std::set<std::str
 
 TEST(ShownRows, HaveEachFieldOfTheirMessages) {
   expect_words(*v1::Tenant::descriptor(), tenant_words, {"request_key"});
+  expect_words(*v1::Reservation::descriptor(), reservation_words);
   for (const Descriptor* const type : {v1::Node::descriptor(), v1::NodeDevice::descriptor(),
                                        v1::NodeLink::descriptor(), v1::MigSlice::descriptor()})
     expect_words(*type, [&](int number) { return node_words(*type, number); });
@@ -78,6 +80,7 @@ void expect_page(const std::string& name, const std::string& text) {
 TEST(ShownRows, TheReferencePagesAreWhatTheRowsSay) {
   expect_page("tenant-fields.md", tenant_fields_markdown());
   expect_page("node-fields.md", node_fields_markdown());
+  expect_page("reservation-fields.md", reservation_fields_markdown());
 }
 
 }  // namespace

@@ -184,48 +184,6 @@ Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
   return update;
 }
 
-Answer<ReservationRequest> read_reservation(const v1::Reservation& message) {
-  const auto good_name = [](const std::string& name) {
-    return !name.empty() && name.size() <= limits::kNameBytesMax && !has_nul(name);
-  };
-  if (!good_name(message.name()))
-    return invalid("name", "name must have 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
-  if (message.tenant_id().size() > limits::kNameBytesMax)
-    return invalid("tenant_id", "tenant_id is too long");
-  if (message.users_size() > static_cast<int>(limits::kBookingUsersMax) ||
-      !std::all_of(message.users().begin(), message.users().end(), good_name)) {
-    return invalid("users", "users must be at most " + std::to_string(limits::kBookingUsersMax) + " names");
-  }
-  if (message.users_size() > 0 && message.tenant_id().empty())
-    return invalid("users", "users are a tenant's; give its tenant_id too");
-  if (message.node_names_size() == 0 || message.node_names_size() > 10'000 ||
-      !std::all_of(message.node_names().begin(), message.node_names().end(), good_name)) {
-    return invalid("node_names",
-                   "node_names must name 1 to 10000 nodes; a pattern such as gpu-* stands for many");
-  }
-  if (auto problem =
-          check_time("begin_at", message.has_begin_at(), message.begin_at(), message.begin_after_ms()))
-    return std::move(*problem);
-  if (message.duration_ms() <= 0 || message.duration_ms() > limits::kBookingMax.ms())
-    return invalid("duration_ms", "duration_ms must be above 0 and at most a year");
-  if (message.every_ms() < 0 || message.every_ms() > limits::kBookingMax.ms())
-    return invalid("every_ms", "every_ms must not be negative, nor longer than a year");
-  if (message.reason().size() > kReasonBytesMax)
-    return invalid("reason",
-                   "reason is longer than " + std::to_string(kReasonBytesMax) + " bytes; shorten it");
-  ReservationRequest request{.name = message.name(),
-                             .tenant = message.tenant_id(),
-                             .users = {message.users().begin(), message.users().end()},
-                             .nodes = {message.node_names().begin(), message.node_names().end()},
-                             .begin_at = {},
-                             .begin_after = milliseconds(message.begin_after_ms()),
-                             .length = milliseconds(message.duration_ms()),
-                             .every = milliseconds(message.every_ms()),
-                             .reason = message.reason()};
-  if (message.has_begin_at()) request.begin_at = read_time(message.begin_at());
-  return request;
-}
-
 std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message) {
   if (message.reason().size() > kReasonBytesMax)
     return invalid("reason",

@@ -15,20 +15,6 @@ void write_time(Time time, google::protobuf::Timestamp& out) {
   out.set_nanos(static_cast<int32_t>(time.ns % 1'000'000'000));
 }
 
-void write_reservation(const ReservationView& reservation, v1::Reservation& out) {
-  out.set_reservation_id(reservation.id);
-  out.set_name(reservation.name);
-  out.set_tenant_id(reservation.tenant);
-  for (const std::string& user : reservation.users) out.add_users(user);
-  for (const std::string& node : reservation.nodes) out.add_node_names(node);
-  write_time(reservation.begin, *out.mutable_begin_at());
-  write_time(reservation.end, *out.mutable_end_at());
-  out.set_duration_ms((reservation.end - reservation.begin).ms());
-  out.set_every_ms(reservation.every.ms());
-  out.set_reason(reservation.reason);
-  out.set_active(reservation.active);
-}
-
 namespace {
 
 void write_estimate(const StartEstimateView& estimate, v1::StartEstimate& out) {

@@ -11,6 +11,7 @@
 #include "api/doors/jobs/jobs_json.h"
 #include "api/fields/job_message.h"
 #include "api/fields/node_rows.h"
+#include "api/fields/reservation_rows.h"
 #include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
@@ -30,7 +31,6 @@ struct LabelChange {
   std::vector<Label> set;
   std::vector<std::string> remove;
 };
-Answer<ReservationRequest> read_reservation(const v1::Reservation& message);
 Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message);
 
 void write_job(const JobView& job, v1::Job& out);
@@ -40,7 +40,6 @@ void write_plan(const PlanView& plan, v1::PlanResponse& out);
 /// At most `size` tenants behind the one with the number `after`, which is what a page's token says.
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
                        v1::ListTenantsResponse& out);
-void write_reservation(const ReservationView& reservation, v1::Reservation& out);
 void write_cluster(const ClusterView& cluster, v1::Cluster& out);
 
 void write_time(Time time, google::protobuf::Timestamp& out);
