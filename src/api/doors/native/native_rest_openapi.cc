@@ -3,12 +3,16 @@
 #include <google/protobuf/timestamp.pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "api/contract/errors.h"
 #include "api/contract/json_writer.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/fields/job_rows.h"
+#include "api/fields/node_rows.h"
+#include "api/fields/reservation_rows.h"
+#include "api/fields/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -39,6 +43,19 @@ const JobRow* row_of(const FieldDescriptor& field) {
   if (type == v1::RetryPolicy::descriptor()) return find_job_row(JobMessage::kRetry, field.number());
   if (type == v1::JobRequest::descriptor()) return find_job_row(JobMessage::kRequest, field.number());
   return nullptr;
+}
+
+/// What the row of a field says of it.
+std::optional<FieldWords> words_of(const FieldDescriptor& field) {
+  const pb::Descriptor& type = *field.containing_type();
+  if (&type == v1::Tenant::descriptor()) return tenant_words(field.number());
+  if (&type == v1::Reservation::descriptor()) return reservation_words(field.number());
+  const JobRow* const row = row_of(field);
+  if (row == nullptr) return node_words(type, field.number());
+  return FieldWords{.meaning = row->meaning,
+                    .bounded = row->most != kNoBound,
+                    .least = static_cast<double>(row->least),
+                    .most = static_cast<double>(row->most)};
 }
 
 /// A row's meaning without the links of the reference page: "[box](box.md)" is "box".
@@ -195,16 +212,23 @@ class Document {
     json_.begin_object().field("$ref", "#/components/schemas/" + schema_name(type)).end_object();
   }
 
-  /// What the row of a field says of it.
   void describe(const FieldDescriptor& field) {
-    const JobRow* const row = row_of(field);
-    if (row == nullptr) return;
-    json_.field("description", without_links(row->meaning));
-    if (row->most == kNoBound || field.is_repeated()) return;
+    const std::optional<FieldWords> words = words_of(field);
+    if (!words) return;
+    json_.field("description", without_links(words->meaning));
+    if (!words->bounded || field.is_repeated()) return;
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-      json_.field("maxLength", row->most);
+      bound("maxLength", words->most);
     } else {
-      json_.field("minimum", row->least).field("maximum", row->most);
+      bound("minimum", words->least);
+      bound("maximum", words->most);
+    }
+  }
+  void bound(std::string_view name, double number) {
+    if (number == std::floor(number)) {
+      json_.field(name, static_cast<int64_t>(number));
+    } else {
+      json_.field(name, number);
     }
   }
 
