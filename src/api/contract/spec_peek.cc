@@ -8,7 +8,7 @@ namespace {
 constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21, kAnonymous = 50;
 
 /// Calls `visit(number, bytes)` with every length-delimited field until it returns false, and
-/// `visit_number(number, value)` with every number.
+/// `visit_number(number, value)` with every number, of whatever width.
 template <typename Visit, typename VisitNumber>
 void for_each_field(std::string_view packed, Visit&& visit, VisitNumber&& visit_number) {
   ByteReader reader(packed);
@@ -23,8 +23,14 @@ void for_each_field(std::string_view packed, Visit&& visit, VisitNumber&& visit_
         if (!reader.ok() || !visit(tag >> 3, bytes)) return;
         break;
       }
+      case 1:
+        visit_number(tag >> 3, reader.fixed64());
+        break;
+      case 5:
+        visit_number(tag >> 3, reader.fixed32());
+        break;
       default:
-        return;  // A JobSpec has no others.
+        return;  // Groups: a JobSpec has none.
     }
     if (!reader.ok()) return;
   }
@@ -95,6 +101,18 @@ bool spec_has_label(std::string_view packed, std::string_view label,
     return !found;
   });
   return found;
+}
+
+SpecNumbers spec_numbers(std::string_view packed) {
+  SpecNumbers numbers;
+  const auto note = [&numbers](uint64_t number) {
+    if (number < numbers.size()) numbers.set(number);
+    return true;
+  };
+  for_each_field(
+      packed, [&note](uint64_t number, std::string_view) { return note(number); },
+      [&note](uint64_t number, uint64_t) { note(number); });
+  return numbers;
 }
 
 std::pair<std::string, std::optional<std::string>> parse_label(const std::string& text) {

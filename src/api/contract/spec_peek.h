@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bitset>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,10 @@ bool spec_names_credential(std::string_view packed);
 
 /// Whether the packed JobSpec has the label; without a value: any value.
 bool spec_has_label(std::string_view packed, std::string_view label, const std::optional<std::string>& value);
+
+/// The numbers of the fields that a packed JobSpec has; one that has its default may be among them.
+using SpecNumbers = std::bitset<128>;
+SpecNumbers spec_numbers(std::string_view packed);
 
 /// "key=value", or "key" for any value, as spec_has_label takes it.
 std::pair<std::string, std::optional<std::string>> parse_label(const std::string& text);

@@ -480,7 +480,26 @@ bool is_empty(const pb::Message& message, const FieldDescriptor& field) {
   return !reflection.HasField(message, &field);  // Without presence: it has its default.
 }
 
+void write_field(const pb::Message& message, const FieldDescriptor& field, JsonWriter& json) {
+  json.key(field.name());
+  if (field.is_map()) return write_map(message, field, json);
+  if (!field.is_repeated()) return write_value(message, field, -1, json);
+  json.begin_array();
+  const int count = message.GetReflection()->FieldSize(message, &field);
+  for (int at = 0; at < count; ++at) write_value(message, field, at, json);
+  json.end_array();
+}
+
 }  // namespace
+
+void write_native_fields(const pb::Message& message, std::span<const FieldDescriptor* const> fields,
+                         JsonWriter& json) {
+  json.begin_object();
+  for (const FieldDescriptor* const field : fields) {
+    if (!is_empty(message, *field)) write_field(message, *field, json);
+  }
+  json.end_object();
+}
 
 void write_native_json(const pb::Message& message, JsonWriter& json) {
   const pb::Descriptor& type = *message.GetDescriptor();
@@ -493,17 +512,7 @@ void write_native_json(const pb::Message& message, JsonWriter& json) {
         is_empty(message, field)) {
       continue;
     }
-    json.key(field.name());
-    if (field.is_map()) {
-      write_map(message, field, json);
-    } else if (field.is_repeated()) {
-      json.begin_array();
-      const int count = message.GetReflection()->FieldSize(message, &field);
-      for (int at = 0; at < count; ++at) write_value(message, field, at, json);
-      json.end_array();
-    } else {
-      write_value(message, field, -1, json);
-    }
+    write_field(message, field, json);
   }
   json.end_object();
 }

@@ -34,6 +34,9 @@ std::optional<ApiError> read_native_json(std::string_view bytes,
 /// what was asked for.
 void write_native_json(const google::protobuf::Message& message, JsonWriter& json);
 std::string native_json(const google::protobuf::Message& message);
+/// The same of these fields of a message alone, and of those only what is not empty.
+void write_native_fields(const google::protobuf::Message& message,
+                         std::span<const google::protobuf::FieldDescriptor* const> fields, JsonWriter& json);
 
 /// "pending" for JOB_STATE_PENDING.
 std::string enum_word(const google::protobuf::EnumValueDescriptor& value);

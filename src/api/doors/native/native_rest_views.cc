@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/nearest_name.h"
@@ -26,14 +27,29 @@ enum class Within : uint8_t { kJob, kResources, kRetry };
 /// What the backend finds out only for those who ask for it.
 enum Detail : uint8_t { kNoDetail = 0, kMessage = 1, kPlaceInLine = 2, kGpus = 4 };
 
+/// What several rows read of one job, made once.
+class JobWords {
+ public:
+  explicit JobWords(const JobView& view) : view_(view) {}
+
+  const PlacementFields& place() const {
+    if (!place_) place_ = view_.place.empty() ? PlacementFields{} : words_of(view_.place.front());
+    return *place_;
+  }
+
+ private:
+  const JobView& view_;
+  mutable std::optional<PlacementFields> place_;
+};
+
 /// One field of a job as it is shown.
 struct ViewRow {
   Within within;
   int number;  ///< In its message.
   std::string_view name;
   Detail detail;
-  void (*to_json)(const JobView& job, JsonFields& out);
-  void (*to_message)(const JobView& job, MessageFields& out);
+  void (*to_json)(const JobView& view, const JobWords& words, JsonFields& out);
+  void (*to_message)(const JobView& view, const JobWords& words, MessageFields& out);
 };
 
 template <auto Write>
@@ -42,8 +58,8 @@ constexpr ViewRow row(Within within, int number, std::string_view name, Detail d
           number,
           name,
           detail,
-          [](const JobView& job, JsonFields& out) { Write(job, out); },
-          [](const JobView& job, MessageFields& out) { Write(job, out); }};
+          [](const JobView& view, const JobWords& words, JsonFields& out) { Write(view, words, out); },
+          [](const JobView& view, const JobWords& words, MessageFields& out) { Write(view, words, out); }};
 }
 template <auto Write>
 constexpr ViewRow job(int number, std::string_view name, Detail detail = kNoDetail) {
@@ -56,10 +72,6 @@ constexpr ViewRow resource(int number, std::string_view name) {
 template <auto Write>
 constexpr ViewRow retry(int number, std::string_view name) {
   return row<Write>(Within::kRetry, number, name);
-}
-
-PlacementFields place_of(const JobView& view) {
-  return view.place.empty() ? PlacementFields{} : words_of(view.place.front());
 }
 
 /// Its one part, when it was asked for by nodes.
@@ -139,7 +151,8 @@ void write_array(const ArrayView& array, auto& out) {
   });
 }
 
-#define SHOWS(...) [](const JobView& view, auto& out) { __VA_ARGS__; }
+#define SHOWS(...) \
+  []([[maybe_unused]] const JobView& view, [[maybe_unused]] const JobWords& words, auto& out) { __VA_ARGS__; }
 
 constexpr int kSpecNumber = v1::Job::kSpecFieldNumber;
 
@@ -156,12 +169,12 @@ constexpr ViewRow kRows[] = {
     resource<SHOWS(out.number(view.memory_mb))>(5, "memory_mb"),
     resource<SHOWS(out.number(view.gpu_milli))>(6, "gpu_milli"),
     resource<SHOWS(out.text(view.mig_profile))>(30, "mig_profile"),
-    resource<SHOWS(out.words(place_of(view).node_labels))>(50, "node_labels"),
-    resource<SHOWS(out.words(place_of(view).without_labels))>(51, "without_labels"),
-    resource<SHOWS(out.flag(place_of(view).exclusive))>(52, "exclusive"),
-    resource<SHOWS(out.text(place_of(view).gpu_layout))>(53, "gpu_layout"),
-    resource<SHOWS(out.words(place_of(view).gpu_ids))>(54, "gpu_ids"),
-    resource<SHOWS(out.number(place_of(view).gpu_bandwidth_gbs))>(55, "gpu_bandwidth_gbs"),
+    resource<SHOWS(out.words(words.place().node_labels))>(50, "node_labels"),
+    resource<SHOWS(out.words(words.place().without_labels))>(51, "without_labels"),
+    resource<SHOWS(out.flag(words.place().exclusive))>(52, "exclusive"),
+    resource<SHOWS(out.text(words.place().gpu_layout))>(53, "gpu_layout"),
+    resource<SHOWS(out.words(words.place().gpu_ids))>(54, "gpu_ids"),
+    resource<SHOWS(out.number(words.place().gpu_bandwidth_gbs))>(55, "gpu_bandwidth_gbs"),
     resource<SHOWS(static_cast<void>(view), out.number(0))>(56, "gpu_memory_each_mb"),  // Only asked.
     resource<SHOWS(out.number(by_nodes(view) != nullptr ? by_nodes(view)->members : 0))>(40, "nodes"),
     resource<SHOWS(out.number(by_nodes(view) != nullptr ? by_nodes(view)->members_max : 0))>(41, "nodes_max"),
@@ -234,6 +247,23 @@ std::size_t spec_row(int number) {
   return static_cast<std::size_t>(row - job_rows().data());
 }
 
+struct SpecField {
+  const pb::FieldDescriptor* field;
+  std::size_t row;
+};
+
+/// In the order of their declaration.
+const std::vector<SpecField>& spec_fields() {
+  static const std::vector<SpecField> all = [] {
+    std::vector<SpecField> found;
+    const pb::Descriptor& type = *v1::JobSpec::descriptor();
+    for (int i = 0; i < type.field_count(); ++i)
+      found.push_back({type.field(i), spec_row(type.field(i)->number())});
+    return found;
+  }();
+  return all;
+}
+
 void write_spec(const JobView& view, const std::bitset<kJobRowsMax>& wanted, JsonWriter& json) {
   static const std::bitset<kJobRowsMax> only_name =
       std::bitset<kJobRowsMax>().set(spec_row(v1::JobSpec::kNameFieldNumber));
@@ -246,13 +276,13 @@ void write_spec(const JobView& view, const std::bitset<kJobRowsMax>& wanted, Jso
   }
   v1::JobSpec spec;
   if (!spec.ParseFromArray(view.spec.view().data(), static_cast<int>(view.spec.view().size()))) spec.Clear();
-  if (!wanted.all()) {
-    const pb::Descriptor& type = *v1::JobSpec::descriptor();
-    for (int i = 0; i < type.field_count(); ++i) {
-      if (!wanted[spec_row(type.field(i)->number())]) spec.GetReflection()->ClearField(&spec, type.field(i));
-    }
+  // Of those that it gave: to ask for each field is dear in a list.
+  const SpecNumbers given = spec_numbers(view.spec.view());
+  std::vector<const pb::FieldDescriptor*> fields;
+  for (const SpecField& one : spec_fields()) {
+    if (given[static_cast<std::size_t>(one.field->number())] && wanted[one.row]) fields.push_back(one.field);
   }
-  write_native_json(spec, json);
+  write_native_fields(spec, fields, json);
 }
 
 ApiError unknown_field(std::string_view path, const pb::Descriptor& type) {
@@ -327,17 +357,19 @@ void write_job(const JobView& view, v1::Job& out) {
                                           static_cast<int>(view.spec.view().size()))) {
     out.clear_spec();
   }
+  const JobWords words(view);
   MessageFields job(out);
   MessageFields resources(*out.mutable_resources());
   MessageFields retry(*out.mutable_retry());
   for (const ViewRow& row : kRows) {
     MessageFields& into = row.within == Within::kJob ? job : row.within == Within::kRetry ? retry : resources;
-    row.to_message(view, into.at(row.number, row.name));
+    row.to_message(view, words, into.at(row.number, row.name));
   }
 }
 
 void write_native_job(const JobView& view, const JobMask& mask, JsonWriter& json) {
   json.begin_object();
+  const JobWords words(view);
   JsonFields fields(json, JsonFields::Unset::kLeftOut);
   Within open = Within::kJob;
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
@@ -351,7 +383,7 @@ void write_native_job(const JobView& view, const JobMask& mask, JsonWriter& json
     if (row.within == Within::kJob && row.number == kSpecNumber) {
       write_spec(view, mask.spec, json);
     } else {
-      row.to_json(view, fields.at(row.number, row.name));
+      row.to_json(view, words, fields.at(row.number, row.name));
     }
   }
   if (open != Within::kJob) json.end_object();

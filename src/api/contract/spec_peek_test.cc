@@ -1,0 +1,60 @@
+#include "api/contract/spec_peek.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr uint64_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+
+/// A field as protobuf packs it, whatever its wire type.
+std::string field(uint64_t number, uint64_t wire_type) {
+  std::string packed;
+  ByteWriter out(packed);
+  out.varint(number << 3 | wire_type);
+  switch (wire_type) {
+    case kVarint:
+      out.varint(300);
+      break;
+    case kFixed64:
+      packed.append("\xff\xff\xff\xff\xff\xff\xff\xff");
+      break;
+    case kBytes:
+      out.varint(3);
+      packed.append("abc");
+      break;
+    default:
+      packed.append("\xff\xff\xff\xff");
+  }
+  return packed;
+}
+
+TEST(SpecPeek, FindsFieldsBehindOnesOfEachWireType) {
+  for (const uint64_t before : {kVarint, kFixed64, kBytes, kFixed32}) {
+    const SpecNumbers numbers = spec_numbers(field(3, before) + field(40, kBytes) + field(500, kVarint));
+    EXPECT_EQ(numbers.count(), 2u) << before;
+    EXPECT_TRUE(numbers[3] && numbers[40]) << before;
+  }
+  EXPECT_TRUE(spec_numbers("").none());
+}
+
+TEST(SpecPeek, KnowsTheNumbersOfAllFields) {
+  const google::protobuf::Descriptor& type = *v1::JobSpec::descriptor();
+  for (int i = 0; i < type.field_count(); ++i)
+    EXPECT_LT(static_cast<std::size_t>(type.field(i)->number()), SpecNumbers().size());
+}
+
+TEST(SpecPeek, PassesFieldsOfAFixedWidth) {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  spec.set_user("ada");
+  const std::string packed = field(90, kFixed32) + field(91, kFixed64) + spec.SerializeAsString();
+  EXPECT_EQ(peek_spec(packed).name, "train");
+  EXPECT_EQ(peek_spec(packed).user, "ada");
+}
+
+}  // namespace
+}  // namespace gpusched::api
