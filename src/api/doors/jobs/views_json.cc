@@ -1,10 +1,10 @@
 #include "api/doors/jobs/views_json.h"
 
 #include <algorithm>
-#include <map>
 
 #include "api/contract/json_writer.h"
 #include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/fields/flow_fields.h"
@@ -95,15 +95,36 @@ void gang_fields(JsonWriter& json, const JobView& job) {
   json.end_array();
 }
 
-/// What of a specification is shown of those who gave it, in the jobs door's units.
-void given_fields(JsonWriter& json, const v1::JobSpec& spec) {
+struct ShownField {
+  const JobRow* row;
+  const google::protobuf::FieldDescriptor* field;
+};
+
+/// The fields of a specification that are shown of those who gave them.
+const std::vector<ShownField>& shown_fields() {
+  static const std::vector<ShownField> all = [] {
+    std::vector<ShownField> found;
+    for (const JobRow& row : job_rows()) {
+      if (row.shown) found.push_back({&row, v1::JobSpec::descriptor()->FindFieldByNumber(row.number)});
+    }
+    return found;
+  }();
+  return all;
+}
+
+/// Those that this one gave, in the jobs door's units. Most give none, which costs less to see than to ask
+/// for each.
+void given_fields(JsonWriter& json, std::string_view packed, const v1::JobSpec& spec) {
+  const SpecNumbers given = spec_numbers(packed);
+  if (std::none_of(shown_fields().begin(), shown_fields().end(), [&given](const ShownField& shown) {
+        return given[static_cast<std::size_t>(shown.row->number)];
+      }))
+    return;
   using google::protobuf::FieldDescriptor;
   const google::protobuf::Reflection& reflection = *spec.GetReflection();
-  for (const JobRow& row : job_rows()) {
-    if (!row.shown) continue;
-    const FieldDescriptor* const field = spec.GetDescriptor()->FindFieldByNumber(row.number);
+  for (const auto& [row, field] : shown_fields()) {
     if (!reflection.HasField(spec, field)) continue;
-    const std::string_view name = row.door.empty() ? row.name : row.door;
+    const std::string_view name = row->door.empty() ? row->name : row->door;
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       json.field(name, reflection.GetString(spec, field));
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
@@ -111,9 +132,24 @@ void given_fields(JsonWriter& json, const v1::JobSpec& spec) {
     } else {
       CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_INT64);
       const auto number = static_cast<double>(reflection.GetInt64(spec, field));
-      json.field(name, number / static_cast<double>(scale_of(row.unit)));
+      json.field(name, number / static_cast<double>(scale_of(row->unit)));
     }
   }
+}
+
+/// In the order of their names.
+void write_labels(JsonWriter& json, const v1::JobSpec& spec) {
+  json.key("labels").begin_object();
+  if (spec.labels().size() == 1) {
+    const auto& [name, value] = *spec.labels().begin();
+    json.text_key(name).value(value);
+  } else if (!spec.labels().empty()) {
+    std::vector<std::pair<std::string_view, std::string_view>> labels(spec.labels().begin(),
+                                                                      spec.labels().end());
+    std::sort(labels.begin(), labels.end());
+    for (const auto& [name, value] : labels) json.text_key(name).value(value);
+  }
+  json.end_object();
 }
 
 void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
@@ -144,13 +180,10 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   words(json, "command", spec.command());
   words(json, "args", spec.args());
   json.field("script", spec.script());
-  json.key("labels").begin_object();
-  for (const auto& [name, value] : std::map(spec.labels().begin(), spec.labels().end()))
-    json.text_key(name).value(value);
-  json.end_object();
+  write_labels(json, spec);
   json.field("gang_scheduling", spec.gang_scheduling());
   json.field("checkpoint_enabled", spec.checkpoint_enabled());
-  given_fields(json, spec);
+  given_fields(json, job.spec.view(), spec);
   words(json, "allocated_gpus", job.gpus);
   json.field("node_name", job.node_name);
   if (!job.parts.empty()) gang_fields(json, job);
