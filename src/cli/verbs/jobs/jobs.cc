@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
@@ -107,67 +108,128 @@ void add_members(const Json& job, Record& record) {
   }
 }
 
-std::string record_text(const Json& job, Time now, bool color) {
-  const auto field = [&](std::string_view name) { return job_field(job, name); };
-  Record record;
-  record.add("Job", job_id_of(job));
-  record.add("Name", field("name").text());
-  record.add("State", state_cell(job));
-  record.add("Message", job["message"].text());
-  record.add("Moved", job["moved"].text());
-  record.add("Exit code", number_text(job["exit_code"]));
-  record.add("Signal", count_text(job["signal"]));
-  record.add("Tenant", job["tenant_id"].text());
-  record.add("User", field("user").text());
-  record.add("Priority", number_text(job["priority"]));
-  if (const std::string profile = field("mig_profile").text(); !profile.empty()) {
-    const Json start = job["mig_start"];
-    record.add("MIG slice",
-               profile + (start.is_number() ? " at slot " + std::to_string(start.integer()) : ""));
-  }
-  record.add("GPUs", field("gpu_milli").integer() > 0 ? format_share(field("gpu_milli").integer()) + " of one"
-                                                      : count_text(field("gpu_count")));
-  record.add("GPU model", field("gpu_model").text());
-  record.add("GPU memory", size_text(field("gpu_memory_mb")));
-  record.add("GPU layout", field("gpu_layout").text());
-  record.add("GPU ids", joined(field("gpu_ids"), ", "));
-  if (const int64_t gbs = field("gpu_bandwidth_gbs").integer(); gbs > 0)
-    record.add("GPU bandwidth", std::to_string(gbs) + " GB/s");
-  record.add("Node labels", joined(field("node_labels"), ", "));
-  record.add("Without", joined(field("without_labels"), ", "));
-  if (field("exclusive").boolean()) record.add("Exclusive", "yes");
-  record.add("CPUs", find_job_column("cpus")->cell(job, now).text);
-  record.add("Memory", size_text(field("memory_mb")));
-  const std::string script = field("script").text();
-  record.add(script.empty() ? "Command" : "Script", job_command_text(job));
-  record.add("Image", field("image").text());
-  record.add("Folder", field("working_directory").text());
-  record.add("Output", field("stdout_path").text());
-  record.add("Errors", field("stderr_path").text());
-  record.add("Labels", pairs_text(field("labels")));
-  for (const TextOption& text : kTextOptions) {
-    if (!text.label.empty()) record.add(std::string(text.label), field(text.field).text());
-  }
-  record.add("Time limit", find_job_column("limit")->cell(job, now).text);
-  record.add("Retries", count_text(job["retries"]));
-  record.add("Retries on", joined(job["retry_on"], ", "));
-  record.add("Begins", time_text(job["begin_at"], now));
-  record.add("Deadline", time_text(job["deadline"], now));
-  record.add("After", joined(job["dependencies"], ", "));
-  record.add("Waits for", joined(job["unmet_dependencies"], ", "));
-  record.add("Element of", job["array_id"].text());
-  record.add("Index", number_text(job["array_index"]));
-  record.add("Array", job["array"]["indexes"].text());
-  record.add("Elements", array_text(job["array"]));
-  add_members(job, record);
-  record.add("Attempts", count_text(job["attempts"]));
-  record.add("In line", count_text(job["queue_position"]));
-  if (job["queue_position"].integer() > 0) record.add("Starts in", job["estimated_wait"].text());
-  record.add("Submitted", time_text(job["submitted_at"], now));
-  record.add("Started", time_text(job["started_at"], now));
-  record.add("Ended", time_text(job["completed_at"], now));
+/// A line of `get`: its title, the field that it is made of, and how that is written. Nothing: no line.
+struct JobRecordRow {
+  std::string_view title;
+  std::string_view field;
+  Cell (*cell)(const Json& job, std::string_view field, Time now);
+};
+
+Cell as_text(const Json& job, std::string_view field, Time) { return job_field(job, field).text(); }
+Cell as_number(const Json& job, std::string_view field, Time) { return number_text(job_field(job, field)); }
+Cell as_count(const Json& job, std::string_view field, Time) { return count_text(job_field(job, field)); }
+Cell as_size(const Json& job, std::string_view field, Time) { return size_text(job_field(job, field)); }
+Cell as_list(const Json& job, std::string_view field, Time) { return joined(job_field(job, field), ", "); }
+Cell as_pairs(const Json& job, std::string_view field, Time) { return pairs_text(job_field(job, field)); }
+Cell as_time(const Json& job, std::string_view field, Time now) {
+  return time_text(job_field(job, field), now);
+}
+/// As the column of that name shows it.
+Cell as_column(const Json& job, std::string_view column, Time now) {
+  return find_job_column(column)->cell(job, now).text;
+}
+
+Cell slice_cell(const Json& job, std::string_view field, Time) {
+  const std::string profile = job_field(job, field).text();
+  const Json start = job["mig_start"];
+  return !profile.empty() && start.is_number() ? profile + " at slot " + std::to_string(start.integer())
+                                               : profile;
+}
+Cell gpus_cell(const Json& job, std::string_view field, Time) {
+  const int64_t share = job_field(job, "gpu_milli").integer();
+  return share > 0 ? format_share(share) + " of one" : count_text(job_field(job, field));
+}
+Cell bandwidth_cell(const Json& job, std::string_view field, Time) {
+  const int64_t gbs = job_field(job, field).integer();
+  return gbs > 0 ? std::to_string(gbs) + " GB/s" : std::string();
+}
+Cell when_queued_cell(const Json& job, std::string_view field, Time) {
+  return job["queue_position"].integer() > 0 ? job[field].text() : std::string();
+}
+Cell ran_cell(const Json& job, std::string_view, Time now) {
   const int64_t ran = run_seconds(job, now);
-  if (ran >= 0) record.add("Ran", format_duration(ran));
+  return ran >= 0 ? format_duration(ran) : std::string();
+}
+Cell script_cell(const Json& job, std::string_view field, Time) {
+  return job_field(job, field).text().empty() ? std::string() : job_command_text(job);
+}
+Cell command_cell(const Json& job, std::string_view field, Time) {
+  return job_field(job, field).text().empty() ? job_command_text(job) : std::string();
+}
+
+constexpr JobRecordRow kJobRecord[] = {
+    {"Job", "", [](const Json& job, std::string_view, Time) -> Cell { return job_id_of(job); }},
+    {"Name", "name", as_text},
+    {"State", "", [](const Json& job, std::string_view, Time) { return state_cell(job); }},
+    {"Message", "message", as_text},
+    {"Moved", "moved", as_text},
+    {"Exit code", "exit_code", as_number},
+    {"Signal", "signal", as_count},
+    {"Tenant", "tenant_id", as_text},
+    {"User", "user", as_text},
+    {"Priority", "priority", as_number},
+    {"MIG slice", "mig_profile", slice_cell},
+    {"GPUs", "gpu_count", gpus_cell},
+    {"GPU model", "gpu_model", as_text},
+    {"GPU memory", "gpu_memory_mb", as_size},
+    {"GPU layout", "gpu_layout", as_text},
+    {"GPU ids", "gpu_ids", as_list},
+    {"GPU bandwidth", "gpu_bandwidth_gbs", bandwidth_cell},
+    {"Node labels", "node_labels", as_list},
+    {"Without", "without_labels", as_list},
+    {"Exclusive", "exclusive",
+     [](const Json& job, std::string_view field, Time) -> Cell {
+       return job_field(job, field).boolean() ? "yes" : "";
+     }},
+    {"CPUs", "cpus", as_column},
+    {"Memory", "memory_mb", as_size},
+    {"Command", "script", command_cell},
+    {"Script", "script", script_cell},
+    {"Image", "image", as_text},
+    {"Folder", "working_directory", as_text},
+    {"Output", "stdout_path", as_text},
+    {"Errors", "stderr_path", as_text},
+    {"Labels", "labels", as_pairs},
+};
+// Between them: kTextOptions.
+constexpr JobRecordRow kFlowRecord[] = {
+    {"Time limit", "limit", as_column},
+    {"Retries", "retries", as_count},
+    {"Retries on", "retry_on", as_list},
+    {"Begins", "begin_at", as_time},
+    {"Deadline", "deadline", as_time},
+    {"After", "dependencies", as_list},
+    {"Waits for", "unmet_dependencies", as_list},
+    {"Element of", "array_id", as_text},
+    {"Index", "array_index", as_number},
+    {"Array", "array",
+     [](const Json& job, std::string_view field, Time) -> Cell { return job[field]["indexes"].text(); }},
+    {"Elements", "array",
+     [](const Json& job, std::string_view field, Time) -> Cell { return array_text(job[field]); }},
+};
+// Between them: where its members run.
+constexpr JobRecordRow kEndRecord[] = {
+    {"Attempts", "attempts", as_count},
+    {"In line", "queue_position", as_count},
+    {"Starts in", "estimated_wait", when_queued_cell},
+    {"Submitted", "submitted_at", as_time},
+    {"Started", "started_at", as_time},
+    {"Ended", "completed_at", as_time},
+    {"Ran", "", ran_cell},
+};
+
+std::string record_text(const Json& job, Time now, bool color) {
+  Record record;
+  const auto add = [&](std::span<const JobRecordRow> rows) {
+    for (const JobRecordRow& row : rows) record.add(std::string(row.title), row.cell(job, row.field, now));
+  };
+  add(kJobRecord);
+  for (const TextOption& text : kTextOptions) {
+    if (!text.label.empty()) record.add(std::string(text.label), job_field(job, text.field).text());
+  }
+  add(kFlowRecord);
+  add_members(job, record);
+  add(kEndRecord);
   return record.render(color);
 }
 

@@ -42,34 +42,86 @@ Cell state_cell(const Json& node) {
   return {node_state_text(node), style_of_state(silent ? contact : node["state"].text())};
 }
 
+/// A column of the list of nodes, or a line of `node show`.
+struct NodeRow {
+  std::string_view title;
+  Cell (*cell)(const Json& node, Time now);
+  bool right = false, may_shrink = false;  ///< As a Column's;
+  int drop_order = 0;                      ///< the same.
+  bool wide = false;                       ///< Only with -o wide.
+};
+
+Cell name_cell(const Json& node, Time) { return node["name"].text(); }
+Cell told_state_cell(const Json& node, Time) { return state_cell(node); }
+Cell since_cell(const Json& node, Time now) { return since_text(node, now); }
+Cell by_cell(const Json& node, Time) { return node["state_by"].text(); }
+Cell reason_cell(const Json& node, Time) { return node["state_reason"].text(); }
+Cell gpus_cell(const Json& node, Time) {
+  return free_of(std::to_string(free_device_count(node)), std::to_string(node_devices(node).size()));
+}
+Cell cpus_cell(const Json& node, Time) {
+  return free_of(format_cores(node_cores(node, true)), format_cores(node_cores(node, false)));
+}
+Cell memory_cell(const Json& node, Time) {
+  return free_of(format_size_mb(node["memory_mb_free"].integer()),
+                 format_size_mb(node["memory_mb"].integer()));
+}
+Cell attempts_cell(const Json& node, Time) { return std::to_string(node["attempts"].integer()); }
+Cell version_cell(const Json& node, Time) { return node["version"].text(); }
+Cell features_cell(const Json& node, Time) { return listed(node["features"]); }
+Cell labels_cell(const Json& node, Time) { return pairs_text(node["labels"]); }
+Cell topology_cell(const Json& node, Time) { return node["topology_note"].text(); }
+Cell boot_cell(const Json& node, Time) { return node["boot_id"].text(); }
+
+template <auto cell>
+Cell free_cell(const Json& node, Time now) {
+  return cell(node, now).text + " free";
+}
+
+constexpr NodeRow kNodeColumns[] = {
+    {"NODE", name_cell, false, true},
+    {"STATE", told_state_cell},
+    {"FREE GPUS", gpus_cell, true},
+    {"FREE CPUS", cpus_cell, true, false, 3},
+    {"FREE MEMORY", memory_cell, true, false, 2},
+    {"ATTEMPTS", attempts_cell, true, false, 4},
+    {"SINCE", since_cell, true, false, 5},
+    {"REASON", reason_cell, false, true, 1},
+    {"BY", by_cell, false, false, 0, true},
+    {"VERSION", version_cell, false, false, 0, true},
+    {"FEATURES", features_cell, false, false, 0, true},
+    {"LABELS", labels_cell, false, false, 0, true},
+};
+
+constexpr NodeRow kNodeRecord[] = {
+    {"Node", name_cell},
+    {"State", told_state_cell},
+    {"Since", since_cell},
+    {"By", by_cell},
+    {"Reason", reason_cell},
+    {"CPUs", free_cell<cpus_cell>},
+    {"Memory", free_cell<memory_cell>},
+    {"GPUs", free_cell<gpus_cell>},
+    {"Attempts", attempts_cell},
+    {"Labels", labels_cell},
+    {"Topology", topology_cell},
+    {"Features", features_cell},
+    {"Boot", boot_cell},
+    {"Version", version_cell},
+};
+
 Table node_table(const std::vector<Json>& nodes, bool wide, Time now) {
-  std::vector<Column> columns = {{.title = "NODE", .may_shrink = true},
-                                 {.title = "STATE"},
-                                 {.title = "FREE GPUS", .right = true},
-                                 {.title = "FREE CPUS", .right = true, .drop_order = 3},
-                                 {.title = "FREE MEMORY", .right = true, .drop_order = 2},
-                                 {.title = "ATTEMPTS", .right = true, .drop_order = 4},
-                                 {.title = "SINCE", .right = true, .drop_order = 5},
-                                 {.title = "REASON", .may_shrink = true, .drop_order = 1}};
-  if (wide)
-    columns.insert(columns.end(),
-                   {{.title = "BY"}, {.title = "VERSION"}, {.title = "FEATURES"}, {.title = "LABELS"}});
+  std::vector<const NodeRow*> rows;
+  std::vector<Column> columns;
+  for (const NodeRow& row : kNodeColumns) {
+    if (row.wide && !wide) continue;
+    rows.push_back(&row);
+    columns.push_back({std::string(row.title), row.right, row.may_shrink, row.drop_order});
+  }
   Table table(std::move(columns));
   for (const Json& node : nodes) {
-    std::vector<Cell> cells = {
-        node["name"].text(),
-        state_cell(node),
-        free_of(std::to_string(free_device_count(node)), std::to_string(node_devices(node).size())),
-        free_of(format_cores(node_cores(node, true)), format_cores(node_cores(node, false))),
-        free_of(format_size_mb(node["memory_mb_free"].integer()),
-                format_size_mb(node["memory_mb"].integer())),
-        std::to_string(node["attempts"].integer()),
-        since_text(node, now),
-        node["state_reason"].text()};
-    if (wide) {
-      cells.insert(cells.end(), {node["state_by"].text(), node["version"].text(), listed(node["features"]),
-                                 pairs_text(node["labels"])});
-    }
+    std::vector<Cell> cells;
+    for (const NodeRow* const row : rows) cells.push_back(row->cell(node, now));
     table.add(std::move(cells));
   }
   return table;
@@ -265,25 +317,7 @@ int show_node(Session& session, const ShowOptions& show) {
       break;
   }
   Record record;
-  record.add("Node", node["name"].text());
-  record.add("State", state_cell(node));
-  record.add("Since", since_text(node, io.wall_now()));
-  record.add("By", node["state_by"].text());
-  record.add("Reason", node["state_reason"].text());
-  record.add("CPUs",
-             free_of(format_cores(node_cores(node, true)), format_cores(node_cores(node, false))) + " free");
-  record.add("Memory", free_of(format_size_mb(node["memory_mb_free"].integer()),
-                               format_size_mb(node["memory_mb"].integer())) +
-                           " free");
-  record.add(
-      "GPUs",
-      free_of(std::to_string(free_device_count(node)), std::to_string(node_devices(node).size())) + " free");
-  record.add("Attempts", std::to_string(node["attempts"].integer()));
-  record.add("Labels", pairs_text(node["labels"]));
-  record.add("Topology", node["topology_note"].text());
-  record.add("Features", listed(node["features"]));
-  record.add("Boot", node["boot_id"].text());
-  record.add("Version", node["version"].text());
+  for (const NodeRow& row : kNodeRecord) record.add(std::string(row.title), row.cell(node, io.wall_now()));
   io.out(record.render(color));
   const Table devices = device_table(node_devices(node));
   if (!devices.empty()) io.out("\n" + devices.render(io.width, color));

@@ -1,5 +1,7 @@
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <memory>
 
 #include "cli/commands.h"
@@ -25,23 +27,6 @@ Result<int64_t> whole_number(const std::string& text) {
                .message = "\"" + text + "\" is no whole number, nor none for no limit"};
 }
 
-/// Adds a limit: a number, or null for "none".
-Result<Unit> add_limit(JsonObjectWriter& body, const char* option, const char* field, const std::string& text,
-                       Result<int64_t> (*parse)(const std::string&)) {
-  if (text.empty()) return Unit{};
-  if (text == "none") {
-    body.add_null(field);
-    return Unit{};
-  }
-  const Result<int64_t> value = parse(text);
-  if (!value) {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = std::string(option) + ": " + value.error().message};
-  }
-  body.add(field, *value);
-  return Unit{};
-}
-
 Result<int64_t> tier_priority(const std::string& text) {
   for (const Tier& tier : kTiers) {
     if (text == tier.name) return tier.priority;
@@ -49,115 +34,146 @@ Result<int64_t> tier_priority(const std::string& text) {
   const Result<int64_t> number = whole_number(text);
   if (number) return number;
   return Error{.code = ErrorCode::kInvalidArgument,
-               .message = "--priority: \"" + text + "\" is neither low, medium, high, critical nor a number"};
+               .message = "\"" + text + "\" is neither low, medium, high, critical nor a number"};
 }
 
-Result<int64_t> size_mb(const std::string& text) { return parse_size_mb(text); }
+/// How an option's value becomes a member of a body.
+enum class SettingForm : uint8_t {
+  kText,
+  kCount,   ///< A whole number.
+  kSize,    ///< In megabytes.
+  kHours,   ///< A number that may have a fraction.
+  kSpan,    ///< In seconds.
+  kAnswer,  ///< "yes" or "no".
+  kTier,    ///< A tier's name or its number.
+  kWeight,  ///< A number above 0, read by the grammar.
+};
+/// What "none" stands for.
+enum class SettingNone : uint8_t { kNothing, kNull, kZero };
+
+/// A setting that create and update take.
+struct SettingOption {
+  std::string_view flag;
+  std::string_view value;  ///< What the value is called in the help.
+  std::string_view field;  ///< In the bodies.
+  std::string_view help;
+  SettingForm form = SettingForm::kText;
+  SettingNone none = SettingNone::kNothing;
+};
+
+using enum SettingForm;
+using enum SettingNone;
+
+constexpr SettingOption kSettings[] = {
+    {"--email", "ADDRESS", "email", "Whom to write to"},
+    {"--organization", "NAME", "organization", "What it belongs to"},
+    {"--max-gpus", "N", "max_gpus", "GPUs at a time; none for no limit, as in the next six", kCount, kNull},
+    {"--max-gpu-memory", "SIZE", "max_gpu_memory_mb", "GPU memory at a time, such as 320G", kSize, kNull},
+    {"--max-cpus", "N", "max_cpu_cores", "CPU cores at a time", kCount, kNull},
+    {"--max-mem", "SIZE", "max_memory_mb", "Memory at a time", kSize, kNull},
+    {"--max-jobs", "N", "max_concurrent_jobs", "Running jobs at a time", kCount, kNull},
+    {"--max-waiting", "N", "max_waiting_jobs",
+     "Waiting jobs at a time, its children's included: more are refused", kCount, kNull},
+    {"--soft-waiting", "N", "soft_waiting_jobs", "While more wait, each user's jobs are let in one by one",
+     kCount, kNull},
+    {"--priority", "TIER", "priority_tier",
+     "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority",
+     kTier},
+    {"--weight", "W", "fair_share_weight", "Share among tenants (1.0)", kWeight},
+    {"--guarantee-gpus", "N", "guaranteed_gpus",
+     "GPUs that it gets back from whoever borrowed them; none for none, as in the next four", kCount, kZero},
+    {"--guarantee-gpu-memory", "SIZE", "guaranteed_gpu_memory_mb", "Guaranteed GPU memory", kSize, kZero},
+    {"--guarantee-cpus", "N", "guaranteed_cpu_cores", "Guaranteed CPU cores", kCount, kZero},
+    {"--guarantee-mem", "SIZE", "guaranteed_memory_mb", "Guaranteed memory", kSize, kZero},
+    {"--guarantee-jobs", "N", "guaranteed_jobs", "Guaranteed running jobs", kCount, kZero},
+    {"--gpu-hours", "HOURS", "max_gpu_hours", "GPU hours in each window; none for no limit", kHours, kNull},
+    {"--gpu-hours-window", "TIME", "gpu_hours_window_seconds",
+     "How long such a window is (7d); they follow one another from 1970 on, UTC", kSpan},
+    {"--allow-preemption", "ANSWER", "allow_preemption",
+     "yes or no: whether its jobs may be ended for more urgent ones (no)", kAnswer},
+    {"--can-preempt", "ANSWER", "can_preempt_others",
+     "yes or no: whether its jobs may end those of tenants that allow it (no)", kAnswer},
+    {"--anonymous", "ANSWER", "anonymous", "yes or no: whether callers without the token may use it (no)",
+     kAnswer},
+};
 
 struct TenantOptions {
   std::string id;  ///< Of get, update and delete.
   std::string name;
-  std::string email;
-  std::string organization;
-  std::string max_gpus;  ///< A number, or "none" for no limit; so are the next six.
-  std::string max_gpu_memory;
-  std::string max_cpus;
-  std::string max_memory;
-  std::string max_jobs;
-  std::string max_waiting;
-  std::string soft_waiting;
-  std::string guaranteed_gpus;
-  std::string guaranteed_gpu_memory;
-  std::string guaranteed_cpus;
-  std::string guaranteed_memory;
-  std::string guaranteed_jobs;
-  std::string gpu_hours;         ///< A number, or "none".
-  std::string gpu_hours_window;  ///< A span of time.
-  std::string allow_preemption;  ///< "yes" or "no"; so is the next.
-  std::string can_preempt;
-  std::string anonymous;
   std::string parent;
-  std::string priority;  ///< A tier's name or its number.
+  std::array<std::string, std::size(kSettings)> values;  ///< In the order of the rows; empty: not given.
   std::optional<double> weight;
 };
 
-/// Adds what "none" makes zero.
-Result<Unit> add_amount(JsonObjectWriter& body, const char* option, const char* field,
-                        const std::string& text, Result<int64_t> (*parse)(const std::string&)) {
-  return add_limit(body, option, field, text == "none" ? "0" : text, parse);
+Error wrong(std::string_view flag, const std::string& message) {
+  return {.code = ErrorCode::kInvalidArgument, .message = std::string(flag) + ": " + message};
 }
 
-Result<Unit> add_flag(JsonObjectWriter& body, const char* option, const char* field,
-                      const std::string& text) {
-  if (text.empty()) return Unit{};
-  if (text != "yes" && text != "no") {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = std::string(option) + ": \"" + text + "\" is neither yes nor no"};
-  }
-  body.add(field, text == "yes");
+Result<Unit> add_hours(JsonObjectWriter& body, const SettingOption& option, const std::string& text) {
+  double hours = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, hours);
+  if (failure != std::errc{} || stop != end || !std::isfinite(hours) || hours < 0)
+    return wrong(option.flag, "\"" + text + "\" is neither a number of hours nor none");
+  body.add(option.field, hours);
   return Unit{};
 }
 
-Result<Unit> add_gpu_hours(JsonObjectWriter& body, const std::string& hours, const std::string& window) {
-  if (hours == "none") {
-    body.add_null("max_gpu_hours");
-  } else if (!hours.empty()) {
-    double value = 0;
-    const char* const end = hours.data() + hours.size();
-    const auto [stop, failure] = std::from_chars(hours.data(), end, value);
-    if (failure != std::errc{} || stop != end || !std::isfinite(value) || value < 0) {
-      return Error{.code = ErrorCode::kInvalidArgument,
-                   .message = "--gpu-hours: \"" + hours + "\" is neither a number of hours nor none"};
-    }
-    body.add("max_gpu_hours", value);
+Result<Unit> add_number(JsonObjectWriter& body, const SettingOption& option, const Result<int64_t>& number) {
+  if (!number) return wrong(option.flag, number.error().message);
+  body.add(option.field, *number);
+  return Unit{};
+}
+
+/// Adds what an option says.
+Result<Unit> add_setting(JsonObjectWriter& body, const SettingOption& option, std::string text) {
+  if (text.empty()) return Unit{};
+  if (text == "none" && option.none == kNull) {
+    body.add_null(option.field);
+    return Unit{};
   }
-  if (window.empty()) return Unit{};
-  const Result<int64_t> span = parse_duration_seconds(window);
-  if (!span) {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "--gpu-hours-window: " + span.error().message};
+  if (text == "none" && option.none == kZero) text = "0";
+  switch (option.form) {
+    case kText:
+      body.add(option.field, text);
+      return Unit{};
+    case kCount:
+      return add_number(body, option, whole_number(text));
+    case kSize:
+      return add_number(body, option, parse_size_mb(text));
+    case kHours:
+      return add_hours(body, option, text);
+    case kSpan:
+      return add_number(body, option, parse_duration_seconds(text));
+    case kTier:
+      return add_number(body, option, tier_priority(text));
+    case kAnswer:
+      if (text != "yes" && text != "no") return wrong(option.flag, "\"" + text + "\" is neither yes nor no");
+      body.add(option.field, text == "yes");
+      return Unit{};
+    case kWeight:
+      return Unit{};  // It is no text.
   }
-  body.add("gpu_hours_window_seconds", *span);
+  UNREACHABLE();
+}
+
+Result<Unit> add_weight(JsonObjectWriter& body, const std::optional<double>& weight) {
+  if (!weight) return Unit{};
+  if (!std::isfinite(*weight) || *weight <= 0) return wrong("--weight", "expected a number above 0");
+  body.add("fair_share_weight", *weight);
   return Unit{};
 }
 
 Result<std::string> tenant_body(const TenantOptions& tenant) {
   JsonObjectWriter body;
   if (!tenant.name.empty()) body.add("name", tenant.name);
-  if (!tenant.email.empty()) body.add("email", tenant.email);
-  if (!tenant.organization.empty()) body.add("organization", tenant.organization);
-  for (const Result<Unit>& added :
-       {add_limit(body, "--max-gpus", "max_gpus", tenant.max_gpus, whole_number),
-        add_limit(body, "--max-gpu-memory", "max_gpu_memory_mb", tenant.max_gpu_memory, size_mb),
-        add_limit(body, "--max-cpus", "max_cpu_cores", tenant.max_cpus, whole_number),
-        add_limit(body, "--max-mem", "max_memory_mb", tenant.max_memory, size_mb),
-        add_limit(body, "--max-jobs", "max_concurrent_jobs", tenant.max_jobs, whole_number),
-        add_limit(body, "--max-waiting", "max_waiting_jobs", tenant.max_waiting, whole_number),
-        add_limit(body, "--soft-waiting", "soft_waiting_jobs", tenant.soft_waiting, whole_number),
-        add_amount(body, "--guarantee-gpus", "guaranteed_gpus", tenant.guaranteed_gpus, whole_number),
-        add_amount(body, "--guarantee-gpu-memory", "guaranteed_gpu_memory_mb", tenant.guaranteed_gpu_memory,
-                   size_mb),
-        add_amount(body, "--guarantee-cpus", "guaranteed_cpu_cores", tenant.guaranteed_cpus, whole_number),
-        add_amount(body, "--guarantee-mem", "guaranteed_memory_mb", tenant.guaranteed_memory, size_mb),
-        add_amount(body, "--guarantee-jobs", "guaranteed_jobs", tenant.guaranteed_jobs, whole_number),
-        add_gpu_hours(body, tenant.gpu_hours, tenant.gpu_hours_window),
-        add_flag(body, "--allow-preemption", "allow_preemption", tenant.allow_preemption),
-        add_flag(body, "--can-preempt", "can_preempt_others", tenant.can_preempt),
-        add_flag(body, "--anonymous", "anonymous", tenant.anonymous)}) {
+  for (std::size_t i = 0; i < std::size(kSettings); ++i) {
+    const Result<Unit> added = kSettings[i].form == kWeight
+                                   ? add_weight(body, tenant.weight)
+                                   : add_setting(body, kSettings[i], tenant.values.at(i));
     if (!added) return added.error();
   }
   if (!tenant.parent.empty()) body.add("parent_id", tenant.parent);
-  if (!tenant.priority.empty()) {
-    const Result<int64_t> priority = tier_priority(tenant.priority);
-    if (!priority) return priority.error();
-    body.add("priority_tier", *priority);
-  }
-  if (tenant.weight) {
-    if (!std::isfinite(*tenant.weight) || *tenant.weight <= 0) {
-      return Error{.code = ErrorCode::kInvalidArgument, .message = "--weight: expected a number above 0"};
-    }
-    body.add("fair_share_weight", *tenant.weight);
-  }
   if (body.empty()) {
     return Error{.code = ErrorCode::kInvalidArgument,
                  .message = "nothing to change; gpu-cli tenant update --help lists what can be"};
@@ -231,33 +247,54 @@ std::string preemption_text(const Json& tenant) {
   return may ? "its jobs may end others" : "none";
 }
 
+std::string waiting_text(const Json& tenant) {
+  const std::string waiting = used_of(tenant["waiting_jobs"], tenant["max_waiting_jobs"]);
+  if (!tenant["soft_waiting_jobs"].is_number()) return waiting;
+  return waiting + ", throttled from " + limit_text(tenant["soft_waiting_jobs"]) + " on";
+}
+
+std::string given_back_text(const Json& tenant) {
+  if (tenant["reclaims"].integer() == 0) return "";
+  return std::to_string(tenant["reclaims"].integer()) + " times, within " +
+         fixed(tenant["reclaim_seconds_max"].number()) + " s, " +
+         fixed(tenant["reclaim_seconds_mean"].number()) + " s on average";
+}
+
+std::string jobs_so_far_text(const Json& tenant) {
+  return std::to_string(tenant["total_jobs"].integer()) + ", " +
+         std::to_string(tenant["successful_jobs"].integer()) + " completed, " +
+         std::to_string(tenant["failed_jobs"].integer()) + " failed";
+}
+
+/// A line of `tenant get`.
+struct TenantRecordRow {
+  std::string_view title;
+  std::string (*text)(const Json& tenant);  ///< Nothing: no line.
+};
+
+constexpr TenantRecordRow kTenantRecord[] = {
+    {"Tenant", [](const Json& tenant) { return tenant["id"].text(); }},
+    {"Name", [](const Json& tenant) { return tenant["name"].text(); }},
+    {"Email", [](const Json& tenant) { return tenant["email"].text(); }},
+    {"Organization", [](const Json& tenant) { return tenant["organization"].text(); }},
+    {"Tier", [](const Json& tenant) { return tier_text(tenant["priority_tier"]); }},
+    {"GPUs", gpus_used_of},
+    {"Jobs",
+     [](const Json& tenant) { return used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]); }},
+    {"Waiting jobs", waiting_text},
+    {"Most GPU memory", [](const Json& tenant) { return size_limit_text(tenant["max_gpu_memory_mb"]); }},
+    {"Most CPUs", [](const Json& tenant) { return limit_text(tenant["max_cpu_cores"]); }},
+    {"Most memory", [](const Json& tenant) { return size_limit_text(tenant["max_memory_mb"]); }},
+    {"Guaranteed", guaranteed_text},
+    {"GPU hours", gpu_hours_text},
+    {"Preemption", preemption_text},
+    {"Given back", given_back_text},
+    {"Jobs so far", jobs_so_far_text},
+};
+
 std::string record_text(const Json& tenant) {
   Record record;
-  record.add("Tenant", tenant["id"].text());
-  record.add("Name", tenant["name"].text());
-  record.add("Email", tenant["email"].text());
-  record.add("Organization", tenant["organization"].text());
-  record.add("Tier", tier_text(tenant["priority_tier"]));
-  record.add("GPUs", gpus_used_of(tenant));
-  record.add("Jobs", used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]));
-  record.add("Waiting jobs", used_of(tenant["waiting_jobs"], tenant["max_waiting_jobs"]) +
-                                 (tenant["soft_waiting_jobs"].is_number()
-                                      ? ", throttled from " + limit_text(tenant["soft_waiting_jobs"]) + " on"
-                                      : ""));
-  record.add("Most GPU memory", size_limit_text(tenant["max_gpu_memory_mb"]));
-  record.add("Most CPUs", limit_text(tenant["max_cpu_cores"]));
-  record.add("Most memory", size_limit_text(tenant["max_memory_mb"]));
-  record.add("Guaranteed", guaranteed_text(tenant));
-  record.add("GPU hours", gpu_hours_text(tenant));
-  record.add("Preemption", preemption_text(tenant));
-  if (tenant["reclaims"].integer() > 0) {
-    record.add("Given back", std::to_string(tenant["reclaims"].integer()) + " times, within " +
-                                 fixed(tenant["reclaim_seconds_max"].number()) + " s, " +
-                                 fixed(tenant["reclaim_seconds_mean"].number()) + " s on average");
-  }
-  record.add("Jobs so far", std::to_string(tenant["total_jobs"].integer()) + ", " +
-                                std::to_string(tenant["successful_jobs"].integer()) + " completed, " +
-                                std::to_string(tenant["failed_jobs"].integer()) + " failed");
+  for (const TenantRecordRow& row : kTenantRecord) record.add(std::string(row.title), row.text(tenant));
   return record.render();
 }
 
@@ -318,37 +355,12 @@ int delete_tenant(Session& session, const TenantOptions& tenant) {
 }
 
 void add_fields(Grammar& grammar, TenantOptions& tenant) {
-  grammar.option("--email", "ADDRESS", &tenant.email, "Whom to write to");
-  grammar.option("--organization", "NAME", &tenant.organization, "What it belongs to");
-  grammar.option("--max-gpus", "N", &tenant.max_gpus,
-                 "GPUs at a time; none for no limit, as in the next six");
-  grammar.option("--max-gpu-memory", "SIZE", &tenant.max_gpu_memory, "GPU memory at a time, such as 320G");
-  grammar.option("--max-cpus", "N", &tenant.max_cpus, "CPU cores at a time");
-  grammar.option("--max-mem", "SIZE", &tenant.max_memory, "Memory at a time");
-  grammar.option("--max-jobs", "N", &tenant.max_jobs, "Running jobs at a time");
-  grammar.option("--max-waiting", "N", &tenant.max_waiting,
-                 "Waiting jobs at a time, its children's included: more are refused");
-  grammar.option("--soft-waiting", "N", &tenant.soft_waiting,
-                 "While more wait, each user's jobs are let in one by one");
-  grammar.option(
-      "--priority", "TIER", &tenant.priority,
-      "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority");
-  grammar.option("--weight", "W", &tenant.weight, "Share among tenants (1.0)");
-  grammar.option("--guarantee-gpus", "N", &tenant.guaranteed_gpus,
-                 "GPUs that it gets back from whoever borrowed them; none for none, as in the next four");
-  grammar.option("--guarantee-gpu-memory", "SIZE", &tenant.guaranteed_gpu_memory, "Guaranteed GPU memory");
-  grammar.option("--guarantee-cpus", "N", &tenant.guaranteed_cpus, "Guaranteed CPU cores");
-  grammar.option("--guarantee-mem", "SIZE", &tenant.guaranteed_memory, "Guaranteed memory");
-  grammar.option("--guarantee-jobs", "N", &tenant.guaranteed_jobs, "Guaranteed running jobs");
-  grammar.option("--gpu-hours", "HOURS", &tenant.gpu_hours, "GPU hours in each window; none for no limit");
-  grammar.option("--gpu-hours-window", "TIME", &tenant.gpu_hours_window,
-                 "How long such a window is (7d); they follow one another from 1970 on, UTC");
-  grammar.option("--allow-preemption", "ANSWER", &tenant.allow_preemption,
-                 "yes or no: whether its jobs may be ended for more urgent ones (no)");
-  grammar.option("--can-preempt", "ANSWER", &tenant.can_preempt,
-                 "yes or no: whether its jobs may end those of tenants that allow it (no)");
-  grammar.option("--anonymous", "ANSWER", &tenant.anonymous,
-                 "yes or no: whether callers without the token may use it (no)");
+  for (std::size_t i = 0; i < std::size(kSettings); ++i) {
+    const SettingOption& row = kSettings[i];
+    const OptionTarget target =
+        row.form == kWeight ? OptionTarget(&tenant.weight) : OptionTarget(&tenant.values.at(i));
+    grammar.option(std::string(row.flag), std::string(row.value), target, std::string(row.help));
+  }
 }
 
 /// The tenant that a command is about.
