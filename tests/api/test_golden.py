@@ -21,6 +21,7 @@ RECORD = os.environ.get("GPUSCHED_RECORD_GOLDEN") == "1"
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 STAMP = re.compile(r"seconds: (\d{9,})(\s+nanos: \d+)?")
 NEAR = datetime.timedelta(days=400)
+AGO = re.compile(r"\d+s ago \(TIME\)")
 SHOWN_MAX = 400  # Characters of a request that a transcript repeats.
 
 
@@ -35,7 +36,7 @@ def plain(text):
     def stamp(found):
         return "TIME" if abs(int(found[1]) - now.timestamp()) < NEAR.total_seconds() else found[0]
 
-    return STAMP.sub(stamp, INSTANT.sub(instant, text))
+    return AGO.sub("now (TIME)", STAMP.sub(stamp, INSTANT.sub(instant, text)))
 
 
 class Transcript:
