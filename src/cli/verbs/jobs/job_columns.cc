@@ -94,119 +94,156 @@ std::string shown_id(const Json& job) {
   return job_id_of(job) + (rest.empty() ? "" : "[" + rest + "]");
 }
 
-std::vector<JobColumn> made_columns() {
-  std::vector<JobColumn> out;
-  out.push_back({.key = "id",
-                 .column = {.title = "ID"},
-                 .cell = [](const Json& job, Time) { return Cell(shown_id(job)); },
-                 .order = [](const Json& job, Time) { return job_number(job_id_of(job)); },
-                 .fields = "array_id,array_index,array",
-                 .descends = true});
-  out.push_back(text_column("name", {.title = "NAME", .may_shrink = true}, "name", "spec.name"));
-  out.push_back({.key = "state",
-                 .column = {.title = "STATE"},
-                 .cell =
-                     [](const Json& job, Time) {
-                       std::string state = shown_state(job);
-                       const Style style = style_of_state(job["state"].text());
-                       return Cell(std::move(state), style);
-                     },
-                 .order = by_text,
-                 .fields = "state,held"});
-  out.push_back(
-      text_column("reason", {.title = "REASON", .may_shrink = true, .drop_order = 6}, "reason", "reason"));
-  out.push_back({.key = "gpus",
-                 .column = {.title = "GPUS", .right = true},
-                 .cell =
-                     [](const Json& job, Time) {
-                       const int64_t milli = job_field(job, "gpu_milli").integer();
-                       const std::string profile = job_field(job, "mig_profile").text();
-                       if (!profile.empty()) return Cell(profile);
-                       return Cell(milli > 0 ? format_share(milli)
-                                             : number_text(job_field(job, "gpu_count")));
-                     },
-                 .order = [](const Json& job, Time) { return gpus_order(job); },
-                 .fields = "resources.gpu_count,resources.gpu_milli,resources.mig_profile",
-                 .descends = true});
-  out.push_back(text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model",
-                            "resources.gpu_model"));
-  out.push_back({.key = "cpus",
-                 .column = {.title = "CPUS", .right = true, .drop_order = 8},
-                 .cell = [](const Json& job, Time) { return Cell(cpus_text(job)); },
-                 .order = [](const Json& job, Time) { return cpus_order(job); },
-                 .fields = "resources.cpu_milli",
-                 .descends = true});
-  out.push_back({.key = "mem",
-                 .column = {.title = "MEM", .right = true, .drop_order = 8},
-                 .cell = [](const Json& job, Time) { return Cell(size_text(job_field(job, "memory_mb"))); },
-                 .order = [](const Json& job, Time) { return job_field(job, "memory_mb").integer(); },
-                 .fields = "resources.memory_mb",
-                 .descends = true});
-  out.push_back(number_column("priority", {.title = "PRIORITY", .right = true, .drop_order = 2}, "priority",
-                              "priority"));
-  out.push_back(text_column("tenant", {.title = "TENANT", .may_shrink = true, .drop_order = 3}, "tenant_id",
-                            "tenant_id"));
-  out.push_back({.key = "user",
-                 .column = {.title = "USER", .may_shrink = true, .drop_order = 5},
-                 .cell = [](const Json& job, Time) { return Cell(job_user(job)); },
-                 .order = by_text,
-                 .fields = "spec.user,spec.submitter"});
-  out.push_back(
-      text_column("node", {.title = "NODE", .may_shrink = true, .drop_order = 5}, "node_name", "node_name"));
-  out.push_back({.key = "limit",
-                 .column = {.title = "LIMIT", .right = true, .drop_order = 7},
-                 .cell =
-                     [](const Json& job, Time) {
-                       const int64_t limit = limit_seconds(job);
-                       return Cell(limit > 0 ? format_duration(limit) : "");
-                     },
-                 .order = [](const Json& job, Time) { return limit_seconds(job); },
-                 .fields = "max_runtime_ms",
-                 .descends = true});
-  out.push_back(
-      time_column("submitted", {.title = "SUBMITTED", .right = true, .drop_order = 1}, "submitted_at"));
-  out.push_back(time_column("started", {.title = "STARTED", .right = true, .drop_order = 7}, "started_at"));
-  out.push_back(time_column("ended", {.title = "ENDED", .right = true, .drop_order = 7}, "completed_at"));
-  out.push_back({.key = "ran",
-                 .column = {.title = "RAN", .right = true, .drop_order = 4},
-                 .cell =
-                     [](const Json& job, Time now) {
-                       const int64_t ran = run_seconds(job, now);
-                       return Cell(ran < 0 ? "" : format_duration(ran));
-                     },
-                 .order = run_seconds,
-                 .fields = "started_at,completed_at",
-                 .descends = true});
-  out.push_back({.key = "place",
-                 .column = {.title = "PLACE", .right = true, .drop_order = 6},
-                 .cell =
-                     [](const Json& job, Time) {
-                       const int64_t place = job["queue_position"].integer();
-                       return Cell(place > 0 ? std::to_string(place) : "");
-                     },
-                 .order =
-                     [](const Json& job, Time) {
-                       const int64_t place = job["queue_position"].integer();
-                       return place > 0 ? place : INT64_MAX;
-                     },
-                 .fields = "queue_position"});
-  out.push_back(
-      number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts", "attempts"));
-  out.push_back(
-      number_column("exit", {.title = "EXIT", .right = true, .drop_order = 8}, "exit_code", "exit_code"));
-  out.push_back({.key = "labels",
-                 .column = {.title = "LABELS", .may_shrink = true, .drop_order = 9},
-                 .cell = [](const Json& job, Time) { return Cell(labels_text(job)); },
-                 .order = by_text,
-                 .fields = "spec.labels"});
-  out.push_back({.key = "command",
-                 .column = {.title = "COMMAND", .may_shrink = true, .drop_order = 10},
-                 .cell = [](const Json& job, Time) { return Cell(job_command_text(job)); },
-                 .order = by_text,
-                 .fields = "spec.command,spec.args,spec.script"});
-  out.push_back(text_column("message", {.title = "MESSAGE", .may_shrink = true, .drop_order = 10}, "message",
-                            "message"));
-  return out;
+JobColumn id_column() {
+  return {.key = "id",
+          .column = {.title = "ID"},
+          .cell = [](const Json& job, Time) { return Cell(shown_id(job)); },
+          .order = [](const Json& job, Time) { return job_number(job_id_of(job)); },
+          .fields = "array_id,array_index,array",
+          .descends = true};
+}
+
+JobColumn state_column() {
+  return {.key = "state",
+          .column = {.title = "STATE"},
+          .cell =
+              [](const Json& job, Time) {
+                std::string state = shown_state(job);
+                const Style style = style_of_state(job["state"].text());
+                return Cell(std::move(state), style);
+              },
+          .order = by_text,
+          .fields = "state,held"};
+}
+
+JobColumn gpus_column() {
+  return {.key = "gpus",
+          .column = {.title = "GPUS", .right = true},
+          .cell =
+              [](const Json& job, Time) {
+                const int64_t milli = job_field(job, "gpu_milli").integer();
+                const std::string profile = job_field(job, "mig_profile").text();
+                if (!profile.empty()) return Cell(profile);
+                return Cell(milli > 0 ? format_share(milli) : number_text(job_field(job, "gpu_count")));
+              },
+          .order = [](const Json& job, Time) { return gpus_order(job); },
+          .fields = "resources.gpu_count,resources.gpu_milli,resources.mig_profile",
+          .descends = true};
+}
+
+JobColumn cpus_column() {
+  return {.key = "cpus",
+          .column = {.title = "CPUS", .right = true, .drop_order = 8},
+          .cell = [](const Json& job, Time) { return Cell(cpus_text(job)); },
+          .order = [](const Json& job, Time) { return cpus_order(job); },
+          .fields = "resources.cpu_milli",
+          .descends = true};
+}
+
+JobColumn mem_column() {
+  return {.key = "mem",
+          .column = {.title = "MEM", .right = true, .drop_order = 8},
+          .cell = [](const Json& job, Time) { return Cell(size_text(job_field(job, "memory_mb"))); },
+          .order = [](const Json& job, Time) { return job_field(job, "memory_mb").integer(); },
+          .fields = "resources.memory_mb",
+          .descends = true};
+}
+
+JobColumn user_column() {
+  return {.key = "user",
+          .column = {.title = "USER", .may_shrink = true, .drop_order = 5},
+          .cell = [](const Json& job, Time) { return Cell(job_user(job)); },
+          .order = by_text,
+          .fields = "spec.user,spec.submitter"};
+}
+
+JobColumn limit_column() {
+  return {.key = "limit",
+          .column = {.title = "LIMIT", .right = true, .drop_order = 7},
+          .cell =
+              [](const Json& job, Time) {
+                const int64_t limit = limit_seconds(job);
+                return Cell(limit > 0 ? format_duration(limit) : "");
+              },
+          .order = [](const Json& job, Time) { return limit_seconds(job); },
+          .fields = "max_runtime_ms",
+          .descends = true};
+}
+
+JobColumn ran_column() {
+  return {.key = "ran",
+          .column = {.title = "RAN", .right = true, .drop_order = 4},
+          .cell =
+              [](const Json& job, Time now) {
+                const int64_t ran = run_seconds(job, now);
+                return Cell(ran < 0 ? "" : format_duration(ran));
+              },
+          .order = run_seconds,
+          .fields = "started_at,completed_at",
+          .descends = true};
+}
+
+JobColumn place_column() {
+  return {.key = "place",
+          .column = {.title = "PLACE", .right = true, .drop_order = 6},
+          .cell =
+              [](const Json& job, Time) {
+                const int64_t place = job["queue_position"].integer();
+                return Cell(place > 0 ? std::to_string(place) : "");
+              },
+          .order =
+              [](const Json& job, Time) {
+                const int64_t place = job["queue_position"].integer();
+                return place > 0 ? place : INT64_MAX;
+              },
+          .fields = "queue_position"};
+}
+
+JobColumn labels_column() {
+  return {.key = "labels",
+          .column = {.title = "LABELS", .may_shrink = true, .drop_order = 9},
+          .cell = [](const Json& job, Time) { return Cell(labels_text(job)); },
+          .order = by_text,
+          .fields = "spec.labels"};
+}
+
+JobColumn command_column() {
+  return {.key = "command",
+          .column = {.title = "COMMAND", .may_shrink = true, .drop_order = 10},
+          .cell = [](const Json& job, Time) { return Cell(job_command_text(job)); },
+          .order = by_text,
+          .fields = "spec.command,spec.args,spec.script"};
+}
+
+std::vector<JobColumn> make_columns() {
+  return {
+      id_column(),
+      text_column("name", {.title = "NAME", .may_shrink = true}, "name", "spec.name"),
+      state_column(),
+      text_column("reason", {.title = "REASON", .may_shrink = true, .drop_order = 6}, "reason", "reason"),
+      gpus_column(),
+      text_column("model", {.title = "MODEL", .may_shrink = true, .drop_order = 9}, "gpu_model",
+                  "resources.gpu_model"),
+      cpus_column(),
+      mem_column(),
+      number_column("priority", {.title = "PRIORITY", .right = true, .drop_order = 2}, "priority",
+                    "priority"),
+      text_column("tenant", {.title = "TENANT", .may_shrink = true, .drop_order = 3}, "tenant_id",
+                  "tenant_id"),
+      user_column(),
+      text_column("node", {.title = "NODE", .may_shrink = true, .drop_order = 5}, "node_name", "node_name"),
+      limit_column(),
+      time_column("submitted", {.title = "SUBMITTED", .right = true, .drop_order = 1}, "submitted_at"),
+      time_column("started", {.title = "STARTED", .right = true, .drop_order = 7}, "started_at"),
+      time_column("ended", {.title = "ENDED", .right = true, .drop_order = 7}, "completed_at"),
+      ran_column(),
+      place_column(),
+      number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts", "attempts"),
+      number_column("exit", {.title = "EXIT", .right = true, .drop_order = 8}, "exit_code", "exit_code"),
+      labels_column(),
+      command_column(),
+      text_column("message", {.title = "MESSAGE", .may_shrink = true, .drop_order = 10}, "message",
+                  "message")};
 }
 
 }  // namespace
@@ -266,7 +303,7 @@ std::string shown_state(const Json& job) {
 }
 
 const std::vector<JobColumn>& job_columns() {
-  static const std::vector<JobColumn> kColumns = made_columns();
+  static const std::vector<JobColumn> kColumns = make_columns();
   return kColumns;
 }
 
