@@ -36,7 +36,7 @@ struct Failure {
 std::string reason_text(const error_code& code) {
   if (code == asio::error::connection_refused) return "connection refused";
   if (code == asio::error::host_not_found || code == asio::error::host_not_found_try_again) {
-    return "the host name is not known";
+    return "the host name could not be resolved";
   }
   if (code == asio::error::eof || code == http::error::end_of_stream ||
       code == http::error::partial_message) {
@@ -46,7 +46,7 @@ std::string reason_text(const error_code& code) {
     return "the connection broke";
   if (code == beast::error::timeout || code == asio::error::timed_out) return "no answer in time";
   if (code.category() == http::make_error_code(http::error::bad_version).category()) {
-    return "what answers there does not speak HTTP";
+    return "the server does not speak HTTP";
   }
   std::string text = code.message();
   if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');

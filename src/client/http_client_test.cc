@@ -153,7 +153,7 @@ TEST(HttpClientFailures, SayWhenTheOtherSideSpeaksNoHttp) {
   HttpClient client = client_of(server.url());
   const Result<HttpAnswer> answer = client.request({.method = "GET", .target = "/"});
   ASSERT_FALSE(answer.ok());
-  EXPECT_EQ(answer.error().message, "what answers there does not speak HTTP");
+  EXPECT_EQ(answer.error().message, "the server does not speak HTTP");
 }
 
 TEST(HttpClientStreams, GiveEachPieceAndEndWell) {

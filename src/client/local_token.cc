@@ -48,11 +48,11 @@ Result<Unit> check_token_receiver(const std::string& url, const std::string& tok
   for (const uid_t user : ops::listening_users(endpoint->host, port_of(*endpoint))) {
     // Below the floor are the system's users, such as the scheduler's own.
     if (user == geteuid() || user < floor || (owned && user == facts.st_uid)) continue;
-    return Error{
-        .code = ErrorCode::kPermissionDenied,
-        .message = "port " + endpoint->port + " of this machine belongs to user " + std::to_string(user) +
-                   ", who would be told the token; is that your scheduler? Then run gpu-cli as that user, or "
-                   "with a token file of that user's"};
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "port " + endpoint->port + " of this machine belongs to user " +
+                            std::to_string(user) +
+                            ", to whom the token would be disclosed. If that is your scheduler, run gpu-cli "
+                            "as that user, or with a token file owned by that user"};
   }
   return Unit{};
 }

@@ -9,7 +9,7 @@ constexpr std::string_view kScheme = "http://";
 
 Error bad_url(std::string_view url, std::string_view why) {
   return {.code = ErrorCode::kInvalidArgument,
-          .message = "\"" + std::string(url) + "\" is no URL of a scheduler: " + std::string(why)};
+          .message = "\"" + std::string(url) + "\" is not the URL of a scheduler: " + std::string(why)};
 }
 
 }  // namespace
@@ -66,13 +66,13 @@ Result<HttpEndpoint> parse_http_url(std::string_view url) {
       return bad_url(url, "write an IPv6 address in brackets, as http://[::1]:8080");
     }
   }
-  if (out.host.empty()) return bad_url(url, "it has no host; expected http://host:port");
+  if (out.host.empty()) return bad_url(url, "the host is missing; expected http://host:port");
   out.port = port.empty() ? "80" : std::string(port);
   unsigned number = 0;
   const char* const end = out.port.data() + out.port.size();
   const auto [stop, failure] = std::from_chars(out.port.data(), end, number);
   if (failure != std::errc{} || stop != end || number == 0 || number > 65'535) {
-    return bad_url(url, "the port is no number from 1 to 65535");
+    return bad_url(url, "the port is not a number from 1 to 65535");
   }
   return out;
 }

@@ -89,7 +89,7 @@ Result<Descriptor> open_connection(const HttpEndpoint& endpoint, Duration timeou
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
-    return unavailable("the host name is not known");
+    return unavailable("the host name could not be resolved");
   int error = ECONNREFUSED;
   Descriptor connected;
   const auto deadline = SteadyClock::now() + std::chrono::nanoseconds(timeout.ns);
@@ -233,7 +233,7 @@ void WebSocketClient::Impl::parse() {
     rest.remove_prefix(used);
     if (status == Parser::Status::kBad) {
       send_frame(Opcode::kClose, websocket::close_payload(parser.close_code(), parser.error()));
-      end("what came is no WebSocket: " + std::string(parser.error()));
+      end("the answer is not a WebSocket: " + std::string(parser.error()));
     }
     if (status == Parser::Status::kMessage) on_frame();
   }
@@ -290,11 +290,11 @@ Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOpti
   std::string in;
   std::size_t head_end = std::string::npos;
   while ((head_end = in.find("\r\n\r\n")) == std::string::npos) {
-    if (in.size() > kHeadBytesMax) return unavailable("what answers there does not speak HTTP");
+    if (in.size() > kHeadBytesMax) return unavailable("the server does not speak HTTP");
     if (const Result<Unit> got = receive_some(fd, in, deadline); !got) return got.error();
   }
   const std::optional<Head> head = parse_head(std::string_view(in).substr(0, head_end));
-  if (!head) return unavailable("what answers there does not speak HTTP");
+  if (!head) return unavailable("the server does not speak HTTP");
   in.erase(0, head_end + 4);
   Connected connected;
   if (head->status == kStatusSwitching && head->field("sec-websocket-accept") == websocket::accept_key(key)) {

@@ -75,7 +75,7 @@ TEST(WebSocketClient, WhatIsNoWebSocketEndsIt) {
   Result<WebSocketClient::Connected> connected = WebSocketClient::connect({.url = server.url()}, "/");
   ASSERT_TRUE(connected.ok() && connected->socket);
   EXPECT_TRUE(all_of(*connected->socket).empty());
-  EXPECT_NE(connected->socket->reason().find("no WebSocket"), std::string::npos);
+  EXPECT_NE(connected->socket->reason().find("not a WebSocket"), std::string::npos);
 }
 
 TEST(WebSocketClient, ARefusalIsAnAnswer) {

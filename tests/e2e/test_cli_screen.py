@@ -139,7 +139,7 @@ def test_top_outlives_a_scheduler_that_is_away(world, on_terminal):
     world.scheduler.stop()
     top.wait_for("no scheduler answers")
     world.scheduler.start()
-    top.wait_for("q end")
+    top.wait_for("q quit")
     top.press("q")
     assert top.end() == 0
 

@@ -183,7 +183,7 @@ def test_gpu_cli_understands_every_line(shell, page):
             calls = shell(line)
             assert calls, line
             # Usage: nothing was sent. Nobody sits at a terminal here, though.
-            assert not [call for call in calls if call[1] == "2" and "a terminal is asked for" not in call[2]], line
+            assert not [call for call in calls if call[1] == "2" and "-t needs a terminal" not in call[2]], line
 
 
 def test_a_line_that_gpu_cli_does_not_understand_is_seen(shell):

@@ -418,7 +418,7 @@ def test_attach_can_be_left_and_said_again(world):
         assert attached.stdout.readline() == b"begin\n"
         attached.send_signal(signal.SIGINT)
         _, err = attached.communicate(timeout=PATIENCE_S)
-        assert attached.returncode == 0 and b"the job goes on" in err
+        assert attached.returncode == 0 and b"the job continues" in err
     assert world.api().job(job)["state"] == "running"
     with world.cli_start("attach", job) as attached:
         world.cli("exec", job, "--", "touch", "go", expected=0)

@@ -61,9 +61,9 @@ def test_of_a_waiting_job_and_of_a_node(world):
 def test_refusals_are_one_line_and_leave_no_file(world):
     path = world.folder / "x.tar.gz"
     done = world.cli("support-bundle", "nobody", "-o", str(path), expected=4)
-    assert "no job and no node nobody" in done.stderr
+    assert "no job or node nobody" in done.stderr
     assert not path.exists()
     path.write_text("mine")
     job = world.api().submit(["true"])
-    assert "name another file" in world.cli("support-bundle", job, "-o", str(path), expected=2).stderr
+    assert "give another file" in world.cli("support-bundle", job, "-o", str(path), expected=2).stderr
     assert path.read_text() == "mine"

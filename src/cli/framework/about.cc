@@ -77,20 +77,20 @@ int print_versions(Session& session) {
 
 Action define_help(Grammar& grammar) {
   const auto words = std::make_shared<std::vector<std::string>>();
-  grammar.argument("COMMAND", words.get(), "Such as submit, or node drain").optional();
+  grammar.argument("COMMAND", words.get(), "A command, such as submit or node drain").optional();
   return [words](Session& session) { return explain_command(session, *words); };
 }
 
 Action define_man(Grammar& grammar) {
   const auto folder = std::make_shared<std::string>();
-  grammar.argument("DIR", folder.get(), "The folder; it is made when it is missing")
+  grammar.argument("DIR", folder.get(), "The folder; created if it does not exist")
       .completes(Complete::kFolder);
   grammar.example("gpu-cli man /usr/local/share/man/man1", "then: man gpu-cli-submit");
   return [folder](Session& session) { return write_manual(session, *folder); };
 }
 
 Action define_version(Grammar& grammar) {
-  grammar.details("gpu-cli --version prints that of gpu-cli alone, and asks nobody.");
+  grammar.details("gpu-cli --version prints the version of gpu-cli alone, without a request.");
   return [](Session& session) { return print_versions(session); };
 }
 

@@ -300,8 +300,8 @@ Action define_completion(Grammar& grammar) {
   const auto shell = std::make_shared<std::string>();
   grammar.argument("SHELL", shell.get(), "bash, zsh or fish").of({"bash", "zsh", "fish"});
   grammar.details(
-      "Completes commands, options and their values, and the ids and names of jobs, nodes, tenants and "
-      "contexts as they are now.");
+      "Completes commands, options and their values, and the current ids and names of jobs, nodes, tenants "
+      "and contexts.");
   grammar.example("source <(gpu-cli completion bash)", "in this shell, or in ~/.bashrc");
   grammar.example("gpu-cli completion fish > ~/.config/fish/completions/gpu-cli.fish", "for fish");
   return [shell](Session& session) { return print_script(session, *shell); };

@@ -63,7 +63,7 @@ std::string absolute(const CliIo& io, const std::string& path) {
 std::optional<Contexts> loaded(const Session& session) {
   const std::string path = contexts_path(session.io());
   if (path.empty()) {
-    session.fail(kExitUsage, "there is no home folder to keep contexts in; set HOME", "usage");
+    session.fail(kExitUsage, "contexts are kept in the home directory, and HOME is not set; set it", "usage");
     return std::nullopt;
   }
   Result<Contexts> contexts = load_contexts(path);
@@ -86,7 +86,7 @@ int unknown_context(const Session& session, const Contexts& contexts, const std:
   return session.fail(
       kExitUsage,
       "there is no context " + name +
-          (near.empty() ? "; gpu-cli context list shows what there is" : "; did you mean " + near + "?"),
+          (near.empty() ? "; gpu-cli context list shows the contexts" : "; did you mean " + near + "?"),
       "usage");
 }
 
@@ -106,7 +106,7 @@ int list_contexts(Session& session) {
     return kExitOk;
   }
   if (contexts->all.empty()) {
-    session.io().out("No contexts; gpu-cli context set lab --api-url http://HOST:8080 makes one.\n");
+    session.io().out("No contexts. Create one with: gpu-cli context set lab --api-url http://HOST:8080\n");
     return kExitOk;
   }
   Table table({{.title = ""},
@@ -132,15 +132,17 @@ int set_context(Session& session, const std::string& name) {
   if (!options.tenant_id.empty()) context.tenant_id = options.tenant_id;
   if (context.api_url.empty()) {
     return session.fail(kExitUsage,
-                        "say where it is, as in: gpu-cli context set " + name + " --api-url http://HOST:8080",
+                        "a new context needs the URL of its scheduler, as in: gpu-cli context set " + name +
+                            " --api-url http://HOST:8080",
                         "usage");
   }
   const Result<HttpEndpoint> endpoint = parse_http_url(context.api_url);
   if (!endpoint) return session.fail(kExitUsage, endpoint.error().message, "usage");
   if (contexts->current.empty()) contexts->current = name;
-  return save(session, *contexts,
-              name + " is " + context.api_url +
-                  (contexts->current == name ? ", in use" : "; gpu-cli context use " + name + " uses it"));
+  return save(
+      session, *contexts,
+      name + " is " + context.api_url +
+          (contexts->current == name ? ", in use" : "; switch to it with: gpu-cli context use " + name));
 }
 
 int delete_context(Session& session, const std::string& name) {
@@ -182,7 +184,7 @@ Result<Contexts> load_contexts(const std::string& path) {
   const Result<Json> json = Json::parse(text.str());
   if (!json || !json->is_object()) {
     return Error{.code = ErrorCode::kIo,
-                 .message = path + " is no file of contexts; correct it or delete it"};
+                 .message = path + " is not a valid file of contexts; correct it or delete it"};
   }
   Contexts contexts{.current = (*json)["current"].text()};
   for (const auto& [name, one] : (*json)["contexts"].members()) {
@@ -213,18 +215,17 @@ Result<Unit> save_contexts(const std::string& path, const Contexts& contexts) {
 Action define_context_use(Grammar& grammar) { return about_context(grammar, use_context, false); }
 
 Action define_context_list(Grammar& grammar) {
-  grammar.details("The one in use has an asterisk.");
+  grammar.details("An asterisk marks the current context.");
   return [](Session& session) { return list_contexts(session); };
 }
 
 Action define_context_set(Grammar& grammar) {
   grammar.details(
-      "Keeps what `--api-url`, `--token-file` and `--tenant-id` say under a name, in a file that only you "
-      "can read. "
-      "What is not given stays as it was. The first context is used at once.");
+      "Stores `--api-url`, `--token-file` and `--tenant-id` under a name, in a file that only you can read. "
+      "Options that are not given keep their values. The first context becomes the current one.");
   grammar.example("gpu-cli context set lab --api-url http://10.0.0.5:8080 --token-file ~/lab-token",
-                  "name a scheduler");
-  grammar.example("gpu-cli context use lab", "speak to it from now on");
+                  "store a scheduler under a name");
+  grammar.example("gpu-cli context use lab", "use it from now on");
   return about_context(grammar, set_context, true);
 }
 

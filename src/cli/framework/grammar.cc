@@ -45,7 +45,8 @@ Result<Number> number_of(const std::string& name, const std::string& text) {
   if (text.size() > 1 && *begin == '+') ++begin;
   const auto [stop, failure] = std::from_chars(begin, end, value);
   if (failure == std::errc{} && stop == end && !text.empty()) return value;
-  return usage(name + ": \"" + text + "\" is no " + (std::is_integral_v<Number> ? "whole " : "") + "number");
+  return usage(name + ": \"" + text + "\" is not a " + (std::is_integral_v<Number> ? "whole " : "") +
+               "number");
 }
 
 Result<int64_t> bounded(const std::string& name, const std::string& text, int64_t least, int64_t most) {
@@ -110,7 +111,7 @@ Result<Unit> set_value(const OptionSpec& option, const std::string& text) {
   } else if (auto* const real = std::get_if<std::optional<double>*>(&option.target)) {
     const Result<double> value = number_of<double>(name, text);
     if (!value) return value.error();
-    if (!std::isfinite(*value)) return usage(name + ": \"" + text + "\" is no number");
+    if (!std::isfinite(*value)) return usage(name + ": \"" + text + "\" is not a number");
     **real = *value;
   } else {
     const Result<int64_t> value = bounded(name, text, option.least, option.most);
@@ -200,7 +201,7 @@ Result<Unit> Grammar::parse(const std::vector<std::string>& words, const Grammar
     if (options_over) {
       taken = take_argument(word, options_over);
     } else if (word == "--") {
-      if (command_ == nullptr) return usage("this command takes nothing behind --");
+      if (command_ == nullptr) return usage("this command takes no arguments after --");
       command_->assign(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
       break;
     } else if (word.starts_with("--")) {
@@ -275,8 +276,8 @@ Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t&
 
 Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over) const {
   if (next_argument_ >= arguments_.size()) {
-    return usage("\"" + word + "\" is one word too many" +
-                 (has_command() ? "; the command to run stands behind --" : ""));
+    return usage("\"" + word + "\" is an extra argument" +
+                 (has_command() ? "; the command to run goes after --" : ""));
   }
   const ArgumentSpec& argument = arguments_[next_argument_];
   if (Result<Unit> good = check_word(argument.name, word, argument.words); !good) return good;

@@ -58,26 +58,26 @@ TEST(Grammar, NamesTheNearestOption) {
 
 TEST(Grammar, RefusesWhatIsNoValue) {
   const Sample sample;
-  EXPECT_EQ(sample.refusal({"--count", "two"}), "--count: \"two\" is no whole number");
+  EXPECT_EQ(sample.refusal({"--count", "two"}), "--count: \"two\" is not a whole number");
   EXPECT_EQ(sample.refusal({"--count", "11"}), "--count: it is from 1 to 10");
   EXPECT_EQ(sample.refusal({"--count"}), "--count needs a value: N");
   EXPECT_EQ(sample.refusal({"--follow=yes"}), "--follow takes no value");
   EXPECT_EQ(sample.refusal({"--state", "runing"}), "--state: \"runing\" is not known; did you mean running?");
   EXPECT_EQ(sample.refusal({"--state", "running,x"}),
             "--state: \"x\" is not known; there is pending or running");
-  EXPECT_EQ(sample.refusal({"--", "ls"}), "this command takes nothing behind --");
+  EXPECT_EQ(sample.refusal({"--", "ls"}), "this command takes no arguments after --");
 }
 
 TEST(Grammar, MissesWhatIsRequired) {
   std::string node;
   std::string reason;
   Grammar grammar;
-  grammar.argument("NODE", &node, "Its name");
+  grammar.argument("NODE", &node, "Name");
   grammar.option("--reason", "TEXT", &reason, "Why").must();
   ASSERT_TRUE(grammar.parse({"n1"}).ok());
   EXPECT_EQ(grammar.check_complete().error().message, "--reason is missing");
   ASSERT_TRUE(grammar.parse({"--reason", "x"}).ok());
-  EXPECT_EQ(grammar.check_complete().error().message, "NODE is missing: Its name");
+  EXPECT_EQ(grammar.check_complete().error().message, "NODE is missing: Name");
   ASSERT_TRUE(grammar.parse({"--reason", "x", "n1"}).ok());
   EXPECT_TRUE(grammar.check_complete().ok());
 }

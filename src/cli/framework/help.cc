@@ -91,11 +91,9 @@ std::string verbs_text(std::string_view prefix, int width) {
 }
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 done, 1 the job ended without an exit code, 2 usage, 3 no scheduler answers, 4 refused, 5 "
-    "no "
-    "usable answer, 6 waited in vain; submit --wait and wait end with the job's own (124 at its time limit, "
-    "128 + N "
-    "for signal N).";
+    "Exit codes: 0 success, 1 the job ended without an exit code, 2 usage error, 3 no scheduler answers, 4 "
+    "refused, 5 no usable answer, 6 timed out; submit --wait and wait exit with the job's own code (124 at "
+    "its time limit, 128 + N for signal N).";
 
 }  // namespace
 
@@ -118,16 +116,15 @@ std::string usage_line(const VerbDefinition& verb, const Grammar& grammar) {
 
 std::string main_help(int width) {
   width = std::min(width, kTextWidthMax);
-  return "gpu-cli submits jobs to gpu-scheduler, watches them, and shows the GPUs.\n"
+  return "gpu-cli submits jobs to gpu-scheduler and shows jobs, nodes and GPUs.\n"
          "\n"
          "Usage: gpu-cli [options] COMMAND [options]\n" +
-         verbs_text({}, width) + "\nOptions of every command\n" + global_options_text(width) +
-         "\nFirst steps\n" +
-         rows_text({{"gpu-scheduler dev", "a scheduler and an agent on this machine, to try it out"},
+         verbs_text({}, width) + "\nGlobal options\n" + global_options_text(width) + "\nFirst steps\n" +
+         rows_text({{"gpu-scheduler dev", "run a scheduler and an agent on this machine, to try it out"},
                     {"gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
-                     "run something, see its output, end as it ends"},
-                    {"gpu-cli list", "what waits and what runs"},
-                    {"gpu-cli help COMMAND", "everything about one command"}},
+                     "run a command, see its output, exit with its exit code"},
+                    {"gpu-cli list", "waiting and running jobs"},
+                    {"gpu-cli help COMMAND", "all about one command"}},
                    width) +
          "\n" + wrapped(kExitCodes, 0, width) + "\n";
 }
@@ -135,7 +132,7 @@ std::string main_help(int width) {
 std::string group_help(const std::string& group, int width) {
   width = std::min(width, kTextWidthMax);
   return "Usage: gpu-cli " + group + " COMMAND [options]\n" + verbs_text(group + " ", width) +
-         "\ngpu-cli help " + group + " COMMAND explains one of them.\n";
+         "\ngpu-cli help " + group + " COMMAND explains one command.\n";
 }
 
 std::string verb_help(const VerbDefinition& verb, int width) {
@@ -155,7 +152,7 @@ std::string verb_help(const VerbDefinition& verb, int width) {
     for (const auto& [command, meaning] : grammar.examples())
       out += "  # " + meaning + "\n  " + command + "\n";
   }
-  return out + "\nOptions of every command: gpu-cli --help\n";
+  return out + "\nGlobal options: gpu-cli --help\n";
 }
 
 }  // namespace gpusched::cli

@@ -70,20 +70,20 @@ std::string verb_page(const VerbDefinition& verb, const std::string& version) {
     out += ".PP\n" + roff(meaning) + ":\n.PP\n.nf\n.RS\n" + roff(command) + "\n.RE\n.fi\n";
   }
   return out +
-         ".SH SEE ALSO\n\\fBgpu\\-cli\\fR(1) has the options of every command, the environment and the exit "
-         "codes.\n";
+         ".SH SEE ALSO\n"
+         "\\fBgpu\\-cli\\fR(1) describes the global options, the environment and the exit codes.\n";
 }
 
 std::string main_page(const std::string& version) {
   Options ignored;
   Grammar global;
   define_global_options(global, ignored);
-  std::string out = header({}, "submit jobs to gpu-scheduler, watch them, and see the GPUs", version);
+  std::string out = header({}, "submit jobs to gpu-scheduler and show jobs, nodes and GPUs", version);
   out += ".SH SYNOPSIS\n\\fBgpu\\-cli\\fR [options] COMMAND [options]\n.SH COMMANDS\n";
   for (const VerbDefinition& verb : all_verbs()) {
     out += ".TP\n\\fB" + roff(page_name(verb.path)) + "\\fR(1)\n" + roff(verb.summary) + ".\n";
   }
-  out += options_part("OPTIONS OF EVERY COMMAND", global) + ".SH ENVIRONMENT\n";
+  out += options_part("GLOBAL OPTIONS", global) + ".SH ENVIRONMENT\n";
   for (const auto& [name, text] : kEnvironmentTexts)
     out += ".TP\n\\fB" + roff(name) + "\\fR\n" + roff(text) + "\n";
   out += ".SH EXIT STATUS\n";

@@ -45,7 +45,7 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
   if (name.empty()) return Unit{};
   const auto found = contexts->all.find(name);
   if (found == contexts->all.end()) {
-    return usage("there is no context " + name + "; gpu-cli context list shows what there is");
+    return usage("there is no context " + name + "; gpu-cli context list shows the contexts");
   }
   options.context = name;
   if (options.api_url.empty()) options.api_url = found->second.api_url;
@@ -59,28 +59,31 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
 }  // namespace
 
 void define_global_options(Grammar& grammar, Options& options) {
-  grammar.option("--api-url", "URL", &options.api_url,
-                 std::string("The scheduler's REST API; else GPU_SCHEDULER_URL, else the context's, else ") +
-                     kDefaultUrl);
-  grammar.option("--tenant-id", "ID", &options.tenant_id, "The tenant to act for: its id or its name")
+  grammar.option(
+      "--api-url", "URL", &options.api_url,
+      std::string("URL of the scheduler's REST API (default: GPU_SCHEDULER_URL, then the context's, then ") +
+          kDefaultUrl + ")");
+  grammar.option("--tenant-id", "ID", &options.tenant_id, "Tenant to act for, by id or name")
       .alias("--tenant")
       .completes(Complete::kTenant);
   grammar
       .option("--token-file", "FILE", &options.token_file,
-              "File with the shared token, a copy of DATA_DIR/token; else GPU_SCHEDULER_TOKEN_FILE, else the "
-              "context's")
+              "File with the shared token, a copy of DATA_DIR/token (default: GPU_SCHEDULER_TOKEN_FILE, then "
+              "the context's)")
       .completes(Complete::kFile);
   grammar
       .option("--context", "NAME", &options.context,
-              "A scheduler that gpu-cli context knows; else GPU_SCHEDULER_CONTEXT, else the current one")
+              "Context to use, one of gpu-cli context list (default: GPU_SCHEDULER_CONTEXT, then the current "
+              "one)")
       .completes(Complete::kContext);
-  grammar.option("--request-timeout", "SPAN", &options.request_timeout, "How long one call may take (30s)");
+  grammar.option("--request-timeout", "SPAN", &options.request_timeout,
+                 "Timeout of each request (default: 30s)");
   grammar
       .option("--color", "WHEN", &options.color,
-              "auto (on a terminal, unless NO_COLOR is set), always or never")
+              "Colours: auto (on a terminal, unless NO_COLOR is set), always or never")
       .of({"auto", "always", "never"});
-  grammar.flag("--json", options.json, "Print the scheduler's JSON instead of text");
-  grammar.flag("-h,--help", options.help, "Explain the command");
+  grammar.flag("--json", options.json, "Print the scheduler's JSON answer instead of text");
+  grammar.flag("-h,--help", options.help, "Show this help");
   grammar.flag("--version", options.version, "Print gpu-cli's version");
 }
 
@@ -104,7 +107,7 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
     const OptionSpec* const option = global.find(word.substr(0, word.find('=')));
     if (option == nullptr) {
       return usage("there is no option " + word +
-                   " before the command's name; gpu-cli --help lists what there is");
+                   " before the command's name; gpu-cli --help lists the options");
     }
     line.words.push_back(word);
     const bool has_value = !option->value.empty() && word.find('=') == std::string::npos;

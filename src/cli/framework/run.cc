@@ -110,14 +110,15 @@ int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
     return kExitOk;
   }
   if (!line->group.empty()) {
-    return usage_error(io, "say what to do with it; gpu-cli " + line->group + " --help lists what there is");
+    return usage_error(io,
+                       "a subcommand is missing; gpu-cli " + line->group + " --help lists the subcommands");
   }
-  return usage_error(io, "say what to do; gpu-cli --help lists it");
+  return usage_error(io, "a command is missing; gpu-cli --help lists the commands");
 }
 
 std::string lost_output(int error) {
   return std::string("cannot write the output: ") + std::strerror(error) +
-         "; what was asked for may have been done all the same";
+         "; the request may have been carried out nevertheless";
 }
 
 CliIo process_io() {

@@ -164,13 +164,13 @@ TEST(Submitting, KnowsTheInterpretersOfScripts) {
   const TemporaryFile shell("#!/bin/sh\ntrue\n");
   EXPECT_EQ(submitted_body({"submit", shell.path})["script"].text(), "#!/bin/sh\ntrue\n");
   const TemporaryFile strange("#!/usr/bin/Rscript\n1\n");
-  EXPECT_NE(run({"submit", strange.path}).err.find(":1: gpu-cli cannot hand a script to Rscript; "),
+  EXPECT_NE(run({"submit", strange.path}).err.find(":1: gpu-cli cannot pass a script to Rscript; "),
             std::string::npos);
   const TemporaryFile program(
       std::string_view("\x7f"
                        "ELF\0\0",
                        6));
-  EXPECT_NE(run({"submit", program.path}).err.find("is no script; run a program with: gpu-cli submit -- ./"),
+  EXPECT_NE(run({"submit", program.path}).err.find("is not a script; run a program with: gpu-cli submit"),
             std::string::npos);
 }
 
@@ -410,35 +410,35 @@ TEST(Waiting, ShowsBothOutputsWithLogs) {
 
 TEST(CommandLine, RefusesWhatMakesNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, "say what to do; gpu-cli --help lists it"},
-      {{"submit"}, "nothing to run; write the command behind --, or name a script"},
-      {{"submit", "--script", "echo hi", "--", "true"}, "--script: excludes a command behind --"},
+      {{}, "a command is missing; gpu-cli --help lists the commands"},
+      {{"submit"}, "nothing to run; give the command after --, or a script"},
+      {{"submit", "--script", "a b", "--", "true"}, "--script: cannot be combined with a command after --"},
       {{"submit", "--script", "missing.sh"},
-       "--script: there is no file missing.sh (a command goes behind --)"},
+       "--script: there is no file missing.sh (a command goes after --)"},
       {{"submit", "--script", "-"}, "--script: it is empty"},
-      {{"submit", "missing.sh"}, "there is no file missing.sh (a command goes behind --)"},
+      {{"submit", "missing.sh"}, "there is no file missing.sh (a command goes after --)"},
       {{"submit", "--umask", "9", "--", "true"},
-       "--umask: \"9\" is no mask; write it in octal, such as 0027"},
+       "--umask: \"9\" is not a mask; write it in octal, such as 0027"},
       {{"submit", "--limit", "nofile", "--", "true"},
        "--limit: \"nofile\" is not NAME=NUMBER, such as nofile=65536"},
       {{"submit", "--image", "i", "--mount", "/a"},
        "--mount: \"/a\" is not SOURCE:TARGET[:ro], with an absolute target"},
-      {{"submit", "--logs", "--", "true"}, "--logs: goes with --wait"},
+      {{"submit", "--logs", "--", "true"}, "--logs: only with --wait"},
       {{"submit", "--mem", "lots", "--", "true"},
-       "--mem: \"lots\" is no amount of memory; write it as 512M, 8G or 1.5T"},
+       "--mem: \"lots\" is not an amount of memory; write it as 512M, 8G or 1.5T"},
       {{"submit", "--time", "90", "--", "true"},
-       "--time: \"90\" is no time span; write it as 90s, 45m, 2h, 1d or 1h30m"},
-      {{"submit", "--cpus", "-1", "--", "true"}, "--cpus: expected a number from 0 on"},
+       "--time: \"90\" is not a duration; write it as 90s, 45m, 2h, 1d or 1h30m"},
+      {{"submit", "--cpus", "-1", "--", "true"}, "--cpus: expected a number of at least 0"},
       {{"submit", "--label", "x", "--", "true"}, "--label: \"x\" is not KEY=VALUE"},
       {{"submit", "--env", "=x", "--", "true"}, "--env: \"=x\" is not KEY=VALUE"},
-      {{"list", "--", "true"}, "this command takes nothing behind --"},
-      {{"tenant", "update", "tenant-1"}, "nothing to change; gpu-cli tenant update --help lists what can be"},
+      {{"list", "--", "true"}, "this command takes no arguments after --"},
+      {{"tenant", "update", "t"}, "no change was given; gpu-cli tenant update --help lists the options"},
       {{"tenant", "create", "--name", "a", "--max-gpus", "many"},
-       "--max-gpus: \"many\" is no whole number, nor none for no limit"},
+       "--max-gpus: \"many\" is neither a whole number nor none (for no limit)"},
       {{"tenant", "create", "--name", "a", "--priority", "huge"},
        "--priority: \"huge\" is neither low, medium, high, critical nor a number"},
       {{"--api-url", "https://a", "list"},
-       "\"https://a\" is no URL of a scheduler: https is not supported by this version; use "
+       "\"https://a\" is not the URL of a scheduler: https is not supported by this version; use "
        "http://host:port"},
   };
   for (const auto& [arguments, sentence] : cases) {
@@ -485,10 +485,9 @@ TEST(Failing, SaysHowToStartASchedulerWhenNoneAnswers) {
   const std::string url = "http://127.0.0.1:" + std::to_string(port);
   const Ran ran = run({"cluster"}, {.environment = {{"GPU_SCHEDULER_URL", url}}});
   EXPECT_EQ(ran.exit_code, kExitUnreachable);
-  EXPECT_EQ(ran.err,
-            "gpu-cli: no scheduler answers at " + url +
-                ": connection refused; start one with `gpu-scheduler dev`, or name yours with --api-url "
-                "(unreachable)\n");
+  EXPECT_EQ(ran.err, "gpu-cli: no scheduler answers at " + url +
+                         ": connection refused; start one with "
+                         "`gpu-scheduler dev`, or give the URL of yours with --api-url (unreachable)\n");
 }
 
 TEST(Failing, RepeatsTheSchedulersSentenceAndCode) {
@@ -515,7 +514,7 @@ TEST(Failing, PointsToTheTokenWhenItIsMissing) {
 TEST(Failing, DoubtsTheUrlWhenAnotherServerAnswers) {
   const Ran page = run_against([](const Request&) { return Reply{.body = "<html>"}; }, {"list"});
   EXPECT_EQ(page.exit_code, kExitUnexpected);
-  EXPECT_NE(page.err.find("is --api-url right?"), std::string::npos);
+  EXPECT_NE(page.err.find("check --api-url"), std::string::npos);
   const Ran missing =
       run_against([](const Request&) { return Reply{.status = 404, .body = "<html>"}; }, {"list"});
   EXPECT_EQ(missing.exit_code, kExitUnexpected);
@@ -564,12 +563,12 @@ TEST(Contexts, AreSetUsedListedAndDeleted) {
   TestServer server([](const Request&) { return Reply{.body = R"({"jobs":[],"total":0})"}; });
   const World world{.environment = {{"HOME", home}}, .working_directory = "/data"};
   EXPECT_EQ(run({"context", "list"}, world).out,
-            "No contexts; gpu-cli context set lab --api-url http://HOST:8080 makes one.\n");
+            "No contexts. Create one with: gpu-cli context set lab --api-url http://HOST:8080\n");
   EXPECT_EQ(run({"context", "set", "lab", "--api-url", server.url(), "--tenant", "vision"}, world).out,
             "lab is " + server.url() + ", in use\n");
   EXPECT_EQ(
       run({"context", "set", "home", "--api-url", "http://127.0.0.1:1", "--token-file", "t"}, world).out,
-      "home is http://127.0.0.1:1; gpu-cli context use home uses it\n");
+      "home is http://127.0.0.1:1; switch to it with: gpu-cli context use home\n");
   struct stat info{};
   ASSERT_EQ(::stat((home + "/.config/gpu-scheduler/contexts.json").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
@@ -587,7 +586,7 @@ TEST(Contexts, AreSetUsedListedAndDeleted) {
   EXPECT_NE(listed.find("*  home  http://127.0.0.1:1"), std::string::npos) << listed;
   EXPECT_EQ(run({"context", "delete", "home"}, world).out, "home deleted\n");
   EXPECT_EQ(run({"list", "--context", "home"}, world).err,
-            "gpu-cli: there is no context home; gpu-cli context list shows what there is (usage)\n");
+            "gpu-cli: there is no context home; gpu-cli context list shows the contexts (usage)\n");
   std::filesystem::remove_all(home);
 }
 
@@ -618,7 +617,7 @@ TEST(Listing, FitsTheTerminal) {
             "ID      NAME                STATE      GPUS  PRIORITY  TENANT   SUBMITTED    RAN\n"
             "job-12  訓練 of a very lo…  running       8       600  default  1m40s ago  1m00s\n"
             "job-9   eval                completed     0         5  default  1d00h ago  1h00m\n"
-            "The newest 2 of 9; --all or --limit N shows more.\n");
+            "The newest 2 of 9; use --all or --limit N for more.\n");
   EXPECT_EQ(seen.at(0).target,
             "/v1/"
             "jobs?page_size=2&fields=job_id,state,array_id,array_index,array,spec.name,state,held,resources."
@@ -806,7 +805,7 @@ TEST(Logs, SayWhatIsNoLongerKept) {
       },
       {"logs", "job-3"});
   EXPECT_EQ(ran.out, "end\n");
-  EXPECT_EQ(ran.err, "gpu-cli: 100 bytes of the output are no longer kept on its node\n");
+  EXPECT_EQ(ran.err, "gpu-cli: 100 bytes of the output are no longer kept on the node\n");
 }
 
 TEST(Logs, BothGoWhereTheyBelong) {
@@ -936,7 +935,7 @@ TEST(Cluster, IsCountedInThreeLines) {
 TEST(Cluster, NodesAndGpusAreJudgedByTheOperator) {
   std::vector<Request> seen;
   const TestServer::Handler ok = [](const Request&) { return Reply{.body = "{}"}; };
-  EXPECT_EQ(run_against(ok, {"node", "confirm-dead", "n 1"}, &seen).out, "node n 1 is taken for dead\n");
+  EXPECT_EQ(run_against(ok, {"node", "confirm-dead", "n 1"}, &seen).out, "node n 1 is declared dead\n");
   EXPECT_EQ(seen.at(0).target, "/v1/nodes/n%201/confirm-dead");
   run_against(ok, {"node", "condition", "n1", "2", "unhealthy", "--detail", "smoke"}, &seen);
   EXPECT_EQ(seen.at(0).target, "/api/v1/nodes/n1/gpus/2/condition");
@@ -952,12 +951,12 @@ TEST(Explaining, GivesReasonAndWayOut) {
       },
       {"explain", "job-5"});
   EXPECT_EQ(ran.out,
-            "Job:        job-5\n"
-            "State:      pending\n"
-            "Reason:     gpus_busy\n"
-            "Why:        waits for 2 GPUs\n"
-            "Lifted by:  JobEnded, NodeAdded\n"
-            "In line:    3\n");
+            "Job:             job-5\n"
+            "State:           pending\n"
+            "Reason:          gpus_busy\n"
+            "Why:             waits for 2 GPUs\n"
+            "Lifted by:       JobEnded, NodeAdded\n"
+            "Queue position:  3\n");
 }
 
 TEST(CliReference, IsWhatTheGrammarsSay) {

@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kFirstSteps =
     "\n"
     "  try it here      gpu-scheduler dev        (a scheduler and an agent on this machine)\n"
-    "  name yours       gpu-cli --api-url http://HOST:8080 cluster\n"
-    "  keep its name    gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
+    "  use another      gpu-cli --api-url http://HOST:8080 cluster\n"
+    "  remember it      gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
     "  more             gpu-cli --help\n";
 constexpr std::string_view kNative = "/v1/";
 constexpr size_t kTokenBytesMax = 4'096;
@@ -36,7 +36,8 @@ Result<std::string> read_token(const std::string& path) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   const bool plain = std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
   if (text.empty() || text.size() > kTokenBytesMax || !plain) {
-    return Error{.code = ErrorCode::kIo, .message = path + " holds no token; it is a copy of DATA_DIR/token"};
+    return Error{.code = ErrorCode::kIo,
+                 .message = path + " holds no token; it must be a copy of the scheduler's DATA_DIR/token"};
   }
   return text;
 }
@@ -46,19 +47,20 @@ Trouble trouble_of(const Error& error, const std::string& url) {
     case ErrorCode::kUnavailable:
       return {.exit_code = kExitUnreachable,
               .sentence = "no scheduler answers at " + url + ": " + error.message +
-                          "; start one with `gpu-scheduler dev`, or name yours with --api-url",
+                          "; start one with `gpu-scheduler dev`, or give the URL of yours with --api-url",
               .code = "unreachable",
               .passing = true};
     case ErrorCode::kTimeout:
       return {.exit_code = kExitUnexpected,
-              .sentence = "the scheduler at " + url + " did not answer in time",
+              .sentence = "the scheduler at " + url +
+                          " did not answer in time; try again, or raise --request-timeout",
               .code = "timeout",
               .passing = true};
     case ErrorCode::kOutcomeUnknown:
       return {.exit_code = kExitUnexpected,
               .sentence = error.message +
-                          " before the answer came: it may or may not have been done; look before "
-                          "you repeat it",
+                          " before the answer arrived: the request may or may not have been carried out; "
+                          "check before you repeat it",
               .code = "outcome_unknown",
               .passing = true};
     default:
@@ -70,12 +72,13 @@ Trouble trouble_of(const Error& error, const std::string& url) {
 Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {
-    trouble.sentence = "the answer was HTTP status " + std::to_string(answer.status) +
-                       ", not a scheduler's; is --api-url right?";
+    trouble.sentence = "the server answered with HTTP status " + std::to_string(answer.status) +
+                       ", and not as a scheduler does; check --api-url";
     trouble.exit_code = kExitUnexpected;
   }
   if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
-  if (answer.status == 401) trouble.sentence += "; name a copy of DATA_DIR/token with --token-file";
+  if (answer.status == 401)
+    trouble.sentence += "; give a copy of the scheduler's DATA_DIR/token with --token-file";
   trouble.passing =
       answer.status == 429 || answer.status == 502 || answer.status == 503 || answer.status == 504;
   return trouble;
@@ -151,7 +154,7 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
     reply.trouble = refusal_of(*answer, reply.json);
   } else if (!reply.json.is_object()) {
     reply.trouble =
-        Trouble{.sentence = "what answers at " + client_.url() + " is no scheduler; is --api-url right?",
+        Trouble{.sentence = "what answers at " + client_.url() + " is not a scheduler; check --api-url",
                 .code = "bad_answer"};
   }
   return reply;

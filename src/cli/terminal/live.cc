@@ -133,7 +133,7 @@ int watch_screen(Session& session, const std::string& title, Duration interval,
   view.render = [&](ScreenSize size, const std::optional<Trouble>& trouble) {
     watched.width = size.columns;
     const std::lock_guard lock(watched.mutex);
-    const std::string note = trouble ? printable(trouble->sentence) : title + ", q ends it";
+    const std::string note = trouble ? printable(trouble->sentence) : title + ", q quits";
     const Style style = trouble ? Style::kBad : Style::kDim;
     return styled(fitted(note, size.columns), style, colored(session.options(), io)) + "\n" + watched.text;
   };

@@ -68,7 +68,7 @@ void add_yaml(const Json& value, size_t indent, bool in_list, std::string& out) 
 }  // namespace
 
 OptionSpec& declare_format(Grammar& grammar, std::string& format) {
-  return grammar.option("-o,--output", "FORMAT", &format, "How to print it")
+  return grammar.option("-o,--output", "FORMAT", &format, "Output format")
       .of({"wide", "json", "yaml", "name"});
 }
 

@@ -12,38 +12,37 @@ struct NamedText {
 };
 
 inline constexpr std::array kExitCodeTexts = {
-    NamedText{"0", "Done. With `submit --wait` and `wait`: the job completed."},
+    NamedText{"0", "Success. With `submit --wait` and `wait`: the job completed."},
     NamedText{"1",
               "With `submit --wait` and `wait`: the job ended without an exit code of its own (cancelled, "
               "lost, could not be "
               "started)."},
-    NamedText{"2", "The command line is wrong. Nothing was sent."},
+    NamedText{"2", "Usage error in the command line. Nothing was sent."},
     NamedText{"3", "No scheduler answers at the URL."},
-    NamedText{
-        "4",
-        "The scheduler refused: not found, quota, conflict, a full disk. With `submit --now`: it could not "
-        "start at once."},
+    NamedText{"4",
+              "The scheduler refused the request: not found, quota, conflict, full disk. With `submit "
+              "--now`: the job could not start at once."},
     NamedText{"5",
-              "No usable answer: the connection broke, or something else answers there. It may or may not "
-              "have been done."},
-    NamedText{"6", "Waited in vain: the time that `--timeout` gives ran out first."},
+              "No usable answer: the connection broke, or the server is not a scheduler. The request may or "
+              "may not have been carried out."},
+    NamedText{"6", "Timed out: the time given by `--timeout` ran out first."},
     NamedText{"7",
-              "The output could not be written, as to a full disk. What was asked for may have been done."},
+              "The output could not be written, for example to a full disk. The request may have been "
+              "carried out."},
     NamedText{"124", "With `submit --wait` and `wait`: the job reached its time limit."},
     NamedText{"128 + N",
               "With `submit --wait` and `wait`: signal N ended the job. 130: Ctrl-C ended gpu-cli."},
     NamedText{"other",
-              "With `submit --wait` and `wait`: the job's own exit code. It can be one of the above; "
-              "`--json` tells them "
-              "apart."},
+              "With `submit --wait` and `wait`: the job's own exit code. It can equal one of the above; "
+              "`--json` tells them apart."},
 };
 
 inline constexpr std::array kEnvironmentTexts = {
-    NamedText{"GPU_SCHEDULER_URL", "The scheduler's REST API, as `--api-url`."},
+    NamedText{"GPU_SCHEDULER_URL", "URL of the scheduler's REST API, as `--api-url`."},
     NamedText{"GPU_SCHEDULER_TOKEN_FILE", "File with the shared token, as `--token-file`."},
     NamedText{"GPU_SCHEDULER_CONTEXT", "Name of a context, as `--context`."},
-    NamedText{"NO_COLOR", "Not empty: no colours, as `--color never`."},
-    NamedText{"XDG_CONFIG_HOME", "Where `gpu-scheduler/contexts.json` is; else `~/.config`."},
+    NamedText{"NO_COLOR", "If not empty: no colours, as `--color never`."},
+    NamedText{"XDG_CONFIG_HOME", "Folder that holds `gpu-scheduler/contexts.json`; `~/.config` if not set."},
 };
 
 }  // namespace gpusched::cli

@@ -109,7 +109,7 @@ int key_of_sequence(std::string_view bytes) {
 
 Result<std::unique_ptr<Screen>> Screen::open() {
   if (::isatty(STDOUT_FILENO) != 1) {
-    return Error{.code = ErrorCode::kUnavailable, .message = "standard output is no terminal"};
+    return Error{.code = ErrorCode::kUnavailable, .message = "standard output is not a terminal"};
   }
   CHECK(taken.active == 0);
   std::unique_ptr<Screen> screen(new Screen);

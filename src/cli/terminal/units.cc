@@ -15,13 +15,15 @@ constexpr int64_t kHour = 60 * kMinute;
 constexpr int64_t kDay = 24 * kHour;
 
 Error bad_duration(std::string_view text) {
-  return {.code = ErrorCode::kInvalidArgument,
-          .message = "\"" + std::string(text) + "\" is no time span; write it as 90s, 45m, 2h, 1d or 1h30m"};
+  return {
+      .code = ErrorCode::kInvalidArgument,
+      .message = "\"" + std::string(text) + "\" is not a duration; write it as 90s, 45m, 2h, 1d or 1h30m"};
 }
 
 Error bad_size(std::string_view text) {
-  return {.code = ErrorCode::kInvalidArgument,
-          .message = "\"" + std::string(text) + "\" is no amount of memory; write it as 512M, 8G or 1.5T"};
+  return {
+      .code = ErrorCode::kInvalidArgument,
+      .message = "\"" + std::string(text) + "\" is not an amount of memory; write it as 512M, 8G or 1.5T"};
 }
 
 int64_t seconds_of_unit(char unit) {

@@ -31,7 +31,7 @@ void leave_on_signal(const Session& session, const std::string& job) {
   std::thread([set, job, err = session.io().err] {
     int signal = 0;
     if (::sigwait(&set, &signal) != 0) return;
-    err("\ndetached; the job goes on: gpu-cli attach " + job + "\n");
+    err("\ndetached; the job continues. To attach again: gpu-cli attach " + job + "\n");
     ::_exit(kExitOk);
   }).detach();
 }
@@ -68,15 +68,15 @@ int attach(Session& session, const AttachOptions& options) {
 
 Action define_attach(Grammar& grammar) {
   const auto options = std::make_shared<AttachOptions>();
-  grammar.argument("JOB", &options->job, "Its id").completes(Complete::kJob);
+  grammar.argument("JOB", &options->job, "Job id").completes(Complete::kJob);
   grammar
       .option("--attempt", "N", &options->attempt,
-              "This attempt's output alone; else the latest's and all later ones'")
+              "Output of this attempt only (default: the latest and all later ones)")
       .range(1, 1'000'000'000);
   grammar.details(
-      "Copies the job's two outputs to ours until it ends, over retries and restarts of the scheduler, and "
-      "exits as "
-      "the job did. Ctrl-C leaves; the job goes on, and attach can be said again.");
+      "Copies the job's standard output and standard error until the job ends, across retries and restarts "
+      "of the scheduler, and exits with the job's exit code. Ctrl-C detaches; the job continues, and can be "
+      "attached to again.");
   return [options](Session& session) { return attach(session, *options); };
 }
 

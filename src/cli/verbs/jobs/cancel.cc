@@ -25,8 +25,8 @@ int cancel_jobs(Session& session, const std::vector<std::string>& jobs) {
 
 Action define_cancel(Grammar& grammar) {
   const auto jobs = std::make_shared<std::vector<std::string>>();
-  grammar.argument("JOB", jobs.get(), "Their ids").completes(Complete::kJob);
-  grammar.details("Refusals do not stop it; the exit code tells of the last.");
+  grammar.argument("JOB", jobs.get(), "Job ids").completes(Complete::kJob);
+  grammar.details("Continues after a refusal; the exit code is that of the last one.");
   return [jobs](Session& session) { return cancel_jobs(session, *jobs); };
 }
 

@@ -22,7 +22,8 @@ TEST(JobControl, AsksTheNativeApi) {
   run_against(ok, {"update", "job-3", "--time", "none"}, &seen);
   EXPECT_EQ(seen.at(0).body, R"({"max_runtime_ms":0})");
   EXPECT_EQ(run({"update", "job-3"}).err,
-            "gpu-cli: nothing to change; give --priority, --time, --name or what else is to be different "
+            "gpu-cli: no change was given; use --priority, --time, --name or another option of gpu-cli "
+            "update --help "
             "(usage)\n");
   run_against(ok, {"update", "job-3", "--begin", "none", "--deadline", "+1m", "--gpus", "2", "--mem", "8G"},
               &seen);
@@ -109,7 +110,7 @@ TEST(RollingReboot, StopsAtTheFirstFailureAndSaysHowToGoOn) {
                               {"node", "reboot", "--rolling", "n1", "n2"});
   EXPECT_EQ(ran.exit_code, kExitRefused);
   EXPECT_EQ(ran.err,
-            "gpu-cli: n1: no reboot command is configured (conflict)\nTo go on: gpu-cli node reboot "
+            "gpu-cli: n1: no reboot command is configured (conflict)\nTo continue: gpu-cli node reboot "
             "--rolling n1 n2\n");
 }
 

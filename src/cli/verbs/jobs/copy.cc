@@ -37,7 +37,7 @@ struct Source {
 Result<Source> parse_source(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
-    return usage("what to copy is written JOB:PATH, as in: gpu-cli cp job-12:results.csv .");
+    return usage("the source must be JOB:PATH, as in: gpu-cli cp job-12:results.csv .");
   return Source{.job = text.substr(0, colon), .path = text.substr(colon + 1)};
 }
 
@@ -47,7 +47,7 @@ Result<std::string> target_path(const std::string& target, const std::string& so
   const bool is_folder = ::stat(target.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
   if (!is_folder && !target.ends_with('/')) return target;
   const std::string name = source.substr(source.rfind('/') + 1);
-  if (name.empty() || name == "." || name == "..") return usage(source + " is no file's path");
+  if (name.empty() || name == "." || name == "..") return usage(source + " is not the path of a file");
   return target + (target.ends_with('/') ? "" : "/") + name;
 }
 
@@ -169,7 +169,7 @@ int copy_file(Session& session, const CopyOptions& options) {
   if (!reply && begun) {
     return session.fail(
         kExitUnexpected,
-        "the copy broke off: the file became shorter, or the node or the scheduler went away; try again",
+        "the copy was cut short: the file shrank, or the node or the scheduler went away; try again",
         "broken_off");
   }
   if (!reply) return session.fail(*reply.trouble);
@@ -181,21 +181,18 @@ int copy_file(Session& session, const CopyOptions& options) {
 
 Action define_copy(Grammar& grammar) {
   const auto options = std::make_shared<CopyOptions>();
-  grammar.argument("JOB:PATH", &options->source,
-                   "The job's id and a file, relative to its working directory");
-  grammar.argument("TARGET", &options->target, "A file or folder here; - for standard output")
+  grammar.argument("JOB:PATH", &options->source, "Job id and file, relative to the job's working directory");
+  grammar.argument("TARGET", &options->target, "Local file or folder; - for standard output")
       .completes(Complete::kFile);
-  grammar.option("--attempt", "N", &options->attempt, "Of this attempt, 1 for the first; else the latest")
+  grammar.option("--attempt", "N", &options->attempt, "Attempt, counted from 1 (default: the latest)")
       .range(1, 1'000'000'000);
-  grammar.option("--member", "N", &options->member, "Of a gang: of this member, counted from 0")
-      .range(0, 1'000'000);
+  grammar.option("--member", "N", &options->member, "Member of a gang, counted from 0").range(0, 1'000'000);
   grammar.details(
-      "For small results: at most 64 MiB, or what api.copy_bytes_max says, of a running job or of one whose "
-      "node "
-      "still has its files. It is read as the job's user; a relative path does not lead out of the working "
-      "directory, and folders, pipes and devices are not copied.");
-  grammar.example("gpu-cli cp job-12:results.csv .", "Into this folder");
-  grammar.example("gpu-cli cp job-12:log/metrics.json - | jq .loss", "Into a pipe");
+      "For small results: at most 64 MiB, or api.copy_bytes_max, from a running job or from one whose files "
+      "its node still keeps. The file is read as the job's user. A relative path cannot leave the working "
+      "directory; folders, pipes and devices are not copied.");
+  grammar.example("gpu-cli cp job-12:results.csv .", "to this folder");
+  grammar.example("gpu-cli cp job-12:log/metrics.json - | jq .loss", "to a pipe");
   return [options](Session& session) { return copy_file(session, *options); };
 }
 

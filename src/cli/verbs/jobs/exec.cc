@@ -227,16 +227,18 @@ class SessionScreen {
   int conclude() {
     if (killed_by_ != 0) return kSignalBase + killed_by_;
     if (detached_) {
-      session_.io().err("\r\ndetached from session " + std::to_string(number_) +
-                        "; come back to it with: gpu-cli exec " + options_.job + " --session " +
-                        std::to_string(number_) + " -it\n");
+      session_.io().err(
+          "\r\n"
+          "detached from session " +
+          std::to_string(number_) + "; resume it with: gpu-cli exec " + options_.job + " --session " +
+          std::to_string(number_) + " -it\n");
       return kExitOk;
     }
     if (!ended_) {
       const std::string why = socket_.reason().empty() ? "it was closed" : socket_.reason();
       return session_.fail(kExitUnexpected,
                            "the connection to the scheduler broke (" + why +
-                               "): the session is over; the job is not touched by this",
+                               "): the session has ended; the job is not affected",
                            "session_lost");
     }
     const std::string code = end_["code"].text();
@@ -270,7 +272,7 @@ class SessionScreen {
 
 int run_session(Session& session, const ExecOptions& options) {
   if (options.terminal && ::isatty(STDIN_FILENO) != 1) {
-    return session.fail(kExitUsage, "a terminal is asked for, and standard input is none; leave -t out",
+    return session.fail(kExitUsage, "-t needs a terminal, and standard input is not one; leave -t out",
                         "usage");
   }
   const std::string& tenant = session.options().tenant_id;
@@ -282,13 +284,11 @@ int run_session(Session& session, const ExecOptions& options) {
 }
 
 void add_place(Grammar& grammar, ExecOptions& options) {
-  grammar.argument("JOB", &options.job, "Its id").completes(Complete::kJob);
-  grammar.option("--attempt", "N", &options.attempt, "In this attempt, 1 for the first; else the latest")
+  grammar.argument("JOB", &options.job, "Job id").completes(Complete::kJob);
+  grammar.option("--attempt", "N", &options.attempt, "Attempt, counted from 1 (default: the latest)")
       .range(1, 1'000'000'000);
-  grammar.option("--member", "N", &options.member, "Of a gang: in this member, counted from 0")
-      .range(0, 1'000'000);
-  grammar.option("--session", "N", &options.session, "Take up this session, which was detached from, again")
-      .range(1, INT64_MAX);
+  grammar.option("--member", "N", &options.member, "Member of a gang, counted from 0").range(0, 1'000'000);
+  grammar.option("--session", "N", &options.session, "Resume this detached session").range(1, INT64_MAX);
 }
 
 }  // namespace
@@ -296,24 +296,23 @@ void add_place(Grammar& grammar, ExecOptions& options) {
 Action define_exec(Grammar& grammar) {
   const auto options = std::make_shared<ExecOptions>();
   add_place(grammar, *options);
-  grammar.flag("-i,--stdin", options->interactive, "Hand our standard input to the command");
-  grammar.flag("-t,--tty", options->terminal, "Give it a terminal; needs one here");
-  grammar.takes_command(options->command, "The command and its words, run without a shell");
+  grammar.flag("-i,--stdin", options->interactive, "Pass standard input to the command");
+  grammar.flag("-t,--tty", options->terminal, "Allocate a terminal; standard input must be one");
+  grammar.takes_command(options->command, "Command and its arguments, run without a shell");
   grammar.details(
-      "The command runs beside the job's own processes: as its user, in its working directory, with its "
-      "environment, GPUs and limits. It ends with the job's attempt; the job does not notice it. gpu-cli "
-      "exits "
-      "with its exit code, or 128 and the number of the signal that ended it.");
+      "The command runs beside the job's own processes: as the same user, in the same working directory, "
+      "with the same environment, GPUs and limits. It ends when the job's attempt ends, and does not affect "
+      "the job. gpu-cli exits with its exit code, or with 128 + N if signal N ended it.");
   grammar.details(
-      "With -t, Ctrl-P Ctrl-Q, or ~. at the start of a line, leaves the session running; --session takes it "
-      "up "
-      "again within 12 hours. When the connection breaks the command is hung up, as by a closed terminal.");
-  grammar.example("gpu-cli exec job-12 -- nvidia-smi", "Look at the job's GPUs");
-  grammar.example("gpu-cli exec job-12 -it -- python3", "A prompt beside it");
-  grammar.example("gpu-cli exec job-12 -i -- tar -x < more.tar", "Bring files in");
+      "With -t, Ctrl-P Ctrl-Q, or ~. at the start of a line, detaches and leaves the session running; "
+      "--session resumes it within 12 hours. If the connection breaks, the command gets SIGHUP, as from a "
+      "closed terminal.");
+  grammar.example("gpu-cli exec job-12 -- nvidia-smi", "look at the job's GPUs");
+  grammar.example("gpu-cli exec job-12 -it -- python3", "a prompt beside it");
+  grammar.example("gpu-cli exec job-12 -i -- tar -x < more.tar", "bring files in");
   return [options](Session& session) {
     if (options->command.empty() && options->session == 0) {
-      return session.fail(kExitUsage, "say what to run behind --, as in: gpu-cli exec JOB -- nvidia-smi",
+      return session.fail(kExitUsage, "a command after -- is missing, as in: gpu-cli exec JOB -- nvidia-smi",
                           "usage");
     }
     return run_session(session, *options);
@@ -324,9 +323,8 @@ Action define_shell(Grammar& grammar) {
   const auto options = std::make_shared<ExecOptions>();
   add_place(grammar, *options);
   grammar.details(
-      "A login shell of the job's user, in a terminal, beside the job's processes. Ctrl-P Ctrl-Q, or ~. at "
-      "the "
-      "start of a line, leaves it running; see gpu-cli exec --help.");
+      "Opens a login shell of the job's user, in a terminal, beside the job's processes. Ctrl-P Ctrl-Q, or "
+      "~. at the start of a line, detaches and leaves it running; see gpu-cli exec --help.");
   return [options](Session& session) {
     options->interactive = true;
     options->terminal = true;

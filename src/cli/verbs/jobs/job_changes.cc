@@ -32,7 +32,7 @@ int for_each_job(Session& session, const Jobs& jobs, const std::string& done,
 /// A command that does one thing to each of its jobs.
 Action about_jobs(Grammar& grammar, const std::string& what, const std::string& done) {
   const auto jobs = std::make_shared<Jobs>();
-  grammar.argument("JOB", jobs.get(), "Their ids").completes(Complete::kJob);
+  grammar.argument("JOB", jobs.get(), "Job ids").completes(Complete::kJob);
   return [jobs, what, done](Session& session) {
     return for_each_job(session, *jobs, done, [&](const std::string& path) {
       return session.send("POST", path + "/" + what, "{}");
@@ -104,9 +104,10 @@ int update_jobs(Session& session, const UpdateOptions& update) {
   if (added) added = add_needs(update, body);
   if (!added) return session.fail(kExitUsage, added.error().message, "usage");
   if (body.empty()) {
-    return session.fail(kExitUsage,
-                        "nothing to change; give --priority, --time, --name or what else is to be different",
-                        "usage");
+    return session.fail(
+        kExitUsage,
+        "no change was given; use --priority, --time, --name or another option of gpu-cli update --help",
+        "usage");
   }
   return for_each_job(session, update.jobs, "updated",
                       [&](const std::string& path) { return session.send("PATCH", path, body.text()); });
@@ -116,34 +117,36 @@ int update_jobs(Session& session, const UpdateOptions& update) {
 
 Action define_update(Grammar& grammar) {
   const auto update = std::make_shared<UpdateOptions>();
-  grammar.argument("JOB", &update->jobs, "Their ids").completes(Complete::kJob);
-  grammar.option("--priority", "N", &update->priority, "Higher starts earlier; of jobs that do not run yet");
+  grammar.argument("JOB", &update->jobs, "Job ids").completes(Complete::kJob);
+  grammar.option("--priority", "N", &update->priority,
+                 "New priority, higher starts earlier; only for pending jobs");
   grammar.option("-t,--time", "SPAN", &update->time_limit,
-                 "The time limit, counted from the start; none lifts it");
-  grammar.option("--name", "NAME", &update->name, "The name");
+                 "New time limit, counted from the start; none removes it");
+  grammar.option("--name", "NAME", &update->name, "New name");
   for (std::size_t i = 0; i < update->texts.size(); ++i) {
     const TextOption& text = kTextOptions[i];
     if (text.update_help.empty()) continue;
     grammar.option(text.flag, std::string(text.value), &update->texts[i], std::string(text.update_help));
   }
-  grammar.option("--begin", "WHEN", &update->begin,
-                 "Not before +2h or 2025-01-31T09:00:00Z; none: now; of jobs that do not run yet");
-  grammar.option("--deadline", "WHEN", &update->deadline, "Given up when it still waits then; none lifts it");
-  grammar
-      .option("--gpus", "N", &update->gpus, "GPUs that it needs; of jobs that do not run yet, as all below")
+  grammar.option(
+      "--begin", "WHEN", &update->begin,
+      "Earliest start, such as +2h or 2025-01-31T09:00:00Z; none removes it; only for pending jobs");
+  grammar.option("--deadline", "WHEN", &update->deadline,
+                 "Give up the job if it has not started by then; none removes it");
+  grammar.option("--gpus", "N", &update->gpus, "Number of GPUs; only for pending jobs, as the options below")
       .range(0, 1'000'000);
   grammar.option("--gpu-model", "MODEL", &update->gpu_model, "Only this model");
-  grammar.option("--gpu-memory", "SIZE", &update->gpu_memory, "Memory of all its GPUs together");
+  grammar.option("--gpu-memory", "SIZE", &update->gpu_memory, "Total memory of all GPUs");
   grammar.option("--cpus", "N", &update->cpus, "CPU cores");
   grammar.option("--mem", "SIZE", &update->memory, "Memory");
   grammar.details(
-      "What is not given stays as it is. What a job needs is checked as for a new one. Refusals do not stop "
-      "it; the exit code tells of the last.");
+      "Options that are not given keep their values. Changed resources are checked as for a new job. "
+      "Continues after a refusal; the exit code is that of the last one.");
   return [update](Session& session) { return update_jobs(session, *update); };
 }
 
 Action define_hold(Grammar& grammar) {
-  grammar.details("A held job keeps its place by priority and age, and waits until it is released.");
+  grammar.details("A held job keeps its priority and age, and waits until it is released.");
   return about_jobs(grammar, "hold", "held");
 }
 
@@ -151,8 +154,8 @@ Action define_release(Grammar& grammar) { return about_jobs(grammar, "release", 
 
 Action define_requeue(Grammar& grammar) {
   grammar.details(
-      "The attempt ends as by cancel, and the job waits again, with its priority and age. It costs no "
-      "retry.");
+      "The attempt is stopped as by cancel, and the job is pending again, with its priority and age. No "
+      "retry is used up.");
   return about_jobs(grammar, "requeue", "requeued");
 }
 

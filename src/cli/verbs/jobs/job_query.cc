@@ -151,7 +151,7 @@ Result<std::vector<std::string>> parse_states(const std::string& text) {
       const std::string near = nearest_of(word, kWords);
       return Error{.code = ErrorCode::kInvalidArgument,
                    .message = "--state: \"" + word + "\" is not known" +
-                              (near.empty() ? "; gpu-cli list --help names the states"
+                              (near.empty() ? "; gpu-cli list --help lists the states"
                                             : "; did you mean " + near + "?")};
     }
   }
@@ -169,7 +169,7 @@ Result<Time> parse_since(const std::string& text, Time now) {
   if (day.valid() && text.size() == 10) return day;
   return Error{
       .code = ErrorCode::kInvalidArgument,
-      .message = "--since: \"" + text + "\" is no time; write 2h, 2025-01-31 or 2025-01-31T09:00:00Z"};
+      .message = "--since: \"" + text + "\" is not a time; write 2h, 2025-01-31 or 2025-01-31T09:00:00Z"};
 }
 
 bool glob_matches(std::string_view pattern, std::string_view text) {

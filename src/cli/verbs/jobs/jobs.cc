@@ -91,7 +91,7 @@ std::string parts_text(const Json& parts) {
 void add_members(const Json& job, Record& record) {
   record.add("Members", parts_text(job["parts"]));
   if (job["on_node_loss"].text() == "continue")
-    record.add("On node loss", "goes on with the nodes that are left");
+    record.add("On node loss", "continues on the remaining nodes");
   record.add("Domain", job["domain"].text() + (job["domain_required"].boolean() ? " (required)" : ""));
   const std::vector<Json> members = job["members"].items();
   if (members.empty()) {
@@ -210,7 +210,7 @@ constexpr JobRecordRow kFlowRecord[] = {
 // Between them: where its members run.
 constexpr JobRecordRow kEndRecord[] = {
     {"Attempts", "attempts", as_count},
-    {"In line", "queue_position", as_count},
+    {"Queue position", "queue_position", as_count},
     {"Starts in", "estimated_wait", when_queued_cell},
     {"Submitted", "submitted_at", as_time},
     {"Started", "started_at", as_time},
@@ -301,10 +301,10 @@ int explain_job(Session& session, const std::string& job) {
   record.add("Reason", reply.json["reason"].text());
   record.add("Why", reply.json["message"].text());
   record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
-  record.add("In line", count_text(reply.json["queue_position"]));
+  record.add("Queue position", count_text(reply.json["queue_position"]));
   const Time now = session.io().wall_now();
   const std::string start = time_text(reply.json["estimated_start"], now);
-  if (!start.empty()) record.add("Starts", start + ", if what runs ends as expected");
+  if (!start.empty()) record.add("Starts", start + ", if running jobs end as expected");
   add_outlook(reply.json, now, record);
   session.io().out(record.render());
   return kExitOk;
@@ -314,19 +314,19 @@ int explain_job(Session& session, const std::string& job) {
 
 Action define_get(Grammar& grammar) {
   const auto get = std::make_shared<GetOptions>();
-  grammar.argument("JOB", &get->jobs, "Their ids, such as job-12").completes(Complete::kJob);
+  grammar.argument("JOB", &get->jobs, "Job ids, such as job-12").completes(Complete::kJob);
   declare_format(grammar, get->format);
   return [get](Session& session) { return get_jobs(session, *get); };
 }
 
 Action define_explain(Grammar& grammar) {
   const auto job = std::make_shared<std::string>();
-  grammar.argument("JOB", job.get(), "Its id").completes(Complete::kJob);
+  grammar.argument("JOB", job.get(), "Job id").completes(Complete::kJob);
   grammar.details(
-      "`Expected` is what comes out when the scheduler is run forward on a copy of its state, with run times "
-      "that are likely. `Now with` lists the smallest changes of the request that would start it at once, "
-      "the first costs least: they are for gpu-cli update, or for another submission. With `--tenant-id` "
-      "only jobs of that tenant are named.");
+      "`Expected` is the result of running the scheduler forward on a copy of its state, with likely run "
+      "times. `Now with` lists the smallest changes to the request that would let the job start at once, the "
+      "cheapest first: use them with gpu-cli update, or in another submission. With `--tenant-id` only jobs "
+      "of that tenant are named.");
   return [job](Session& session) { return explain_job(session, *job); };
 }
 

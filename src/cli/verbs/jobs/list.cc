@@ -101,7 +101,7 @@ std::string shown(const Session& session, const ListOptions& list, const FoundJo
   if (found.complete || list.no_header) return text;
   text += "The newest " + std::to_string(found.jobs.size());
   if (found.total > static_cast<int64_t>(found.jobs.size())) text += " of " + std::to_string(found.total);
-  return text + "; --all or --limit N shows more.\n";
+  return text + "; use --all or --limit N for more.\n";
 }
 
 /// Asks and puts the answer into `text`.
@@ -142,40 +142,38 @@ int list_jobs(Session& session, const ListOptions& list) {
 Action define_list(Grammar& grammar) {
   const auto list = std::make_shared<ListOptions>();
   grammar
-      .option(
-          "--state", "STATES", &list->states,
-          "Only jobs in these states, with commas between; active is what has not ended, finished what has")
+      .option("--state", "STATES", &list->states,
+              "Only jobs in these states, comma-separated; active: not ended, finished: ended")
       .of({"pending", "scheduled", "running", "completed", "failed", "cancelled", "preempted", "active",
            "finished"})
       .commas();
-  grammar.option("--user", "USER", &list->user, "Only jobs that this user submitted, or that run as it");
+  grammar.option("--user", "USER", &list->user, "Only jobs submitted by this user or running as this user");
   grammar.option("--name", "NAME", &list->name,
-                 "Only jobs of this name; * and ? stand for any text and any character");
+                 "Only jobs with this name; * matches any text, ? any character");
   grammar.option("-l,--label", "K[=V]", &list->labels,
-                 "Only jobs with this label; repeatable, and all must fit");
+                 "Only jobs with this label; may be repeated, all must match");
   grammar.option("--since", "TIME", &list->since,
                  "Only jobs submitted since: 2h, 2025-01-31 or 2025-01-31T09:00:00Z");
-  grammar.option("--limit", "N", &list->limit, "At most so many (50)").range(1, 100'000'000);
-  grammar.flag("--all", list->all, "All that there are");
+  grammar.option("--limit", "N", &list->limit, "Maximum number of jobs (default: 50)").range(1, 100'000'000);
+  grammar.flag("--all", list->all, "No maximum");
   grammar
-      .option(
-          "--sort", "COLUMNS", &list->sort,
-          "Order by these, with commas between; times, sizes and numbers from the largest on, and - before a "
-          "name turns its order round")
+      .option("--sort", "COLUMNS", &list->sort,
+              "Sort by these columns, comma-separated; times, sizes and numbers in descending order; - "
+              "before a name reverses its order")
       .of(job_column_keys())
       .commas()
       .completes(Complete::kColumn);
-  grammar.option("--columns", "COLUMNS", &list->columns, "Show these, with commas between")
+  grammar.option("--columns", "COLUMNS", &list->columns, "Show these columns, comma-separated")
       .of(job_column_keys())
       .commas()
       .completes(Complete::kColumn);
-  grammar.flag("--no-header", list->no_header, "Leave out the titles and remarks");
+  grammar.flag("--no-header", list->no_header, "Omit titles and remarks");
   declare_format(grammar, list->format);
-  grammar.flag("-w,--watch", list->watch, "Show it again and again until q or Ctrl-C");
-  grammar.option("--interval", "SPAN", &list->interval, "With --watch: how often (2s)");
+  grammar.flag("-w,--watch", list->watch, "Refresh continuously until q or Ctrl-C");
+  grammar.option("--interval", "SPAN", &list->interval, "With --watch: time between refreshes (default: 2s)");
   grammar.example("gpu-cli list --state active --sort -priority,submitted",
-                  "what is under way, the least urgent first");
-  grammar.example("gpu-cli list --label team=vision --since 1d -o name", "ids alone, for a loop");
+                  "active jobs, lowest priority first");
+  grammar.example("gpu-cli list --label team=vision --since 1d -o name", "only ids, for use in a loop");
   return [list](Session& session) { return list_jobs(session, *list); };
 }
 

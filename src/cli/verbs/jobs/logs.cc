@@ -36,9 +36,10 @@ void tell_skipped(const LogChoice& choice, int64_t bytes) {
 }
 
 Trouble no_pieces() {
-  return {
-      .sentence = "the answer is no output that this gpu-cli understands; use one of the scheduler's version",
-      .code = "bad_answer"};
+  return {.sentence =
+              "the answer is in a format that this gpu-cli does not understand; use the gpu-cli of the "
+              "scheduler's version",
+          .code = "bad_answer"};
 }
 
 /// What follow_logs remembers between two calls of the API.
@@ -183,7 +184,7 @@ class LogPrinter {
   void say_skipped(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     session_.io().err("gpu-cli: " + std::to_string(bytes) +
-                      " bytes of the output are no longer kept on its node\n");
+                      " bytes of the output are no longer kept on the node\n");
   }
 
   Session& session_;
@@ -210,20 +211,20 @@ int show_logs(Session& session, const LogsOptions& logs) {
 
 Action define_logs(Grammar& grammar) {
   const auto logs = std::make_shared<LogsOptions>();
-  grammar.argument("JOB", &logs->job, "Its id").completes(Complete::kJob);
+  grammar.argument("JOB", &logs->job, "Job id").completes(Complete::kJob);
   grammar.flag("-f,--follow", logs->follow,
-               "Go on until the job ends, over later attempts and broken connections");
-  grammar.flag("--stderr", logs->from_stderr, "Its standard error instead of its standard output");
-  grammar.flag("--both", logs->both, "Both, its standard error onto this command's");
-  grammar.option("--tail", "N", &logs->tail, "Begin at the last N lines").range(1, 1'000'000);
+               "Follow until the job ends, across later attempts and broken connections");
+  grammar.flag("--stderr", logs->from_stderr, "Standard error instead of standard output");
+  grammar.flag("--both", logs->both, "Both; standard error goes to this command's standard error");
+  grammar.option("--tail", "N", &logs->tail, "Only the last N lines").range(1, 1'000'000);
   grammar.option("--since", "TIME", &logs->since,
-                 "Begin at what was written in the last 10m, 2h or 1d, or since 2026-01-31T09:00:00Z");
-  grammar.option("--grep", "TEXT", &logs->grep, "Only lines that hold TEXT, chosen on the job's node");
+                 "Only what was written in the last 10m, 2h or 1d, or since 2026-01-31T09:00:00Z");
+  grammar.option("--grep", "TEXT", &logs->grep, "Only lines that contain TEXT, filtered on the node");
   grammar.flag("-t,--timestamps", logs->timestamps,
-               "Put before each line the time at which it was there, to about two seconds");
+               "Prefix each line with its time, accurate to about two seconds");
   grammar.option("--attempt", "N", &logs->attempt, "Of this attempt alone, 1 for the first; else the latest")
       .range(1, 1'000'000'000);
-  grammar.option("--member", "N", &logs->member, "Of a gang: of this member, counted from 0")
+  grammar.option("--member", "N", &logs->member, "Member of a gang, counted from 0")
       .range(0, limits::kMembersMax);
   return [logs](Session& session) { return show_logs(session, *logs); };
 }

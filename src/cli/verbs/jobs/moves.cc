@@ -63,8 +63,7 @@ void print_proposal(Session& session, const Json& proposal) {
   record.add("On", place_text(proposal["node_name"].text(), proposal["gpus"]));
   if (const std::string otherwise = proposal["otherwise_at"].text(); !otherwise.empty())
     record.add("Otherwise", "expected at " + otherwise);
-  record.add("Price",
-             decimal(proposal["lost_gpu_seconds"].number()) + " GPU-seconds of work that is not saved");
+  record.add("Price", decimal(proposal["lost_gpu_seconds"].number()) + " GPU-seconds of unsaved work");
   record.add("Unusable GPUs", decimal(proposal["unusable_gpus_before"].number()) + " before, " +
                                   decimal(proposal["unusable_gpus_after"].number()) + " after");
   io.out(record.render());
@@ -104,7 +103,7 @@ int show_moves(Session& session, const MovesOptions& options) {
   std::string summary = moves["message"].text();
   if (!summary.empty()) summary += "; ";
   summary += gpus_text(moves["gpus_free"].integer()) + " free, " + decimal(moves["unusable_gpus"].number()) +
-             " of no use to the jobs that come";
+             " unusable for the jobs that arrive";
   io.out(printable(summary) + "\n");
   const bool first_is_said = moves["proposals"].items().empty();
   std::size_t index = 0;
@@ -113,9 +112,9 @@ int show_moves(Session& session, const MovesOptions& options) {
     io.out(printable("nothing for " + one["job_id"].text() + ": " + one["message"].text()) + "\n");
   }
   if (moves["stopped_early"].boolean())
-    io.out("the search was broken off before its end: there may be more, or cheaper ones\n");
+    io.out("the search was stopped before its end: there may be more or cheaper proposals\n");
   if (!moves["proposals"].items().empty())
-    io.out("carry one out with: gpu-cli move apply PROPOSAL --reason WHY\n");
+    io.out("to carry one out: gpu-cli move apply PROPOSAL --reason WHY\n");
   return kExitOk;
 }
 
@@ -135,10 +134,10 @@ int apply_moves(Session& session, const MovesOptions& options) {
   std::string text;
   for (const Json& move : proposal["moves"].items()) {
     text +=
-        move["job_id"].text() + " goes on at " + place_text(move["to_node"].text(), move["to_gpus"]) + "; ";
+        move["job_id"].text() + " continues on " + place_text(move["to_node"].text(), move["to_gpus"]) + "; ";
   }
   text += proposal["job_id"].text() + " starts on " +
-          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when they are gone";
+          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when they have left";
   session.io().out(printable(text) + "\n");
   return kExitOk;
 }
@@ -147,18 +146,16 @@ int apply_moves(Session& session, const MovesOptions& options) {
 
 Action define_move_list(Grammar& grammar) {
   const auto options = std::make_shared<MovesOptions>();
-  grammar.option("--for", "JOB", &options->job, "Only moves that let this waiting job start")
+  grammar.option("--for", "JOB", &options->job, "Only moves that let this pending job start")
       .completes(Complete::kJob);
   grammar.option("--max-moves", "N", &options->moves_max,
-                 "At most so many jobs move so that one starts: 4 when it is left out, 16 at most");
+                 "Maximum number of jobs to move so that one starts, at most 16 (default: 4)");
   grammar.details(
-      "Free GPUs may lie scattered over nodes, so that a large job waits beside them. This shows which "
-      "running "
-      "jobs could go on elsewhere so that it starts at once, the cheapest way for each: what they lose is "
-      "the "
-      "time since they saved their work, or since their start, times their GPUs. Only jobs of tenants with "
-      "`--allow-preemption yes` move, only to places that are free now, and never gangs, shares or jobs of a "
-      "higher priority. Nothing is changed; where no move helps, it says why.");
+      "Free GPUs may be scattered over nodes, so that a large job waits although enough of them are free. "
+      "This shows which running jobs could continue elsewhere so that it starts at once, at the lowest "
+      "price: the time since they saved their work, or since their start, times their GPUs. Only jobs of "
+      "tenants with `--allow-preemption yes` move, only to GPUs that are free now, and never gangs, shares "
+      "or jobs of a higher priority. Nothing is changed; where no move helps, the output says why.");
   grammar.example("gpu-cli moves", "what could start if others moved?");
   grammar.example("gpu-cli moves --for job-12", "how could job-12 start now?");
   return [options](Session& session) { return show_moves(session, *options); };
@@ -166,13 +163,13 @@ Action define_move_list(Grammar& grammar) {
 
 Action define_move_apply(Grammar& grammar) {
   const auto options = std::make_shared<MovesOptions>();
-  grammar.argument("PROPOSAL", &options->id, "Its name, as in gpu-cli moves");
-  grammar.option("--reason", "TEXT", &options->reason, "Why, for everybody who looks at these jobs");
+  grammar.argument("PROPOSAL", &options->id, "Id of the proposal, from gpu-cli moves");
+  grammar.option("--reason", "TEXT", &options->reason, "Reason, shown with these jobs");
   grammar.details(
-      "The jobs that move are told to end, with their grace and their signal, and go on where the proposal "
-      "says; "
-      "nobody else gets those GPUs meanwhile. A proposal that no longer holds is refused whole.");
-  grammar.example("gpu-cli move apply move-1f0c6b2a99d0e7c4 --reason 'training is urgent'", "carry one out");
+      "The jobs to move are stopped with their own signal and grace period, and continue where the proposal "
+      "says; those GPUs are kept for them meanwhile. A proposal that no longer holds is refused as a whole.");
+  grammar.example("gpu-cli move apply move-1f0c6b2a99d0e7c4 --reason 'training is urgent'",
+                  "carry out a proposal");
   return [options](Session& session) { return apply_moves(session, *options); };
 }
 

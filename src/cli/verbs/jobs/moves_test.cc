@@ -16,7 +16,7 @@ TEST(Moves, EndWithTheEndOfALine) {
   const Ran ran = run_against(moves, {"moves"});
   EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
   EXPECT_EQ(ran.out,
-            "no move helps; 3 GPUs free, 1.5 of no use to the jobs that come\n"
+            "no move helps; 3 GPUs free, 1.5 unusable for the jobs that arrive\n"
             "nothing for job-2: it is a gang\n");
 }
 
@@ -27,7 +27,7 @@ TEST(Moves, ThatAreCarriedOutEndWithTheEndOfALine) {
   };
   const Ran ran = run_against(applied, {"move", "apply", "move-1"});
   EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
-  EXPECT_EQ(ran.out, "job-1 goes on at n2[1]; job-9 starts on n1[0] when they are gone\n");
+  EXPECT_EQ(ran.out, "job-1 continues on n2[1]; job-9 starts on n1[0] when they have left\n");
 }
 
 }  // namespace

@@ -61,10 +61,10 @@ int show_quality(Session& session) {
 
 Action define_quality(Grammar& grammar) {
   grammar.details(
-      "Run times are foretold when a job starts, starts when a job that waits is first looked at: by "
-      "`gpu-cli explain`, or within a minute. At best half of the cases come within p50 and nine of ten "
-      "within p90. LOSS is the mean pinball loss, ERROR the mean distance from p50; less is better. Counted "
-      "since the scheduler's start; the same figures are metrics.");
+      "Run times are predicted when a job starts; starts are predicted when a pending job is first examined: "
+      "by `gpu-cli explain`, or within a minute. Ideally half of the cases fall within p50 and nine of ten "
+      "within p90. LOSS is the mean pinball loss, ERROR the mean distance from p50; lower is better. Counted "
+      "since the scheduler started; the same figures are exported as metrics.");
   return [](Session& session) { return show_quality(session); };
 }
 

@@ -86,20 +86,16 @@ int show_top(Session& session, const TopOptions& top) {
 
 Action define_top(Grammar& grammar) {
   const auto top = std::make_shared<TopOptions>();
-  grammar.option("--interval", "SPAN", &top->interval, "How often it looks (2s)");
-  grammar.flag("--once", top->once, "Print one screen and end, as without a terminal");
+  grammar.option("--interval", "SPAN", &top->interval, "Time between refreshes (default: 2s)");
+  grammar.flag("--once", top->once, "Print one screen and exit, as without a terminal");
   grammar.details(
-      "For each GPU its use, memory, temperature and the job that holds it; below, the jobs. It fills the "
-      "terminal, 80 by "
-      "24 or any other, follows its size, and gives it back as it was. While the scheduler is away it says "
-      "so and "
-      "goes on.");
+      "Shows each GPU with its utilization, memory, temperature and the job that holds it; below, the jobs. "
+      "The display fills the terminal, follows its size, and restores it at the end. While the scheduler "
+      "cannot be reached, it says so and retries.");
   grammar.details(
-      "Keys: `q` ends it. `i` `g` `r` `p` `n` sort the jobs by id, GPUs, run time, priority or name, and the "
-      "other way round "
-      "when pressed again. `s` shows all jobs, the running or the waiting ones. `b` hides the bars. The "
-      "arrows, PageUp and "
-      "PageDown move through the jobs, `<` and `>` through the GPUs. `h` lists them.");
+      "Keys: `q` quits. `i` `g` `r` `p` `n` sort the jobs by id, GPUs, run time, priority or name, and in "
+      "reverse order when pressed again. `s` shows all, running or waiting jobs. `b` hides the bars. The "
+      "arrows, PageUp and PageDown scroll the jobs, `<` and `>` the GPUs. `h` lists the keys.");
   return [top](Session& session) { return show_top(session, *top); };
 }
 

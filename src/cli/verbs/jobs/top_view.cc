@@ -236,14 +236,14 @@ std::string jobs_part(const TopData& data, TopControls& controls, const ScreenSi
 std::string help_text(const ScreenSize& size, bool color) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKeys = {
       {{"q, Esc", "end"},
-       {"i g r p n", "sort the jobs by id, GPUs, run time, priority or name; again: the other way round"},
-       {"s", "show all jobs, the running ones, the waiting ones"},
-       {"b", "hide the GPUs' bars, or show them again"},
-       {"Up Down j k", "move through the jobs"},
-       {"PageUp PageDown", "by a screen"},
-       {"< >", "move through the GPUs when not all fit"},
+       {"i g r p n", "sort the jobs by id, GPUs, run time, priority or name; again: in reverse order"},
+       {"s", "show all, running or waiting jobs"},
+       {"b", "hide or show the bars of the GPUs"},
+       {"Up Down j k", "scroll the jobs"},
+       {"PageUp PageDown", "by half a screen"},
+       {"< >", "scroll the GPUs if not all fit"},
        {"Home", "back to the beginning"},
-       {"h, ?", "this help, or back"}}};
+       {"h, ?", "show or hide this help"}}};
   std::string text = title_line("Keys", "", size, color);
   for (const auto& [keys, meaning] : kKeys) {
     text += "  " + left(std::string(keys), 17) + fitted(meaning, std::max(1, size.columns - 19)) + "\n";
@@ -271,11 +271,33 @@ std::string bar(double share, int columns, Style style, bool color) {
          std::string(static_cast<size_t>(room - used), ' ') + styled("]", Style::kDim, color);
 }
 
+namespace {
+
+std::optional<TopControls::Sort> sort_of_key(int key) {
+  switch (key) {
+    case 'i':
+      return TopControls::Sort::kId;
+    case 'g':
+      return TopControls::Sort::kGpus;
+    case 'r':
+      return TopControls::Sort::kRan;
+    case 'p':
+      return TopControls::Sort::kPriority;
+    case 'n':
+      return TopControls::Sort::kName;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
 bool TopControls::on_key(int key, const ScreenSize& size) {
-  const auto sort_by = [&](Sort wanted) {
-    descending = sort == wanted ? !descending : find_job_column(name_of(wanted))->descends;
-    sort = wanted;
-  };
+  if (const std::optional<Sort> wanted = sort_of_key(key)) {
+    descending = sort == *wanted ? !descending : find_job_column(name_of(*wanted))->descends;
+    sort = *wanted;
+    return true;
+  }
   const int page = std::max(1, size.rows / 2);
   switch (key) {
     case 'q':
@@ -288,21 +310,6 @@ bool TopControls::on_key(int key, const ScreenSize& size) {
     case 'h':
     case '?':
       help = !help;
-      break;
-    case 'i':
-      sort_by(Sort::kId);
-      break;
-    case 'g':
-      sort_by(Sort::kGpus);
-      break;
-    case 'r':
-      sort_by(Sort::kRan);
-      break;
-    case 'p':
-      sort_by(Sort::kPriority);
-      break;
-    case 'n':
-      sort_by(Sort::kName);
       break;
     case 's':
       show = show == Show::kAll ? Show::kRunning : show == Show::kRunning ? Show::kWaiting : Show::kAll;
@@ -353,7 +360,7 @@ std::string top_text(const TopData& data, TopControls& controls, const ScreenSiz
   text += sick;
   const std::string foot =
       trouble ? styled(fitted(printable(*trouble), size.columns), Style::kBad, color)
-              : styled(fitted("q end  h keys  i g r p n sort  s states  b bars  ↑↓ jobs", size.columns),
+              : styled(fitted("q quit  h keys  i g r p n sort  s states  b bars  ↑↓ jobs", size.columns),
                        Style::kDim, color);
   --rows;
   if (controls.help) {
@@ -364,8 +371,8 @@ std::string top_text(const TopData& data, TopControls& controls, const ScreenSiz
       const auto count = static_cast<int>(lines.size());
       const int room = std::clamp(rows - kJobRowsMin - 1, 0, count);
       controls.first_gpu = std::clamp(controls.first_gpu, 0, std::max(0, count - room));
-      std::string note =
-          data.nodes.empty() ? "no node yet; start one with gpu-agent" : "use, memory, temperature, job";
+      std::string note = data.nodes.empty() ? "no nodes yet; start gpu-agent on a machine to add one"
+                                            : "utilization, memory, temperature, job";
       if (count > room)
         note += "; lines " + std::to_string(controls.first_gpu + 1) + "-" +
                 std::to_string(controls.first_gpu + room) + " of " + std::to_string(count);

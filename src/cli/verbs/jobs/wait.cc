@@ -141,17 +141,15 @@ int exit_like(const Session& session, const std::string& job, const Json& record
 
 Action define_wait(Grammar& grammar) {
   const auto wait = std::make_shared<WaitOptions>();
-  grammar.argument("JOB", &wait->jobs, "Their ids").completes(Complete::kJob);
+  grammar.argument("JOB", &wait->jobs, "Job ids").completes(Complete::kJob);
   grammar.option("--timeout", "SPAN", &wait->timeout,
-                 "Give up after so long, with exit code 6; the jobs go on");
-  grammar.flag("--any", wait->any, "End as soon as one of them has ended");
+                 "Stop waiting after this long, with exit code 6; the jobs continue");
+  grammar.flag("--any", wait->any, "Exit as soon as one of them has ended");
   grammar.details(
-      "Prints each job's end as it comes. The exit code is 0 when all completed; else that of the first one, "
-      "in the "
-      "order given, that did not: its own exit code, 124 at its time limit, 128 + N for signal N, 1 without "
-      "a code. "
-      "With `--any` it is that of the one that ended.");
-  grammar.details("Goes on over restarts of the scheduler of up to a minute.");
+      "Prints the end of each job as it happens. The exit code is 0 if all jobs completed; otherwise it is "
+      "that of the first job, in the order given, that did not: its own exit code, 124 at its time limit, "
+      "128 + N for signal N, 1 without a code. With `--any` it is that of the job that ended.");
+  grammar.details("Continues across restarts of the scheduler of up to a minute.");
   grammar.example("gpu-cli wait $(gpu-cli list --name 'sweep-*' -o name)", "wait for a whole sweep");
   return [wait](Session& session) { return wait_for_jobs(session, wait->jobs, wait->timeout, wait->any); };
 }

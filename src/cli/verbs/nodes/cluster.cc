@@ -57,13 +57,13 @@ Action define_cluster(Grammar&) {
 
 Action define_node_condition(Grammar& grammar) {
   const auto node = std::make_shared<ConditionOptions>();
-  grammar.argument("NODE", &node->name, "The node's name").completes(Complete::kNode);
-  grammar.argument("GPU", &node->index, "The GPU's index");
+  grammar.argument("NODE", &node->name, "Name of the node").completes(Complete::kNode);
+  grammar.argument("GPU", &node->index, "Index of the GPU");
   grammar
       .argument("CONDITION", &node->condition,
-                "ok, which also has a quarantined GPU looked at again, or unhealthy")
+                "ok, which also examines a quarantined GPU again, or unhealthy")
       .of({"ok", "unhealthy"});
-  grammar.option("--detail", "TEXT", &node->detail, "Why, for those who look later");
+  grammar.option("--detail", "TEXT", &node->detail, "Reason, shown in the lists");
   return [node](Session& session) { return set_gpu_condition(session, *node); };
 }
 

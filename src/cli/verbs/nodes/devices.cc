@@ -35,7 +35,7 @@ std::string unknown_gpu(const Json& node, const std::string& gpu) {
   const std::size_t count = node_devices(node).size();
   const std::string name = node["name"].text();
   if (count == 0) return "node " + name + " has no GPU";
-  return "node " + name + " has no GPU \"" + gpu + "\"; name it by an index from 0 to " +
+  return "node " + name + " has no GPU \"" + gpu + "\"; give an index from 0 to " +
          std::to_string(count - 1) + ", an id such as " + name +
          "-gpu-0, or its UUID, as in gpu-cli device list " + name;
 }
@@ -43,7 +43,7 @@ std::string unknown_gpu(const Json& node, const std::string& gpu) {
 /// Says the word, and prints what the device is now.
 int set_quarantine(Session& session, const DeviceOptions& wanted, bool quarantine) {
   if (quarantine && wanted.reason.empty())
-    return session.fail(kExitUsage, "--reason must say why, for everybody who looks", "usage");
+    return session.fail(kExitUsage, "--reason is missing; it is shown with the node or GPU", "usage");
   const Reply node = get_node(session, wanted.node);
   if (!node) return session.fail(*node.trouble);
   const std::optional<FoundDevice> found = find_device(node.json, wanted.gpu);
@@ -52,7 +52,7 @@ int set_quarantine(Session& session, const DeviceOptions& wanted, bool quarantin
   if (!quarantine && found->device["quarantined_by"].text().empty()) {
     const std::string condition = found->device["condition"].text();
     const std::string why = condition == "ok" ? "it is " + found->device["state"].text()
-                                              : "its driver or its temperature keeps it from new work (" +
+                                              : "its driver or its temperature keeps it out of service (" +
                                                     condition + ": " + found->device["detail"].text() + ")";
     return session.fail(kExitRefused, id + " is not quarantined: " + why, "device_not_quarantined");
   }
@@ -73,12 +73,12 @@ int set_quarantine(Session& session, const DeviceOptions& wanted, bool quarantin
   const std::string holder = now["held_by"].text();
   std::string sentence = id;
   if (quarantine) {
-    sentence += " is quarantined: it gets no new work";
-    if (!holder.empty()) sentence += "; " + holder + " runs on";
+    sentence += " is quarantined and gets no new jobs";
+    if (!holder.empty()) sentence += "; " + holder + " continues";
   } else {
     const std::string state = now["state"].text();
     sentence += " is released and " + state;
-    if (state == "draining") sentence += ": its node looks whether it is empty";
+    if (state == "draining") sentence += ": its node checks that it is empty";
     const std::string condition = now["condition"].text();
     if (!condition.empty() && condition != "ok")
       sentence += ", but " + condition + ": " + now["detail"].text();
@@ -88,8 +88,8 @@ int set_quarantine(Session& session, const DeviceOptions& wanted, bool quarantin
 }
 
 void declare_device(Grammar& grammar, DeviceOptions& options) {
-  grammar.argument("NODE", &options.node, "Its node's name").completes(Complete::kNode);
-  grammar.argument("GPU", &options.gpu, "Its index, its id such as n1-gpu-3, or its UUID")
+  grammar.argument("NODE", &options.node, "Name of the node").completes(Complete::kNode);
+  grammar.argument("GPU", &options.gpu, "Index, id such as n1-gpu-3, or UUID of the GPU")
       .completes(Complete::kGpu);
 }
 
@@ -98,11 +98,11 @@ void declare_device(Grammar& grammar, DeviceOptions& options) {
 Action define_device_quarantine(Grammar& grammar) {
   const auto options = std::make_shared<DeviceOptions>();
   declare_device(grammar, *options);
-  grammar.option("--reason", "TEXT", &options->reason, "Why, for everybody who looks").must();
+  grammar.option("--reason", "TEXT", &options->reason, "Reason, shown in the lists").must();
   grammar.details(
-      "The GPU gets no new work, whatever its driver says, until it is released; what runs there runs on. "
-      "Restarts change nothing about it. Who did it and why stands in the lists of nodes and GPUs.");
-  grammar.example("gpu-cli device quarantine n1 n1-gpu-3 --reason 'fan rattles'", "keep new work off a GPU");
+      "The GPU gets no new jobs, whatever its driver reports, until it is released; running jobs continue. "
+      "The quarantine survives restarts. The lists of nodes and GPUs show who set it and why.");
+  grammar.example("gpu-cli device quarantine n1 n1-gpu-3 --reason 'fan rattles'", "keep new jobs off a GPU");
   return [options](Session& session) { return set_quarantine(session, *options, true); };
 }
 
@@ -110,8 +110,8 @@ Action define_device_release(Grammar& grammar) {
   const auto options = std::make_shared<DeviceOptions>();
   declare_device(grammar, *options);
   grammar.details(
-      "Ends a quarantine, an operator's or the scheduler's. A GPU that was not empty after its job drains "
-      "again: it takes work once its node sees nothing on it.");
+      "Ends a quarantine that an operator or the scheduler has set. A GPU that was not empty after its job "
+      "is examined again: it takes jobs once its node finds nothing on it.");
   return [options](Session& session) { return set_quarantine(session, *options, false); };
 }
 

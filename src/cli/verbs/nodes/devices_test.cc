@@ -22,7 +22,7 @@ TEST(Devices, AreQuarantinedByIndexIdOrUuid) {
   for (const char* gpu : {"0", "n1-gpu-0", "GPU-a"}) {
     std::vector<Request> sent;
     const Ran ran = run_against(one_node(&sent), {"device", "quarantine", "n1", gpu, "--reason", "smoke"});
-    EXPECT_EQ(ran.out, "n1-gpu-0 is quarantined: it gets no new work; job-12 runs on\n");
+    EXPECT_EQ(ran.out, "n1-gpu-0 is quarantined and gets no new jobs; job-12 continues\n");
     ASSERT_EQ(sent.size(), 1u);
     EXPECT_EQ(sent[0].target, "/v1/nodes/n1/devices/0/condition");
     EXPECT_TRUE(sent[0].body.starts_with(R"({"condition":"unhealthy","detail":"smoke")")) << sent[0].body;

@@ -269,7 +269,7 @@ int list_nodes(Session& session, const ListOptions& list) {
   if (print_plain(session, format, "nodes", "name", nodes)) return kExitOk;
   const bool wide = format == Format::kWide;
   print_table(session, node_table(nodes, wide, session.io().wall_now()), wide,
-              states.empty() ? "No nodes; start an agent with gpu-agent.\n" : "No such nodes.\n");
+              states.empty() ? "No nodes. Start gpu-agent on a machine to add one.\n" : "No nodes match.\n");
   return kExitOk;
 }
 
@@ -286,8 +286,9 @@ int list_devices(Session& session, const ListOptions& list) {
   }
   const Format format = format_of(list.format, session.options().json);
   if (print_plain(session, format, "gpus", "id", devices)) return kExitOk;
-  print_table(session, device_table(devices), format == Format::kWide,
-              states.empty() ? "No GPUs; start an agent with gpu-agent.\n" : "No such GPUs.\n");
+  print_table(
+      session, device_table(devices), format == Format::kWide,
+      states.empty() ? "No GPUs. Start gpu-agent on a machine to add its GPUs.\n" : "No GPUs match.\n");
   return kExitOk;
 }
 
@@ -359,7 +360,7 @@ int wait_drained(Session& session, std::vector<std::string> nodes, const std::st
     }
     if (node)
       progress.show(nodes.front() + ": " + std::to_string(node.json["attempts"].integer()) +
-                    " attempts go on");
+                    " attempts continue");
     session.io().pause(kLook);
   }
   return kExitOk;
@@ -434,7 +435,7 @@ int label_node(Session& session, const LabelOptions& label) {
 int confirm_node_dead(Session& session, const std::string& name) {
   const Reply reply = change_node(session, name, "confirm-dead");
   if (!reply) return session.fail(*reply.trouble);
-  session.io().out(session.options().json ? json_line(reply) : "node " + name + " is taken for dead\n");
+  session.io().out(session.options().json ? json_line(reply) : "node " + name + " is declared dead\n");
   return kExitOk;
 }
 
@@ -473,69 +474,67 @@ double node_cores(const Json& node, bool free) {
 Action define_node_list(Grammar& grammar) {
   const auto list = std::make_shared<ListOptions>();
   declare_format(grammar, list->format);
-  grammar.option("--state", "STATES", &list->state, "Only nodes in these states, with commas between")
+  grammar.option("--state", "STATES", &list->state, "Only nodes in these states, comma-separated")
       .of({"validating", "ready", "draining", "drained", "down", "connected", "unreachable", "lost", "dead"})
       .commas();
   grammar.details(
-      "A node is validating until its checks have passed, ready, draining (it takes no new work, what runs "
-      "goes on), "
-      "drained, or down. One that does not report is unreachable, then lost, and dead by an operator's "
-      "word.");
+      "A node is validating until its checks have passed, ready, draining (no new jobs; running jobs "
+      "continue), drained, or down. A node that does not report is unreachable, then lost, and dead once an "
+      "operator declares it so.");
   return [list](Session& session) { return list_nodes(session, *list); };
 }
 
 Action define_node_show(Grammar& grammar) {
   const auto show = std::make_shared<ShowOptions>();
-  grammar.argument("NODE", &show->name, "Its name").completes(Complete::kNode);
+  grammar.argument("NODE", &show->name, "Name of the node").completes(Complete::kNode);
   declare_format(grammar, show->format);
   return [show](Session& session) { return show_node(session, *show); };
 }
 
 Action define_device_list(Grammar& grammar) {
   const auto list = std::make_shared<ListOptions>();
-  grammar.argument("NODE", &list->node, "Only this node's").completes(Complete::kNode).optional();
+  grammar.argument("NODE", &list->node, "Only the GPUs of this node").completes(Complete::kNode).optional();
   declare_format(grammar, list->format);
-  grammar.option("--state", "STATES", &list->state, "Only GPUs in these states, with commas between")
+  grammar.option("--state", "STATES", &list->state, "Only GPUs in these states, comma-separated")
       .of({"free", "held", "draining", "quarantined"})
       .commas();
-  grammar.details("State, the job that holds it, use, temperature and condition of each GPU.");
+  grammar.details("Shows state, job, utilization, temperature and condition of each GPU.");
   return [list](Session& session) { return list_devices(session, *list); };
 }
 
 Action define_node_drain(Grammar& grammar) {
   const auto change = std::make_shared<ChangeOptions>();
-  grammar.argument("NODE", &change->nodes, "Their names").completes(Complete::kNode);
-  grammar.option("--reason", "TEXT", &change->reason, "Why, for everybody who looks");
-  grammar.flag("--wait", change->wait, "Wait until nothing runs there any more");
+  grammar.argument("NODE", &change->nodes, "Names of nodes").completes(Complete::kNode);
+  grammar.option("--reason", "TEXT", &change->reason, "Reason, shown in the lists");
+  grammar.flag("--wait", change->wait, "Wait until no jobs run there any more");
   grammar.option("--timeout", "SPAN", &change->timeout,
-                 "With --wait: give up after so long, with exit code 6");
-  grammar.example("gpu-cli node drain n1 --reason 'new power supply' --wait",
-                  "make a node free for work on it");
+                 "With --wait: stop waiting after this long, with exit code 6");
+  grammar.example("gpu-cli node drain n1 --reason 'new power supply' --wait", "empty a node for maintenance");
   return [change](Session& session) { return drain_nodes(session, *change); };
 }
 
 Action define_node_resume(Grammar& grammar) {
   const auto nodes = std::make_shared<std::vector<std::string>>();
-  grammar.argument("NODE", nodes.get(), "Their names").completes(Complete::kNode);
-  grammar.details("Ends a drain, or puts a node to work whose checks have not passed.");
+  grammar.argument("NODE", nodes.get(), "Names of nodes").completes(Complete::kNode);
+  grammar.details("Ends a drain, or puts a node whose checks have not passed into service.");
   return [nodes](Session& session) { return resume_nodes(session, *nodes); };
 }
 
 Action define_node_label(Grammar& grammar) {
   const auto label = std::make_shared<LabelOptions>();
-  grammar.argument("NODE", &label->name, "Its name").completes(Complete::kNode);
-  grammar.argument("LABEL", &label->changes, "KEY=VALUE sets one, KEY- removes it");
-  grammar.details("An operator's labels stand over those that the node's agent gives.");
+  grammar.argument("NODE", &label->name, "Name of the node").completes(Complete::kNode);
+  grammar.argument("LABEL", &label->changes, "KEY=VALUE sets a label, KEY- removes it");
+  grammar.details("Labels set by an operator take precedence over those of the node's agent.");
   return [label](Session& session) { return label_node(session, *label); };
 }
 
 Action define_node_remove(Grammar& grammar) {
   const auto name = std::make_shared<std::string>();
-  grammar.argument("NODE", name.get(), "Its name").completes(Complete::kNode);
+  grammar.argument("NODE", name.get(), "Name of the node").completes(Complete::kNode);
   grammar.details(
-      "Forgets a node whose agent is stopped and which holds nothing: its name, its GPUs, its labels and "
-      "what was said of them. Refused while it is connected, holds work (confirm it dead first) or is part "
-      "of a reservation.");
+      "Removes a node whose agent is stopped and which holds no jobs, with its name, GPUs, labels and "
+      "remarks. Refused while it is connected, holds jobs (confirm it dead first) or is part of a "
+      "reservation.");
   return [name](Session& session) -> int {
     const Reply reply = session.send("DELETE", "/v1/nodes/" + url_encoded(*name));
     if (!reply) return session.fail(*reply.trouble);
@@ -546,11 +545,10 @@ Action define_node_remove(Grammar& grammar) {
 
 Action define_node_confirm_dead(Grammar& grammar) {
   const auto name = std::make_shared<std::string>();
-  grammar.argument("NODE", name.get(), "Its name").completes(Complete::kNode);
+  grammar.argument("NODE", name.get(), "Name of the node").completes(Complete::kNode);
   grammar.details(
-      "An operator's word that nothing runs on a node that does not report. Its attempts end as lost and are "
-      "retried "
-      "elsewhere, so be certain: switch it off first.");
+      "Declares that nothing runs on a node that does not report. Its attempts end as lost and are retried "
+      "elsewhere; to be certain that they do not run twice, switch the machine off first.");
   return [name](Session& session) { return confirm_node_dead(session, *name); };
 }
 

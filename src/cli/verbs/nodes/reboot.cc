@@ -72,7 +72,7 @@ std::string_view words_of(Step step) {
     case Step::kResume:
       return "resume";
     case Step::kWaitReady:
-      return "is up, its checks run";
+      return "is up; its checks are running";
     case Step::kDone:
       return "is ready";
   }
@@ -137,19 +137,18 @@ int NodeReboot::overdue(Step step, const Json& node) {
   if (step == Step::kWaitDrained) {
     return fail("its " + std::to_string(node["attempts"].integer()) +
                     " attempts have not ended in time; requeue or cancel them (gpu-cli node show " + name_ +
-                    "), or wait longer",
+                    "), or raise --drain-timeout",
                 "waited_in_vain");
   }
   if (step == Step::kWaitBoot) {
     return fail(
-        "it has not come back in time; look at its console, then repeat this command, or give it up with: "
-        "gpu-cli node "
-        "confirm-dead " +
+        "it has not come back in time; check its console, then repeat this command, or give the node up "
+        "with: gpu-cli node confirm-dead " +
             name_,
         "waited_in_vain");
   }
   return fail("it came back and its checks do not pass: " + node["state_reason"].text() +
-                  "; mend it, then: gpu-cli node resume " + name_,
+                  "; repair it, then run: gpu-cli node resume " + name_,
               "waited_in_vain");
 }
 
@@ -214,7 +213,7 @@ int reboot_rolling(Session& session, const RebootOptions& reboot) {
     if (code == kExitOk) continue;
     std::string rest;
     for (size_t left = i; left < nodes.size(); ++left) rest += " " + nodes[left];
-    session.io().err("To go on: gpu-cli node reboot --rolling" + rest + "\n");
+    session.io().err("To continue: gpu-cli node reboot --rolling" + rest + "\n");
     return code;
   }
   std::signal(SIGINT, SIG_DFL);
@@ -223,17 +222,17 @@ int reboot_rolling(Session& session, const RebootOptions& reboot) {
 
 int reboot_nodes(Session& session, const RebootOptions& reboot) {
   if (reboot.nodes.empty() == !reboot.all) {
-    return session.fail(kExitUsage, "name nodes, or say --all with --rolling", "usage");
+    return session.fail(kExitUsage, "give the names of nodes, or --all with --rolling", "usage");
   }
   if (reboot.rolling) return reboot_rolling(session, reboot);
-  if (reboot.all) return session.fail(kExitUsage, "--all: goes with --rolling", "usage");
+  if (reboot.all) return session.fail(kExitUsage, "--all: only with --rolling", "usage");
   int exit_code = kExitOk;
   JsonObjectWriter body;
   if (!reboot.reason.empty()) body.add("reason", reboot.reason);
   for (const std::string& name : reboot.nodes) {
     const Reply reply = change_node(session, name, "reboot", body.text());
     if (reply) {
-      session.io().out(session.options().json ? reply.text + "\n" : name + " reboots\n");
+      session.io().out(session.options().json ? reply.text + "\n" : name + " is rebooting\n");
     } else {
       exit_code = session.fail(*reply.trouble);
     }
@@ -245,27 +244,25 @@ int reboot_nodes(Session& session, const RebootOptions& reboot) {
 
 Action define_node_reboot(Grammar& grammar) {
   const auto reboot = std::make_shared<RebootOptions>();
-  grammar.argument("NODE", &reboot->nodes, "Their names").optional().completes(Complete::kNode);
+  grammar.argument("NODE", &reboot->nodes, "Names of nodes").optional().completes(Complete::kNode);
   grammar.flag(
       "--rolling", reboot->rolling,
-      "One after the other: drain, wait until nothing runs, reboot, wait until it is back and ready, resume");
+      "One by one: drain, wait until no jobs run, reboot, wait until the node is back and ready, resume");
   grammar.flag("--all", reboot->all, "With --rolling: all nodes that report");
-  grammar.option("--reason", "TEXT", &reboot->reason, "Why, for everybody who looks");
+  grammar.option("--reason", "TEXT", &reboot->reason, "Reason, shown in the lists");
   grammar.option("--drain-timeout", "SPAN", &reboot->drain_timeout,
-                 "With --rolling: how long a node's jobs may go on (1d)");
+                 "With --rolling: time for a node's jobs to end (default: 1d)");
   grammar.option("--boot-timeout", "SPAN", &reboot->boot_timeout,
-                 "With --rolling: how long a boot, and its checks, may take (30m)");
+                 "With --rolling: time for a boot and its checks (default: 30m)");
   grammar.details(
-      "Without `--rolling` the nodes must be drained, and are rebooted at once. The node runs the reboot "
-      "command of "
-      "its configuration.");
+      "Without `--rolling` the nodes must be drained, and are rebooted at once. Each node runs the reboot "
+      "command of its configuration.");
   grammar.details(
-      "With `--rolling` it stops at the first failure and says what to do. It can be interrupted at any "
-      "moment: the same "
-      "command, with the nodes that are left, goes on where it was. Which boot a node had is kept in the "
-      "reason of its "
-      "drain.");
-  grammar.example("gpu-cli node reboot --rolling n1 n2 n3", "a new kernel for three nodes, and no job lost");
+      "With `--rolling` the command stops at the first failure and says what to do. It can be interrupted at "
+      "any time: the same command, with the remaining nodes, continues where it stopped. The reason of each "
+      "drain records which boot the node was in.");
+  grammar.example("gpu-cli node reboot --rolling n1 n2 n3",
+                  "a new kernel for three nodes, without losing a job");
   return [reboot](Session& session) { return reboot_nodes(session, *reboot); };
 }
 

@@ -117,40 +117,40 @@ int list_reservations(Session& session) {
 
 Action define_reservation_create(Grammar& grammar) {
   const auto options = std::make_shared<ReservationOptions>();
-  grammar.argument("NAME", &options->name, "What jobs name to run in it");
+  grammar.argument("NAME", &options->name, "Name of the reservation; jobs give it to run on its nodes");
   grammar
       .option("--nodes", "NODES", &options->nodes,
-              "Its nodes, with commas, or patterns such as 'gpu-*'; repeatable")
+              "Nodes, comma-separated, or patterns such as 'gpu-*'; may be repeated")
       .must();
-  grammar.option("--duration", "SPAN", &options->duration, "How long, such as 2h").must();
+  grammar.option("--duration", "SPAN", &options->duration, "Length, such as 2h").must();
   grammar.option("--begin", "WHEN", &options->begin,
-                 "now (when it is left out), +2h, or an instant such as 2025-01-31T09:00:00Z");
-  grammar.option("--every", "SPAN", &options->every,
-                 "Again and again: from one begin to the next, such as 7d");
+                 "Start: now (the default), +2h, or a time such as 2025-01-31T09:00:00Z");
+  grammar.option("--every", "SPAN", &options->every, "Repeat: time from one start to the next, such as 7d");
   grammar
       .option("--tenant", "TENANT", &options->tenant,
-              "Whose jobs may run in it; left out, nobody's: for maintenance")
+              "Tenant whose jobs may run in it (default: none, for maintenance)")
       .completes(Complete::kTenant);
-  grammar.option("--user", "USER", &options->users, "Of the tenant only this user; repeatable");
-  grammar.option("--reason", "TEXT", &options->reason, "Shown in the list");
+  grammar.option("--user", "USER", &options->users, "Only this user of the tenant; may be repeated");
+  grammar.option("--reason", "TEXT", &options->reason, "Reason, shown in the list");
   grammar.details(
-      "While a reservation is on, its nodes take only jobs that name it (gpu-cli submit --reservation NAME). "
-      "Before it, they take what must have ended by then: jobs with a short enough time limit. Nobody is "
-      "ended "
-      "when it begins: what still runs there goes on. Prints the reservation's id.");
+      "While a reservation is active, its nodes take only jobs that name it (gpu-cli submit --reservation "
+      "NAME). Before it starts, they take only jobs whose time limit ends before then. No job is stopped "
+      "when it starts: running jobs continue. Prints the reservation's id.");
   return [options](Session& session) { return create_reservation(session, *options); };
 }
 
 Action define_reservation_list(Grammar& grammar) {
-  grammar.details("By their begin. One that is over is gone; one that repeats shows its next time.");
+  grammar.details(
+      "Sorted by start. Reservations that are over are not listed; one that repeats shows its next start.");
   return [](Session& session) { return list_reservations(session); };
 }
 
 Action define_reservation_cancel(Grammar& grammar) {
   const auto name = std::make_shared<std::string>();
-  grammar.argument("NAME", name.get(), "Its name or its id");
+  grammar.argument("NAME", name.get(), "Name or id of the reservation");
   grammar.details(
-      "Its nodes take any work again at once. Jobs that wait for it go on waiting: cancel those.");
+      "The nodes take any job again at once. Jobs that wait for the reservation continue to wait: cancel "
+      "them.");
   return [name](Session& session) -> int {
     const Reply reply = session.send("DELETE", "/v1/reservations/" + url_encoded(*name));
     if (!reply) return session.fail(*reply.trouble);

@@ -18,12 +18,12 @@ std::string estimate_text(const Json& estimate, Time now) {
   const std::string most = moment_text(estimate["p90"], now);
   const std::string later = moment_text(estimate["later_than"], now);
   if (half.empty()) {
-    if (estimate["stuck"].boolean()) return "never, as far as can be foreseen: somebody has to do something";
+    if (estimate["stuck"].boolean()) return "never, as far as can be predicted: an operator has to act";
     return later.empty() ? "not known" : "later than " + later;
   }
   if (estimate["p50"].text() == estimate["p90"].text()) return half;
-  return half + " as likely as not; " +
-         (most.empty() ? "perhaps later than " + later : most + " nine times of ten");
+  return "median: " + half + "; " +
+         (most.empty() ? "possibly later than " + later : "90th percentile: " + most);
 }
 
 void add_outlook(const Json& answer, Time now, Record& record) {

@@ -31,11 +31,11 @@ std::string displaced_text(const Json& list) {
   return out;
 }
 
-/// "2h05m as likely as not, at most 3h in nine cases of ten"
+/// "median: 2h05m; 90th percentile: 3h"
 std::string run_text(const Json& plan) {
   if (!plan["run_p50_ms"].is_number()) return "";
-  return format_duration(plan["run_p50_ms"].integer() / 1000) + " as likely as not, " +
-         format_duration(plan["run_p90_ms"].integer() / 1000) + " or less nine times of ten";
+  return "median: " + format_duration(plan["run_p50_ms"].integer() / 1000) +
+         "; 90th percentile: " + format_duration(plan["run_p90_ms"].integer() / 1000);
 }
 
 std::string cost_text(const Json& plan) {
@@ -92,16 +92,16 @@ Action define_plan(Grammar& grammar) {
   declare_submit_options(grammar, *submit);
   declare_submission(grammar, *submit);
   grammar.details(
-      "Takes what `gpu-cli submit` takes, and submits nothing: the scheduler asks its own planner on a copy "
-      "of its state, and runs that forward with run times that are likely. What would be refused is refused "
-      "with the same error. It is true of this moment: whoever submits meanwhile may be first.");
+      "Takes the options of `gpu-cli submit` and submits nothing: the scheduler runs its own planner forward "
+      "on a copy of its state, with likely run times. What submit would refuse is refused with the same "
+      "error. The answer holds for this moment: jobs submitted meanwhile may come first.");
   grammar.details(
-      "`Now with` lists the smallest changes of the request that would start it at once, the first costs "
-      "least. With `--tenant-id` only jobs of that tenant are named.");
-  grammar.example("gpu-cli plan --gpus 8 --time 4h -- ./train.sh", "would it start now? where? when else?");
+      "`Now with` lists the smallest changes to the request that would let the job start at once, the "
+      "cheapest first. With `--tenant-id` only jobs of that tenant are named.");
+  grammar.example("gpu-cli plan --gpus 8 --time 4h -- ./train.sh", "would it start now, where, or when?");
   return [submit, &grammar](Session& session) {
     if (submit->wait) {
-      return session.fail(kExitUsage, "--wait: a plan submits nothing that could be waited for", "usage");
+      return session.fail(kExitUsage, "--wait: a plan submits nothing to wait for", "usage");
     }
     return plan_job(session, *submit, grammar);
   };

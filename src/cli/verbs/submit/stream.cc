@@ -128,7 +128,7 @@ class LineSender {
       if (!value["job_ids"].is_array()) {
         refused_ += 1;
         std::string sentence = value["error"].text();
-        if (sentence.empty()) sentence = "the answer is none of a scheduler";
+        if (sentence.empty()) sentence = "the answer is not a scheduler's";
         print_error(session_.io(), "line " + std::to_string(number) + ": " + sentence, value["code"].text());
       } else if (!session_.options().json) {
         std::string ids;

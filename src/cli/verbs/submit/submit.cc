@@ -124,16 +124,16 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
 void declare_submission(Grammar& grammar, SubmitOptions& submit) {
   grammar
       .option("--script", "FILE", &submit.script,
-              "A script, as SCRIPT; or its text itself, when it has a blank or a semicolon and names no file")
+              "A script file, as SCRIPT; or the text of a script, if it contains a blank or a semicolon and "
+              "names no file")
       .completes(Complete::kFile);
   grammar
-      .argument("SCRIPT", &submit.script_file,
-                "A script file, or - for standard input; what follows are its arguments")
+      .argument("SCRIPT", &submit.script_file, "Script file, or - for standard input; its arguments follow")
       .optional()
       .greedy()
       .completes(Complete::kFile);
-  grammar.argument("ARG", &submit.script_arguments, "The script's arguments").optional();
-  grammar.takes_command(submit.command, "The command and its words, run without a shell");
+  grammar.argument("ARG", &submit.script_arguments, "Arguments of the script").optional();
+  grammar.takes_command(submit.command, "Command and its arguments, run without a shell");
 }
 
 Action define_submit(Grammar& grammar) {
@@ -141,51 +141,45 @@ Action define_submit(Grammar& grammar) {
   declare_submit_options(grammar, *submit);
   grammar
       .option("--stream", "FILE", &submit->stream,
-              "Submit each line of this file, or of - for standard input: a submission of the native API as "
-              "JSON; "
-              "prints the ids in their order, each once it is durable; nothing else about a job may be given")
+              "Submit each line of this file (- for standard input), a submission of the native API as JSON; "
+              "prints the ids in order, each once the job is durable; excludes all other options about jobs")
       .completes(Complete::kFile);
   declare_submission(grammar, *submit);
   grammar.details(
-      "Prints the job's id. It runs either the command behind `--`, a script, or the image's own command.");
+      "Prints the job's id. The job runs the command after `--`, a script, or the image's own command.");
   grammar.details(
-      "A script may hold options: lines that begin with `#GPU` before its first command, such as `#GPU "
-      "--gpus 2 --time "
-      "2h`. The command line wins over them; labels, variables, mounts and limits of both are taken. The "
-      "script itself travels with the "
-      "job, at most 128 KiB of it. `/bin/sh` runs it, or the shell, Python, Perl or Ruby that its first line "
-      "names "
-      "(`#!/bin/bash`).");
+      "A script may contain options: lines that begin with `#GPU` before its first command, such as `#GPU "
+      "--gpus 2 --time 2h`. The command line takes precedence; labels, variables, mounts and limits are "
+      "merged. The script is sent with the job and may have at most 128 KiB. It is run by `/bin/sh`, or by "
+      "the shell, Python, Perl or Ruby that its first line names (`#!/bin/bash`).");
   grammar.details(
       "The job's environment has PATH, HOME, USER, LANG, TMPDIR and what `--env` and `--export` name, "
-      "nothing else of "
-      "this shell's; the variables about its GPUs are always the node's. Paths that are relative here are "
-      "made "
-      "absolute, and mean the node's file system.");
+      "nothing else of this shell; the variables about GPUs are always set by the node. Relative paths are "
+      "made absolute here, and refer to the node's file system.");
   grammar.details(
-      "In the files of --output, --error and --input the node puts in %j for the job's id, %A for the "
-      "array's name and %a for the index in it, %x for the job's name, %t for the member, %u for the user, "
-      "%N for the node's name, and %% for a percent sign.");
+      "In the paths of --output, --error and --input the node replaces %j by the job's id, %A by the array's "
+      "name, %a by the index in the array, %x by the job's name, %t by the member, %u by the user, %N by the "
+      "node's name, and %% by a percent sign.");
   grammar.details(
-      "SIZE is 512M, 8G or 1.5T, by powers of 1024; a bare number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
+      "SIZE is 512M, 8G or 1.5T, in powers of 1024; a plain number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
       "sum such as 1h30m.");
   grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
-                  "run something, see its output, end as it ends");
+                  "run a command, see its output, exit with its exit code");
   grammar.details(
-      "An array is one job that stands for all of its elements. They are jobs of their own, called job-12[3] "
-      "by "
-      "their index, and come into being shortly before they run. `%a` in the paths of --output, --error and "
-      "--input is the index, `%A` the array's number.");
+      "An array is one job that stands for all of its elements. Each element is a job of its own, called "
+      "job-12[3] after its index, and is created shortly before it runs. In the paths of --output, --error "
+      "and --input, `%a` is the index and `%A` the array's number.");
   grammar.example("gpu-cli submit --array 1-500%50 --gpus 1 --name sweep -- ./sweep.sh",
                   "five hundred jobs, fifty at a time");
   grammar.example("gpu-cli submit --after ok:job-12 -- ./evaluate.sh", "once job-12 has completed");
   grammar.example("gpu-cli submit --gpus 2 --time 2h train.sh --epochs 3", "a script with its arguments");
-  grammar.example("gpu-cli submit --stream jobs.ndjson", "many jobs, each in a line of JSON");
+  grammar.example("gpu-cli submit --stream jobs.ndjson", "many jobs, one line of JSON each");
   return [submit, &grammar](Session& session) {
     if (!submit->stream.empty()) {
       if (!submit->command.empty() || !submit->script.empty() || !submit->script_file.empty() ||
           submit->wait) {
-        return session.fail(kExitUsage, "--stream: its lines say all about the jobs; leave the rest out",
+        return session.fail(kExitUsage,
+                            "--stream: its lines describe the jobs completely; leave out the other options",
                             "usage");
       }
       return submit_stream(session, submit->stream);

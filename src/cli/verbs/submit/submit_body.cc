@@ -93,7 +93,9 @@ std::string default_name(const SubmitOptions& submit, const std::optional<Script
 Result<std::string> absolute(const std::string& option, const std::string& path, const CliIo& io) {
   if (path.empty() || path.starts_with('/')) return path;
   const std::string folder = io.working_directory();
-  if (folder.empty()) return bad_option(option, path + " is relative, and the folder that we are in is gone");
+  if (folder.empty())
+    return bad_option(
+        option, path + " is relative, and the current directory no longer exists; change to another one");
   std::string rest = path;
   while (rest.starts_with("./")) rest.erase(0, 2);
   return rest.empty() || rest == "." ? folder : (folder == "/" ? "" : folder) + "/" + rest;
@@ -139,7 +141,8 @@ void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
 /// "4" or "2-8".
 Result<Unit> add_nodes(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (submit.nodes.empty()) {
-    if (submit.gpus_per_node) return bad_option("--gpus-per-node", "say on how many nodes, with --nodes");
+    if (submit.gpus_per_node)
+      return bad_option("--gpus-per-node", "the number of nodes is missing; give it with --nodes");
   } else {
     const std::size_t dash = submit.nodes.find('-');
     const auto number = [](std::string_view text) -> std::optional<int64_t> {
@@ -152,7 +155,7 @@ Result<Unit> add_nodes(const SubmitOptions& submit, JsonObjectWriter& body) {
     const std::optional<int64_t> least = number(text.substr(0, dash));
     const std::optional<int64_t> most = dash == std::string::npos ? least : number(text.substr(dash + 1));
     if (!least || !most || *most < *least)
-      return bad_option("--nodes", "\"" + submit.nodes + "\" is no number of nodes; write 4, or 2-8");
+      return bad_option("--nodes", "\"" + submit.nodes + "\" is not a number of nodes; write 4, or 2-8");
     body.add("nodes", *least);
     if (*most > *least) body.add("nodes_max", *most);
     if (submit.gpus_per_node) body.add("gpus_per_node", *submit.gpus_per_node);
@@ -169,7 +172,8 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (!submit.gpu_share.empty()) {
     const std::optional<int64_t> milli = parse_share_milli(submit.gpu_share);
     if (!milli)
-      return bad_option("--gpu-share", "expected a part of one GPU between 0.001 and 0.999, or 1% to 99%");
+      return bad_option("--gpu-share",
+                        "expected a fraction of one GPU between 0.001 and 0.999, or 1% to 99%");
     body.add("gpu_milli", *milli);
   }
   if (!submit.mig.empty()) body.add("mig_profile", submit.mig);
@@ -186,7 +190,7 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
   }
   add_place(submit, body);
   if (submit.cpus) {
-    if (*submit.cpus < 0) return bad_option("--cpus", "expected a number from 0 on");
+    if (*submit.cpus < 0) return bad_option("--cpus", "expected a number of at least 0");
     body.add("cpu_cores", *submit.cpus);
   }
   if (!submit.memory.empty()) {
@@ -249,7 +253,7 @@ Result<Unit> add_box(const SubmitOptions& submit, JsonObjectWriter& body) {
     const char* const end = submit.umask.data() + submit.umask.size();
     const auto [stop, failure] = std::from_chars(submit.umask.data(), end, bits, 8);
     if (failure != std::errc{} || stop != end || bits < 0 || bits > 0777) {
-      return bad_option("--umask", "\"" + submit.umask + "\" is no mask; write it in octal, such as 0027");
+      return bad_option("--umask", "\"" + submit.umask + "\" is not a mask; write it in octal, such as 0027");
     }
     body.add("umask", bits);
   }
@@ -348,26 +352,27 @@ Result<Unit> add_flow(const SubmitOptions& submit, JsonObjectWriter& body) {
   for (const std::string& text : submit.retry_on) {
     for (const std::string& cause : parted(text, ',')) retry_on.push_back(cause);
   }
-  if (!retry_on.empty() && !submit.retries) return bad_option("--retry-on", "goes with --retries");
+  if (!retry_on.empty() && !submit.retries) return bad_option("--retry-on", "only with --retries");
   if (!retry_on.empty()) body.add("retry_on", retry_on);
   return Unit{};
 }
 
 Result<Unit> check_whole(const SubmitOptions& submit) {
-  if (submit.logs && !submit.wait) return bad_option("--logs", "goes with --wait");
+  if (submit.logs && !submit.wait) return bad_option("--logs", "only with --wait");
   if (submit.logs && !submit.array.empty())
-    return bad_option("--logs", "shows one job, and --array makes several");
-  if (submit.logs && !submit.timeout.empty()) return bad_option("--timeout", "does not go with --logs");
-  if (!submit.timeout.empty() && !submit.wait) return bad_option("--timeout", "goes with --wait");
+    return bad_option("--logs", "shows one job, and --array creates several; use gpu-cli logs");
+  if (submit.logs && !submit.timeout.empty())
+    return bad_option("--timeout", "cannot be combined with --logs");
+  if (!submit.timeout.empty() && !submit.wait) return bad_option("--timeout", "only with --wait");
   const int scripts = (submit.script.empty() ? 0 : 1) + (submit.script_file.empty() ? 0 : 1);
   if (submit.command.empty() && scripts == 0 && submit.image.empty()) {
     return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "nothing to run; write the command behind --, or name a script"};
+                 .message = "nothing to run; give the command after --, or a script"};
   }
   if (scripts > 1) return bad_option("--script", "there is another script, " + submit.script_file);
   if (!submit.command.empty() && scripts > 0) {
     return bad_option(submit.script.empty() ? submit.script_file : "--script",
-                      "excludes a command behind --");
+                      "cannot be combined with a command after --");
   }
   return Unit{};
 }
@@ -448,8 +453,8 @@ Result<Moment> parse_moment(const std::string& option, const std::string& text) 
   }
   if (!parse_rfc3339(text).valid()) {
     return bad_option(option, "\"" + text +
-                                  "\" is no moment; write a span from now on, such as +2h, or an "
-                                  "instant with its zone, such as 2025-01-31T09:00:00+01:00");
+                                  "\" is not a time; write a duration from now on, such as +2h, or a time "
+                                  "with its zone, such as 2025-01-31T09:00:00+01:00");
   }
   moment.at = text;
   return moment;

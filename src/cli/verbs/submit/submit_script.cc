@@ -44,7 +44,8 @@ Result<std::vector<std::string>> interpreter_words(const Script& script) {
   std::vector<std::string> words;
   if (!script.text.starts_with("#!")) return words;
   const Result<std::vector<std::string>> parted = shell_words(trimmed(first_line(script.text)).substr(2));
-  if (!parted || parted->empty()) return bad(script.name + ":1: the line names no interpreter");
+  if (!parted || parted->empty())
+    return bad(script.name + ":1: the line names no interpreter; write, for example, #!/bin/bash");
   words = *parted;
   std::string interpreter = base_name(words[0]);
   if (interpreter == "env") {
@@ -60,8 +61,8 @@ Result<std::vector<std::string>> interpreter_words(const Script& script) {
   } else if (is_one_of(interpreter, {"perl", "ruby"})) {
     words.insert(words.end(), {"-e", script.text, "--"});
   } else {
-    return bad(script.name + ":1: gpu-cli cannot hand a script to " + interpreter +
-               "; put it where the nodes see it and write: gpu-cli submit -- " + interpreter + " FILE");
+    return bad(script.name + ":1: gpu-cli cannot pass a script to " + interpreter +
+               "; put it where the nodes can read it and run: gpu-cli submit -- " + interpreter + " FILE");
   }
   return words;
 }
@@ -70,12 +71,12 @@ Result<Unit> check_text(const Script& script, const std::string& origin) {
   const std::string who = script.name.empty() ? "the script" : script.name;
   if (script.text.find_first_not_of(" \t\r\n") == std::string::npos) return bad(origin + "it is empty");
   if (script.text.find('\0') != std::string::npos) {
-    return bad(who + " is no script; run a program with: gpu-cli submit -- " +
+    return bad(who + " is not a script; run a program with: gpu-cli submit -- " +
                (script.name.empty() ? "FILE" : "./" + script.name));
   }
   if (script.text.size() > kScriptBytesMax) {
     return bad(who +
-               " is larger than 128 KiB; put it where the nodes see it and run it by its path behind --");
+               " is larger than 128 KiB; put it where the nodes can read it and give its path after --");
   }
   return Unit{};
 }
@@ -96,7 +97,7 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
     if (!text) return bad(origin + text.error().message);
     script = {.text = std::move(*text), .name = base_name(source)};
   } else if (is_argument || source.find_first_of(" \t\n;") == std::string::npos) {
-    return bad(origin + "there is no file " + source + " (a command goes behind --)");
+    return bad(origin + "there is no file " + source + " (a command goes after --)");
   } else {
     script.text = source;
   }
@@ -126,14 +127,15 @@ Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
     line = trimmed(line);
     if (!line.empty() && line.front() != '#') header = false;
     if (line.starts_with("#SBATCH") && !std::exchange(slurm, true)) {
-      warnings.push_back(place + "#SBATCH lines are not read; write #GPU, with gpu-cli submit's options");
+      warnings.push_back(place +
+                         "#SBATCH lines are ignored; use #GPU lines with the options of gpu-cli submit");
     }
     const bool marked =
         line.starts_with(kMark) &&
         (line.size() == kMark.size() || kBlank.find(line[kMark.size()]) != std::string_view::npos);
     if (!marked) continue;
     if (!header) {
-      warnings.push_back(place + "this #GPU line stands behind the first command and is not read");
+      warnings.push_back(place + "this #GPU line comes after the first command and is ignored; move it up");
       continue;
     }
     Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));

@@ -33,7 +33,7 @@ TEST(ScriptLines, GiveOptions) {
 TEST(ScriptLines, SayWhereAMistakeIs) {
   EXPECT_EQ(Lines("#!/bin/sh\n\n#GPU --gpu 2\n").error,
             "train.sh:3: there is no option --gpu; did you mean --gpus?");
-  EXPECT_EQ(Lines("#GPU --gpus two\n").error, "train.sh:1: --gpus: \"two\" is no whole number");
+  EXPECT_EQ(Lines("#GPU --gpus two\n").error, "train.sh:1: --gpus: \"two\" is not a whole number");
   EXPECT_EQ(Lines("#GPU --name 'a\n").error, "train.sh:1: a quote ' is not closed");
   EXPECT_EQ(Lines("#GPU --script x.sh\n").error, "train.sh:1: there is no option --script");
 }
@@ -43,8 +43,8 @@ TEST(ScriptLines, BehindTheFirstCommandAreNotRead) {
   EXPECT_FALSE(lines.options.gpus.has_value());
   EXPECT_EQ(lines.warnings,
             (std::vector<std::string>{
-                "train.sh:2: this #GPU line stands behind the first command and is not read",
-                "train.sh:4: #SBATCH lines are not read; write #GPU, with gpu-cli submit's options"}));
+                "train.sh:2: this #GPU line comes after the first command and is ignored; move it up",
+                "train.sh:4: #SBATCH lines are ignored; use #GPU lines with the options of gpu-cli submit"}));
 }
 
 TEST(ShellWords, ArePartedAsAShellWould) {

@@ -23,7 +23,8 @@ inline constexpr TextOption kTextOptions[] = {
     {.flag = "--reservation",
      .value = "NAME",
      .field = "reservation",
-     .help = "Run on the nodes of this reservation, while it is on; gpu-cli reservation list shows them"},
+     .help = "Run on the nodes of this reservation while it is active; gpu-cli reservation list shows "
+             "reservations"},
     {.flag = "--comment",
      .value = "TEXT",
      .field = "comment",

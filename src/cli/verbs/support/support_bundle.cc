@@ -174,11 +174,12 @@ void Bundle::add_this_machine() {
 }
 
 void Bundle::add_manifest() {
-  std::string text =
-      "support bundle about " + options_.subject +
-      "\nLeft out: tokens, passwords, values of jobs' variables but those of CUDA, NCCL and their "
-      "like, and what stands behind such names in texts.\nDoctors and configuration are of the machine "
-      "on which it was made.\n";
+  std::string text = "support bundle about " + options_.subject +
+                     "\n"
+                     "Left out: tokens, passwords, values of jobs' variables except those of CUDA, NCCL and "
+                     "the like, and what follows such names in texts.\n"
+                     "The findings of the doctors and the configuration are those of the machine on which "
+                     "the bundle was made.\n";
   for (const ArchiveFile& file : files_)
     text += file.name + "  " + std::to_string(file.data.size()) + " bytes\n";
   files_.insert(files_.begin(), {"manifest.txt", text + redacted_text(notes_, token_)});
@@ -203,7 +204,7 @@ int Bundle::collect() {
     if (files_.empty()) {
       return session_.fail(
           kExitRefused,
-          "there is no job and no node " + options_.subject + "; gpu-cli list and gpu-cli nodes name them",
+          "there is no job or node " + options_.subject + "; gpu-cli list and gpu-cli nodes list them",
           "not_found");
     }
     add_jobs_of(options_.subject);
@@ -218,7 +219,7 @@ int write_bundle(const Session& session, const std::string& path, const std::str
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   const auto failed = [&] {
     return session.fail(kExitUsage,
-                        "cannot write " + path + ": " + std::strerror(errno) + "; name another file with -o",
+                        "cannot write " + path + ": " + std::strerror(errno) + "; give another file with -o",
                         "usage");
   };
   if (file < 0) return failed();
@@ -268,7 +269,7 @@ int make_bundle(Session& session, const BundleOptions& options) {
   }
   for (const ArchiveFile& file : bundle.files())
     session.io().out(file.name + "  " + std::to_string(file.data.size()) + " bytes\n");
-  session.io().out("wrote " + path + "; look into it before you send it: tar -xzf " + path + "\n");
+  session.io().out("wrote " + path + "; review it before you send it: tar -xzf " + path + "\n");
   return kExitOk;
 }
 
@@ -276,22 +277,20 @@ int make_bundle(Session& session, const BundleOptions& options) {
 
 Action define_support_bundle(Grammar& grammar) {
   const auto options = std::make_shared<BundleOptions>();
-  grammar.argument("JOB|NODE", &options->subject, "What it is about");
-  grammar.option("-o,--out", "FILE", &options->out, "Where to write it; support-NAME.tar.gz by default")
+  grammar.argument("JOB|NODE", &options->subject, "Job or node that the bundle is about");
+  grammar.option("-o,--out", "FILE", &options->out, "Output file (default: support-NAME.tar.gz)")
       .completes(Complete::kFile);
   grammar
       .option("--log", "FILE", &options->log_files,
-              "Add the end of this file, such as a daemon's log; may be repeated")
+              "Include the end of this file, such as a daemon's log; may be repeated")
       .completes(Complete::kFile);
-  grammar.option("--config-dir", "FOLDER", &options->config_folder, "Where this machine's configuration is")
+  grammar.option("--config-dir", "FOLDER", &options->config_folder, "Folder of this machine's configuration")
       .completes(Complete::kFolder);
   grammar.details(
-      "Collects the views of the job or node and of the cluster, why the job waits, the end of its output, "
-      "versions, and "
-      "of this machine the doctors' findings and the configuration. Tokens, passwords and the values of the "
-      "job's "
-      "variables (but those of CUDA, NCCL and their like) are left out.");
-  grammar.example("gpu-cli support-bundle job-12 -o help.tar.gz", "Everything about one job");
+      "Collects the details of the job or node and of the cluster, why the job waits, the end of its output, "
+      "versions, and from this machine the findings of the doctors and the configuration. Tokens, passwords "
+      "and the values of the job's variables (except those of CUDA, NCCL and the like) are left out.");
+  grammar.example("gpu-cli support-bundle job-12 -o help.tar.gz", "everything about one job");
   return [options](Session& session) { return make_bundle(session, *options); };
 }
 

@@ -24,7 +24,7 @@ Result<int64_t> whole_number(const std::string& text) {
   const auto [stop, failure] = std::from_chars(text.data(), end, value);
   if (failure == std::errc{} && stop == end && value >= 0) return value;
   return Error{.code = ErrorCode::kInvalidArgument,
-               .message = "\"" + text + "\" is no whole number, nor none for no limit"};
+               .message = "\"" + text + "\" is neither a whole number nor none (for no limit)"};
 }
 
 Result<int64_t> tier_priority(const std::string& text) {
@@ -65,35 +65,41 @@ using enum SettingForm;
 using enum SettingNone;
 
 constexpr SettingOption kSettings[] = {
-    {"--email", "ADDRESS", "email", "Whom to write to"},
-    {"--organization", "NAME", "organization", "What it belongs to"},
-    {"--max-gpus", "N", "max_gpus", "GPUs at a time; none for no limit, as in the next six", kCount, kNull},
-    {"--max-gpu-memory", "SIZE", "max_gpu_memory_mb", "GPU memory at a time, such as 320G", kSize, kNull},
-    {"--max-cpus", "N", "max_cpu_cores", "CPU cores at a time", kCount, kNull},
-    {"--max-mem", "SIZE", "max_memory_mb", "Memory at a time", kSize, kNull},
-    {"--max-jobs", "N", "max_concurrent_jobs", "Running jobs at a time", kCount, kNull},
-    {"--max-waiting", "N", "max_waiting_jobs",
-     "Waiting jobs at a time, its children's included: more are refused", kCount, kNull},
-    {"--soft-waiting", "N", "soft_waiting_jobs", "While more wait, each user's jobs are let in one by one",
+    {"--email", "ADDRESS", "email", "Contact address"},
+    {"--organization", "NAME", "organization", "Organization that it belongs to"},
+    {"--max-gpus", "N", "max_gpus", "Maximum GPUs in use; none for no limit, as for the next six options",
      kCount, kNull},
+    {"--max-gpu-memory", "SIZE", "max_gpu_memory_mb", "Maximum GPU memory in use, such as 320G", kSize,
+     kNull},
+    {"--max-cpus", "N", "max_cpu_cores", "Maximum CPU cores in use", kCount, kNull},
+    {"--max-mem", "SIZE", "max_memory_mb", "Maximum memory in use", kSize, kNull},
+    {"--max-jobs", "N", "max_concurrent_jobs", "Maximum running jobs", kCount, kNull},
+    {"--max-waiting", "N", "max_waiting_jobs",
+     "Maximum pending jobs, including those of child tenants; more are refused", kCount, kNull},
+    {"--soft-waiting", "N", "soft_waiting_jobs",
+     "Above this number of pending jobs, each user's submissions are throttled", kCount, kNull},
     {"--priority", "TIER", "priority_tier",
-     "low (100), medium (500), high (1000), critical (5000), or a number: added to its jobs' priority",
+     "Priority tier, added to the priority of its jobs: low (100), medium (500), high (1000), critical "
+     "(5000), or a number",
      kTier},
-    {"--weight", "W", "fair_share_weight", "Share among tenants (1.0)", kWeight},
+    {"--weight", "W", "fair_share_weight", "Weight in fair sharing among tenants (default: 1.0)", kWeight},
     {"--guarantee-gpus", "N", "guaranteed_gpus",
-     "GPUs that it gets back from whoever borrowed them; none for none, as in the next four", kCount, kZero},
+     "Guaranteed GPUs, reclaimed from borrowers when needed; none for no guarantee, as for the next four "
+     "options",
+     kCount, kZero},
     {"--guarantee-gpu-memory", "SIZE", "guaranteed_gpu_memory_mb", "Guaranteed GPU memory", kSize, kZero},
     {"--guarantee-cpus", "N", "guaranteed_cpu_cores", "Guaranteed CPU cores", kCount, kZero},
     {"--guarantee-mem", "SIZE", "guaranteed_memory_mb", "Guaranteed memory", kSize, kZero},
     {"--guarantee-jobs", "N", "guaranteed_jobs", "Guaranteed running jobs", kCount, kZero},
-    {"--gpu-hours", "HOURS", "max_gpu_hours", "GPU hours in each window; none for no limit", kHours, kNull},
+    {"--gpu-hours", "HOURS", "max_gpu_hours", "Maximum GPU hours in each window; none for no limit", kHours,
+     kNull},
     {"--gpu-hours-window", "TIME", "gpu_hours_window_seconds",
-     "How long such a window is (7d); they follow one another from 1970 on, UTC", kSpan},
+     "Length of the window (default: 7d); windows follow each other from 1970-01-01 UTC", kSpan},
     {"--allow-preemption", "ANSWER", "allow_preemption",
-     "yes or no: whether its jobs may be ended for more urgent ones (no)", kAnswer},
+     "yes or no: its jobs may be preempted by jobs of higher priority (default: no)", kAnswer},
     {"--can-preempt", "ANSWER", "can_preempt_others",
-     "yes or no: whether its jobs may end those of tenants that allow it (no)", kAnswer},
-    {"--anonymous", "ANSWER", "anonymous", "yes or no: whether callers without the token may use it (no)",
+     "yes or no: its jobs may preempt those of tenants that allow it (default: no)", kAnswer},
+    {"--anonymous", "ANSWER", "anonymous", "yes or no: callers without the token may use it (default: no)",
      kAnswer},
 };
 
@@ -176,7 +182,7 @@ Result<std::string> tenant_body(const TenantOptions& tenant) {
   if (!tenant.parent.empty()) body.add("parent_id", tenant.parent);
   if (body.empty()) {
     return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "nothing to change; gpu-cli tenant update --help lists what can be"};
+                 .message = "no change was given; gpu-cli tenant update --help lists the options"};
   }
   return body.text();
 }
@@ -242,9 +248,9 @@ std::string gpu_hours_text(const Json& tenant) {
 std::string preemption_text(const Json& tenant) {
   const bool allows = tenant["allow_preemption"].boolean();
   const bool may = tenant["can_preempt_others"].boolean();
-  if (allows && may) return "its jobs may be ended for others, and end others";
-  if (allows) return "its jobs may be ended for others";
-  return may ? "its jobs may end others" : "none";
+  if (allows && may) return "its jobs may be preempted, and may preempt others";
+  if (allows) return "its jobs may be preempted";
+  return may ? "its jobs may preempt others" : "none";
 }
 
 std::string waiting_text(const Json& tenant) {
@@ -282,13 +288,13 @@ constexpr TenantRecordRow kTenantRecord[] = {
     {"Jobs",
      [](const Json& tenant) { return used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]); }},
     {"Waiting jobs", waiting_text},
-    {"Most GPU memory", [](const Json& tenant) { return size_limit_text(tenant["max_gpu_memory_mb"]); }},
-    {"Most CPUs", [](const Json& tenant) { return limit_text(tenant["max_cpu_cores"]); }},
-    {"Most memory", [](const Json& tenant) { return size_limit_text(tenant["max_memory_mb"]); }},
+    {"Max GPU memory", [](const Json& tenant) { return size_limit_text(tenant["max_gpu_memory_mb"]); }},
+    {"Max CPUs", [](const Json& tenant) { return limit_text(tenant["max_cpu_cores"]); }},
+    {"Max memory", [](const Json& tenant) { return size_limit_text(tenant["max_memory_mb"]); }},
     {"Guaranteed", guaranteed_text},
     {"GPU hours", gpu_hours_text},
     {"Preemption", preemption_text},
-    {"Given back", given_back_text},
+    {"Reclaimed", given_back_text},
     {"Jobs so far", jobs_so_far_text},
 };
 
@@ -366,7 +372,7 @@ void add_fields(Grammar& grammar, TenantOptions& tenant) {
 /// The tenant that a command is about.
 std::shared_ptr<TenantOptions> named_tenant(Grammar& grammar) {
   const auto tenant = std::make_shared<TenantOptions>();
-  grammar.argument("TENANT", &tenant->id, "Its id or its name").completes(Complete::kTenant);
+  grammar.argument("TENANT", &tenant->id, "Id or name of the tenant").completes(Complete::kTenant);
   return tenant;
 }
 
@@ -374,15 +380,15 @@ std::shared_ptr<TenantOptions> named_tenant(Grammar& grammar) {
 
 Action define_tenant_create(Grammar& grammar) {
   const auto tenant = std::make_shared<TenantOptions>();
-  grammar.option("--name", "NAME", &tenant->name, "Its name").must();
-  grammar.option("--parent", "TENANT", &tenant->parent, "The tenant that it is a part of");
+  grammar.option("--name", "NAME", &tenant->name, "Name").must();
+  grammar.option("--parent", "TENANT", &tenant->parent, "Parent tenant");
   add_fields(grammar, *tenant);
   grammar.details("Prints the new tenant's id.");
   return [tenant](Session& session) { return create_tenant(session, *tenant); };
 }
 
 Action define_tenant_list(Grammar& grammar) {
-  grammar.details("With what they hold of GPUs and jobs at the moment, and their limits.");
+  grammar.details("Shows their current GPUs and jobs, and their limits.");
   return [](Session& session) { return list_tenants(session); };
 }
 
@@ -393,7 +399,7 @@ Action define_tenant_get(Grammar& grammar) {
 
 Action define_tenant_update(Grammar& grammar) {
   const auto tenant = named_tenant(grammar);
-  grammar.option("--name", "NAME", &tenant->name, "Its new name");
+  grammar.option("--name", "NAME", &tenant->name, "New name");
   add_fields(grammar, *tenant);
   return [tenant](Session& session) { return update_tenant(session, *tenant); };
 }

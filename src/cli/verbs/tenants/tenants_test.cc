@@ -42,7 +42,7 @@ TEST(Tenants, AreShownWithWhatTheyAreGuaranteed) {
       {"tenant", "get", "lab"});
   EXPECT_NE(ran.out.find("4 GPUs, 64G of memory"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("12.3/100.0 until 2026-11-22T00:00:00Z"), std::string::npos) << ran.out;
-  EXPECT_NE(ran.out.find("its jobs may be ended for others"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("its jobs may be preempted"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("2 times, within 31.2 s, 20.0 s on average"), std::string::npos) << ran.out;
 }
 
