@@ -68,7 +68,7 @@ TEST(ConfigDefaults, AreTheDocumentedPortsAndLimits) {
 
 TEST(ConfigText, ATabInTheIndentationIsNamedWithItsLine) {
   const std::string sentence =
-      ": the line is indented with a tab, and YAML takes spaces only; replace the tab by spaces";
+      ": the line is indented with a tab, but YAML allows only spaces; replace the tab with spaces";
   EXPECT_EQ(refusal("api:\n\thttp_port: 1\n"), "2" + sentence);
   EXPECT_EQ(refusal("api:\n  http_port: 1\n\tgrpc_port: 2\n"), "3" + sentence);
   EXPECT_EQ(refusal("api:\n  http_port: 1\n  \tgrpc_port: 2\nlog:\n"), "3" + sentence);
@@ -200,7 +200,7 @@ TEST(ConfigRefuses, ANumberOutOfRange) {
 TEST(ConfigRefuses, AKeyOrSectionGivenTwice) {
   EXPECT_EQ(refusal("api:\n  http_port: 1\n  http_port: 2\n"), "3: api.http_port is given twice; keep one");
   EXPECT_EQ(refusal("api:\n  http_port: 1\nlog:\napi:\n  grpc_port: 2\n"),
-            "4: section api is given twice; join them");
+            "4: section api is given twice; merge the two entries");
 }
 
 TEST(ConfigRefuses, TextThatIsNotYaml) {
@@ -216,7 +216,7 @@ TEST(ConfigRefuses, EncryptionThatIsNotThere) {
 
 TEST(ConfigRefuses, LevelsThatDoNotRise) {
   const std::string why =
-      "; expected at most 16 GPU-seconds, each a positive integer and more than the one before";
+      "; expected at most 16 GPU-seconds, each a positive integer greater than the one before";
   EXPECT_EQ(refusal("scheduler:\n  attained_levels: [600, 600]\n"),
             "scheduler.attained_levels is [600, 600]" + why);
   EXPECT_EQ(refusal("scheduler:\n  attained_levels: [600, 60]\n"),

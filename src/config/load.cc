@@ -173,10 +173,8 @@ void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& f
   }
   bool* const* const flag = std::get_if<bool*>(&slot);
   if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
-    problem(key.full_name(),
-            where + ": " + key.full_name() +
-                " cannot be true in this version, which would leave the promise unkept; set it "
-                "to false");
+    problem(key.full_name(), where + ": " + key.full_name() +
+                                 " cannot be true: this version does not implement it; set it to false");
   }
   out_.origins[key.full_name()] = from;
 }
@@ -251,7 +249,7 @@ void Loader::load_file(const std::string& path, const std::string& text) {
       continue;
     }
     if (!seen.insert(section).second) {
-      problem(section, where + ": section " + section + " is given twice; join them");
+      problem(section, where + ": section " + section + " is given twice; merge the two entries");
       continue;
     }
     if (entry.second.IsNull()) continue;
@@ -301,7 +299,7 @@ void Loader::check_whole() {
     problem("scheduler.attained_levels",
             "scheduler.attained_levels is [" + joined(config.scheduler.attained_levels) +
                 "]; expected at most " + std::to_string(limits::kAttainedLevelsMax) +
-                " GPU-seconds, each a positive integer and more than the one before");
+                " GPU-seconds, each a positive integer greater than the one before");
   }
   if (config.api.address.empty()) {
     problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
@@ -317,7 +315,7 @@ void Loader::check_whole() {
     problem("agent.heartbeat_interval_ms",
             "agent.heartbeat_interval_ms is " + std::to_string(beat) +
                 ", more than a third of scheduler.node_lease_ms (" + std::to_string(lease) +
-                "): one lost heartbeat would cost a node its lease; set it to at most " +
+                "): a single lost heartbeat would end a node's lease; set it to at most " +
                 std::to_string(lease / 3) + ", or the lease to at least " + std::to_string(3 * beat));
   }
   if (config.scheduler.pool_online_percent + config.scheduler.pool_batch_percent > 100) {
@@ -329,22 +327,21 @@ void Loader::check_whole() {
   const std::string& hook = config.scheduler.preempt_webhook_url;
   if (!hook.empty() && (hook.size() > limits::kPreemptUrlBytesMax || !parse_webhook_url(hook))) {
     problem("scheduler.preempt_webhook_url",
-            "scheduler.preempt_webhook_url is no URL such as http://hooks.example.com:8088/preempted");
+            "scheduler.preempt_webhook_url is not a URL such as http://hooks.example.com:8088/preempted");
   }
   for (const std::string& host : config.scheduler.preempt_webhook_hosts) {
     const std::optional<WebhookUrl> url = parse_webhook_url("http://" + host);
     if (url && url->target == "/" && !host.ends_with('/')) continue;
     problem("scheduler.preempt_webhook_hosts",
-            "scheduler.preempt_webhook_hosts has an entry that is neither a host nor host:port; write "
-            "for example hooks.example.com or 127.0.0.1:8088");
+            "scheduler.preempt_webhook_hosts has an entry that is neither a host nor host:port; write, for "
+            "example, hooks.example.com or 127.0.0.1:8088");
     break;
   }
   if (!parse_task_costs(config.admission.task_costs)) {
-    problem(
-        "admission.task_costs",
-        "admission.task_costs has an entry that is not type=tokens, or a type twice; expected for example "
-        "llm=5, with 1 to " +
-            std::to_string(limits::kTaskCostMax) + " tokens");
+    problem("admission.task_costs",
+            "admission.task_costs has an entry that is not type=tokens, or has a type twice; expected, for "
+            "example, llm=5, with 1 to " +
+                std::to_string(limits::kTaskCostMax) + " tokens");
   }
   struct Port {
     std::string_view key;
@@ -379,7 +376,8 @@ Result<std::string> read_file(const std::string& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kFileBytesMax) {
     return Error{.code = ErrorCode::kTooLarge,
-                 .message = "the configuration file " + path + " is larger than 1 MiB; is it the right one?"};
+                 .message = "the configuration file " + path +
+                            " is larger than 1 MiB; check that it is the right file"};
   }
   return text;
 }

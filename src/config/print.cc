@@ -30,9 +30,9 @@ Keys marked "no effect yet" are accepted, so that existing configuration files c
 )";
 
 std::string_view section_title(std::string_view section) {
-  if (section == "scheduler") return "What the scheduler decides by";
-  if (section == "admission") return "Who may submit how much";
-  if (section == "journal") return "The journal on disk";
+  if (section == "scheduler") return "Scheduling";
+  if (section == "admission") return "Admission: who may submit how much";
+  if (section == "journal") return "Journal on disk";
   if (section == "api") return "Where clients and agents connect";
   if (section == "metrics") return "Prometheus metrics";
   if (section == "log") return "The log";
@@ -50,7 +50,7 @@ std::string effect_note(ConfigEffect effect) {
     case ConfigEffect::kNone:
       return " *No effect yet.*";
     case ConfigEffect::kNotYetTrue:
-      return " *`true` is refused: not built yet.*";
+      return " *`true` is refused: not implemented yet.*";
   }
   UNREACHABLE();
 }
@@ -58,7 +58,7 @@ std::string effect_note(ConfigEffect effect) {
 }  // namespace
 
 std::string print_config(const LoadedConfig& config) {
-  std::string out = "# The effective configuration; behind each value, where it comes from.\n";
+  std::string out = "# Effective configuration, with the source of each value.\n";
   std::string_view section;
   for (const ConfigKey& key : config_keys()) {
     if (key.section != section) {

@@ -15,7 +15,7 @@ std::string yaml_problem(const std::string& path, std::string_view text, int lin
     if (number <= line + 2 && word < one.size() && one[word] != '#' &&
         one.substr(0, word).find('\t') != std::string_view::npos) {
       return path + ":" + std::to_string(number) +
-             ": the line is indented with a tab, and YAML takes spaces only; replace the tab by spaces";
+             ": the line is indented with a tab, but YAML allows only spaces; replace the tab with spaces";
     }
     begin = end + 1;
   }

@@ -159,7 +159,7 @@ Result<int> open_target(const std::string& path) {
   if (fd >= 0) return fd;
   return Error{.code = ErrorCode::kIo,
                .message = "cannot open the log file " + path + ": " + std::strerror(errno) +
-                          "; give log.path a file in a folder that can be written to",
+                          "; set log.path to a file in a writable folder",
                .field = "log.path"};
 }
 

@@ -69,11 +69,11 @@ Finding check_file_system(const Patient& patient, const std::string& folder) {
                                 type == "9p";
   if (in_memory) {
     finding.verdict = patient.runs_jobs ? Verdict::kWarn : Verdict::kFail;
-    finding.detail += ", which a reboot empties: what was promised is lost";
+    finding.detail += ", which a reboot empties: accepted jobs would be lost";
     finding.mend = move;
   } else if (over_the_network) {
     finding.verdict = Verdict::kWarn;
-    finding.detail += ": locks and syncs promise less there than on a local disk";
+    finding.detail += ": locking and fsync are less reliable there than on a local disk";
     finding.mend = move;
   }
   return finding;
@@ -103,7 +103,7 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
   if (::statvfs(there.c_str(), &facts) != 0) {
     found.push_back({.check = "space",
                      .verdict = Verdict::kFail,
-                     .detail = "cannot look at " + there + ": " + std::strerror(errno),
+                     .detail = "cannot examine " + there + ": " + std::strerror(errno),
                      .mend = "mkdir -p " + shell_quoted(folder)});
     return found;
   }
@@ -135,11 +135,12 @@ Finding check_volume(const std::string& folder, uint64_t recommended_bytes) {
   const uint64_t bytes = uint64_t{facts.f_blocks} * facts.f_frsize;
   if (bytes >= recommended_bytes)
     return {.check = "volume", .detail = "has " + gib(bytes) + " for " + folder};
-  return {.check = "volume",
-          .verdict = Verdict::kWarn,
-          .detail = "has " + gib(bytes) + " for " + folder + ", " + gib(recommended_bytes) +
-                    " are recommended: journal and snapshots fill it soon, and new work is refused then",
-          .mend = "df -h    # put --data-dir on a larger volume"};
+  return {
+      .check = "volume",
+      .verdict = Verdict::kWarn,
+      .detail = "has " + gib(bytes) + " for " + folder + ", " + gib(recommended_bytes) +
+                " are recommended: journal and snapshots will soon fill it, and new jobs are refused then",
+      .mend = "df -h    # put --data-dir on a larger volume"};
 }
 
 std::vector<Finding> check_sync(const std::string& folder) {
@@ -168,7 +169,7 @@ std::vector<Finding> check_sync(const std::string& folder) {
                             std::to_string(kSyncs) + ": " + milliseconds_text(took.back()) + ")"};
   if (median > kSyncSlowUs) {
     finding.verdict = median > kSyncTooSlowUs ? Verdict::kFail : Verdict::kWarn;
-    finding.detail += "; every answer waits that long: an SSD with a protected cache is faster";
+    finding.detail += "; every answer waits that long; an SSD with power-loss protection is faster";
     finding.mend = "iostat -x 1 5";
   }
   return {finding};
@@ -180,11 +181,11 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
   if (::stat(folder.c_str(), &facts) != 0) {
     const int reason = errno;
     if (reason == ENOENT) {
-      finding.detail += " is not there yet; the first start makes it";
+      finding.detail += " does not exist yet; the first start creates it";
       return finding;
     }
     finding.verdict = Verdict::kFail;
-    finding.detail += " cannot be looked at: " + std::string(std::strerror(reason));
+    finding.detail += " cannot be examined: " + std::string(std::strerror(reason));
     finding.mend = "ls -ld " + shell_quoted(folder);
     return finding;
   }
@@ -198,7 +199,7 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
   const uid_t us = ::geteuid();
   if (!S_ISDIR(facts.st_mode)) {
     finding.verdict = Verdict::kFail;
-    finding.detail += " and is no folder";
+    finding.detail += " and is not a folder";
     finding.mend = "ls -ld " + quoted;
   } else if (us != 0 && facts.st_uid != us) {
     finding.verdict = Verdict::kFail;
@@ -213,11 +214,11 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
 }
 
 Finding check_way_to(const std::string& folder) {
-  Finding finding{.check = "way", .detail = "jobs of every user can pass the folders above " + folder};
+  Finding finding{.check = "way", .detail = "jobs of every user can enter the folders above " + folder};
   const std::optional<std::string> closed = closed_folder_above(folder, {});
   if (!closed) return finding;
   finding.verdict = Verdict::kWarn;
-  finding.detail = *closed + " lets no other user pass: jobs of other users have no TMPDIR and no working " +
+  finding.detail = *closed + " cannot be entered by other users: their jobs have no TMPDIR and no working " +
                    "directory below " + folder + " and are refused";
   finding.mend = "chmod o+x " + shell_quoted(*closed);
   return finding;
@@ -233,7 +234,7 @@ Finding check_token(const std::string& path, const std::string& how_to_get_one) 
   }
   const std::optional<std::string> token = read_line(path);
   if ((facts.st_mode & 077) != 0) {
-    finding.detail += " can be read by others; who has it may run anything on every node";
+    finding.detail += " can be read by others; anyone who has it can run any command on every node";
     finding.mend = "chmod 600 " + shell_quoted(path);
   } else if (!token) {
     finding.detail += " cannot be read by this user";
@@ -243,7 +244,7 @@ Finding check_token(const std::string& path, const std::string& how_to_get_one) 
     finding.mend = how_to_get_one;
   } else {
     finding.verdict = Verdict::kOk;
-    finding.detail += " holds a token that its owner alone can read";
+    finding.detail += " holds a token that only its owner can read";
   }
   return finding;
 }
@@ -254,7 +255,8 @@ Finding check_shared_memory(const Patient& patient) {
   const bool is_memory = file_system(patient, "/dev/shm") == "tmpfs";
   if (!is_memory || ::statvfs((patient.root + "/dev/shm").c_str(), &facts) != 0) {
     finding.verdict = Verdict::kWarn;
-    finding.detail = "/dev/shm is no memory file system: NCCL and data loaders of many workers fail or crawl";
+    finding.detail =
+        "/dev/shm is not a memory file system: NCCL and data loaders with many workers fail or become slow";
     finding.mend = "mount -t tmpfs -o size=50%,nosuid,nodev tmpfs /dev/shm";
     return finding;
   }
@@ -263,7 +265,7 @@ Finding check_shared_memory(const Patient& patient) {
       "/dev/shm has " + gib(size) + ", " + gib(uint64_t{facts.f_bavail} * facts.f_frsize) + " free";
   if (size < kGiB) {
     finding.verdict = Verdict::kWarn;
-    finding.detail += "; NCCL and data loaders want more";
+    finding.detail += "; NCCL and data loaders need more";
     finding.mend = "mount -o remount,size=50% /dev/shm";
   }
   return finding;

@@ -49,7 +49,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 /// What is limited how where cgroups cannot be used.
-constexpr const char* kWithout = "; memory, cores and processes of jobs are limited by rlimits alone";
+constexpr const char* kWithout = "; memory, cores and processes of jobs are limited by rlimits only";
 
 Finding version_1(const Patient& patient, const std::vector<Mount>& all, bool hybrid) {
   Finding finding{.check = "cgroup",
@@ -84,7 +84,8 @@ Finding version_2(const Patient& patient) {
   }
   if (!can_make_below(folder)) {
     finding.verdict = Verdict::kWarn;
-    finding.detail += ", but " + folder.substr(patient.root.size()) + " is not writable for us" + kWithout;
+    finding.detail +=
+        ", but " + folder.substr(patient.root.size()) + " is not writable for this user" + kWithout;
     finding.mend = "sudo systemctl start " + patient.unit + "    # its unit has Delegate=yes";
   } else if (!missing.empty()) {
     finding.verdict = Verdict::kWarn;
@@ -107,7 +108,7 @@ Finding device_fence(const Patient& patient, const std::vector<Mount>& all, bool
       (has_capability(patient.root, CAP_SYS_ADMIN) ||
        (has_capability(patient.root, CAP_BPF) && has_capability(patient.root, CAP_NET_ADMIN)));
   if (by_version_1 || by_bpf) {
-    finding.detail = std::string("device access can be fenced by ") +
+    finding.detail = std::string("device access can be restricted by ") +
                      (by_version_1 ? "the devices controller" : "a BPF program on each job's cgroup");
     return finding;
   }
@@ -143,8 +144,8 @@ Finding check_user_switch(const Patient& patient) {
   if (able) return {.check = "users", .detail = "each job can run as the user who submitted it"};
   return {.check = "users",
           .verdict = Verdict::kWarn,
-          .detail = "no right to switch users: every job runs as user " + std::to_string(::geteuid()) +
-                    ", and one user's job can reach another's",
+          .detail = "this user cannot switch users: every job runs as user " + std::to_string(::geteuid()) +
+                    ", and the job of one user can access that of another",
           .mend = "sudo systemctl start " + patient.unit};
 }
 

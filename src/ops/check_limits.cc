@@ -91,7 +91,7 @@ Finding check_processes(const Patient& patient) {
   const bool by_cgroup = cgroup >= 0 && cgroup < kProcessesGood;
   if (!by_limit && !by_cgroup) return finding;
   finding.verdict = Verdict::kWarn;
-  finding.detail += "; all jobs together have to do with it";
+  finding.detail += "; this limit applies to all jobs together";
   finding.mend = raise(patient, by_cgroup ? "TasksMax=infinity" : "LimitNPROC=infinity", "-u unlimited");
   return finding;
 }

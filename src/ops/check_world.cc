@@ -78,12 +78,12 @@ Finding check_clock_synchronised() {
   timex state{};
   const int answer = ::adjtimex(&state);
   if (answer < 0)
-    return {.check = "clock", .detail = "whether the clock is synchronised cannot be asked here"};
+    return {.check = "clock", .detail = "whether the clock is synchronized cannot be determined here"};
   if (answer != TIME_ERROR && (state.status & STA_UNSYNC) == 0)
     return {.check = "clock", .detail = "synchronised"};
   return {.check = "clock",
           .verdict = Verdict::kWarn,
-          .detail = "not synchronised, as far as the kernel knows; logs and times of nodes drift apart",
+          .detail = "not synchronized, according to the kernel; times of nodes and logs drift apart",
           .mend = "timedatectl set-ntp true    # or: apt-get install chrony"};
 }
 
@@ -91,7 +91,7 @@ Finding check_clock_skew(Duration ahead, Duration uncertainty, const std::string
   const int64_t size = std::abs(ahead.ns);
   Finding finding{.check = "skew",
                   .detail = "this clock is " + std::to_string(size / 1'000'000) + " ms " +
-                            (ahead.ns < 0 ? "behind " : "ahead of ") + peer + "'s (known to " +
+                            (ahead.ns < 0 ? "behind " : "ahead of ") + peer + "'s (accurate to " +
                             std::to_string(uncertainty.ms() + 1) + " ms)"};
   if (size <= kSkewWarn.ns + uncertainty.ns) return finding;
   finding.verdict = size > kSkewFail.ns + uncertainty.ns ? Verdict::kFail : Verdict::kWarn;
@@ -120,7 +120,7 @@ Finding check_port(const Patient& patient, const std::string& key, uint16_t port
                     (holder ? "process " + std::to_string(holder->pid) + " (" + holder->name + ")"
                             : std::string("a process that this user cannot see")) +
                     " on " + found.front().address;
-  finding.mend = "ss -ltnp 'sport = :" + std::to_string(port) + "'    # end it, or set another " + key;
+  finding.mend = "ss -ltnp 'sport = :" + std::to_string(port) + "'    # stop it, or set another " + key;
   return finding;
 }
 
@@ -134,7 +134,7 @@ Finding check_container_runtimes(const Patient& patient) {
   Finding finding{
       .check = "containers",
       .verdict = Verdict::kWarn,
-      .detail = "neither podman, docker nor apptainer is here; jobs with an image wait for other nodes",
+      .detail = "podman, docker and apptainer are not installed; jobs with an image wait for other nodes",
       .mend = "apt-get install podman"};
   if (!patient.runs_jobs) finding.verdict = Verdict::kOk;
   return finding;
@@ -151,9 +151,9 @@ Finding check_unit(const Patient& patient) {
   if (!systemd_runs(patient)) {
     return {.check = "systemd",
             .verdict = Verdict::kWarn,
-            .detail = "systemd does not run here" +
-                      (found.empty() ? std::string() : "; " + found + " waits for it") + ": nothing starts " +
-                      patient.unit + " again after a reboot",
+            .detail = "systemd is not running here" +
+                      (found.empty() ? std::string() : "; " + found + " depends on it") +
+                      ": nothing starts " + patient.unit + " again after a reboot",
             .mend = "nohup " + start_command(patient) + " >> /var/log/" + patient.unit + ".log 2>&1 &"};
   }
   if (found.empty()) {
@@ -176,33 +176,33 @@ std::vector<Finding> check_nvidia(const Patient& patient, const std::string& lib
   std::string problem;
   const std::string of_library = library_version(library, problem);
   if (!module && gpus == 0 && !problem.empty())
-    return {
-        {.check = "driver", .detail = "no NVIDIA GPU on the PCI bus, and no driver: this node offers none"}};
+    return {{.check = "driver",
+             .detail = "no NVIDIA GPU on the PCI bus and no driver: this node offers no GPUs"}};
   if (!module) {
     return {{.check = "driver",
              .verdict = gpus > 0 ? Verdict::kFail : Verdict::kWarn,
              .detail = gpus > 0
-                           ? std::to_string(gpus) + " NVIDIA GPUs on the PCI bus, and no driver is loaded"
-                           : "NVIDIA's library is here, and no driver is loaded",
+                           ? std::to_string(gpus) + " NVIDIA GPUs on the PCI bus, but no driver is loaded"
+                           : "NVIDIA's library is installed, but no driver is loaded",
              .mend = "modprobe nvidia; dmesg | grep -i -e nvidia -e NVRM | tail"}};
   }
   const std::string of_module = first_version(*module);
   if (!problem.empty()) {
     return {{.check = "driver",
              .verdict = Verdict::kFail,
-             .detail = "driver " + of_module + " is loaded, and its library cannot be: " + problem,
+             .detail = "driver " + of_module + " is loaded, but its library cannot be loaded: " + problem,
              .mend = "apt-get install libnvidia-ml1    # of version " + of_module}};
   }
   if (!of_library.empty() && of_library != of_module) {
     return {{.check = "driver",
              .verdict = Verdict::kFail,
              .detail = "the kernel module is " + of_module + " and the library " + of_library +
-                       ": an upgrade waits for a reboot",
+                       ": an upgrade is pending until a reboot",
              .mend = "gpu-cli node drain " + host_name() + " && reboot"}};
   }
   return {{.check = "driver",
-           .detail = "NVIDIA driver " + of_module + ", module and library alike; " + std::to_string(gpus) +
-                     " GPUs on the PCI bus"}};
+           .detail = "NVIDIA driver " + of_module + ", same version of module and library; " +
+                     std::to_string(gpus) + " GPUs on the PCI bus"}};
 }
 
 }  // namespace gpusched::ops

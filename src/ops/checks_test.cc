@@ -52,7 +52,7 @@ TEST_F(Machine, WithAGpuAndNoDriverFails) {
   put("/sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n");  // Its audio function.
   const Finding finding = only(check_nvidia(patient_, "/nowhere/libnvidia-ml.so"), "driver");
   expect_mendable(finding, Verdict::kFail);
-  EXPECT_EQ(finding.detail, "1 NVIDIA GPUs on the PCI bus, and no driver is loaded");
+  EXPECT_EQ(finding.detail, "1 NVIDIA GPUs on the PCI bus, but no driver is loaded");
 }
 
 TEST_F(Machine, WithADriverWithoutItsLibraryFails) {
@@ -112,7 +112,7 @@ TEST_F(Machine, WithoutCgroupsWarns) {
 
 TEST_F(Machine, KnowsWhetherItsUnitIsEnabled) {
   expect_mendable(check_unit(patient_), Verdict::kWarn);
-  EXPECT_NE(check_unit(patient_).detail.find("systemd does not run"), std::string::npos);
+  EXPECT_NE(check_unit(patient_).detail.find("systemd is not running"), std::string::npos);
   std::filesystem::create_directories(patient_.root + "/run/systemd/system");
   EXPECT_NE(check_unit(patient_).detail.find("not installed"), std::string::npos);
   put("/usr/local/lib/systemd/system/gpu-agent.service", "");
@@ -143,7 +143,7 @@ TEST_F(Machine, SaysWhenAVolumeIsSmall) {
 
 TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
   const std::string folder = patient_.root + "/folder";
-  EXPECT_NE(check_folder(patient_, folder, true).detail.find("first start makes it"), std::string::npos);
+  EXPECT_NE(check_folder(patient_, folder, true).detail.find("first start creates it"), std::string::npos);
   std::filesystem::create_directories(folder);
   ::chmod(folder.c_str(), 0700);
   expect_mendable(check_folder(patient_, folder, true), Verdict::kOk);

@@ -94,9 +94,9 @@ Result<std::string> read_owned(const std::string& path, const std::vector<uid_t>
   const bool known = fstat(file, &facts) == 0;
   const ssize_t size = known && S_ISREG(facts.st_mode) ? read(file, text.data(), text.size()) : -1;
   close(file);
-  if (size < 0) return refuse("is no file that can be read");
+  if (size < 0) return refuse("is not a readable file");
   if (std::find(owners.begin(), owners.end(), facts.st_uid) == owners.end())
-    return refuse("belongs to another user than the one who listens there");
+    return refuse("belongs to a user other than the one who listens there");
   if (secret && (facts.st_mode & 077) != 0) return refuse("can be read by others");
   text.resize(static_cast<std::size_t>(size));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
@@ -157,9 +157,9 @@ Result<std::string> read_local_token(const std::string& path, const std::string&
     return Error{.code = ErrorCode::kPermissionDenied, .message = path + " " + why};
   };
   if (!path.starts_with('/') || !path.ends_with(kName) || path.find('\0') != std::string::npos)
-    return refuse("is no token's path");
+    return refuse("is not the path of a token");
   const std::vector<uid_t> owners = is_loopback(host) ? listening_users(host, port) : std::vector<uid_t>{};
-  if (owners.size() != 1) return refuse("is not looked at: it is not known whose scheduler that is");
+  if (owners.size() != 1) return refuse("is not used: the owner of that scheduler could not be determined");
   const Result<std::string> ports =
       read_owned(path.substr(0, path.size() - kName.size()) + "/ports.json", owners, false);
   if (!ports) return ports.error();

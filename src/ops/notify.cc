@@ -63,7 +63,11 @@ void ServiceNotifier::reloading() const {
   send("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(now_us));
 }
 
-void ServiceNotifier::stopping() const { send("STOPPING=1\nSTATUS=ending; jobs go on"); }
+void ServiceNotifier::stopping() const {
+  send(
+      "STOPPING=1\n"
+      "STATUS=stopping; jobs continue");
+}
 void ServiceNotifier::status(std::string_view text) const { send("STATUS=" + one_line(text)); }
 void ServiceNotifier::keep_alive() const { send("WATCHDOG=1"); }
 

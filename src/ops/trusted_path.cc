@@ -69,7 +69,7 @@ std::optional<std::string> changeable_by_others(const std::string& path) {
     place = words.back() == ".." ? place.parent_path() : place / words.back();
     words.pop_back();
   }
-  return path + " is a link that leads nowhere";
+  return path + " is a broken symbolic link";
 }
 
 }  // namespace gpusched::ops
