@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/process/box_planner.h"
 #include "node/process/shim_spawner.h"
 

@@ -24,7 +24,7 @@
 #include "base/check.h"
 #include "gpusched/v1/types.pb.h"
 #include "node/container/container_launch.h"
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/process/launch.h"
 #include "node/process/shim_spawner.h"
 

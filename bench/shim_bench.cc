@@ -25,9 +25,9 @@
 
 #include "base/check.h"
 #include "node/core/node_core.h"
-#include "node/core/system_clock.h"
 #include "node/output/attempt_log.h"
 #include "node/output/folder_files.h"
+#include "node/ports/system_clock.h"
 #include "node/process/shim_spawner.h"
 
 extern char** environ;

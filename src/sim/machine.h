@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "node/core/device_watch.h"
 #include "node/core/node_core.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
+#include "node/watch/device_watch.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "sim/context.h"
 
 namespace gpusched::sim {

@@ -1,8 +1,8 @@
 // rooms: base
 // libs: gpusched_proto
-// source: node/core/gpu_faults.cc
-// source: node/core/fault_watch.cc
-// source: node/core/ports.cc
+// source: node/watch/gpu_faults.cc
+// source: node/watch/fault_watch.cc
+// source: node/ports/ports.cc
 // source: shim/box.cc
 // source: shim/protocol.cc
 // Any line of a kernel's log, and any text that a node remembers of its devices' faults.
@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "node/core/fault_watch.h"
-#include "node/core/gpu_faults.h"
+#include "node/watch/fault_watch.h"
+#include "node/watch/gpu_faults.h"
 
 using namespace gpusched;
 

@@ -3,10 +3,10 @@
 // source: node/gpu/nvidia_smi_text.cc
 // source: node/gpu/nvidia_smi_mig.cc
 // source: node/gpu/device_topology.cc
-// source: node/core/gpu_faults.cc
+// source: node/watch/gpu_faults.cc
 // source: node/gpu/gpu_daemons.cc
 // source: ops/machine.cc
-// source: node/core/ports.cc
+// source: node/ports/ports.cc
 // source: shim/box.cc
 // source: shim/protocol.cc
 //

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpusched/v1/node.pb.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 /// What this machine says of itself.
 namespace gpusched {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "shim/container/container_plan.h"
 
 namespace gpusched {

@@ -8,7 +8,7 @@
 #include "node/container/container_gpus.h"
 #include "node/container/container_options.h"
 #include "node/container/container_probe.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

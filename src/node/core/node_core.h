@@ -12,13 +12,13 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
-#include "node/core/attempt_table.h"
-#include "node/core/device_watch.h"
-#include "node/core/fault_watch.h"
-#include "node/core/ports.h"
-#include "node/core/report_outbox.h"
+#include "node/attempts/attempt_table.h"
+#include "node/attempts/report_outbox.h"
 #include "node/gpu/device_topology.h"
+#include "node/ports/ports.h"
 #include "node/process/launch.h"
+#include "node/watch/device_watch.h"
+#include "node/watch/fault_watch.h"
 
 namespace gpusched {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

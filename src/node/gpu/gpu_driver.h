@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "node/core/device_watch.h"
-#include "node/core/ports.h"
 #include "node/gpu/device_topology.h"
 #include "node/gpu/gpu_daemons.h"
+#include "node/ports/ports.h"
+#include "node/watch/device_watch.h"
 
 namespace gpusched {
 

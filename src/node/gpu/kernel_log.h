@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "node/core/gpu_faults.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
+#include "node/watch/gpu_faults.h"
 
 namespace gpusched {
 

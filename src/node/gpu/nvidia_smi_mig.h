@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 /// What nvidia-smi prints of MIG, as values. Its tables are for people, and the words in them are the only
 /// way to a slice's processes; what is not understood is left out. All functions are thread-safe.

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "log/log.h"
-#include "node/core/gpu_faults.h"
+#include "node/watch/gpu_faults.h"
 
 namespace gpusched::smi {
 namespace {

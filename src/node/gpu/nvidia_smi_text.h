@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "node/core/device_watch.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
+#include "node/watch/device_watch.h"
 
 /// What nvidia-smi prints, as values. Its text may be cut anywhere, and says in its own words what it cannot
 /// tell. All functions are thread-safe.

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "log/log.h"
-#include "node/core/gpu_faults.h"
 #include "node/gpu/gpu_driver.h"
 #include "node/gpu/nvml_mig.h"
+#include "node/watch/gpu_faults.h"
 
 // The declarations that we need, after NVIDIA's documentation of NVML (API version 12); the library keeps
 // them stable, a changed structure gets a new function name.

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "node/core/device_watch.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
+#include "node/watch/device_watch.h"
 
 namespace gpusched {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

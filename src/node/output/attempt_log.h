@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/result.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "log/log.h"
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "shim/attempt/log_bound.h"
 #include "shim/protocol.h"
 

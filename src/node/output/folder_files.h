@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "node/core/ports.h"
 #include "node/output/log_reader.h"
 #include "node/output/log_retention.h"
 #include "node/output/trash.h"
+#include "node/ports/ports.h"
 #include "node/process/patient_calls.h"
 
 namespace gpusched {

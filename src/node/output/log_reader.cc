@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "node/core/system_clock.h"
 #include "node/output/log_file.h"
 #include "node/output/log_retention.h"
+#include "node/ports/system_clock.h"
 #include "shim/protocol.h"
 
 namespace gpusched {

@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

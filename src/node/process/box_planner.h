@@ -8,12 +8,12 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "node/core/device_watch.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "node/process/cgroup_tree.h"
 #include "node/process/core_pool.h"
 #include "node/process/device_rules.h"
 #include "node/process/user_directory.h"
+#include "node/watch/device_watch.h"
 
 namespace gpusched {
 

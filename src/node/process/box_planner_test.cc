@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/testing/testing.h"
 
 namespace gpusched {

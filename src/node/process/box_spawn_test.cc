@@ -16,7 +16,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/process/shim_spawner.h"
 #include "node/testing/testing.h"
 #include "shim/cgroup.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/process/core_pool.h"
 #include "node/process/device_rules.h"
 #include "node/process/user_directory.h"

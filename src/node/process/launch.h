@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "gpusched/v1/node.pb.h"
 #include "node/container/container_launch.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

@@ -14,8 +14,8 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "node/core/ports.h"
 #include "node/output/folder_files.h"
+#include "node/ports/ports.h"
 #include "node/process/cgroup_tree.h"
 #include "node/process/process_reader.h"
 #include "shim/protocol.h"

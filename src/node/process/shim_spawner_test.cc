@@ -21,7 +21,7 @@
 #include <iterator>
 #include <thread>
 
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 #include "node/testing/testing.h"
 #include "shim/container/container_plan.h"
 #include "shim/container/container_runner.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 
 namespace gpusched {
 namespace {

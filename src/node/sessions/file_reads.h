@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "node/sessions/keeper_process.h"
 
 namespace gpusched {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "node/sessions/file_reads.h"
 #include "node/sessions/keeper_process.h"
 

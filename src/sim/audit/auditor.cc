@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "codec/group.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched::sim {
 namespace {

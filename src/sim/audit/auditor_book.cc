@@ -4,7 +4,7 @@
 
 #include "codec/group.h"
 #include "gpusched/v1/types.pb.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 #include "sim/audit/auditor.h"
 
 namespace gpusched::sim {

@@ -1,4 +1,4 @@
-#include "node/core/report_outbox.h"
+#include "node/attempts/report_outbox.h"
 
 #include <utility>
 

@@ -1,11 +1,11 @@
-#include "node/core/gpu_faults.h"
+#include "node/watch/gpu_faults.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 namespace {

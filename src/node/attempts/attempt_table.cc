@@ -1,4 +1,4 @@
-#include "node/core/attempt_table.h"
+#include "node/attempts/attempt_table.h"
 
 #include <algorithm>
 

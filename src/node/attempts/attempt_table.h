@@ -16,8 +16,8 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
-#include "node/core/activity.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
+#include "node/watch/activity_meter.h"
 
 namespace gpusched::agent {
 

@@ -1,4 +1,4 @@
-#include "node/core/activity.h"
+#include "node/watch/activity_meter.h"
 
 namespace gpusched {
 namespace {

@@ -1,4 +1,4 @@
-#include "node/core/gpu_faults.h"
+#include "node/watch/gpu_faults.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <set>
 
-#include "node/core/fault_watch.h"
+#include "node/watch/fault_watch.h"
 
 namespace gpusched {
 namespace {
@@ -23,7 +23,7 @@ TEST(FaultTable, EachKindStandsOnceWithWordsForPeople) {
 
 std::string reference() {
   std::string out =
-      "<!-- Made from the table in src/node/core/gpu_faults.cc: `GPUSCHED_WRITE_REFERENCE=1 "
+      "<!-- Made from the table in src/node/watch/gpu_faults.cc: `GPUSCHED_WRITE_REFERENCE=1 "
       "build/tests/node_test`. -->\n"
       "# Faults of GPUs, and what is done about each\n\n"
       "[What the rules mean, and how to change them](gpu-health.md). An Xid that is not listed is noted. "

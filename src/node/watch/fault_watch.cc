@@ -1,4 +1,4 @@
-#include "node/core/fault_watch.h"
+#include "node/watch/fault_watch.h"
 
 #include <algorithm>
 #include <charconv>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 namespace gpusched {
 

@@ -1,4 +1,4 @@
-#include "node/core/system_clock.h"
+#include "node/ports/system_clock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

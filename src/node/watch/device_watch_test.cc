@@ -1,4 +1,4 @@
-#include "node/core/device_watch.h"
+#include "node/watch/device_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "node/core/ports.h"
+#include "node/ports/ports.h"
 
 #include <algorithm>
 #include <cstdint>
