@@ -7,16 +7,10 @@
 
 #include "base/result.h"
 #include "model/topology.h"
+#include "node/watch/device_watch.h"
 
 /// How a machine's GPUs are linked, as drivers tell it. All functions are pure and thread-safe.
 namespace gpusched {
-
-/// The links of a node's devices, as they are registered.
-struct DeviceTopology {
-  std::vector<int64_t> links;  ///< `Link::code` of each pair, in the order of `pair_index`; empty: not known.
-  std::vector<int32_t> numa_plus_one;  ///< Of each device; 0: not known. Empty: of none.
-  std::string note;                    ///< Where it is from, or why it is not known.
-};
 
 /// What a link of this kind gives in one direction, in GB/s, where nobody says: of PCIe what transfers
 /// between two GPUs reach over generation 4 with 16 lanes; of NVLink so many times `nvlink_gbs`.

@@ -13,7 +13,6 @@
 namespace gpusched {
 namespace {
 
-constexpr const char* kMpsServer = "nvidia-cuda-mps-server";
 /// The kernel keeps so many bytes of a command's name.
 constexpr std::size_t kCommandNameBytes = 15;
 constexpr std::string_view kDeleted = " (deleted)";
@@ -59,12 +58,6 @@ std::optional<ProgramFacts> program_of_process(int64_t pid, const std::string& p
   return ProgramFacts{.name = std::string(path.substr(path.rfind('/') + 1)),
                       .trusted = known && file.st_uid == 0 && (file.st_mode & (S_IWGRP | S_IWOTH)) == 0,
                       .mps_directory = mps_directory_of(folder)};
-}
-
-const DaemonReading* find_mps(const DeviceReading& reading) {
-  const auto found = std::find_if(reading.daemons.begin(), reading.daemons.end(),
-                                  [](const DaemonReading& daemon) { return daemon.program == kMpsServer; });
-  return found == reading.daemons.end() ? nullptr : &*found;
 }
 
 std::optional<DaemonReading> detail::daemon_of(const std::optional<ProgramFacts>& program,

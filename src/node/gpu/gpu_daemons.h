@@ -28,9 +28,6 @@ std::optional<ProgramFacts> program_of_process(int64_t pid, const std::string& p
 template <typename ProgramOf>
 void set_daemons_apart(DeviceReading& reading, const std::vector<std::string>& names, ProgramOf&& program_of);
 
-/// CUDA's multi-process service, which enforces shares' limits, if it serves the device; else null.
-const DaemonReading* find_mps(const DeviceReading& reading);
-
 // Implementation.
 
 namespace detail {

@@ -32,6 +32,12 @@ std::size_t character_size(std::string_view text) {
 
 }  // namespace
 
+const DaemonReading* find_mps(const DeviceReading& reading) {
+  const auto found = std::find_if(reading.daemons.begin(), reading.daemons.end(),
+                                  [](const DaemonReading& daemon) { return daemon.program == kMpsServer; });
+  return found == reading.daemons.end() ? nullptr : &*found;
+}
+
 AttemptKey from_wire(const v1::AttemptKey& key) { return {JobId{key.job()}, key.attempt(), key.member()}; }
 
 std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order) {

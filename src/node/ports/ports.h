@@ -366,6 +366,11 @@ struct DeviceReading {
   std::string mig_problem = {};
 };
 
+/// The program of CUDA's multi-process service, which enforces shares' limits.
+inline constexpr const char* kMpsServer = "nvidia-cuda-mps-server";
+/// It, if it serves the device; else null.
+const DaemonReading* find_mps(const DeviceReading& reading);
+
 /// A node's devices, in the order of their indexes.
 class DeviceReader {
  public:
@@ -394,6 +399,22 @@ class HostMeter {
  public:
   virtual ~HostMeter() = default;
   virtual HostLoad load() = 0;
+};
+
+/// All that NodeCore has of the world.
+struct NodePorts {
+  const Clock& clock;
+  NodeLink& link;
+  Spawner& spawner;
+  AttemptStore& store;
+  AttemptFiles& files;
+  DeviceReader& devices;
+  HostMeter& host;
+  NodeHooks* hooks = nullptr;           ///< Null: no checks, no prolog, no epilog.
+  BoxMaker* boxes = nullptr;            ///< Null: attempts live as the agent does.
+  AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
+  FaultMemory* memory = nullptr;        ///< Null: faults are forgotten when the agent ends.
+  SliceMaker* slices = nullptr;         ///< Null: this node makes no MIG slices.
 };
 
 }  // namespace gpusched

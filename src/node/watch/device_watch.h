@@ -24,6 +24,13 @@ struct DeviceFacts {
   bool mig_pending = false;      ///< That changes with its next reset.
 };
 
+/// The links of a node's devices, as they are registered.
+struct DeviceTopology {
+  std::vector<int64_t> links;  ///< `Link::code` of each pair, in the order of `pair_index`; empty: not known.
+  std::vector<int32_t> numa_plus_one;  ///< Of each device; 0: not known. Empty: of none.
+  std::string note;                    ///< Where it is from, or why it is not known.
+};
+
 /// What a fence check has to say.
 struct ReleaseVerdict {
   HeldDevice device;

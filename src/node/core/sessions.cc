@@ -1,10 +1,9 @@
-// NodeCore: which attempts have sessions and files.
-#include "node/core/node_core.h"
+#include "node/core/sessions.h"
 
-namespace gpusched {
+namespace gpusched::agent {
 
-void NodeCore::on_open_session(const v1::OpenSession& order) {
-  const Row* const attempt = attempts_.find(from_wire(order.key()));
+void Sessions::on_open(const v1::OpenSession& order) const {
+  const AttemptRow* const attempt = attempts_.find(from_wire(order.key()));
   const bool known = attempt != nullptr && !attempt->over();
   if (known && attempt->pid != 0 && ports_.sessions != nullptr) {
     return ports_.sessions->open(order,
@@ -20,12 +19,16 @@ void NodeCore::on_open_session(const v1::OpenSession& order) {
   ports_.link.send(message);
 }
 
-void NodeCore::on_read_file(const v1::ReadFile& order) {
-  const Row* const attempt = attempts_.find(from_wire(order.key()));
+void Sessions::on_input(const v1::SessionInput& input) const {
+  if (ports_.sessions != nullptr) ports_.sessions->input(input);
+}
+
+void Sessions::on_read_file(const v1::ReadFile& order) const {
+  const AttemptRow* const attempt = attempts_.find(from_wire(order.key()));
   if (attempt != nullptr && ports_.sessions != nullptr) {
-    return ports_.sessions->read_file(
-        order,
-        {.pid = attempt->over() ? 0 : attempt->pid, .user = attempt->user, .identity = attempt->identity});
+    const int64_t pid = attempt->over() ? 0 : attempt->pid;
+    return ports_.sessions->read_file(order,
+                                      {.pid = pid, .user = attempt->user, .identity = attempt->identity});
   }
   v1::AgentMessage message;
   v1::FileChunk& chunk = *message.mutable_file_chunk();
@@ -35,4 +38,8 @@ void NodeCore::on_read_file(const v1::ReadFile& order) {
   ports_.link.send(message);
 }
 
-}  // namespace gpusched
+void Sessions::end_all() const {
+  if (ports_.sessions != nullptr) ports_.sessions->end_all();
+}
+
+}  // namespace gpusched::agent

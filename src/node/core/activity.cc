@@ -1,0 +1,86 @@
+#include "node/core/activity.h"
+
+#include <algorithm>
+#include <string>
+
+namespace gpusched::agent {
+namespace {
+
+constexpr int32_t kIdlePercent = 1;
+constexpr int32_t kBusyPercent = 99;
+
+}  // namespace
+
+/// What the readings and its files show of it now.
+ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const {
+  ActivityMeter::Look look{
+      .idle = true, .busy = true, .mark = ports_.files.output_size(attempt.key), .over_mb = 0};
+  look.mark += attempt.saved_unix_ns;
+  for (const HeldDevice& device : attempt.devices) {
+    if (device.index >= watch_.facts().size()) continue;
+    const DeviceReading& last = watch_.last_reading(device.index);
+    // What could not be read, or was read long ago, proves nothing.
+    if (!watch_.is_current(device.index, now)) {
+      look.busy = look.idle = false;
+      continue;
+    }
+    look.busy = look.busy && last.utilization_percent.value_or(0) >= kBusyPercent;
+    if (device.is_slice()) {  // What it has is its own, and how busy it is nobody tells.
+      look.busy = false;
+      look.idle = look.idle && watch_.is_empty(device);
+      continue;
+    }
+    int64_t own_mb = 0;
+    bool own = false;
+    for (std::size_t i = 0; device.is_share() && i < last.processes.size(); ++i) {
+      if (!ports_.spawner.owns(attempt.key, last.processes[i])) continue;
+      own = true;
+      if (i < last.process_memory_mb.size()) own_mb += std::max<int64_t>(last.process_memory_mb[i], 0);
+    }
+    const bool unused = device.is_share() ? !own
+                                          : last.utilization_percent.value_or(kBusyPercent) <= kIdlePercent &&
+                                                watch_.memory_is_idle(device.index);
+    look.idle = look.idle && unused;
+    if (device.is_share()) look.over_mb += std::max<int64_t>(own_mb - device.memory_mb, 0);
+  }
+  return look;
+}
+
+void Activity::look(Time now) {
+  for (const auto& [index, holders] : fence_.holders()) {
+    for (AttemptRow* attempt : holders) {
+      if (attempt->pid == 0 || attempt->over()) continue;
+      if (attempt->devices.front().index != index) continue;  // Once, by its first device.
+      attempt->activity = attempt->activity_meter.look(look_of(*attempt, now), now);
+      end_over_share(*attempt);
+    }
+  }
+}
+
+void Activity::end_over_share(AttemptRow& attempt) {
+  const ActivityMeter::Activity& activity = *attempt.activity;
+  if (share_memory_grace_.ns == 0 || activity.over_mb == 0) return;
+  if (activity.over < share_memory_grace_ || !attempt.over_share.empty()) return;
+  attempt.over_share = "it used " + std::to_string(activity.over_mb) +
+                       " MB more of its GPU's memory than its share has, for " +
+                       std::to_string(activity.over.ms() / 1'000) + " s; ask for more with --gpu-memory";
+  orders_.stop(attempt, StopOrder(grace_));
+}
+
+void Activity::add_to(v1::Heartbeat& out) const {
+  for (const AttemptState state : {AttemptState::kRunning, AttemptState::kExamined}) {
+    for (const AttemptRow* attempt : attempts_.in(state)) {
+      if (!attempt->activity) continue;
+      v1::AttemptActivity& told = *out.add_activity();
+      *told.mutable_key() = to_wire(attempt->key);
+      told.set_placed_at_ns(attempt->placed_at_ns);
+      told.set_idle_ms(attempt->activity->idle.ms());
+      told.set_busy_ms(attempt->activity->busy.ms());
+      told.set_quiet_ms(attempt->activity->quiet.ms());
+      told.set_over_share_mb(attempt->activity->over_mb);
+      told.set_over_share_ms(attempt->activity->over.ms());
+    }
+  }
+}
+
+}  // namespace gpusched::agent
