@@ -767,7 +767,7 @@ struct NoteDeviceFault {
   }
 };
 
-/// The watchdog's word on a running attempt; see src/host/nodes/watchdog.h.
+/// The watchdog's word on a running attempt; see src/host/nodes/rules/watchdog.h.
 struct ReportWatchdogFinding {
   JobId job;
   uint32_t attempt = 0;
