@@ -71,9 +71,10 @@ Refusal refusal_of(const std::string& path, int error) {
       return {"file_not_found", "there is no file " + path + " in the job's working directory"};
     case EXDEV:
       return {"permission_denied",
-              path + " leads out of the job's working directory; name the file itself, by an absolute path"};
+              path + " leads out of the job's working directory; give the absolute path of the file itself"};
     case ELOOP:
-      return {"permission_denied", path + " is a link that is not followed; name the file that it leads to"};
+      return {"permission_denied",
+              path + " is a symbolic link, which is not followed; give the file that it points to"};
     case EACCES:
     case EPERM:
       return {"permission_denied", "the job's user may not read " + path};

@@ -140,7 +140,7 @@ def test_supplementary_groups_are_the_users(boxed):
 @NEEDS_ROOT
 def test_root_unknown_and_missing_users_are_refused_with_a_sentence(boxed):
     world = boxed("--default-user", "nobody", allow_root_jobs=False)
-    is_refused(world, "runs no jobs as 'root', which is root: name another user", user="root")
+    is_refused(world, "does not run jobs as 'root', which is root: give another user", user="root")
     is_refused(world, "knows no user 'no-such-user'", user="no-such-user")
     assert run(world.api(), "id -un") == "nobody\n"
 
@@ -364,7 +364,7 @@ def test_a_limit_that_does_not_exist_is_refused_by_name(boxed):
     other = world.add_agent("n2", arguments=["--limit", "nofil=900"])
     other.launch()
     assert other.ended() != 0
-    assert "--limit 'nofil' is no resource limit" in other.log_text()
+    assert "--limit 'nofil' is not a resource limit" in other.log_text()
 
 
 def test_the_kernel_is_told_to_end_jobs_first(boxed):

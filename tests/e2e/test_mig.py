@@ -217,7 +217,7 @@ def test_somebody_elses_instance_is_never_touched(new_world):
     theirs.write_text("0 2g.20gb 2\n")
     agent.start()
     api = world.api()
-    wait_until("it is told", lambda: "did not make: 2g.20gb at slot 2" in api.gpu("n1", 0)["detail"])
+    wait_until("it is told", lambda: "did not create: 2g.20gb at slot 2" in api.gpu("n1", 0)["detail"])
     job = api.submit("true", mig_profile="1g.10gb")
     wait_until("it was looked at", lambda: api.explain(job)["reason"] == "devices_unfit")
     agent.restart()

@@ -60,7 +60,7 @@ def test_a_link_put_in_a_mounts_place_during_the_pull_leads_nowhere(pulling):
     found, out, err = finished(world, job)
     assert content.strip() not in out
     assert (found["state"], found["exit_code"], out) == ("failed", 125, "")
-    assert f"'{mine}' is not mounted: it leads elsewhere" in err
+    assert f"'{mine}' is not mounted: it points elsewhere" in err
 
 
 def test_a_mount_that_stayed_is_there_after_the_pull(pulling):

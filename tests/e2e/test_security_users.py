@@ -41,8 +41,8 @@ def is_refused(world, user, text):
 def test_no_job_runs_as_a_user_of_the_systems(rooted, users):
     service, person = users.add("--system"), users.add()
     world = rooted()
-    is_refused(world, service, f"runs no jobs as '{service}', a user of the system's")
-    is_refused(world, "backup", "runs no jobs as 'backup', a user of the system's")
+    is_refused(world, service, f"does not run jobs as '{service}', a system user")
+    is_refused(world, "backup", "does not run jobs as 'backup', a system user")
     assert run_as(world, person)[0] == person
 
 
@@ -51,7 +51,7 @@ def test_a_user_of_the_systems_runs_jobs_where_it_is_named(rooted, users):
     service, person = users.add("--system"), users.add()
     world = rooted("--allow-user", service)
     assert run_as(world, service)[0] == service
-    is_refused(world, person, f"runs no jobs as '{person}', who is neither")
+    is_refused(world, person, f"does not run jobs as '{person}', which is neither")
 
 
 @NEEDS_ROOT
@@ -59,7 +59,7 @@ def test_members_of_a_group_alone_run_jobs_where_it_is_named(rooted, users):
     inside, outside = users.add(), users.add()
     world = rooted("--allow-group", inside)  # Each user has a group of its own.
     assert run_as(world, inside)[0] == inside
-    is_refused(world, outside, "who is neither")
+    is_refused(world, outside, "which is neither")
 
 
 @NEEDS_ROOT

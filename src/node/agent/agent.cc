@@ -31,7 +31,7 @@ constexpr Duration kKernelLogPause = milliseconds(500);
 constexpr Duration kConnectPatience = seconds(15);
 constexpr Duration kRefusedPause = seconds(30);
 constexpr const char* kMissingWords =
-    "the driver does not show it since gpu-agent started; when it is back, restart gpu-agent";
+    "the driver has not shown it since gpu-agent started; restart gpu-agent once it is back";
 
 std::string folder_of_this_program() {
   std::error_code ignored;
@@ -163,7 +163,7 @@ Result<Unit> Agent::open_driver() {
     log_event(LogLevel::kWarning, "agent", "mig_mode_pending", {},
               {{"uuid", devices_[index].uuid},
                {"mig", devices_[index].mig},
-               {"mend", "reset the GPU when nothing uses it, then restart gpu-agent"}});
+               {"mend", "reset the GPU once nothing uses it, then restart gpu-agent"}});
   }
   return Unit{};
 }
@@ -225,12 +225,11 @@ Result<Unit> Agent::remember_devices(const Error& trouble) {
     log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", trouble.message}});
     return Unit{};
   }
-  driver_fault_ =
-      "the GPU driver does not answer (" + trouble.message + "), and this node had " +
-      std::to_string(before->size()) +
-      " GPUs; mend the driver (often a reboot after an upgrade), then restart gpu-agent. Without them "
-      "for good: remove " +
-      options_.data_folder + "/inventory";
+  driver_fault_ = "the GPU driver does not answer (" + trouble.message + "), and this node had " +
+                  std::to_string(before->size()) +
+                  " GPUs; repair the driver (after an upgrade often by a reboot), then restart gpu-agent. If "
+                  "the GPUs were removed for good: delete " +
+                  options_.data_folder + "/inventory";
   log_event(LogLevel::kError, "agent", "driver_lost", {}, {{"why", driver_fault_}});
   driver_ = make_slot_driver(nullptr, *before, "the driver does not answer: " + trouble.message);
   devices_ = driver_->inventory();

@@ -71,7 +71,8 @@ Result<std::string> file_text(const std::string& path) {
   }
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (text.size() > kFileBytesMax) {
-    return invalid("the configuration file " + path + " is larger than 1 MiB; is it the right one?");
+    return invalid("the configuration file " + path +
+                   " is larger than 1 MiB; check that it is the right file");
   }
   return text;
 }
@@ -119,7 +120,7 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
   std::vector<AgentSetting> settings;
   if (root.IsNull()) return settings;
   if (!root.IsMap()) {
-    return invalid(at(root.Mark()) + ": expected keys such as `scheduler: host:9090`, one a line");
+    return invalid(at(root.Mark()) + ": expected keys such as `scheduler: host:9090`, one per line");
   }
   std::string problems;
   std::set<std::string> seen;
@@ -153,7 +154,7 @@ Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& 
     if (option == nullptr || is_for_the_command_line(setting.name)) {
       const std::string nearest = nearest_option(app, setting.name);
       add_problem(problems, setting.where + ": unknown key " + underscored(setting.name) +
-                                (nearest.empty() ? "; gpu-agent --help lists the options, which are the keys"
+                                (nearest.empty() ? "; the keys are the options that gpu-agent --help lists"
                                                  : "; did you mean " + underscored(nearest) + "?"));
       continue;
     }

@@ -76,10 +76,10 @@ TEST_F(AgentFile, MayBeEmpty) { EXPECT_EQ(refusal("# nothing yet\n"), "accepted"
 TEST_F(AgentFile, NamesTheLineOfEachMistake) {
   EXPECT_EQ(refusal("scheduler: a:1\nschedulr: b:2\n"), "2: unknown key schedulr; did you mean scheduler?");
   EXPECT_EQ(refusal("zzzzzzzzzzzzzzzz: 1\n"),
-            "1: unknown key zzzzzzzzzzzzzzzz; gpu-agent --help lists the options, which are the keys");
+            "1: unknown key zzzzzzzzzzzzzzzz; the keys are the options that gpu-agent --help lists");
   EXPECT_EQ(refusal("cpus: 1\ncpus: 2\n"), "2: cpus is given twice; keep one");
   EXPECT_EQ(refusal("cpus: {a: 1}\n"), "1: cpus must be a value or a list of values");
-  EXPECT_EQ(refusal("- cpus\n"), "1: expected keys such as `scheduler: host:9090`, one a line");
+  EXPECT_EQ(refusal("- cpus\n"), "1: expected keys such as `scheduler: host:9090`, one per line");
   EXPECT_NE(refusal("\n\ncpus: 1000\n").find("3: --cpus: "), std::string::npos);
   EXPECT_NE(refusal("cpus: many\n").find("1: "), std::string::npos);
   EXPECT_NE(refusal("config: other.yaml\n").find("unknown key config"), std::string::npos);

@@ -54,101 +54,128 @@ struct CommandLine {
   std::string config;
 };
 
+void declare_node(CLI::App& app, CommandLine& line) {
+  AgentOptions& agent = line.agent;
+  app.add_option("--scheduler", agent.scheduler, "gRPC address of the scheduler, HOST:PORT");
+  app.add_option("--node", agent.node_name, "Name of this node, the same at every start");
+  app.add_option("--data-dir", agent.data_folder,
+                 "Folder for records and output of attempts; created if missing");
+  app.add_option("--sim-gpus", agent.sim_gpus,
+                 "Simulated GPUs instead of real ones, such as 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: "
+                 "in MIG mode)");
+  app.add_option("--sim-links", agent.sim_links,
+                 "Links of simulated GPUs: sizes of the NVLink islands, such as 4,4 (default: unknown)");
+  app.add_option("--cpus", agent.cpus,
+                 "Number of CPU cores to offer (default: all that this process may use)")
+      ->check(CLI::Range(int64_t{1}, int64_t{limits::kCpuCoresMax}));
+  app.add_option("--memory-mb", agent.memory_mb,
+                 "Memory to offer, in MB (default: all memory of the machine)")
+      ->check(CLI::Range(int64_t{1}, limits::kMegabytesMax));
+  app.add_option("--label", line.labels, "Label of the node, NAME=VALUE; may be repeated");
+  app.add_option("--address", agent.address,
+                 "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
+                 "files of gangs (default: the node's name)");
+  app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
+}
+
+void declare_output(CLI::App& app, CommandLine& line) {
+  AgentOptions& agent = line.agent;
+  app.add_option("--grace-ms", line.grace_ms,
+                 "Milliseconds between SIGTERM and SIGKILL, unless the scheduler sets them (default: 10000)")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}));
+  app.add_option("--keep-finished", agent.finished_kept,
+                 "Number of ended attempts whose output is kept (default: 10000)")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
+  app.add_option("--log-limit-mb", line.log_limit_mb,
+                 "MB kept of each job's standard output, and as much of its standard error, the newest; 0: "
+                 "all (default: 256)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--log-quota-mb", line.log_quota_mb,
+                 "MB kept of the output of all jobs; beyond it the output of the oldest ended jobs is "
+                 "removed; 0: no limit (default: 20480)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--keep-logs-hours", line.keep_logs_hours,
+                 "Hours that output is kept after the end of its job; 0: no limit (default: 168)")
+      ->check(CLI::Range(int64_t{0}, limits::kSettingMax.ns / hours(1).ns));
+}
+
+void declare_hooks(CLI::App& app, CommandLine& line) {
+  HookOptions& hooks = line.agent.hooks;
+  app.add_option("--prolog", hooks.prolog,
+                 "Program to run before each attempt; if it fails, the node takes no new jobs and the job "
+                 "runs elsewhere");
+  app.add_option("--epilog", hooks.epilog, "Program to run after each attempt, before its GPUs are released");
+  app.add_option("--health-script", hooks.health_script,
+                 "Program to run with the checks of the node; while it fails, the node takes no new jobs");
+  app.add_option(
+      "--reboot-command", hooks.reboot_command,
+      "Command that gpu-cli node reboot runs on this node, such as 'systemctl reboot' (default: none)");
+  app.add_option("--gpu-reset-command", hooks.gpu_reset_command,
+                 "Command that resets the GPU $GPU_SCHEDULER_GPU_UUID, run once nothing uses a GPU whose "
+                 "fault requires a reset, such as 'nvidia-smi --gpu-reset -i $GPU_SCHEDULER_GPU_UUID' "
+                 "(default: none; the GPU waits for an operator)");
+}
+
+void declare_gpu_faults(CLI::App& app, CommandLine& line) {
+  app.add_option("--gpu-faults", line.gpu_faults,
+                 "Action for a fault of a GPU, CODE=RULE: an Xid or another code, and ignore, note, drain, "
+                 "reset or replace, such as 79=replace; may be repeated");
+  app.add_option("--share-memory-grace-s", line.share_memory_grace_s,
+                 "Seconds after which a job that uses more GPU memory than its share is ended; 0: it only "
+                 "gets a warning (default: 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
+  app.add_option("--order-patience-s", line.order_patience_s,
+                 "Seconds that gpu-shim may take to start an attempt, or to end one after its grace period, "
+                 "before the agent ends it itself (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
+  app.add_option("--kernel-log", line.agent.kernel_log,
+                 "Kernel log from which Xids are read that the GPU driver does not report itself; empty: "
+                 "none (default: /dev/kmsg)");
+}
+
+void declare_checks(CLI::App& app, CommandLine& line) {
+  AgentOptions& agent = line.agent;
+  app.add_option("--hook-timeout-s", line.hook_timeout_s,
+                 "Timeout of each of these programs in seconds (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
+  app.add_option("--check-every-s", line.check_every_s, "Seconds between checks of the node (default: 300)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--disk-free-mb", agent.hooks.disk_free_mb_min,
+                 "Minimum free space, in MB, on the disk of the data folder; with less the node takes no new "
+                 "jobs (default: 512, or 5 % of a small disk)")
+      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
+  app.add_option("--clock-skew-s", line.clock_skew_s,
+                 "Maximum difference, in seconds, from the scheduler's clock; beyond it the node takes no "
+                 "new jobs (default: 60)")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
+  app.add_option("--gpu-daemons", agent.gpu_daemons,
+                 "Programs that stay on GPUs without belonging to a job, comma-separated; only executables "
+                 "owned by root count (default: MPS, DCGM, display and persistence daemons)")
+      ->delimiter(',');
+  app.add_option("--nvidia-smi", agent.nvidia_smi,
+                 "Path of nvidia-smi, used if NVML finds no GPUs (default: the one in $PATH)");
+}
+
 void declare(CLI::App& app, CommandLine& line) {
   AgentOptions& agent = line.agent;
   app.set_version_flag("--version", std::string("gpu-agent ") + kVersion);
-  app.add_option("--scheduler", agent.scheduler, "Scheduler's gRPC address, HOST:PORT");
-  app.add_option("--node", agent.node_name, "This node's name, the same at every start");
-  app.add_option("--data-dir", agent.data_folder, "Folder for attempts' records and output; made if missing");
-  app.add_option("--sim-gpus", agent.sim_gpus,
-                 "Simulated GPUs instead of real ones: 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: in MIG "
-                 "mode)");
-  app.add_option(
-      "--sim-links", agent.sim_links,
-      "How simulated GPUs are linked: sizes of islands of NVLink, such as 4,4 (default: not known)");
-  app.add_option("--cpus", agent.cpus, "CPU cores to offer (default: all this process may use)")
-      ->check(CLI::Range(int64_t{1}, int64_t{limits::kCpuCoresMax}));
-  app.add_option("--memory-mb", agent.memory_mb, "Memory to offer (default: all of the machine)")
-      ->check(CLI::Range(int64_t{1}, limits::kMegabytesMax));
-  app.add_option("--label", line.labels, "NAME=VALUE, told to the scheduler; may be repeated");
-  app.add_option("--address", agent.address,
-                 "Host name or IP by which other nodes reach this one, for gangs' MASTER_ADDR and host files "
-                 "(default: the node's name)");
-  app.add_option("--token-file", agent.token_file, "The scheduler's shared token (default: none)");
-  app.add_option("--grace-ms", line.grace_ms,
-                 "Between SIGTERM and SIGKILL, where the scheduler names no other (default: 10000)")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}));
-  app.add_option("--keep-finished", agent.finished_kept,
-                 "Ended attempts whose output is kept (default: 10000)")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
-  app.add_option(
-         "--log-limit-mb", line.log_limit_mb,
-         "Kept of each job's standard output, and of its standard error: the newest; 0: all (default: 256)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--log-quota-mb", line.log_quota_mb,
-                 "Kept of all jobs' output; beyond it that of the oldest ended ones goes; 0: no limit "
-                 "(default: 20480)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--keep-logs-hours", line.keep_logs_hours,
-                 "How long output is kept after its job's end; 0: for ever (default: 168)")
-      ->check(CLI::Range(int64_t{0}, limits::kSettingMax.ns / hours(1).ns));
+  declare_node(app, line);
+  declare_output(app, line);
   declare_box(app, agent.box, line.box);
-  app.add_option("--nvml-library", agent.nvml_library, "Path of libnvidia-ml.so.1 (default: the system's)")
+  app.add_option("--nvml-library", agent.nvml_library,
+                 "Path of libnvidia-ml.so.1 (default: that of the system)")
       ->envname("GPU_SCHEDULER_NVML_LIBRARY");
-  HookOptions& hooks = agent.hooks;
-  app.add_option(
-      "--prolog", hooks.prolog,
-      "Program to run before each attempt; when it fails, the node is held and the job goes elsewhere");
-  app.add_option("--epilog", hooks.epilog,
-                 "Program to run after each attempt, before its GPUs are free again");
-  app.add_option("--health-script", hooks.health_script,
-                 "Program to run with the node's checks; when it fails, the node takes no new work");
-  app.add_option("--reboot-command", hooks.reboot_command,
-                 "What gpu-cli node reboot runs here, such as 'systemctl reboot' (default: none)");
-  app.add_option(
-      "--gpu-reset-command", hooks.gpu_reset_command,
-      "What resets the GPU $GPU_SCHEDULER_GPU_UUID once nothing uses it, when its fault asks for that, "
-      "such as 'nvidia-smi --gpu-reset -i $GPU_SCHEDULER_GPU_UUID' (default: none; it waits for an "
-      "operator)");
-  app.add_option("--gpu-faults", line.gpu_faults,
-                 "CODE=RULE, what is done about a fault of a GPU: its Xid or another code, and ignore, note, "
-                 "drain, reset or replace, such as 79=replace; may be repeated");
-  app.add_option(
-         "--share-memory-grace-s", line.share_memory_grace_s,
-         "A job that used more memory of a GPU than its share has for so long is ended; 0: it is only "
-         "warned about (default: 0)")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
-  app.add_option("--order-patience-s", line.order_patience_s,
-                 "So long gpu-shim may take to begin an attempt, or to end one beyond its grace, before the "
-                 "agent ends it itself (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
-  app.add_option("--kernel-log", agent.kernel_log,
-                 "Where Xids are read that the GPUs' driver does not tell itself; empty: nowhere (default: "
-                 "/dev/kmsg)");
-  app.add_option("--hook-timeout-s", line.hook_timeout_s, "How long each of these may take (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
-  app.add_option("--check-every-s", line.check_every_s, "Between checks of the node (default: 300)")
-      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
-  app.add_option("--disk-free-mb", hooks.disk_free_mb_min,
-                 "With less left in the data folder's disk the node takes no new work (default: 512, or 5 % "
-                 "of a small disk)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--clock-skew-s", line.clock_skew_s,
-                 "With a clock further from the scheduler's the node takes no new work (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
-  app.add_option("--gpu-daemons", agent.gpu_daemons,
-                 "Programs that stay on GPUs and are no job's, with commas between; only executables of root "
-                 "count (default: MPS, DCGM, the display, persistence)")
-      ->delimiter(',');
-  app.add_option("--nvidia-smi", agent.nvidia_smi,
-                 "Path of nvidia-smi, asked where NVML finds nothing (default: the one in $PATH)");
-  app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: beside this program)");
+  declare_hooks(app, line);
+  declare_gpu_faults(app, line);
+  declare_checks(app, line);
+  app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: next to this program)");
   app.add_option("--config", line.config,
-                 "YAML file of these options, with '_' for '-'; the command line wins over it")
+                 "YAML file of these options, with '_' for '-'; the command line takes precedence")
       ->envname("GPU_AGENT_CONFIG");
   declare_container_options(app, agent.containers);
-  app.add_option("--log,--log-file", line.log.path, "Where log lines go (default: standard error)");
-  app.add_option("--log-level", line.log_level, "debug, info, warning or error (default: info)");
+  app.add_option("--log,--log-file", line.log.path, "Log file (default: standard error)");
+  app.add_option("--log-level", line.log_level,
+                 "Minimum level of log lines: debug, info, warning or error (default: info)");
 }
 
 /// A one-line error on standard error.
@@ -174,10 +201,10 @@ Result<Unit> complete(CommandLine& line) {
   for (const auto& [name, value] : required) {
     if (!value->empty()) continue;
     return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = std::string(name) + " is needed (see gpu-agent --help)"};
+                 .message = std::string(name) + " is missing (see gpu-agent --help)"};
   }
   if (line.agent.node_name.size() > limits::kNameBytesMax) {
-    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: a name has at most 253 bytes"};
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: the name is longer than 253 bytes"};
   }
   const bool plain = std::all_of(line.agent.address.begin(), line.agent.address.end(),
                                  [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });
@@ -207,11 +234,12 @@ Result<Unit> complete(CommandLine& line) {
 
 constexpr const char* kDescription =
     "Runs jobs on this machine for a gpu-scheduler. Jobs outlive it: stop, upgrade and start it at any "
-    "time.\n\n"
+    "time.\n"
+    "\n"
     "Commands:\n"
-    "  gpu-agent join HOST:PORT --token-file F    makes this machine a node of a scheduler\n"
-    "  gpu-agent doctor                           what this machine lacks, and what mends it\n"
-    "  gpu-agent checkpointed                     in a job: its work is saved up to now";
+    "  gpu-agent join HOST:PORT --token-file F    make this machine a node of a scheduler\n"
+    "  gpu-agent doctor                           check this machine, and show how to correct it\n"
+    "  gpu-agent checkpointed                     within a job: report that its work is saved up to now";
 
 /// The command line with its file, as it was read at one time.
 struct Loaded {
@@ -266,8 +294,8 @@ class AgentReloader {
  private:
   static std::string refused(const std::string& why) {
     log_event(LogLevel::kError, "agent", "config_not_reloaded", {},
-              {{"why", why}, {"kept", "all of the old configuration"}});
-    return "the new configuration was refused, the old one holds: " + why;
+              {{"why", why}, {"kept", "the whole old configuration"}});
+    return "the new configuration was rejected and the old one stays in effect: " + why;
   }
   std::string take(std::unique_ptr<Loaded> fresh) {
     const std::vector<OptionChange> changes = option_changes(running_->app, fresh->app);
@@ -285,7 +313,7 @@ class AgentReloader {
     log_event(LogLevel::kInfo, "agent", "config_reloaded", {},
               {{"changes", changes.size()}, {"needs_restart", restart}});
     if (!restart.empty()) return "a restart is needed for " + restart;
-    return changes.empty() ? "reloaded, nothing differs" : "reloaded";
+    return changes.empty() ? "reloaded, no changes" : "reloaded";
   }
 
   const std::vector<std::string> arguments_;
@@ -314,11 +342,12 @@ int run_doctor(std::vector<std::string> arguments) {
     }
   } catch (const CLI::CallForHelp&) {
     std::fputs(
-        "gpu-agent doctor [OPTIONS] [--json]\n\nLooks at everything that an agent with these options (by "
-        "default those of "
-        "/etc/gpu-scheduler/agent.yaml)\nneeds of this machine and of its scheduler. Exit status: 0 all is "
-        "well, 1 "
-        "warnings, 2 something fails.\n",
+        "gpu-agent doctor [OPTIONS] [--json]\n"
+        "\n"
+        "Checks everything that an agent with these options (default: those of "
+        "/etc/gpu-scheduler/agent.yaml)\n"
+        "needs from this machine and from its scheduler. Exit status: 0 all checks pass, 1 warnings, 2 "
+        "failures.\n",
         stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
@@ -379,7 +408,8 @@ int run_checkpointed() {
   const char* const path = std::getenv(shim::kCheckpointVariable);
   if (path == nullptr || *path == 0) {
     std::fputs(
-        "gpu-agent checkpointed: GPU_CHECKPOINT_FILE is not set; call this in a job that runs as a process\n",
+        "gpu-agent checkpointed: GPU_CHECKPOINT_FILE is not set; run this command within a job that is not a "
+        "container\n",
         stderr);
     return 2;
   }

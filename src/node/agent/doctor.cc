@@ -35,12 +35,13 @@ std::string series(const std::string& version) {
 }
 
 Finding check_version(const AgentOptions& options, const SchedulerFacts& facts) {
-  Finding finding{.check = "version",
-                  .detail = "agent " + options.version + ", scheduler " +
-                            (facts.version.empty() ? "of an older kind that does not say" : facts.version)};
+  Finding finding{
+      .check = "version",
+      .detail = "agent " + options.version + ", scheduler " +
+                (facts.version.empty() ? "of an older version that does not report itself" : facts.version)};
   if (!facts.version.empty() && series(facts.version) == series(options.version)) return finding;
   finding.verdict = Verdict::kWarn;
-  finding.detail += "; they may be upgraded one after the other, but should not stay apart";
+  finding.detail += "; they may be upgraded one after the other, but should not stay different";
   finding.mend = "gpu-agent --version; gpu-scheduler --version    # upgrade the older one; no job ends";
   return finding;
 }
@@ -72,26 +73,27 @@ std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts
                                const DeviceReading& reading) {
   std::vector<Finding> found;
   if (facts.mig_pending) {
-    found.push_back({.check = "mig",
-                     .verdict = Verdict::kWarn,
-                     .detail = name + ": its MIG mode is " + (facts.mig ? "on" : "off") +
-                               " and changes with its next reset, which waits for whatever has it open",
-                     .mend = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
-                             "; systemctl start gpu-agent"});
+    found.push_back(
+        {.check = "mig",
+         .verdict = Verdict::kWarn,
+         .detail = name + ": its MIG mode is " + (facts.mig ? "on" : "off") +
+                   " and changes at its next reset, which is delayed by the processes that have it open",
+         .mend = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
+                 "; systemctl start gpu-agent"});
   }
   if (!facts.mig) return found;
   if (mig::table_of(facts.model, facts.memory_mb) == nullptr) {
-    found.push_back({.check = "mig",
-                     .verdict = Verdict::kWarn,
-                     .detail = name +
-                               ": it is in MIG mode, and which slices such a GPU can have is not known; "
-                               "nothing can run on it",
-                     .mend = "nvidia-smi -i " + facts.uuid + " -mig 0"});
+    found.push_back(
+        {.check = "mig",
+         .verdict = Verdict::kWarn,
+         .detail =
+             name + ": it is in MIG mode, but the slices of this model are unknown; no job can run on it",
+         .mend = "nvidia-smi -i " + facts.uuid + " -mig 0"});
     return found;
   }
   found.push_back({.check = "mig",
                    .detail = name + ": in MIG mode, with " + std::to_string(reading.slices.size()) +
-                             " slices; jobs get slices alone"});
+                             " slices; jobs get only slices"});
   return found;
 }
 
@@ -103,13 +105,13 @@ std::optional<Finding> check_strangers(const std::string& name, const DeviceRead
     programs += (programs.empty() ? "" : ", ") + daemon.program;
   const bool mps = find_mps(reading) != nullptr;
   return Finding{.check = "gpu-daemons",
-                 .detail = name + ": " + programs + " stay on it, and no job waits for them" +
+                 .detail = name + ": " + programs + " stay on it without delaying any job" +
                            (mps ? "; MPS enforces the limits of shares" : "")};
 }
 
 std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient& patient) {
   if (!options.sim_gpus.empty())
-    return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; no job computes on them"}};
+    return {{.check = "gpus", .detail = "simulated: " + options.sim_gpus + "; jobs cannot compute on them"}};
   std::vector<Finding> found = ops::check_nvidia(patient, options.nvml_library);
   const Result<std::unique_ptr<GpuDriver>> driver =
       open_real_driver(options.nvml_library, options.nvidia_smi);
@@ -157,49 +159,50 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
           {.check = "hooks",
            .verdict = Verdict::kFail,
            .detail = problem,
-           .mend = "ls -ld " + ops::shell_quoted(*hook) + "    # root's, and writable by root alone"});
+           .mend = "ls -ld " + ops::shell_quoted(*hook) + "    # must be owned and writable by root only"});
     }
   }
   if (is_root && box.allow_root_jobs) {
-    warn("root_jobs", "whoever has the scheduler's token runs jobs as root here: allow_root_jobs is set",
+    warn("root_jobs",
+         "anyone who has the scheduler's token can run jobs as root here: allow_root_jobs is set",
          "sed -i '/allow_root_jobs/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
   }
   if (is_root && box.default_user == "nobody") {
     warn("default_user",
-         "jobs that name no user run as nobody, who is other programs' user too: they can end and read each "
+         "jobs that name no user run as nobody, which other programs use too: they can kill and read each "
          "other",
          "useradd --create-home gpu-jobs    # and default_user: gpu-jobs in agent.yaml");
   }
   if (box.allow_set_user_id) {
     warn("set_user_id",
-         "set-user-id programs have their effect in jobs: a fault in one of them makes a job root",
+         "set-user-id programs take effect in jobs: a vulnerability in one of them gives a job root access",
          "sed -i '/allow_set_user_id/d' /etc/gpu-scheduler/agent.yaml    # then restart gpu-agent");
   }
   if (is_root && !config.empty()) {
     if (const std::optional<std::string> problem = ops::changeable_by_others(config))
-      warn("config_owner", "others decide what this agent of root's does: " + *problem,
+      warn("config_owner", "other users can change what this agent does as root: " + *problem,
            "ls -l " + ops::shell_quoted(config));
   }
   const bool has_containers = options.containers.runtime != "none" &&
                               (!ops::find_program("podman").empty() || !ops::find_program("docker").empty());
   if (is_root && has_containers && options.containers.network.empty()) {
     warn("container_network",
-         "containers use the machine's network, as other jobs do, and nothing says that this is meant: they "
-         "reach "
-         "what listens on its loopback. Gangs need host",
+         "containers use the machine's network, as other jobs do, without an explicit setting: they can "
+         "reach services on its loopback address. Gangs need the host network",
          "echo 'container_network: host' >> /etc/gpu-scheduler/agent.yaml    # or none, or one of the "
          "runtime's");
   }
   const Result<Address> address = parse_address(options.scheduler);
   if (is_root && address && !ops::is_loopback(address->host)) {
     warn("network",
-         "this agent of root's does what comes from " + address->host +
-             ", without TLS: who can change what is on that network can speak after the greeting",
+         "this agent, which runs as root, carries out what comes from " + address->host +
+             " without TLS: anyone who can alter traffic on that network can give it orders once it has "
+             "connected",
          "wg-quick up wg0    # a tunnel between the nodes and the scheduler");
   }
   if (found.empty()) {
-    found.push_back(
-        {.check = "boundaries", .detail = "no setting gives away what keeps jobs from root and each other"});
+    found.push_back({.check = "boundaries",
+                     .detail = "no setting weakens the separation of jobs from root and from each other"});
   }
   return found;
 }
@@ -224,7 +227,7 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
                      .detail = "the scheduler does not know this token",
                      .mend = copy_token_command(options)});
   } else if (!token.empty()) {
-    found.push_back({.check = "proof", .detail = "the scheduler knows the same token"});
+    found.push_back({.check = "proof", .detail = "the scheduler has the same token"});
   }
   found.push_back(check_version(options, *facts));
   if (facts->tells_time)
@@ -256,7 +259,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   if (options.scheduler.empty()) {
     diagnosis.add({.check = "scheduler",
                    .verdict = Verdict::kFail,
-                   .detail = "no scheduler is named",
+                   .detail = "no scheduler is configured",
                    .mend = "gpu-agent join HOST:9090 --token-file TOKEN"});
     return diagnosis;
   }

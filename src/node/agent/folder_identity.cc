@@ -79,7 +79,7 @@ std::string inode_of_instance(const std::string& data_folder) {
 Error refuse(const std::string& data_folder, const std::string& what, const std::string& otherwise) {
   return Error{.code = ErrorCode::kPermissionDenied,
                .message = data_folder + " " + what + "; " + otherwise + ", remove " + path_of(data_folder) +
-                          "; else give this agent an empty --data-dir"};
+                          "; otherwise give this agent an empty --data-dir"};
 }
 
 }  // namespace

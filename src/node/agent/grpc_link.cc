@@ -188,7 +188,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     if (!token_.empty() && !proves(challenge.proof(), token_, kOldSchedulerLabel, nonce_)) {
       return give_up(
           challenge.proof().empty()
-              ? "the scheduler has no token, and this agent requires one: start the scheduler with it"
+              ? "the scheduler has no token, but this agent requires one: start the scheduler with the token"
               : kNotOurs);
     }
     {

@@ -60,21 +60,22 @@ Error invalid(const std::string& message) {
 
 void declare(CLI::App& app, JoinOptions& options) {
   app.add_option("scheduler", options.scheduler,
-                 "the scheduler's gRPC address, HOST:PORT; the port is 9090 by default")
+                 "gRPC address of the scheduler, HOST:PORT (default port: 9090)")
       ->required();
   app.add_option("token", options.token,
-                 "its token; other users may see it for a moment, so prefer --token-file or standard input");
+                 "the scheduler's token; other users can see it in the process list, so prefer --token-file "
+                 "or standard input");
   app.add_option("--token-file", options.token_file,
-                 "a copy of the scheduler's DATA_DIR/token; - is standard input");
-  app.add_option("--node", options.node, "this node's name, for ever")->capture_default_str();
-  app.add_option("--config", options.config, "the configuration to write")->capture_default_str();
-  app.add_option("--data-dir", options.data_dir, "the agent's folder, for ever")->capture_default_str();
+                 "file with a copy of the scheduler's DATA_DIR/token; - for standard input");
+  app.add_option("--node", options.node, "permanent name of this node")->capture_default_str();
+  app.add_option("--config", options.config, "configuration file to write")->capture_default_str();
+  app.add_option("--data-dir", options.data_dir, "permanent data folder of the agent")->capture_default_str();
   app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB");
   app.add_option("--default-user", options.default_user,
-                 "the user of jobs that name none, where the agent is root");
+                 "user of jobs that name none, if the agent runs as root");
   app.add_flag("--allow-root-jobs", options.allow_root_jobs,
-               "also run jobs as root, where the agent is root");
-  app.add_flag("--replace", options.replace, "write the configuration even if there is another one");
+               "also run jobs as root, if the agent runs as root");
+  app.add_flag("--replace", options.replace, "overwrite an existing configuration");
   app.add_flag("--no-start", options.no_start, "only write the configuration");
 }
 
@@ -101,8 +102,8 @@ Result<Unit> check_given_token(const std::string& token) {
       std::string::npos;
   if (token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax && plain) return Unit{};
   return invalid(
-      "that is no token: it has at least 16 printable characters; it is the content of the scheduler's "
-      "DATA_DIR/token");
+      "this is not a token: a token has at least 16 printable characters; it is the content of the "
+      "scheduler's DATA_DIR/token");
 }
 
 /// A double-quoted YAML scalar; names and paths of the command line may hold anything.
@@ -166,8 +167,8 @@ Result<Unit> check_old_config(const JoinOptions& options, const std::string& tex
     }
   }
   return Error{.code = ErrorCode::kAlreadyExists,
-               .message = options.config + " is there already, with " + says +
-                          "; edit it, or give --replace to write it anew"};
+               .message = options.config + " already exists, with " + says +
+                          "; edit it, or give --replace to overwrite it"};
 }
 
 Result<Unit> write_all(const JoinOptions& options, const std::string& token) {
@@ -180,7 +181,7 @@ Result<Unit> write_all(const JoinOptions& options, const std::string& token) {
     if (failed) {
       return Error{.code = ErrorCode::kIo,
                    .message = "cannot make " + path.string() + ": " + failed.message() +
-                              "; run it as the user that the agent shall be, usually root"};
+                              "; run this as the user that the agent runs as, usually root"};
     }
   }
   if (!token.empty()) {
@@ -215,9 +216,9 @@ int start(const JoinOptions& options) {
   }
   if (run_program({"systemctl", "enable", "gpu-agent"}) != 0 ||
       run_program({"systemctl", "restart", "gpu-agent"}) != 0) {
-    return complain("the unit did not start; look at: journalctl -u gpu-agent -n 50", 1);
+    return complain("the unit did not start; see: journalctl -u gpu-agent -n 50", 1);
   }
-  std::printf("gpu-agent runs; see it with: gpu-cli nodes\n");
+  std::printf("gpu-agent is running; list it with: gpu-cli nodes\n");
   return 0;
 }
 
@@ -243,8 +244,8 @@ Result<Unit> check_default_user(const JoinOptions& options) {
   if (options.default_user.empty()) return Unit{};
   const Result<UserFacts> user = UserDirectory::look_up_user(options.default_user);
   if (!user) {
-    return invalid("--default-user: this machine knows no user '" + options.default_user +
-                   "'; make it, or name one of those that `getent passwd` shows");
+    return invalid("--default-user: there is no user '" + options.default_user +
+                   "' on this machine; create it, or give one of those that `getent passwd` lists");
   }
   if (user->credentials.uid == 0 && !options.allow_root_jobs)
     return invalid("--default-user: " + options.default_user + " is root, which needs --allow-root-jobs");
@@ -255,9 +256,10 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
   const Result<Address> address = parse_address(options.scheduler);
   if (!address) return address.error();
   if (options.node.empty() || options.node.size() > limits::kNameBytesMax)
-    return invalid("--node: a name has 1 to 253 bytes");
+    return invalid("--node: the name must have 1 to 253 bytes");
   if (!options.config.starts_with('/') || !options.data_dir.starts_with('/'))
-    return invalid("--config and --data-dir must be absolute paths, since the agent may start anywhere");
+    return invalid(
+        "--config and --data-dir must be absolute paths, because the agent may start in any folder");
   if (const Result<Unit> known = check_default_user(options); !known) return known;
   if (const Result<Unit> checked = check_given_token(token); !checked) return checked;
   return check_trust(*address, !token.empty(), ::geteuid(),
@@ -288,7 +290,7 @@ int run_join(int argc, char** argv, const char* version) {
   if (const Result<Unit> checked = check_arguments(options, *token); !checked)
     return complain(checked.error().message, checked.error().code == ErrorCode::kInvalidArgument ? 2 : 1);
   if (!probe(options, *token, version))
-    return complain("nothing was written; mend what failed and run it again", 1);
+    return complain("nothing was written; correct what failed and run this again", 1);
   if (const Result<Unit> written = write_all(options, *token); !written)
     return complain(written.error().message, 1);
   std::printf("wrote %s%s; data in %s\n", options.config.c_str(),

@@ -75,7 +75,7 @@ Result<std::string> load_or_make_instance(const std::string& data_folder) {
   const std::string present = first_line(path);
   if (!present.empty()) {
     // Older agents left it for all to read: with it, whoever has the token could speak for this node.
-    if (chmod(path.c_str(), 0600) != 0) return io_error("cannot keep " + path + " from others");
+    if (chmod(path.c_str(), 0600) != 0) return io_error("cannot protect " + path + " from other users");
     return present;
   }
   const std::string name = hexadecimal(make_nonce().substr(0, 16));
@@ -107,7 +107,7 @@ Result<FolderLock> FolderLock::take(const std::string& data_folder) {
     const std::string holder = first_line(path);
     return Error{
         .code = ErrorCode::kLocked,
-        .message = "another gpu-agent works on " + data_folder + (holder.empty() ? "" : ": pid " + holder)};
+        .message = "another gpu-agent is using " + data_folder + (holder.empty() ? "" : ": pid " + holder)};
   };
   const int folder = open(data_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return io_error("cannot open " + data_folder);

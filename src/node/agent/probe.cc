@@ -17,15 +17,15 @@ int64_t wall_ns() { return nanoseconds_of(std::chrono::system_clock::now().time_
 Error failure_of(const grpc::Status& status, const std::string& address) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return {.code = ErrorCode::kTimeout,
-            .message = "no scheduler answers at " + address +
-                       " in time; is it the gRPC port (9090 by default), and does a firewall let it pass?"};
+            .message =
+                "no scheduler answers at " + address +
+                " in time; check that this is the gRPC port (default: 9090) and that no firewall blocks it"};
   }
-  const std::string why = status.ok() ? "it ended the connection" : status.error_message();
-  return {
-      .code = ErrorCode::kUnavailable,
-      .message = "no scheduler can be reached at " + address + ": " + why +
-                 "; is it running, does api.address reach beyond loopback, and is it the gRPC port (9090 by "
-                 "default)?"};
+  const std::string why = status.ok() ? "it closed the connection" : status.error_message();
+  return {.code = ErrorCode::kUnavailable,
+          .message = "no scheduler can be reached at " + address + ": " + why +
+                     "; check that it is running, that its api.address is not loopback only, and that this "
+                     "is the gRPC port (default: 9090)"};
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::st
   }
   if (!answer.has_challenge()) {
     return Error{.code = ErrorCode::kUnavailable,
-                 .message = "what answers at " + address + " is no gpu-scheduler's gRPC port"};
+                 .message = "what answers at " + address + " is not the gRPC port of a gpu-scheduler"};
   }
   SchedulerFacts facts;
   facts.version = challenge.version();

@@ -35,9 +35,9 @@ Result<std::string> read_token(const std::string& path) {
   if (stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && (facts.st_mode & 077) != 0) {
     return Error{
         .code = ErrorCode::kPermissionDenied,
-        .message = path +
-                   " can be read by others, and whoever has the token runs what he likes; run chmod 600 "
-                   "on it"};
+        .message =
+            path +
+            " can be read by others, and anyone who has the token can run any command; run chmod 600 on it"};
   }
   std::string token((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   token.erase(token.find_last_not_of(kWhiteSpace) + 1);
@@ -85,7 +85,7 @@ bool proves(std::string_view proof, std::string_view token, std::string_view lab
 
 Result<Address> parse_address(const std::string& text) {
   const Error bad{.code = ErrorCode::kInvalidArgument,
-                  .message = "'" + text + "' is no address: it must be HOST:PORT, such as 127.0.0.1:9090",
+                  .message = "'" + text + "' is not an address; write HOST:PORT, such as 127.0.0.1:9090",
                   .field = "scheduler"};
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return bad;
@@ -106,7 +106,7 @@ Result<Unit> check_trust(const Address& scheduler, bool has_token, uid_t user,
   if (!ops::is_loopback(scheduler.host)) {
     return Error{.code = ErrorCode::kPermissionDenied,
                  .message = "the scheduler at " + scheduler.host +
-                            " is not on this machine, and without a token anybody could pretend to be it" +
+                            " is not on this machine, and without a token anyone could pretend to be it" +
                             advice};
   }
   const auto foreign = std::find_if(listeners.begin(), listeners.end(),

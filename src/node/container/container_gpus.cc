@@ -109,10 +109,9 @@ ContainerGpus by_nodes(const std::vector<std::string>& uuids, const GpuPlaces& p
     if (fs::exists(node)) gpus.options.insert(gpus.options.end(), {"--device", node});
   }
   gpus.note =
-      "gpu-scheduler: this node has no CDI specification that names its GPUs, so the container has device "
-      "nodes "
-      "only and must bring the driver's libraries itself; `nvidia-ctk cdi generate "
-      "--output=/etc/cdi/nvidia.yaml` on the node mends that";
+      "gpu-scheduler: this node has no CDI specification of its GPUs, so the container gets only device "
+      "nodes and must bring the driver's libraries itself; to correct this, run `nvidia-ctk cdi generate "
+      "--output=/etc/cdi/nvidia.yaml` on the node";
   if (!missing.empty()) gpus.note += "; no device node was found for " + missing;
   return gpus;
 }

@@ -181,19 +181,18 @@ class ContainerPlanner {
   Result<Unit> add_image() {
     const std::string& image = spec_.image();
     if (image.starts_with('-') || image.find_first_of(" \t\r\n\"'\\") != std::string::npos)
-      return refuse("'" + image + "' is no name of an image");
+      return refuse("'" + image + "' is not the name of an image");
     if (!image.starts_with('/') && !is_of_registry(image, is_apptainer())) {
-      return refuse(
-          "'" + image +
-          "' is no name of an image in a registry, and a runtime takes other sources, such as files, as "
-          "whoever runs the agent; write HOST/NAME:TAG");
+      return refuse("'" + image +
+                    "' is not the name of an image in a registry; other sources, such as files, would be "
+                    "read as the agent's user; write HOST/NAME:TAG");
     }
     if (!spec_.image_digest().empty() && !spec_.image_digest().starts_with("sha256:"))
       return refuse("the image's digest '" + spec_.image_digest() + "' does not begin with sha256:");
     plan_.image = image;
     if (image.starts_with('/')) {  // A file of the node's own: only apptainer runs these.
       if (!is_apptainer())
-        return refuse("'" + image + "' is a file, and this node's runtime takes names of images");
+        return refuse("'" + image + "' is a file, but this node's runtime accepts only names of images");
       if (const Result<Unit> good = check_mount(node_.options.mounts, plan_.image, true); !good) return good;
     }
     plan_.digest = spec_.image_digest();
@@ -314,14 +313,14 @@ class ContainerPlanner {
 
   Result<Unit> mount(std::string source, const std::string& target, bool read_only) {
     if (!target.starts_with('/') || cuts_options(target))
-      return refuse("the mount's target '" + target + "' is no absolute path, or holds one of : , \"");
+      return refuse("the mount's target '" + target + "' is not an absolute path, or contains one of : , \"");
     for (const char* own : {"/proc", "/sys", "/dev"}) {
       if (is_below(target, own))
         return refuse("nothing can be mounted below " + std::string(own) + " of a container");
     }
-    if (target == "/") return refuse("nothing can be mounted over the image's own root");
+    if (target == "/") return refuse("nothing can be mounted over the root of the image");
     if (const Result<Unit> good = check_mount(node_.options.mounts, source, read_only); !good) return good;
-    if (cuts_options(source)) return refuse("'" + source + "' cannot be mounted: it holds one of : , \"");
+    if (cuts_options(source)) return refuse("'" + source + "' cannot be mounted: it contains one of : , \"");
     plan_.mounts.push_back(source + ':' + target + (read_only ? ":ro" : ":rw"));
     return Unit{};
   }
@@ -357,9 +356,8 @@ class ContainerPlanner {
       };
       const std::vector<std::string>& allowed = node_.options.job_options;
       if (!option.starts_with("--") || std::none_of(allowed.begin(), allowed.end(), fits)) {
-        return deny(
-            "the runtime's option '" + option +
-            "' is not among those that jobs may give on this node (gpu-agent --container-job-option)");
+        return deny("the runtime's option '" + option +
+                    "' is not among those that this node allows to jobs (gpu-agent --container-job-option)");
       }
       add({option});
     }
@@ -472,7 +470,7 @@ Result<Unit> check_mount(const std::vector<std::string>& allowed, std::string& s
   if (only_readable) return deny("'" + asked + "' may only be mounted read-only on this node");
   // Whether it exists is nobody's business who may not mount it.
   return deny("'" + asked +
-              "' is not below a folder that jobs may mount on this node, or is not there (gpu-agent "
+              "' does not exist, or is not below a folder that jobs may mount on this node (gpu-agent "
               "--container-mount)");
 }
 
@@ -485,7 +483,7 @@ Result<std::string> find_credential(const std::string& folder, const std::string
   }
   if (!is_plain_name(tenant) || !is_plain_name(name)) {
     return Error{.code = ErrorCode::kNotFound,
-                 .message = "'" + name + "' is no name of a registry credential"};
+                 .message = "'" + name + "' is not the name of a registry credential"};
   }
   const std::string path = folder + '/' + tenant + '/' + name + ".json";
   struct stat facts{};
@@ -495,9 +493,9 @@ Result<std::string> find_credential(const std::string& folder, const std::string
                             "' is not on this node; its operator puts it into " + folder};
   }
   if (facts.st_uid != geteuid() || (facts.st_mode & 077) != 0) {
-    return deny(
-        "the registry credential '" + name +
-        "' can be read by others than the agent's user, and is not used until `chmod 600` mends that");
+    return deny("the registry credential '" + name +
+                "' can be read by users other than the agent's, and is not used until its mode is corrected "
+                "with `chmod 600`");
   }
   return path;
 }

@@ -87,7 +87,7 @@ std::string probe_podman(ContainerSupport& support, const std::string& search_pa
   if (result.exit_code != 0 || facts.size() != 5) return refusal(support.client, result);
   if (facts[0] == "crun" && has_hybrid_cgroups()) {
     if (find_program("runc", search_path).empty())
-      return "podman uses crun, which refuses this machine's mixed cgroups; install runc";
+      return "podman uses crun, which does not support this machine's mixed cgroup versions; install runc";
     support.client.options.push_back("--runtime=runc");
   }
   support.images_stamp = facts[1] + '/' + facts[2] + "-images/images.json";

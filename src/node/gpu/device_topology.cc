@@ -101,7 +101,7 @@ std::optional<Matrix> matrix_of(std::string_view text) {
 // What a driver that knows no MIG says.
 Result<std::vector<SliceReading>> GpuDriver::slices(uint32_t) { return std::vector<SliceReading>{}; }
 Result<MadeSlice> GpuDriver::make_slice(uint32_t, const std::string&, int32_t) {
-  return Error{.code = ErrorCode::kUnavailable, .message = "this GPU driver makes no MIG slices"};
+  return Error{.code = ErrorCode::kUnavailable, .message = "this GPU driver does not create MIG slices"};
 }
 Result<Unit> GpuDriver::destroy_slice(uint32_t, const std::string&, int32_t) { return Unit{}; }
 
@@ -148,7 +148,7 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
   std::size_t shown = 0;
   while (shown + 1 < matrix->heading.size() && matrix->heading[shown + 1] == gpu(shown)) ++shown;
   if (shown != devices || matrix->rows.size() != devices)
-    return malformed("shows " + std::to_string(shown) + " GPUs, and there are " + std::to_string(devices));
+    return malformed("shows " + std::to_string(shown) + " GPUs, but there are " + std::to_string(devices));
   const auto numa = std::find(matrix->heading.begin(), matrix->heading.end(), "NUMA Affinity");
   const auto numa_at = static_cast<std::size_t>(numa - matrix->heading.begin());
   DeviceTopology topology{.links = std::vector<int64_t>(pair_count(devices)),
@@ -157,11 +157,11 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
   for (std::size_t row = 0; row < devices; ++row) {
     const std::vector<std::string_view>& cells = matrix->rows[row];
     if (cells[0] != gpu(row) || cells.size() <= devices || cells[row + 1] != "X")
-      return malformed("has a line that does not fit for " + gpu(row));
+      return malformed("has a malformed line for " + gpu(row));
     for (std::size_t column = 0; column < devices; ++column) {
       if (column == row) continue;
       const std::optional<Link> link = link_of(cells[column + 1], nvlink_gbs_of(model));
-      if (!link) return malformed("has a word between GPUs that is not known");
+      if (!link) return malformed("has an unknown kind of link between GPUs");
       int64_t& code = topology.links[pair_index(row, column, devices)];
       if (column < row && code != link->code())
         return malformed("shows another link from " + gpu(row) + " to " + gpu(column) + " than back");
@@ -179,8 +179,9 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
 Result<DeviceTopology> parse_sim_links(std::string_view text, std::size_t devices) {
   const auto refuse = [&] {
     return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "--sim-links: '" + std::string(text) + "' is no list of islands of together " +
-                            std::to_string(devices) + " GPUs, such as 4,4 for eight",
+                 .message = "--sim-links: '" + std::string(text) +
+                            "' is not a list of islands with a total of " + std::to_string(devices) +
+                            " GPUs, such as 4,4 for eight",
                  .field = "sim-links"};
   };
   constexpr int64_t kSimNvlinks = 12;

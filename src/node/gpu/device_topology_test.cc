@@ -86,7 +86,7 @@ TEST(SmiTopology, WhatDoesNotFitIsNotBelieved) {
   EXPECT_FALSE(with("PIX", "NV99999999999999999999").ok());
   EXPECT_FALSE(with("GPU2\tSYS", "GPU9\tSYS").ok());
   EXPECT_EQ(with("PIX", "QPI").error().message,
-            "nvidia-smi topo -m has a word between GPUs that is not known");
+            "nvidia-smi topo -m has an unknown kind of link between GPUs");
 }
 
 TEST(SimLinks, IslandsAreJoinedByNvlinkAndLieOnNumaNodesOfTheirOwn) {

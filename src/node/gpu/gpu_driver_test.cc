@@ -342,15 +342,15 @@ TEST_F(NvmlDriverTest, WhatCannotBeMadeIsSaidAndLeavesNothing) {
             "a NVIDIA A100-SXM4-80GB has no such profile");
   mig_errors_(1, 0, 4, 0, 0);
   EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
-            "the driver lets root alone make compute instances: run gpu-agent as root");
+            "the driver allows only root to make compute instances: run gpu-agent as root");
   mig_errors_(1, 0, 0, 0, 0);
   EXPECT_EQ(driver->read(1).slices.size(), 1u);
   mig_errors_(1, 4, 0, 0, 4);
   EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
-            "the driver lets root alone make MIG instances: run gpu-agent as root");
+            "the driver allows only root to make MIG instances: run gpu-agent as root");
   EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
   EXPECT_EQ(driver->read(1).detail,
-            "the driver lets root alone list the GPU's MIG instances: run gpu-agent as root");
+            "the driver allows only root to list the GPU's MIG instances: run gpu-agent as root");
 }
 
 TEST_F(NvmlDriverTest, MonitorReadsOnItsOwnThread) {

@@ -48,9 +48,9 @@ struct Ran {
 
 /// What a run said, as one line.
 std::string reason_of(const Ran& ran) {
-  if (ran.timed_out) return "nvidia-smi did not answer in time; the driver hangs";
+  if (ran.timed_out) return "nvidia-smi did not answer in time; the driver may hang";
   if (const std::string line = smi::first_line(ran.out); !line.empty()) return line;
-  return "nvidia-smi ended with status " + std::to_string(ran.status) + " and said nothing";
+  return "nvidia-smi ended with status " + std::to_string(ran.status) + " without output";
 }
 
 /// Takes all that a descriptor gives until its end; false: the deadline came first.
@@ -197,7 +197,7 @@ class SmiDriver final : public GpuDriver {
     if (made != now->end() && made->made.uuid.empty()) {
       [[maybe_unused]] const Result<Unit> gone = destroy_slice(index, profile, start);
     }
-    return ran.status == 0 ? trouble("nvidia-smi does not list the MIG instance that it made")
+    return ran.status == 0 ? trouble("nvidia-smi does not list the MIG instance that it created")
                            : trouble(why_not(ran));
   }
 
@@ -311,12 +311,12 @@ class SmiDriver final : public GpuDriver {
   void take_topology() {
     const Ran ran = run_program(program_, {"topo", "-m"}, patience_);
     if (ran.status != 0) {
-      topology_.note = "how the GPUs are linked is not known: " + reason_of(ran);
+      topology_.note = "the links between the GPUs are unknown: " + reason_of(ran);
       return;
     }
     Result<DeviceTopology> read = smi::topology_of(ran.out, facts_.size(), facts_.front().model);
     if (!read) {
-      topology_.note = "how the GPUs are linked is not known: " + read.error().message;
+      topology_.note = "the links between the GPUs are unknown: " + read.error().message;
       return;
     }
     topology_ = std::move(*read);

@@ -180,7 +180,7 @@ TEST_F(NvidiaSmi, WhatIsNoNumberIsNoMemory) {
   answer("gpus",
          "GPU-aaa, NVIDIA A100-SXM4-80GB, 81920, nan, 0, 40, 60.0, 0\n"
          "GPU-bbb, NVIDIA A100-SXM4-80GB, 81920, 4, 99999999999, 40, 60.0, 0\n");
-  EXPECT_EQ(driver->read(0).detail, "nvidia-smi does not tell its memory: nan");
+  EXPECT_EQ(driver->read(0).detail, "nvidia-smi does not report its memory: nan");
   EXPECT_EQ(driver->read(1).utilization_percent, 0);
 }
 

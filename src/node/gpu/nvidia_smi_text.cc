@@ -75,7 +75,7 @@ Result<std::vector<DeviceFacts>> devices_of(std::string_view text) {
     const std::optional<int64_t> total = row.size() == kColumns ? number_of(row[kTotal]) : std::nullopt;
     const std::string uuid = clean_text(row[kUuid], kReasonBytesMax);
     if (!total || row[kUuid].empty() || uuid != row[kUuid] || is_trouble(row[kName])) {
-      unknown = "nvidia-smi does not know a device well: " + uuid;  // The others do not go with it.
+      unknown = "nvidia-smi reports incomplete data of a device: " + uuid;  // The others do not go with it.
       log_event(LogLevel::kError, "agent", "gpu_not_readable", {}, {{"uuid", uuid}, {"why", unknown}});
       continue;
     }
@@ -138,7 +138,7 @@ DeviceReading reading_of(const Row& row, std::vector<int64_t> processes,
     if (is_trouble(cell)) unhealthy("nvidia-smi says " + cell.substr(0, kReasonBytesMax));
   }
   // Without its memory and its processes nobody knows whether it is empty.
-  if (!used) unhealthy("nvidia-smi does not tell its memory: " + row[kUsed].substr(0, kReasonBytesMax));
+  if (!used) unhealthy("nvidia-smi does not report its memory: " + row[kUsed].substr(0, kReasonBytesMax));
   if (!processes_trouble.empty()) unhealthy("its processes cannot be read: " + processes_trouble);
   reading.ecc_uncorrected = number_of(row[kEcc]).value_or(-1);
   return reading;

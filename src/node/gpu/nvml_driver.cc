@@ -377,7 +377,7 @@ class NvmlDriver final : public GpuDriver {
   void take_topology() {
     topology_.note = "NVML";
     if (call_.common_ancestor == nullptr && call_.nvlink_state == nullptr) {
-      topology_.note = "how the GPUs are linked is not known: the driver is too old to tell";
+      topology_.note = "the links between the GPUs are unknown: the driver is too old to report them";
       return;
     }
     std::vector<Nvlinks> nvlinks;
@@ -458,7 +458,7 @@ Result<std::unique_ptr<GpuDriver>> open_nvml_driver(const std::string& library) 
   const std::string path = library.empty() ? "libnvidia-ml.so.1" : library;
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return Error{.code = ErrorCode::kNotFound, .message = std::string("no NVML: ") + dlerror()};
+    return Error{.code = ErrorCode::kNotFound, .message = std::string("NVML is not available: ") + dlerror()};
   }
   Functions functions;
   if (!find_all(handle, functions)) {

@@ -71,7 +71,7 @@ NvmlMig::NvmlMig(void* library) {
 Error NvmlMig::failure(const std::string& what, NvmlReturn code) const {
   if (code == kNoPermission) {
     return Error{.code = ErrorCode::kUnavailable,
-                 .message = "the driver lets root alone " + what + ": run gpu-agent as root"};
+                 .message = "the driver allows only root to " + what + ": run gpu-agent as root"};
   }
   return Error{.code = ErrorCode::kUnavailable,
                .message = "NVML cannot " + what + ": " + call_.error_string(code)};
@@ -199,7 +199,7 @@ Result<MadeSlice> NvmlMig::make(NvmlDevice device, const DeviceFacts& facts, con
   [[maybe_unused]] const Result<Unit> gone = destroy(instance);
   if (!filled) return filled.error();
   return Error{.code = ErrorCode::kUnavailable,
-               .message = "NVML does not show the MIG instance that it made"};
+               .message = "NVML does not list the MIG instance that it created"};
 }
 
 /// One compute instance that has all of the GPU instance: the widest that there is.

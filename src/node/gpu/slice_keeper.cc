@@ -99,7 +99,7 @@ std::string SliceKeeper::review(uint32_t index, std::vector<SliceReading>& slice
   }
   if (foreign.empty()) return {};
   const std::string at = std::to_string(index);
-  return "it has MIG instances that this agent did not make: " + foreign +
+  return "it has MIG instances that this agent did not create: " + foreign +
          "; destroy them (nvidia-smi mig -i " + at + " -dci; nvidia-smi mig -i " + at +
          " -dgi) or switch its MIG mode off (nvidia-smi -i " + at + " -mig 0) and restart gpu-agent";
 }
@@ -110,7 +110,7 @@ Result<MadeSlice> SliceKeeper::make_slice(uint32_t index, const std::string& pro
   if (!present) return present.error();
   const Place place = place_of(index, profile, start);
   if (const SliceReading* const known = find(*present, profile, start); known != nullptr) {
-    if (!known->ours) return refuse("there is one that this agent did not make");
+    if (!known->ours) return refuse("there is one that this agent did not create");
     if (!known->processes.empty())
       return refuse("there is one already, in use by " + words_of(known->processes));
     if (!known->made.uuid.empty()) return known->made;
@@ -140,7 +140,7 @@ Result<Unit> SliceKeeper::destroy_slice(uint32_t index, const std::string& profi
   const Place place = place_of(index, profile, start);
   const SliceReading* const known = find(*present, profile, start);
   if (known != nullptr) {
-    if (!known->ours) return refuse("this agent did not make it");
+    if (!known->ours) return refuse("this agent did not create it");
     if (!known->processes.empty()) return refuse("in use by " + words_of(known->processes));
     if (const Result<Unit> gone = driver_->destroy_slice(index, profile, start); !gone) return gone;
   }

@@ -52,12 +52,12 @@ TEST_F(SliceKeeperTest, AnothersSliceStaysAndStandsAgainstTheDevice) {
   EXPECT_EQ(reading.condition, v1::DEVICE_CONDITION_OK);
   EXPECT_EQ(
       reading.mig_problem,
-      "it has MIG instances that this agent did not make: 2g.20gb at slot 2; destroy them (nvidia-smi mig "
+      "it has MIG instances that this agent did not create: 2g.20gb at slot 2; destroy them (nvidia-smi mig "
       "-i 0 -dci; nvidia-smi mig -i 0 -dgi) or switch its MIG mode off (nvidia-smi -i 0 -mig 0) and "
       "restart gpu-agent");
   EXPECT_EQ(keeper_->make_slice(0, "2g.20gb", 2).error().message,
-            "there is one that this agent did not make");
-  EXPECT_EQ(keeper_->destroy_slice(0, "2g.20gb", 2).error().message, "this agent did not make it");
+            "there is one that this agent did not create");
+  EXPECT_EQ(keeper_->destroy_slice(0, "2g.20gb", 2).error().message, "this agent did not create it");
   EXPECT_EQ(driver_->read(0).slices.size(), 1u);
 }
 

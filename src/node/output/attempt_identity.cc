@@ -24,8 +24,7 @@ Result<shim::Credentials> identity_of(const AttemptKey& key, const AttemptProces
   struct stat facts{};
   if (lstat(work.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
     return shim::Credentials{.uid = facts.st_uid, .gid = facts.st_gid};
-  return Error{.code = ErrorCode::kNotFound,
-               .message = "the node does not know any more whom the job ran as"};
+  return Error{.code = ErrorCode::kNotFound, .message = "the node no longer knows which user the job ran as"};
 }
 
 }  // namespace gpusched

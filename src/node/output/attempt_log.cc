@@ -41,7 +41,7 @@ std::string errno_words() { return std::strerror(errno); }
 [[noreturn]] void disk_failed(const std::string& what) {
   log_event(LogLevel::kError, "agent", "disk_failed", {}, {{"what", what}});
   log_flush();
-  std::fprintf(stderr, "gpu-agent: %s; jobs go on, start the agent again when the disk is well\n",
+  std::fprintf(stderr, "gpu-agent: %s; jobs continue, start the agent again once the disk works\n",
                what.c_str());
   std::_Exit(74);
 }
@@ -331,7 +331,7 @@ void AttemptLog::take_segment(std::string_view text, uint64_t number) {
     log_event(LogLevel::kError, "agent", "records_damaged", {},
               {{"file", segment_path(number)},
                {"bytes", passed_over},
-               {"why", "what was written there is lost; the records behind it were read"}});
+               {"why", "what was written there is lost; the records after it were read"}});
   }
   if (rest.empty()) return;
   log_event(LogLevel::kWarning, "agent", "torn_tail_cut", {},
@@ -383,7 +383,7 @@ Result<Unit> AttemptLog::begin_segment() {
     close(file);
     unlink(path.c_str());
     return Error{.code = ErrorCode::kStorageFull,
-                 .message = "the disk of " + data_folder_ + " is full: make room there"};
+                 .message = "the disk of " + data_folder_ + " is full; free some space there"};
   }
   segment_bytes_ = bytes.size();
   reserved_bytes_ = 0;
@@ -408,7 +408,8 @@ Result<Unit> AttemptLog::go_on_in_old_segment() {
   struct stat facts{};
   if (fstat(file, &facts) == 0) reserved_bytes_ = static_cast<uint64_t>(facts.st_blocks) * 512;
   log_event(LogLevel::kError, "agent", "disk_full", {},
-            {{"file", path}, {"why", "no room for a new segment: going on in the old one; make room there"}});
+            {{"file", path},
+             {"why", "no space for a new segment: continuing in the old one; free some space there"}});
   // One that was begun and never became whole has nothing that this one lacks.
   for (const uint64_t number : segment_numbers(data_folder_)) {
     if (number > whole_segment_) unlink(segment_path(number).c_str());

@@ -225,7 +225,7 @@ void FolderFiles::run() {
   if (!has_holes(options_.data_folder)) {
     log_event(LogLevel::kWarning, "agent", "output_not_bounded", {},
               {{"folder", options_.data_folder},
-               {"why", "its file system has no holes; put --data-dir on a local disk"}});
+               {"why", "its file system does not support sparse files; put --data-dir on a local disk"}});
   }
   const SystemClock clock;
   Duration boot_time = clock.wall() - clock.monotonic();  // As this clock says, until it is confirmed.

@@ -194,7 +194,7 @@ bool LogReader::answer(Reads::iterator at, Time now) {
   Read& read = at->second;
   const bool may_wait = read.life == AttemptLife::kRunning && now < read.deadline;
   if (may_wait && reads_.size() > kWaitingMax) {
-    refuse(read, "unavailable", "this node's output is followed by too many readers; try again later");
+    refuse(read, "unavailable", "too many readers follow output on this node; try again later");
     return true;
   }
   const std::string folder = data_folder_ + "/" + shim::kAttemptsFolder + "/" + shim::key_text(read.key);

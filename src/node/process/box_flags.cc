@@ -68,57 +68,58 @@ Result<Unit> add_gpu_node(BoxOptions& box, const std::string& text) {
 }  // namespace
 
 void declare_box(CLI::App& app, BoxOptions& box, BoxRequestFields& words) {
-  app.add_option(
-      "--default-user", box.default_user,
-      "Whom jobs run as that name no user, where the agent is root (default: such jobs are refused)");
+  app.add_option("--default-user", box.default_user,
+                 "User of jobs that name none, if the agent runs as root (default: such jobs are refused)");
   app.add_flag("--allow-root-jobs", box.allow_root_jobs,
-               "Jobs may run as root, and do so when they name no user and there is no default");
+               "Allow jobs to run as root; they do so if they name no user and there is no default");
   app.add_option("--user-min-uid", box.user_min_uid,
-                 "Lowest number of a user that jobs run as (default: UID_MIN of /etc/login.defs, or 1000)");
+                 "Minimum uid of users that jobs run as (default: UID_MIN of /etc/login.defs, or 1000)");
   app.add_option("--allow-user", box.allowed_users,
-                 "Jobs run as this user, whatever its number, and as no others that are not named here or by "
-                 "--allow-group; may be repeated");
+                 "Allow jobs to run as this user, whatever its uid, and as no user that neither this option "
+                 "nor --allow-group names; may be repeated");
   app.add_option("--allow-group", box.allowed_groups,
-                 "Jobs run as members of this group, and as no others; may be repeated");
+                 "Allow jobs to run as members of this group, and as no others; may be repeated");
   app.add_option("--keep-group", box.kept_groups,
-                 "A group of the system's that jobs of its members keep (default: video, render); may be "
-                 "repeated");
-  app.add_option("--node-env", words.environment, "NAME=VALUE, in every job's environment; may be repeated");
-  app.add_option("--node-env-file", words.environment_files, "File of such lines; # begins a comment");
+                 "System group that jobs of its members keep (default: video, render); may be repeated");
+  app.add_option("--node-env", words.environment,
+                 "Environment variable of every job, NAME=VALUE; may be repeated");
+  app.add_option("--node-env-file", words.environment_files, "File of such lines; # starts a comment");
   app.add_option("--processes-max", box.processes_max,
-                 "Processes and threads that one attempt may have; 0: no limit (default: 32768)")
+                 "Maximum number of processes and threads of one attempt; 0: no limit (default: 32768)")
       ->check(CLI::Range(int64_t{0}, int64_t{4'194'304}));
   app.add_option(
       "--limit", words.limits,
-      "NAME=NUMBER: a resource limit by setrlimit's name (nofile, fsize, ...); the most that a job gets");
+      "Maximum resource limit of a job, NAME=NUMBER, with a name of setrlimit (nofile, fsize, ...)");
   app.add_option_function<std::string>(
          "--default-memory", [&box](const std::string& word) { box.default_memory = word == "share"; },
-         "Memory limit of jobs that name none, where cgroups hold it: share (by their part of the node's "
-         "GPUs or "
-         "cores, whichever is larger), or none (default: share)")
+         "Memory limit of jobs that request none, enforced by cgroups: share (in proportion to their part of "
+         "the node's GPUs or cores, whichever is larger), or none (default: share)")
       ->check(CLI::IsMember({"share", "none"}));
-  app.add_option("--shm-mb", box.shm_mb, "Size of a job's private /dev/shm (default: half of the memory)")
+  app.add_option("--shm-mb", box.shm_mb,
+                 "Size of a job's private /dev/shm, in MB (default: half of its memory)")
       ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
   app.add_flag("!--shared-shm", box.private_shm,
-               "Jobs share the machine's /dev/shm, and System V's and POSIX's queues, semaphores and memory");
-  app.add_flag("--private-tmp", box.private_tmp, "Each job has a /tmp and /var/tmp of its own");
-  app.add_flag(
-      "--allow-set-user-id", box.allow_set_user_id,
-      "Jobs may become other users by programs that let them, such as sudo (default: these have no effect)");
-  app.add_flag("--no-new-privileges{false}", box.allow_set_user_id, "The default, by its older name");
-  app.add_option("--oom-score", box.oom_score,
-                 "How readily the kernel ends jobs for want of memory (default: 300)")
+               "Let jobs share the machine's /dev/shm and the queues, semaphores and shared memory of System "
+               "V and POSIX");
+  app.add_flag("--private-tmp", box.private_tmp, "Give each job a /tmp and /var/tmp of its own");
+  app.add_flag("--allow-set-user-id", box.allow_set_user_id,
+               "Allow jobs to become other users through set-user-id programs such as sudo (default: these "
+               "have no effect)");
+  app.add_flag("--no-new-privileges{false}", box.allow_set_user_id, "Older name of the default");
+  app.add_option(
+         "--oom-score", box.oom_score,
+         "oom_score_adj of jobs: how readily the kernel kills them when memory runs out (default: 300)")
       ->check(CLI::Range(-kOomScoreMax, kOomScoreMax));
-  app.add_flag("--cpu-quota", box.cpu_is_most,
-               "A job's cores are the most it gets, also when others are idle");
-  app.add_flag("!--share-cores", box.bind_cores, "Jobs get no cores of their own");
+  app.add_flag("--cpu-quota", box.cpu_is_most, "Limit each job to its cores even when other cores are idle");
+  app.add_flag("!--share-cores", box.bind_cores, "Do not bind jobs to cores of their own");
   app.add_flag("!--no-device-fence", box.device_fence,
-               "Jobs can open every device that file permissions allow");
+               "Let jobs open every device that file permissions allow");
   app.add_option("--device-allow", box.device_rules,
-                 "A device that every job may use: 'c 10:237 rwm' or a path; may be repeated");
+                 "Device that every job may use: 'c 10:237 rwm' or a path; may be repeated");
   app.add_option("--gpu-node", words.gpu_nodes,
-                 "INDEX=PATH: a further device node that belongs to a GPU; may be repeated");
-  app.add_flag("!--no-cgroups", box.use_cgroups, "Leave cgroups alone; limits are watched instead");
+                 "Additional device node of a GPU, INDEX=PATH; may be repeated");
+  app.add_flag("!--no-cgroups", box.use_cgroups,
+               "Do not use cgroups; limits are enforced by polling instead");
 }
 
 Result<Unit> complete_box(BoxOptions& box, const BoxRequestFields& words) {

@@ -110,7 +110,7 @@ Result<Unit> BoxPlanner::prepare_users() {
   if (options_.user_min_uid) policy_.floor.uid = *options_.user_min_uid;
   for (const std::string& name : options_.allowed_groups) {
     const std::optional<uint32_t> group = group_number(name);
-    if (!group) return refuse("--allow-group '" + name + "' is no group of this machine's");
+    if (!group) return refuse("--allow-group '" + name + "' is not a group of this machine");
     policy_.allowed_groups.push_back(*group);
   }
   for (const std::string& name : options_.kept_groups) {
@@ -131,7 +131,8 @@ Result<Unit> BoxPlanner::prepare() {
     common_rules_.push_back(*rule);
   }
   for (const auto& [name, value] : options_.limits) {
-    if (!limit_number(name)) return refuse("--limit '" + name + "' is no resource limit (see man setrlimit)");
+    if (!limit_number(name))
+      return refuse("--limit '" + name + "' is not a resource limit (see man setrlimit)");
   }
   if (options_.use_cgroups) cgroups_ = CgroupTree::detect("gpusched-" + facts_.instance);
   gpu_places_ = find_gpu_places();
@@ -175,7 +176,7 @@ Result<Unit> BoxPlanner::check_way_of(const UserFacts& user) const {
   const std::optional<std::string> closed =
       ops::closed_folder_above(facts_.data_folder, {.uid = ids.uid, .gid = ids.gid, .groups = ids.groups});
   if (!closed) return Unit{};
-  return refuse("user '" + user.name + "' cannot pass the folder " + *closed +
+  return refuse("user '" + user.name + "' cannot enter the folder " + *closed +
                 ", and the job's own folders are " + "below it: run `chmod o+x " + *closed +
                 "` on this node, or give its agent another --data-dir");
 }
@@ -295,7 +296,7 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
   std::map<std::string, int64_t> wanted = {{"core", 0}, {"memlock", -1}};
   for (const auto& [name, value] : options_.limits) wanted[name] = value;
   for (const auto& [name, value] : spec.limits()) {
-    if (!limit_number(name)) return refuse("'" + name + "' is no resource limit of this node's");
+    if (!limit_number(name)) return refuse("'" + name + "' is not a resource limit of this node");
     const auto bound = options_.limits.find(name);
     if (bound != options_.limits.end() && limit_value(value) > limit_value(bound->second)) {
       return refuse("the job asks for " + std::to_string(value) + " as its limit '" + name +

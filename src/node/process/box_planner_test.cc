@@ -40,7 +40,7 @@ TEST(BoxPlanner, RefusesAJobsLimitThatItDoesNotKnow) {
   (*spec.mutable_limits())["nofil"] = 64;
   const Result<BoxPlan> bad = (*planner)->plan(order(), spec, {});
   ASSERT_FALSE(bad.ok());
-  EXPECT_EQ(bad.error().message, "'nofil' is no resource limit of this node's");
+  EXPECT_EQ(bad.error().message, "'nofil' is not a resource limit of this node");
 }
 
 TEST(BoxPlanner, RefusesAJobWhoseUserCannotReachItsFolders) {
@@ -56,7 +56,7 @@ TEST(BoxPlanner, RefusesAJobWhoseUserCannotReachItsFolders) {
   chmod(folder.path().c_str(), 0700);
   const Result<BoxPlan> bad = (*planner)->plan(order(), spec, {});
   ASSERT_FALSE(bad.ok());
-  EXPECT_NE(bad.error().message.find("cannot pass the folder " + folder.path()), std::string::npos);
+  EXPECT_NE(bad.error().message.find("cannot enter the folder " + folder.path()), std::string::npos);
   chmod(folder.path().c_str(), 0711);
   EXPECT_TRUE((*planner)->plan(order(), spec, {}).ok());
   chmod(folder.path().c_str(), 0700);
@@ -72,7 +72,7 @@ TEST(BoxPlanner, RefusesAnOperatorsLimitThatItDoesNotKnow) {
   const auto planner =
       BoxPlanner::open(std::move(unknown), {.data_folder = folder.path(), .instance = "abc"}, clock);
   ASSERT_FALSE(planner.ok());
-  EXPECT_EQ(planner.error().message, "--limit 'nofil' is no resource limit (see man setrlimit)");
+  EXPECT_EQ(planner.error().message, "--limit 'nofil' is not a resource limit (see man setrlimit)");
 }
 
 }  // namespace

@@ -331,7 +331,7 @@ TEST_F(BoxSpawnTest, WithoutCgroupsTheShimEndsWhatUsesTooMuchMemory) {
   shim::Box box{.memory_bytes_max = 64 << 20, .watched = true};
   run(shell("(head -c 300m /dev/zero; sleep 600) | tail -n 1", box));
   EXPECT_EQ(listener_.outcome->cause(), v1::Outcome::OUT_OF_MEMORY);
-  EXPECT_NE(listener_.outcome->detail().find("may have 64 MB"), std::string::npos)
+  EXPECT_NE(listener_.outcome->detail().find("limit of 64 MB"), std::string::npos)
       << listener_.outcome->detail();
 }
 
@@ -339,7 +339,7 @@ TEST_F(BoxSpawnTest, WithoutCgroupsTheShimEndsWhatHasTooManyProcesses) {
   shim::Box box{.processes_max = 10, .watched = true};
   run(shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 600 & done; wait", box));
   EXPECT_EQ(listener_.outcome->cause(), v1::Outcome::OVER_LIMIT);
-  EXPECT_NE(listener_.outcome->detail().find("may have 10"), std::string::npos);
+  EXPECT_NE(listener_.outcome->detail().find("limit of 10"), std::string::npos);
 }
 
 TEST_F(BoxSpawnTest, GraceIsOverWhenOnlyADaemonRemains) {

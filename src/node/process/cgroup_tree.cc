@@ -276,6 +276,38 @@ std::string CgroupTree::feature() const {
   return hierarchies_[*places_[index_of(Controller::kMemory)]].unified ? "cgroup:v2" : "cgroup:v1";
 }
 
+namespace {
+
+void add_memory(int64_t limit_bytes, bool unified, std::vector<shim::CgroupSetting>& list) {
+  const std::string bytes = std::to_string(limit_bytes);
+  if (unified) {
+    list.push_back({.file = "memory.max", .value = bytes});
+    list.push_back({.file = "memory.swap.max", .value = "0", .needed = false});
+    list.push_back({.file = "memory.oom.group", .value = "1", .needed = false});
+  } else {
+    list.push_back({.file = "memory.limit_in_bytes", .value = bytes});
+    list.push_back({.file = "memory.memsw.limit_in_bytes", .value = bytes, .needed = false});
+  }
+}
+
+void add_cpu(const CgroupLimits& limits, bool unified, std::vector<shim::CgroupSetting>& list) {
+  const int64_t shares = shares_of(limits.cpu_milli);
+  const std::string period = std::to_string(kQuotaPeriodUs);
+  const std::string quota =
+      std::to_string(std::max<int64_t>(limits.cpu_milli * kQuotaPeriodUs / 1'000, 1'000));
+  if (unified) {
+    list.push_back({.file = "cpu.weight", .value = std::to_string(weight_of(shares))});
+    if (limits.cpu_is_most) list.push_back({.file = "cpu.max", .value = quota + " " + period});
+    return;
+  }
+  list.push_back({.file = "cpu.shares", .value = std::to_string(shares)});
+  if (!limits.cpu_is_most) return;
+  list.push_back({.file = "cpu.cfs_period_us", .value = period});
+  list.push_back({.file = "cpu.cfs_quota_us", .value = quota});
+}
+
+}  // namespace
+
 void CgroupTree::fill(const std::string& key_text, const CgroupLimits& limits, shim::Box& box) const {
   std::map<std::size_t, std::vector<shim::CgroupSetting>> settings;
   const auto place = [&](Controller controller) -> std::pair<std::vector<shim::CgroupSetting>*, bool> {
@@ -284,33 +316,12 @@ void CgroupTree::fill(const std::string& key_text, const CgroupLimits& limits, s
     return {&settings[*at], hierarchies_[*at].unified};
   };
   if (limits.memory_bytes > 0) {
-    const std::string bytes = std::to_string(limits.memory_bytes);
     const auto [list, unified] = place(Controller::kMemory);
-    if (list != nullptr && unified) {
-      list->push_back({.file = "memory.max", .value = bytes});
-      list->push_back({.file = "memory.swap.max", .value = "0", .needed = false});
-      list->push_back({.file = "memory.oom.group", .value = "1", .needed = false});
-    } else if (list != nullptr) {
-      list->push_back({.file = "memory.limit_in_bytes", .value = bytes});
-      list->push_back({.file = "memory.memsw.limit_in_bytes", .value = bytes, .needed = false});
-    }
+    if (list != nullptr) add_memory(limits.memory_bytes, unified, *list);
   }
   if (limits.cpu_milli > 0) {
-    const int64_t shares = shares_of(limits.cpu_milli);
-    const std::string quota =
-        std::to_string(std::max<int64_t>(limits.cpu_milli * kQuotaPeriodUs / 1'000, 1'000));
     const auto [list, unified] = place(Controller::kCpu);
-    if (list != nullptr && unified) {
-      list->push_back({.file = "cpu.weight", .value = std::to_string(weight_of(shares))});
-      if (limits.cpu_is_most)
-        list->push_back({.file = "cpu.max", .value = quota + " " + std::to_string(kQuotaPeriodUs)});
-    } else if (list != nullptr) {
-      list->push_back({.file = "cpu.shares", .value = std::to_string(shares)});
-      if (limits.cpu_is_most) {
-        list->push_back({.file = "cpu.cfs_period_us", .value = std::to_string(kQuotaPeriodUs)});
-        list->push_back({.file = "cpu.cfs_quota_us", .value = quota});
-      }
-    }
+    if (list != nullptr) add_cpu(limits, unified, *list);
   }
   if (!limits.cpus.empty()) {
     const auto [list, unified] = place(Controller::kCpuset);

@@ -94,7 +94,7 @@ std::map<pid_t, std::string> ProcessReader::read_all(const std::vector<pid_t>& p
     if (hung != nullptr) hung->push_back(stuck);
     log_event(LogLevel::kWarning, "agent", "process_hangs", {},
               {{"pid", static_cast<int64_t>(stuck)},
-               {"why", "the kernel does not tell its " + file + "; it is left out from now on"}});
+               {"why", "the kernel does not report its " + file + "; it is omitted from now on"}});
     wanted.erase(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(done) + 1);
   }
   return found;

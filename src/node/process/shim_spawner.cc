@@ -69,7 +69,7 @@ std::string why_unreadable() {
   const int folder = ::open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return "/proc: " + errno_words();
   close(folder);
-  return "/proc does not tell this process's own command line";
+  return "/proc does not show the command line of this process";
 }
 
 /// To take a shim for gone would kill it. Jobs go on without an agent.
@@ -111,7 +111,7 @@ Result<std::unique_ptr<ShimSpawner>> ShimSpawner::open(ShimSpawnerOptions option
 Result<Unit> ShimSpawner::prepare() {
   CHECK(options_.data_folder.starts_with('/'));
   if (access(options_.shim_program.c_str(), X_OK) != 0) {
-    return io_error("cannot run " + options_.shim_program + " (it is installed beside gpu-agent)");
+    return io_error("cannot run " + options_.shim_program + " (it is installed next to gpu-agent)");
   }
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   contact_ = ::open((options_.data_folder + "/contact").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
@@ -317,7 +317,7 @@ void ShimSpawner::force_end(const AttemptKey& key) {
     if (pidfd >= 0 && is_its_shim) syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
     if (pidfd >= 0) close(pidfd);
   }
-  settle_without_shim(key, "its shim did not do as it was told and was ended", clock_.monotonic());
+  settle_without_shim(key, "its shim did not carry out an order and was ended", clock_.monotonic());
 }
 
 void ShimSpawner::replace_server() {
@@ -527,7 +527,7 @@ void ShimSpawner::search(Time now) {
     if (now - search_told_ >= kNoDescriptorPause || !search_told_.valid()) {
       search_told_ = now;
       log_event(LogLevel::kError, "agent", "processes_unreadable", {},
-                {{"why", "running attempts cannot be looked for: " + why_unreadable()}});
+                {{"why", "running attempts cannot be searched for: " + why_unreadable()}});
     }
     clean_looks_ = 0;
     next_look_ = now + kUnreadablePause;
@@ -826,7 +826,7 @@ void ShimSpawner::purge(Time now) {
     if (!left.empty() && !ours && given_up) {
       log_event(LogLevel::kError, "agent", "process_left", {.id = key.job},
                 {{"pid", static_cast<int64_t>(left.front())},
-                 {"why", "it runs as another user, and this agent may not end it"}});
+                 {"why", "it runs as another user, and this agent may not kill it"}});
     }
     const bool done = left.empty() || (!ours && given_up);
     if (kill_groups(key) && done && orphans.empty() && container_gone(key)) clean.push_back(key);

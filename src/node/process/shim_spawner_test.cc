@@ -198,7 +198,7 @@ TEST_F(ShimSpawnerTest, AGatedAttemptWhosePortIsTakenDoesNotStart) {
   pump_until_ended();
   close(taken);
   EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
-  EXPECT_NE(outcome().detail().find("is taken"), std::string::npos);
+  EXPECT_NE(outcome().detail().find("is in use"), std::string::npos);
   EXPECT_FALSE(listener_.prepared.contains(kKey));
 }
 
@@ -429,8 +429,8 @@ TEST_F(ShimSpawnerTest, AJobThatCutItsOwnOutputShortIsTold) {
   EXPECT_EQ(outcome().exit_code(), 4);
   EXPECT_EQ(output("stdout"), "x\n");
   EXPECT_EQ(output("stderr"),
-            "kept\ngpu-shim: the job cut its stdout short, as '> /dev/stdout' does: what it wrote before is "
-            "lost; '>> /dev/stdout' or '>&1' keeps it\n");
+            "kept\ngpu-shim: the job cut its stdout short, as '> /dev/stdout' does: earlier output is lost; "
+            "'>> /dev/stdout' or '>&1' keeps it\n");
 }
 
 TEST_F(ShimSpawnerTest, EnvironmentIsExactlyTheOneAsked) {
@@ -621,7 +621,7 @@ TEST_F(ShimSpawnerTest, MaximumRuntimeEndsTheAttempt) {
   spawner_->start(request);
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::TIMEOUT);
-  EXPECT_EQ(outcome().detail(), "ended at its maximum runtime of 30 ms");
+  EXPECT_EQ(outcome().detail(), "ended at its time limit of 30 ms");
 }
 
 TEST_F(ShimSpawnerTest, SilenceOfTheSchedulerEndsAnAttemptThatAskedForIt) {

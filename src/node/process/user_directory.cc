@@ -69,12 +69,13 @@ Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
   const uint32_t uid = facts.credentials.uid;
   // The system takes this number for none: whoever becomes it stays who it was.
   if (uid == UINT32_MAX || facts.credentials.gid == UINT32_MAX)
-    return refuse("this node runs no jobs as '" + facts.name + "', who has no usable number: mend that user");
+    return refuse("this node does not run jobs as '" + facts.name +
+                  "', which has no usable uid: correct that user");
   if (contains(policy.allowed_users, facts.name)) return Unit{};
   if (uid < policy.floor.uid) {
-    return refuse("this node runs no jobs as '" + facts.name + "', a user of the system's (" +
+    return refuse("this node does not run jobs as '" + facts.name + "', a system user (" +
                   std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
-                  "): name a person's user, or start its agent with --allow-user " + facts.name +
+                  "): give the user of a person, or start its agent with --allow-user " + facts.name +
                   " or a lower --user-min-uid");
   }
   if (policy.allowed_users.empty() && policy.allowed_groups.empty()) return Unit{};
@@ -82,10 +83,9 @@ Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
   const bool member = std::any_of(groups.begin(), groups.end(),
                                   [&](uint32_t group) { return contains(policy.allowed_groups, group); });
   if (member || contains(policy.allowed_groups, facts.credentials.gid)) return Unit{};
-  return refuse(
-      "this node runs no jobs as '" + facts.name +
-      "', who is neither one of its --allow-user nor in one of its --allow-group: name another user, "
-      "or have the node's operator add this one");
+  return refuse("this node does not run jobs as '" + facts.name +
+                "', which is neither one of its --allow-user nor a member of one of its --allow-group: give "
+                "another user, or ask the node's operator to add this one");
 }
 
 /// All groups of a user but the system's: to be in docker, disk or lxd is to be root.
@@ -135,23 +135,23 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
   if (!policy.is_root) {
     if (wanted.empty() || wanted == policy.own_name) return UserDirectory::own();
     return refuse("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" + wanted +
-                  "': name no user, or have the agent run as root");
+                  "': give no user, or run the agent as root");
   }
   std::string name = wanted.empty() ? policy.default_user : wanted;
   if (name.empty() && policy.allow_root_jobs && !anonymous) name = "root";
   if (name.empty()) {
     return refuse(
-        "the job names no user and this node has no default: name one, or start its agent with "
+        "the job names no user and this node has no default: give one, or start its agent with "
         "--default-user");
   }
   Result<UserFacts> facts = directory.find(name);
   if (!facts && facts.error().code == ErrorCode::kNotFound) {
-    return refuse("this node knows no user '" + name + "': name one that it knows, or add that user there");
+    return refuse("this node knows no user '" + name + "': give an existing one, or add that user there");
   }
   if (!facts) return facts;
   if (facts->credentials.uid == 0 && !policy.allow_root_jobs) {
-    return refuse("this node runs no jobs as '" + name +
-                  "', which is root: name another user, or start its agent with --allow-root-jobs");
+    return refuse("this node does not run jobs as '" + name +
+                  "', which is root: give another user, or start its agent with --allow-root-jobs");
   }
   if (facts->credentials.uid == 0 && anonymous) {
     return refuse(

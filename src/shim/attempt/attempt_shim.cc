@@ -263,7 +263,7 @@ class AttemptShim {
       if (!stop_wanted_ && !contact_lost(boot_now())) continue;
       close(plan.report);
       outcome_.cause = stop_wanted_ ? Cause::kStopped : Cause::kContactLost;
-      outcome_.detail = stop_wanted_ ? "stopped before its command began" : "no contact to the scheduler";
+      outcome_.detail = stop_wanted_ ? "stopped before its command started" : "no contact with the scheduler";
       kill(child_, SIGKILL);
       for (int tries = 0; tries < kGoneTriesMax && waitpid(child_, nullptr, WNOHANG) == 0; ++tries)
         pause_for(kGonePause);
@@ -337,8 +337,9 @@ class AttemptShim {
     const bool held =
         bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
     if (held || errno != EADDRINUSE) return true;
-    outcome_.detail = "port " + std::to_string(request_.port) +
-                      ", where its gang was to meet, is taken on this node; the next attempt has another one";
+    outcome_.detail =
+        "port " + std::to_string(request_.port) +
+        ", the rendezvous port of its gang, is in use on this node; the next attempt gets another";
     return false;
   }
 
@@ -358,7 +359,7 @@ class AttemptShim {
       flush_events_now();
       if (stop_wanted_ || contact_lost(boot_now())) {
         outcome_.cause = stop_wanted_ ? Cause::kStopped : Cause::kContactLost;
-        outcome_.detail = stop_wanted_ ? "stopped before its gang began" : "no contact to the scheduler";
+        outcome_.detail = stop_wanted_ ? "stopped before its gang started" : "no contact with the scheduler";
         return false;
       }
       wait_for_signal(kGatePause);
@@ -430,8 +431,8 @@ class AttemptShim {
     if (!contact_lost(boot_now())) return true;
     outcome_.cause = Cause::kContactLost;
     outcome_.started_unix_ns = wall_now().ns;
-    outcome_.detail =
-        "not started: no contact to the scheduler for " + std::to_string(request_.lost_contact.ms()) + " ms";
+    outcome_.detail = "not started: no contact with the scheduler for " +
+                      std::to_string(request_.lost_contact.ms()) + " ms";
     return false;
   }
 
@@ -474,8 +475,8 @@ class AttemptShim {
       if (!logs.was_cut_short(error ? 1 : 0)) continue;
       const std::string name = error ? "stderr" : "stdout";
       add_to_errors("gpu-shim: the job cut its " + name + " short, as '> /dev/" + name +
-                    "' does: what it wrote before is lost; '>> /dev/" + name + "' or '>&" +
-                    (error ? "2" : "1") + "' keeps it");
+                    "' does: earlier output is lost; '>> /dev/" + name + "' or '>&" + (error ? "2" : "1") +
+                    "' keeps it");
     }
   }
 
@@ -600,12 +601,12 @@ class AttemptShim {
     const bool much = box.memory_bytes_max > 0 && usage.memory_bytes > box.memory_bytes_max / 2;
     next_watch_ = now + (much ? kWatchPauseMin : kWatchPauseMax);
     if (box.memory_bytes_max > 0 && usage.memory_bytes > box.memory_bytes_max) {
-      over(Cause::kOutOfMemory, "its processes held " + std::to_string(usage.memory_bytes >> 20) +
-                                    " MB of memory, and it may have " +
+      over(Cause::kOutOfMemory, "its processes used " + std::to_string(usage.memory_bytes >> 20) +
+                                    " MB of memory, more than its limit of " +
                                     std::to_string(box.memory_bytes_max >> 20) + " MB");
     } else if (box.processes_max > 0 && usage.tasks > box.processes_max) {
       over(Cause::kOverLimit, "it had " + std::to_string(usage.tasks) +
-                                  " processes and threads, and it may have " +
+                                  " processes and threads, more than its limit of " +
                                   std::to_string(box.processes_max));
     }
   }
@@ -657,9 +658,9 @@ class AttemptShim {
       outcome_.cause = Cause::kOutOfMemory;
       outcome_.detail = "the kernel ended " + std::to_string(kills) +
                         (kills == 1 ? " of its processes" : " of its processes at once or in turn") +
-                        " because it passed its memory of " +
+                        " because it exceeded its memory limit of " +
                         std::to_string(request_.box.memory_bytes_max >> 20) +
-                        " MB; memory_mb (gpu-cli submit --mem) asks for more";
+                        " MB; request more with memory_mb (gpu-cli submit --mem)";
     } else if (refused_forks > 0) {
       outcome_.detail += std::string(outcome_.detail.empty() ? "" : "; ") + "it reached its limit of " +
                          std::to_string(request_.box.processes_max) + " processes and threads";
@@ -748,11 +749,11 @@ class AttemptShim {
         outcome_.detail = "stopped by order";
         return;
       case Cause::kTimeout:
-        outcome_.detail = "ended at its maximum runtime of " + std::to_string(max_runtime_.ms()) + " ms";
+        outcome_.detail = "ended at its time limit of " + std::to_string(max_runtime_.ms()) + " ms";
         return;
       case Cause::kContactLost:
         outcome_.detail =
-            "no contact to the scheduler for " + std::to_string(request_.lost_contact.ms()) + " ms";
+            "no contact with the scheduler for " + std::to_string(request_.lost_contact.ms()) + " ms";
         return;
       case Cause::kOutOfMemory:
       case Cause::kOverLimit:
@@ -790,7 +791,7 @@ class AttemptShim {
     }
     if (running_) return false;
     outcome_.cause = Cause::kStartFailed;
-    outcome_.detail = "the container's runner ended without a word";
+    outcome_.detail = "the container's runner ended without reporting an outcome";
     return true;
   }
 

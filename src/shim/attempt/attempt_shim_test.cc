@@ -215,7 +215,7 @@ TEST_F(AttemptShim, TheMaximumRunTimeEndsTheJobAndSaysSo) {
   start(request);
   const Outcome told = outcome();
   EXPECT_EQ(told.cause, Cause::kTimeout);
-  EXPECT_EQ(told.detail, "ended at its maximum runtime of 100 ms");
+  EXPECT_EQ(told.detail, "ended at its time limit of 100 ms");
 }
 
 TEST_F(AttemptShim, AChangedRunTimeCountsFromTheStart) {
@@ -281,7 +281,7 @@ TEST_F(AttemptShim, WithoutACgroupTooManyProcessesEndTheJob) {
   start(request);
   const Outcome told = outcome();
   EXPECT_EQ(told.cause, Cause::kOverLimit);
-  EXPECT_NE(told.detail.find("it may have 4"), std::string::npos) << told.detail;
+  EXPECT_NE(told.detail.find("its limit of 4"), std::string::npos) << told.detail;
 }
 
 }  // namespace

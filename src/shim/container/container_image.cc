@@ -402,9 +402,9 @@ Result<ResolvedImage> ImageFinder::pulled(const std::string& reference) const {
   const std::string before = stamp();
   std::optional<ResolvedImage> image = inspect(reference);
   if (!image) {
-    return Error{
-        .code = ErrorCode::kUnavailable,
-        .message = "the image '" + reference + "' was pulled and is not there; is the node's disk full?"};
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message = "the image '" + reference +
+                            "' was pulled but does not exist; check whether the node's disk is full"};
   }
   note_credential(*image);
   record(reference, *image, before);

@@ -165,7 +165,7 @@ class ContainerRunner {
     say("waiting for the other members of its gang");
     sigqueue(getppid(), ready_signal(), sigval{.sival_int = kReadyToGo});
     while (!exists(plan_.folder + '/' + kGoFile)) {
-      if (signals_.stop_wanted()) return fail("stopped before its gang began");
+      if (signals_.stop_wanted()) return fail("stopped before its gang started");
       signals_.pause(kGatePause);
     }
     return true;
@@ -244,14 +244,14 @@ class ContainerRunner {
         rest += '\0';
       } else {
         return fail("the environment variable '" + std::string(text.substr(0, text.find('='))) +
-                    "' holds a line break or is too long, which " +
-                    std::string(to_string(plan_.client.runtime)) + " cannot take; leave it out");
+                    "' contains a line break or is too long, which " +
+                    std::string(to_string(plan_.client.runtime)) + " cannot pass on; leave it out");
       }
     }
     environment_ = memfd_create("environment", MFD_CLOEXEC);
     if (environment_ < 0 || !write_whole(environment_, rest) || lseek(environment_, 0, SEEK_SET) != 0 ||
         !write_file(environment_file(), lines)) {
-      return fail("cannot write the environment of the container; is the node's disk full?");
+      return fail("cannot write the environment of the container; check whether the node's disk is full");
     }
     return true;
   }
@@ -371,8 +371,8 @@ class ContainerRunner {
       if (init_.oom_kills > 0 && (outcome_.signal != 0 || outcome_.exit_code != 0)) {
         outcome_.cause = Cause::kOutOfMemory;
         outcome_.detail = "the kernel ended " + std::to_string(init_.oom_kills) +
-                          " of the container's processes because it passed its memory; memory_mb "
-                          "(gpu-cli submit --mem) asks for more";
+                          " of the container's processes because it exceeded its memory limit; request more "
+                          "with memory_mb (gpu-cli submit --mem)";
       }
       return;
     }
@@ -470,8 +470,9 @@ class ContainerRunner {
 int run_container(const std::vector<std::string>& words) {
   std::optional<ContainerPlan> plan = parse_plan(words);
   if (!plan) {
-    std::fprintf(stderr,
-                 "gpu-shim: this is no plan of a container; gpu-agent and gpu-shim must be of one version\n");
+    std::fprintf(
+        stderr,
+        "gpu-shim: this is not the plan of a container; gpu-agent and gpu-shim must have the same version\n");
     return 2;
   }
   ContainerRunner runner(std::move(*plan));

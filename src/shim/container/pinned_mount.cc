@@ -42,9 +42,11 @@ Result<std::string> pin_mount(const std::string& mount, const std::string& place
   const std::size_t colon = mount.find(':');
   const std::string source = mount.substr(0, colon);
   const auto refuse = [&source](const std::string& why) {
-    return Error{.code = ErrorCode::kPermissionDenied,
-                 .message = "'" + source + "' is not mounted: " + why +
-                            " since the job was given to this node; submit it again once the path stays"};
+    return Error{
+        .code = ErrorCode::kPermissionDenied,
+        .message =
+            "'" + source + "' is not mounted: " + why +
+            " since the job was assigned to this node; submit it again once the path no longer changes"};
   };
   const int file = open(source.c_str(), O_PATH | O_CLOEXEC);
   if (file < 0) return refuse("it is gone (" + std::string(strerrordesc_np(errno)) + ")");
@@ -53,7 +55,7 @@ Result<std::string> pin_mount(const std::string& mount, const std::string& place
   const bool stayed = target_of(opened) == source;
   const int error = stayed && seen ? mount_at(opened, file, place) : 0;
   close(file);
-  if (!stayed) return refuse("it leads elsewhere");
+  if (!stayed) return refuse("it points elsewhere");
   if (error == EPERM || !seen) return mount;
   if (error != 0) {
     return Error{.code = ErrorCode::kUnavailable,

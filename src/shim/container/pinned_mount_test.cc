@@ -65,7 +65,7 @@ TEST_F(PinnedMount, APathThatBecameALinkIsRefused) {
     for (const bool seen : {true, false}) {
       const Result<std::string> mount = pin(source + ":/in:ro", seen);
       ASSERT_FALSE(mount.ok());
-      EXPECT_NE(mount.error().message.find("it leads elsewhere since"), std::string::npos);
+      EXPECT_NE(mount.error().message.find("it points elsewhere since"), std::string::npos);
     }
   }
 }
