@@ -512,8 +512,8 @@ void FileJournal::put(const JournalRecord& record, RecordKind kind) {
 Result<Unit> FileJournal::usable() const {
   if (!failure_) return Unit{};
   return Error{.code = ErrorCode::kIo,
-               .message = "the journal failed before (" + failure_->message +
-                          "): what is durable is unknown, end the process and start again"};
+               .message = "the journal failed earlier (" + failure_->message +
+                          "): it is unknown what is durable; stop the process and start it again"};
 }
 
 Error FileJournal::fail(const Error& cause, ErrorCode code) {

@@ -179,7 +179,7 @@ class Scanner {
   /// removed; or it was in use and was wiped, and then records are missing between its neighbours.
   Result<Unit> pass_by(const std::vector<Candidate>& used) {
     if (used.empty() && (scan_.compacted.position > 1 || scan_.truncate_after.value_or(0) > 0)) {
-      return damage(dir_, 0, "records were written and no segment holds any");
+      return damage(dir_, 0, "records were written, but no segment contains any");
     }
     if (used.empty()) return Unit{};
     std::vector<PreparedSegment> ahead;

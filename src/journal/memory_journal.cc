@@ -121,7 +121,7 @@ Result<Unit> MemoryJournal::usable() const {
   CHECK(!image_.sealed);  // Nothing may follow the seal.
   if (!failed_) return Unit{};
   return Error{.code = ErrorCode::kIo,
-               .message = "the journal failed before: end the process and start again"};
+               .message = "the journal failed earlier: stop the process and start it again"};
 }
 
 }  // namespace gpusched

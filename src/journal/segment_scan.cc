@@ -85,7 +85,7 @@ void judge_tail(std::string_view segment, const SegmentHeader& header, SegmentSc
   if (here && here->synced_position >= std::max<uint64_t>(scan.last_position, 1)) {
     scan.tail = SegmentTail::kDamaged;
     scan.reason =
-        "a whole record stands here that does not follow record " + std::to_string(scan.last_position);
+        "there is a complete record here that does not follow record " + std::to_string(scan.last_position);
     return;
   }
   if (later_record_proves_damage(segment, header, scan, &scan.reason)) {

@@ -76,7 +76,7 @@ struct Layout {
 
 Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
   if (block.size() < kHeaderBytes) return corrupt("the file is too short for a snapshot");
-  if (load<uint64_t>(block, 0) != kMagic) return corrupt("the file is no snapshot");
+  if (load<uint64_t>(block, 0) != kMagic) return corrupt("the file is not a snapshot");
   if (load<uint32_t>(block, kHeaderCrcAt) != crc32c(block.data(), kHeaderCrcAt)) {
     return corrupt("the header is damaged");
   }
@@ -304,7 +304,7 @@ Result<Unit> SnapshotStore::check_store(const std::string& name) const {
   const Result<Layout> layout = parse_header(block, *size);
   if (!layout || layout->info.store_id == 0 || layout->info.store_id == store_id_) return Unit{};
   char ids[64];
-  std::snprintf(ids, sizeof ids, "%016" PRIx64 ", and this journal is %016" PRIx64, layout->info.store_id,
+  std::snprintf(ids, sizeof ids, "%016" PRIx64 ", but this journal is %016" PRIx64, layout->info.store_id,
                 store_id_);
   return Error{
       .code = ErrorCode::kCorrupt,

@@ -71,7 +71,7 @@ Result<std::string> read_file(Disk& disk, const std::string& path, uint64_t byte
   if (*size > bytes_max) {
     return Error{
         .code = ErrorCode::kTooLarge,
-        .message = path + " has " + std::to_string(*size) + " bytes, more than such a file ever has"};
+        .message = path + " has " + std::to_string(*size) + " bytes, more than such a file can have"};
   }
   std::string bytes(*size, '\0');
   const Result<Unit> read = read_exact(**file, 0, bytes.data(), bytes.size());

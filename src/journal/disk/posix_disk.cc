@@ -132,8 +132,8 @@ class PosixLock final : public DiskLock {
   static Error replaced(const std::string& path) {
     return {.code = ErrorCode::kLocked,
             .message = path +
-                       " was moved or replaced while this process used it: another one may write there "
-                       "now. Put it back, or start again on the new one"};
+                       " was moved or replaced while this process was using it: another process may write "
+                       "there now. Put it back, or start again on the new one"};
   }
 
   Descriptor dir_;  // flock ends when the description is closed.
@@ -252,7 +252,7 @@ class PosixDisk final : public Disk {
       if (PosixLock::is_at(file, path)) return file;
     }
     return Error{.code = ErrorCode::kLocked,
-                 .message = path + " is replaced again and again: stop what does so"};
+                 .message = path + " is replaced again and again: stop the program that does so"};
   }
 
   std::optional<DiskRoom> room(const std::string& path) override {

@@ -37,8 +37,8 @@ Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
   if (option.starts_with(kJobs)) {
     policy.scheduling.job_order = option.substr(kJobs.size());
     if (policy::make_job_order(policy.scheduling.job_order, policy.scheduling) != nullptr) return Unit{};
-    return wrong("no order of jobs is called '" + policy.scheduling.job_order +
-                 "'; there are priority_aging, deadline, shortest, least_attained");
+    return wrong("there is no order of jobs '" + policy.scheduling.job_order +
+                 "'; use priority_aging, deadline, shortest or least_attained");
   }
   if (option.starts_with(kReservations)) {
     const std::string_view number = option.substr(kReservations.size());
@@ -46,14 +46,14 @@ Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
     const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), count);
     const bool whole = error == std::errc() && rest == number.data() + number.size();
     if (!whole || count < 0 || count > limits::kReservationsMax) {
-      return wrong("reservations are a number from 0 to " + std::to_string(limits::kReservationsMax) +
+      return wrong("reservations must be a number from 0 to " + std::to_string(limits::kReservationsMax) +
                    ", not '" + std::string(number) + "'");
     }
     policy.scheduling.reservations_plus_one = count + 1;
     return Unit{};
   }
-  return wrong("no option of a policy is called '" + std::string(option) +
-               "'; there are jobs=NAME, reservations=N, preempt, limits, oracle");
+  return wrong("there is no policy option '" + std::string(option) +
+               "'; use jobs=NAME, reservations=N, preempt, limits or oracle");
 }
 
 }  // namespace
@@ -66,8 +66,8 @@ Result<ReplayPolicy> parse_policy(std::string_view text) {
   std::string_view rest = text;
   policy.scheduling.queue_order = take(rest, '+');
   if (policy::make_queue_order(policy.scheduling.queue_order) == nullptr) {
-    return wrong("no policy is called '" + policy.scheduling.queue_order +
-                 "'; there are priority_aging, fair_share, fifo, strict_priority, cost_aware");
+    return wrong("there is no policy '" + policy.scheduling.queue_order +
+                 "'; use priority_aging, fair_share, fifo, strict_priority or cost_aware");
   }
   while (!rest.empty()) {
     const Result<Unit> added = add_option(take(rest, '+'), policy);
@@ -83,7 +83,7 @@ Result<std::vector<ReplayPolicy>> parse_policies(std::string_view text) {
     if (!one) return one.error();
     policies.push_back(std::move(*one));
   }
-  if (policies.empty()) return wrong("names no policy; one is fair_share");
+  if (policies.empty()) return wrong("contains no policy; one is fair_share");
   return policies;
 }
 

@@ -37,7 +37,9 @@ Result<CsvFile> CsvFile::open(const std::string& path, const std::vector<std::st
   while (true) {
     const Result<bool> more = file.lines_.next(line);
     if (!more) return more.error();
-    if (!*more) return Error{.code = ErrorCode::kCorrupt, .message = path + ": has no line of column names"};
+    if (!*more)
+      return Error{.code = ErrorCode::kCorrupt,
+                   .message = path + ": the header line with the names of columns is missing"};
     if (!line.empty() && line.front() != '#') break;
   }
   file.split(line);
@@ -45,7 +47,7 @@ Result<CsvFile> CsvFile::open(const std::string& path, const std::vector<std::st
   for (const std::string_view column : columns) {
     const auto at = std::find(file.names_.begin(), file.names_.end(), column);
     if (at == file.names_.end())
-      return file.broken("names no column '" + std::string(column) + "', which this format has");
+      return file.broken("lacks the column '" + std::string(column) + "', which this format has");
     file.places_.push_back(static_cast<std::size_t>(at - file.names_.begin()));
   }
   return file;
@@ -88,8 +90,8 @@ Result<int64_t> CsvFile::count(std::size_t column, int64_t max) const {
     good = *rest == '.' && rest + 1 != end && std::all_of(rest + 1, end, [](char c) { return c == '0'; });
   }
   if (good) return value;
-  return broken("column " + names_[places_[column]] + " is no whole number from 0 to " + std::to_string(max) +
-                ": " + std::string(word));
+  return broken("column " + names_[places_[column]] + " is not a whole number from 0 to " +
+                std::to_string(max) + ": " + std::string(word));
 }
 
 Result<Duration> CsvFile::time(std::size_t column, Duration unit) const {
@@ -97,7 +99,7 @@ Result<Duration> CsvFile::time(std::size_t column, Duration unit) const {
   const std::optional<Duration> parsed =
       word.empty() ? std::optional<Duration>() : parse_duration(word, unit);
   if (parsed.has_value()) return *parsed;
-  return broken("column " + names_[places_[column]] + " is no time: '" + std::string(word) + "'");
+  return broken("column " + names_[places_[column]] + " is not a time: '" + std::string(word) + "'");
 }
 
 }  // namespace gpusched::replay

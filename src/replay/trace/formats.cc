@@ -160,7 +160,7 @@ Result<Trace> read_philly(const std::string& path) {
     if (!*more) break;
     const int64_t at_s = parse_date(file->field(0));
     if (at_s < 0)
-      return file->broken("column timestamp is no 'YYYY-MM-DD hh:mm:ss': " + std::string(file->field(0)));
+      return file->broken("column timestamp is not 'YYYY-MM-DD hh:mm:ss': " + std::string(file->field(0)));
     const Result<Duration> run = file->time(1, seconds(1));
     if (!run) return run.error();
     const Result<int64_t> size = file->count(2, kSizeMax);
@@ -228,14 +228,14 @@ Result<Trace> read_openb(const std::string& path) {
 }
 
 constexpr Format kFormats[] = {
-    {"swf", "; comments, then 18 numbers a line (Standard Workload Format 2.2)",
+    {"swf", "; comments, then 18 numbers per line (Standard Workload Format 2.2)",
      "submit, wait, run and requested times in s, -1 for unknown; the header's MaxProcs is the capacity",
      read_swf},
     {"muri",
      "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,...",
      "submit_time and duration in ms; 64 GPUs", read_muri},
     {"itp", "job_id,submission_time,duration,num_gpu",
-     "times in s; the capacity is not said: name --pool or --nodes", read_itp},
+     "times in s; the capacity is not given: use --pool or --nodes", read_itp},
     {"philly", "timestamp,duration,num_gpus,gpu_time,cluster",
      "timestamp YYYY-MM-DD hh:mm:ss, duration in s; cluster is the virtual cluster", read_philly},
     {"helios",
@@ -264,7 +264,7 @@ Result<Trace> read_trace(std::string_view format, const std::string& path) {
     known += (known.empty() ? "" : ", ") + std::string(each.name);
   }
   return Error{.code = ErrorCode::kInvalidArgument,
-               .message = "no format is called '" + std::string(format) + "'; there are " + known};
+               .message = "there is no format '" + std::string(format) + "'; there are " + known};
 }
 
 }  // namespace gpusched::replay

@@ -115,12 +115,12 @@ TEST_F(FormatsTest, PaiHasFractions) {
 
 TEST_F(FormatsTest, ABrokenLineIsNamedWithItsNumber) {
   expect_broken("itp", std::string(kItp) + "a,10,3,4\nb,10,3\n", ":3: has 3 fields");
-  expect_broken("itp", std::string(kItp) + "a,10,-3,4\n", ":2: column duration is no time: '-3'");
+  expect_broken("itp", std::string(kItp) + "a,10,-3,4\n", ":2: column duration is not a time: '-3'");
   expect_broken("itp", std::string(kItp) + "a,ten,3,4\n", ":2: column submission_time");
   expect_broken("itp", std::string(kItp) + "a,10,3,4.5\n", ":2: column num_gpu");
   expect_broken("itp", std::string(kItp) + "a,99999999999999999999,3,4\n", ":2: column submission_time");
-  expect_broken("itp", "job_id,submission_time,duration\na,1,2\n", "names no column 'num_gpu'");
-  expect_broken("itp", "", "no line of column names");
+  expect_broken("itp", "job_id,submission_time,duration\na,1,2\n", "lacks the column 'num_gpu'");
+  expect_broken("itp", "", "the header line with the names of columns is missing");
   expect_broken("philly", "timestamp,duration,num_gpus,cluster\n2016-13-01 00:00:00,1,1,a\n",
                 ":2: column timestamp");
   expect_broken("openb", "name,num_gpu,qos,creation_time,deletion_time\np,1,LS,5,4\n", ":2: was deleted");

@@ -41,8 +41,9 @@ Result<bool> LineFile::next(std::string_view& line) {
   if (got == nullptr) return false;
   const std::size_t size = std::strlen(got);
   if (size == 0 || (got[size - 1] != '\n' && !gzeof(file))) {
-    return broken(size + 1 >= buffer_.size() ? "the line is longer than 65,535 bytes; is this a text file?"
-                                             : "a zero byte; is this a text file?");
+    return broken(size + 1 >= buffer_.size()
+                      ? "the line is longer than 65,535 bytes; check that this is a text file"
+                      : "a zero byte; check that this is a text file");
   }
   line = std::string_view(got, size);
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);

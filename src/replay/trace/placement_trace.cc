@@ -123,14 +123,14 @@ Result<PlacementTrace> read_pai_machines(const std::string& path) {
     if (line.empty()) continue;
     const std::size_t id_end = line.find(',');
     const std::size_t model_end = id_end == std::string_view::npos ? id_end : line.find(',', id_end + 1);
-    if (model_end == std::string_view::npos) return file->broken("is no id,model,cpus,memory_gib,gpus");
+    if (model_end == std::string_view::npos) return file->broken("is not id,model,cpus,memory_gib,gpus");
     const std::string_view model = line.substr(id_end + 1, model_end - id_end - 1);
     std::string_view rest = line.substr(model_end + 1);
     const int64_t cpus = take_number(rest);
     const int64_t memory_gib = take_number(rest);
     const int64_t devices = take_number(rest);
     if (cpus < 0 || memory_gib < 0 || devices < 0 || !rest.empty())
-      return file->broken("is no id,model,cpus,memory_gib,gpus");
+      return file->broken("is not id,model,cpus,memory_gib,gpus");
     if (devices > int64_t{limits::kDevicesPerNodeMax}) return file->broken("has more than 64 GPUs");
     if (devices == 0) continue;
     const Result<uint32_t> kind = class_of(model, trace);

@@ -71,7 +71,7 @@ Result<Trace> read_swf(const std::string& path) {
       if (word.empty()) return file->broken("has " + std::to_string(i) + " fields, a job has 18");
       const std::optional<int64_t> number = number_of(word);
       if (!number)
-        return file->broken("field " + std::to_string(i + 1) + " is no number: " + std::string(word));
+        return file->broken("field " + std::to_string(i + 1) + " is not a number: " + std::string(word));
       if (*number < -1)
         return file->broken("field " + std::to_string(i + 1) + " is below -1, which means unknown");
       field[i] = *number;

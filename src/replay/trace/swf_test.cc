@@ -92,7 +92,7 @@ TEST_F(SwfTest, WhatNeverRanIsCountedAndLeftOut) {
 
 TEST_F(SwfTest, ABrokenLineIsAnErrorWithItsNumber) {
   expect_broken(std::string(kHeader) + kFirst + "2 0 5\n", ":7: has 3 fields");
-  expect_broken("1 0 5 x 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1\n", ":1: field 4 is no number: x");
+  expect_broken("1 0 5 x 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1\n", ":1: field 4 is not a number: x");
   expect_broken("1 0 5 9 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1 7\n", ":1: has more than 18 fields");
   expect_broken("1 0 5 -9 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1\n", ":1: field 4 is below -1");
   expect_broken("1 9 5 9 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1\n2 8 5 9 2 -1 -1 2 60 -1 1 1 1 -1 1 -1 -1 -1\n",
