@@ -337,9 +337,8 @@ class AttemptShim {
     const bool held =
         bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
     if (held || errno != EADDRINUSE) return true;
-    outcome_.detail =
-        "port " + std::to_string(request_.port) +
-        ", the rendezvous port of its gang, is in use on this node; the next attempt gets another";
+    outcome_.detail = "port " + std::to_string(request_.port) +
+                      ", its gang's rendezvous port, is in use on this node; the next attempt gets another";
     return false;
   }
 
