@@ -167,15 +167,15 @@ std::string_view describe(MoveObstacle obstacle) {
     case MoveObstacle::kNotPreemptible:
       return "is not preemptible (its tenant's allow_preemption is off)";
     case MoveObstacle::kExempt:
-      return "is exempt from being ended for others";
+      return "is exempt from preemption";
     case MoveObstacle::kEndsForGood:
-      return "would end for good instead of going on elsewhere";
+      return "would be cancelled instead of continuing elsewhere";
     case MoveObstacle::kGang:
       return "is a gang";
     case MoveObstacle::kShare:
       return "has a share of a GPU";
     case MoveObstacle::kArranged:
-      return "asks for certain GPUs, for how they lie, or for a node for itself";
+      return "asks for specific GPUs, a GPU layout or a node for itself";
     case MoveObstacle::kEnding:
       return "is being ended or moved already";
     case MoveObstacle::kJustStarted:
