@@ -178,7 +178,7 @@ void Reader::read_tenant(const YAML::Node& entry) {
     return problem(entry.Mark(), "a tenant needs a `name:` of 1 to 253 bytes");
   ClusterTenant tenant{.name = entry["name"].Scalar(), .parent = {}, .values = {}, .where = at(entry.Mark())};
   if (std::ranges::find(out_.tenants, tenant.name, &ClusterTenant::name) != out_.tenants.end())
-    problem(entry.Mark(), "tenant " + tenant.name + " is given twice; join them");
+    problem(entry.Mark(), "tenant " + tenant.name + " is given twice; merge the two entries");
   for (const auto& pair : entry) {
     const std::string key = pair.first.IsScalar() ? pair.first.Scalar() : "(not a name)";
     if (key == "name") continue;
@@ -232,7 +232,7 @@ void Reader::read_nodes(const YAML::Node& list) {
     }
     ClusterNode node{.name = entry["name"].Scalar(), .labels = {}, .where = at(entry.Mark())};
     if (std::ranges::find(out_.nodes, node.name, &ClusterNode::name) != out_.nodes.end())
-      problem(entry.Mark(), "node " + node.name + " is given twice; join them");
+      problem(entry.Mark(), "node " + node.name + " is given twice; merge the two entries");
     for (const auto& pair : entry) {
       const std::string key = pair.first.IsScalar() ? pair.first.Scalar() : "(not a name)";
       if (key == "labels") read_labels(node, pair.second);
@@ -265,7 +265,7 @@ void Reader::order_tenants() {
     }
     if (later.size() == waiting.size()) {
       problems_ += (problems_.empty() ? "" : "\n") + later.front().where + ": tenant " + later.front().name +
-                   " is, by its parents, its own parent";
+                   " is its own ancestor; correct the `parent:` of one of them";
       break;
     }
     waiting = std::move(later);
@@ -285,9 +285,9 @@ void Reader::read(const YAML::Node& root) {
     } else if (key == "pools" || key == "queues" || key == "partitions") {
       problem(pair.first.Mark(),
               "this version's engine has no " + key +
-                  "; label nodes instead, or leave the section out: nothing of the file was applied");
+                  "; label nodes instead, or remove the section. Nothing in the file was applied");
     } else {
-      problem(pair.first.Mark(), "unknown section " + key + "; there are tenants and nodes");
+      problem(pair.first.Mark(), "unknown section " + key + "; the known sections are tenants and nodes");
     }
   }
   order_tenants();
@@ -350,8 +350,9 @@ ClusterFile cluster_of(const Json& tenants, const Json& nodes) {
 
 std::string print_cluster_file(const ClusterFile& cluster) {
   std::string out =
-      "# What `gpu-scheduler admin apply -f FILE` makes true. A key that is left out is left alone; a "
-      "limit of null is none.\ntenants:\n";
+      "# Desired state for `gpu-scheduler admin apply -f FILE`. Omitted keys are left unchanged; null means "
+      "no limit.\n"
+      "tenants:\n";
   for (const ClusterTenant& tenant : cluster.tenants) {
     out += "  - name: " + yaml_text(tenant.name) + "\n";
     if (!tenant.parent.empty()) out += "    parent: " + yaml_text(tenant.parent) + "\n";

@@ -109,17 +109,17 @@ TEST(ClusterFile, RefusesWhatNoCallCanChange) {
   EXPECT_NE(refused("tenants:\n  - {name: vision, parent: default}\n")
                 .find("c.yaml:2: tenant vision has the parent research"),
             std::string::npos);
-  EXPECT_NE(refused("tenants:\n  - {name: x, parent: nobody}\n").find("which nobody knows"),
+  EXPECT_NE(refused("tenants:\n  - {name: x, parent: nobody}\n").find("which does not exist"),
             std::string::npos);
   EXPECT_NE(refused("nodes:\n  - {name: n9, labels: {a: b}}\n").find("no node n9 ever registered"),
             std::string::npos);
 }
 
 TEST(ClusterFileRefuses, EachMistakeWithItsLine) {
-  EXPECT_EQ(refusal("pools:\n  - name: a100\n"),
-            "c.yaml:1: this version's engine has no pools; label nodes instead, or leave the section out: "
-            "nothing of "
-            "the file was applied");
+  EXPECT_EQ(
+      refusal("pools:\n  - name: a100\n"),
+      "c.yaml:1: this version's engine has no pools; label nodes instead, or remove the section. Nothing "
+      "in the file was applied");
   EXPECT_EQ(refusal("tenants:\n  - name: a\n    max_gpu: 3\n"),
             "c.yaml:3: tenant a: this version has no `max_gpu`; did you mean max_gpus?");
   EXPECT_EQ(refusal("tenants:\n  - name: a\n    max_gpus: -1\n"),
@@ -130,8 +130,9 @@ TEST(ClusterFileRefuses, EachMistakeWithItsLine) {
             "c.yaml:2: tenant a: fair_share_weight must be a number above 0");
   EXPECT_EQ(refusal("tenants:\n  - max_gpus: 1\n"), "c.yaml:2: a tenant needs a `name:` of 1 to 253 bytes");
   EXPECT_NE(refusal("tenants:\n  - name: a\n  - name: a\n").find("given twice"), std::string::npos);
-  EXPECT_NE(refusal("tenants:\n  - {name: a, parent: b}\n  - {name: b, parent: a}\n").find("its own parent"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal("tenants:\n  - {name: a, parent: b}\n  - {name: b, parent: a}\n").find("its own ancestor"),
+      std::string::npos);
   EXPECT_NE(refusal("nodes:\n  - {name: n1, gpus: 3}\n").find("only labels"), std::string::npos);
   EXPECT_NE(refusal("tenant:\n  - name: a\n").find("unknown section tenant"), std::string::npos);
   EXPECT_NE(refusal("tenants: [a\n").find("not valid YAML"), std::string::npos);

@@ -41,9 +41,9 @@ Result<std::optional<ClusterChange>> update(const ClusterTenant& present, const 
     const auto named = [](const std::string& parent) { return parent.empty() ? "none" : parent; };
     return Error{.code = ErrorCode::kInvalidArgument,
                  .message = wanted.where + ": tenant " + wanted.name + " has the parent " +
-                            named(present.parent) + ", and this version cannot give it another (" +
+                            named(present.parent) + ", and this version cannot change the parent (" +
                             named(wanted.parent) +
-                            "); write the present one, or delete it and create it anew"};
+                            "); write the current parent, or delete the tenant and create it again"};
   }
   ClusterChange change{.what = "tenant " + wanted.name};
   add_text(change.json, "name", wanted.name);
@@ -110,7 +110,7 @@ Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, cons
   for (const ClusterTenant& tenant : wanted.tenants) {
     if (!tenant.parent.empty() && !knows(present, tenant.parent) && !knows(wanted, tenant.parent)) {
       problem(tenant.where + ": tenant " + tenant.name + " has the parent " + tenant.parent +
-              ", which nobody knows");
+              ", which does not exist");
       continue;
     }
     const auto found = std::ranges::find(present.tenants, tenant.name, &ClusterTenant::name);
@@ -128,7 +128,7 @@ Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, cons
   for (const ClusterNode& node : wanted.nodes) {
     const auto found = std::ranges::find(present.nodes, node.name, &ClusterNode::name);
     if (found == present.nodes.end()) {
-      problem(node.where + ": no node " + node.name + " ever registered; join it first, or leave it out");
+      problem(node.where + ": no node " + node.name + " has ever registered; join it first, or leave it out");
       continue;
     }
     if (std::optional<ClusterChange> change = relabel(*found, node)) changes.push_back(std::move(*change));

@@ -239,25 +239,26 @@ int run_all(Options options) {
 int main(int argc, char** argv) {
   Options options;
   uint64_t seed = 0;
-  CLI::App app("Runs the real scheduler and agents in a simulated world and checks every promise.",
+  CLI::App app("Runs the real scheduler and agents in a simulated world and checks every guarantee.",
                "gpu-sim");
   app.add_option("--seed", seed, "run this seed");
   app.add_option("--seeds", options.seeds_range, "run these seeds: FROM..TO");
   app.add_option("--seeds-file", options.seeds_file,
-                 "run the seeds of a file, one or FROM..TO a line, # comments");
-  app.add_option("--draw", options.draw_count, "run so many seeds drawn by --from; one in 20 runs twice");
+                 "run the seeds of a file, one seed or FROM..TO per line, # starts a comment");
+  app.add_option("--draw", options.draw_count, "run this many seeds drawn from --from; one in 20 runs twice");
   app.add_option("--from", options.draw_from,
-                 "the number that --draw begins with; the same number, the same seeds");
-  app.add_option("--seconds", options.seconds, "run fresh seeds for so long; one in 20 runs twice");
-  app.add_option("--steps", options.run.steps, "steps of the phase with faults")->capture_default_str();
+                 "number that --draw starts from; the same number gives the same seeds");
+  app.add_option("--seconds", options.seconds, "run new seeds for this many seconds; one in 20 runs twice");
+  app.add_option("--steps", options.run.steps, "number of steps in the phase with faults")
+      ->capture_default_str();
   app.add_option("--faults", options.faults,
-                 "what may break: all, none, names with commas, -name takes one away");
-  app.add_option("--failures", options.failures_max, "stop after so many failed seeds")
+                 "faults to inject: all, none, or comma-separated names; -name excludes one");
+  app.add_option("--failures", options.failures_max, "stop after this many failed seeds")
       ->capture_default_str();
   app.add_flag("--twice", options.twice, "run each seed twice and compare");
   app.add_flag("--trace", options.run.trace, "print every step");
-  app.add_flag("--counts", options.counts, "print how often what broke");
-  app.add_flag("--verbose", options.verbose, "print a line for each seed");
+  app.add_flag("--counts", options.counts, "print how often each fault occurred");
+  app.add_flag("--verbose", options.verbose, "print one line per seed");
   int status = 0;
   gpusched::add_replay_command(app, status);
   app.require_subcommand(0, 1);
@@ -268,13 +269,13 @@ int main(int argc, char** argv) {
   options.run.faults = *faults;
   if (app.count("--seed") > 0) options.seeds.push_back(seed);
   if (!options.seeds_range.empty() && !add_range(options.seeds_range, options.seeds)) {
-    return fail_usage("--seeds wants FROM..TO, not '" + options.seeds_range + "'");
+    return fail_usage("--seeds expects FROM..TO, not '" + options.seeds_range + "'");
   }
   if (!options.seeds_file.empty() && !add_file(options.seeds_file, options.seeds)) {
     return fail_usage("cannot read seeds from '" + options.seeds_file + "'");
   }
   if (options.seeds.empty() && options.seconds <= 0 && options.draw_count == 0) {
-    return fail_usage("name what to run: --seed, --seeds, --seeds-file, --draw or --seconds");
+    return fail_usage("nothing to run; give --seed, --seeds, --seeds-file, --draw or --seconds");
   }
   return run_all(std::move(options));
 }

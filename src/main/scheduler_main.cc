@@ -71,18 +71,19 @@ int run_scheduler(int argc, char** argv) {
   std::string data_dir;
   bool print = false;
   CLI::App app(
-      "Decides which job runs on which GPU, and keeps its word through crashes.\n\n"
+      "Schedules jobs on GPUs; no accepted job is lost in a crash.\n"
+      "\n"
       "Commands:\n"
-      "  gpu-scheduler dev                             scheduler and agent on this machine\n"
-      "  gpu-scheduler journal verify|dump|stat DIR    look at a data folder's journal\n"
-      "  gpu-scheduler doctor                          what this machine lacks, and what mends it\n"
-      "  gpu-scheduler accept-clock --data-dir DIR     this machine's clock is right, however far it jumped\n"
-      "  gpu-scheduler admin apply -f FILE             make a file's tenants, quotas and labels true\n"
-      "  gpu-scheduler admin get                       the present as such a file",
+      "  gpu-scheduler dev                             run a scheduler and an agent on this machine\n"
+      "  gpu-scheduler journal verify|dump|stat DIR    inspect the journal of a data folder\n"
+      "  gpu-scheduler doctor                          check this machine, and show how to correct it\n"
+      "  gpu-scheduler accept-clock --data-dir DIR     accept this machine's clock although it has jumped\n"
+      "  gpu-scheduler admin apply -f FILE             apply a file of tenants, quotas and node labels\n"
+      "  gpu-scheduler admin get                       print the current state as such a file",
       "gpu-scheduler");
-  app.add_option("--config", config_path, "YAML configuration (docs/reference/configuration.md)");
-  app.add_option("--data-dir", data_dir, "where the journal, snapshots, token and ports.json are kept");
-  app.add_flag("--print-config", print, "print the effective configuration and where each value comes from");
+  app.add_option("--config", config_path, "YAML configuration file (docs/reference/configuration.md)");
+  app.add_option("--data-dir", data_dir, "folder of the journal, snapshots, token and ports.json");
+  app.add_flag("--print-config", print, "print the effective configuration and the source of each value");
   app.set_version_flag("--version", std::string("gpu-scheduler ") + GPUSCHED_VERSION);
   try {
     app.parse(argc, argv);
@@ -97,9 +98,10 @@ int run_scheduler(int argc, char** argv) {
     return 0;
   }
   if (data_dir.empty()) {
-    return complain({.code = ErrorCode::kInvalidArgument,
-                     .message = "--data-dir DIR is needed; or try `gpu-scheduler dev`"},
-                    2);
+    return complain(
+        {.code = ErrorCode::kInvalidArgument,
+         .message = "--data-dir DIR is missing; to try gpu-scheduler out, run `gpu-scheduler dev`"},
+        2);
   }
   return serve_until_signal(inputs, config->values, data_dir);
 }

@@ -175,8 +175,8 @@ Error port_taken(Error error, const Config& config) {
                                                         : config.metrics.port;
   const std::string holder = port_holder(static_cast<uint16_t>(port));
   error.message += "; " + (holder.empty() ? "another process" : holder) +
-                   " listens on that port: stop it, or set " + error.field + " (" + key->environment() +
-                   ") to another one, or to 0 for any that is free";
+                   " listens on that port; stop it, or set " + error.field + " (" + key->environment() +
+                   ") to another port, or to 0 for any free one";
   return error;
 }
 
@@ -272,7 +272,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
   if (config.api.enable_tls) {
     return Error{
         .code = ErrorCode::kInvalidArgument,
-        .message = "api.enable_tls: this release serves no TLS; put a TLS proxy in front and leave it off",
+        .message = "api.enable_tls: this release does not support TLS; set it to false and use a TLS proxy",
         .field = "api.enable_tls"};
   }
   Result<std::unique_ptr<Host>> host = Host::open(host_options(config, data_dir));

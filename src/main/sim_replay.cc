@@ -70,14 +70,14 @@ std::string in_words(const replay::ReplayCluster& cluster) {
 /// The trace's cluster unless another one is named.
 Result<replay::ReplayCluster> cluster_for(const Options& options, const replay::Trace& trace) {
   replay::ReplayCluster cluster;
-  if (!options.nodes.empty() && options.pool > 0) return wrong("name --nodes or --pool, not both");
+  if (!options.nodes.empty() && options.pool > 0) return wrong("give --nodes or --pool, not both");
   if (!options.nodes.empty()) {
-    if (!parse_nodes(options.nodes, cluster)) return wrong("--nodes wants N x G, such as 20x8");
+    if (!parse_nodes(options.nodes, cluster)) return wrong("--nodes expects N x G, such as 20x8");
     return cluster;
   }
   cluster.pool = options.pool > 0 ? options.pool : trace.capacity;
   if (cluster.pool > 0) return cluster;
-  return wrong("the trace does not say how large its cluster is: name --nodes N x G or --pool GPUS");
+  return wrong("the trace does not contain the size of its cluster; give --nodes N x G or --pool GPUS");
 }
 
 replay::TenantOf tenant_of(const std::string& word, const replay::Trace& trace) {
@@ -121,7 +121,7 @@ struct Work {
 };
 
 Result<Work> work_of_trace(const Options& options) {
-  if (options.format.empty()) return wrong("say what the trace is: --format NAME");
+  if (options.format.empty()) return wrong("the format of the trace is unknown; give --format NAME");
   Result<replay::Trace> trace = replay::read_trace(options.format, options.trace);
   if (!trace) return trace.error();
   const Result<replay::ReplayCluster> cluster = cluster_for(options, *trace);
@@ -144,7 +144,8 @@ Result<Work> work_of_trace(const Options& options) {
 Result<Work> work_of_journal(const Options& options) {
   if (options.shake || !options.nodes.empty() || options.pool > 0 || !options.trace.empty())
     return wrong(
-        "a journal has its own nodes and arrivals: no trace, --nodes, --pool or --shake with --journal");
+        "a journal has its own nodes and arrivals; a trace, --nodes, --pool and --shake cannot be combined "
+        "with --journal");
   Result<replay::JournalTrace> journal = replay::read_journal_trace(options.journal);
   if (!journal) return journal.error();
   const bool has_gpus = std::any_of(journal->nodes.begin(), journal->nodes.end(),
@@ -187,7 +188,7 @@ int run(const Options& options) {
   work->policies.insert(work->policies.end(), policies->begin(), policies->end());
   std::vector<replay::Tried> all = std::move(work->known);
   if (work->policies.size() + all.size() > kPoliciesMax)
-    return fail("at most " + std::to_string(kPoliciesMax) + " columns at a time: name fewer policies");
+    return fail("at most " + std::to_string(kPoliciesMax) + " columns at a time; give fewer policies");
   for (const replay::ReplayPolicy& policy : work->policies) {
     Result<replay::Tried> tried = try_policy(*work, policy);
     if (!tried) return fail(tried.error().message);
@@ -199,7 +200,7 @@ int run(const Options& options) {
 }
 
 std::string footer() {
-  std::string text = "Formats, plain or gzip; a broken line is an error with its number:\n";
+  std::string text = "Formats, plain or gzip; a malformed line is an error that gives its number:\n";
   for (const replay::Format& format : replay::formats()) {
     text += "  " + std::string(format.name) + ": " + std::string(format.header) + "\n      " +
             std::string(format.units) + "\n";
@@ -217,19 +218,18 @@ void add_what_if(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   options->what_if = true;
   CLI::App* command =
-      app.add_subcommand("whatif", "what another policy would have done with a scheduler's own work");
-  command->add_option("--journal", options->journal, "the scheduler's data folder; only read")->required();
-  command->add_option("--policy", options->policies, "policies to compare, with commas between")->required();
+      app.add_subcommand("whatif", "shows what another policy would have done with the jobs of a scheduler");
+  command->add_option("--journal", options->journal, "data folder of the scheduler; only read")->required();
+  command->add_option("--policy", options->policies, "policies to compare, comma-separated")->required();
   command
       ->add_option("--restart", options->restart_s,
-                   "seconds that a preempted job needs more when it starts again")
+                   "additional run time of a preempted job, in seconds, each time it starts again")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
   command->add_flag("--json", options->json, "print JSON");
-  command->add_option("--chart", options->chart, "draw how long jobs waited, as SVG, into this file");
+  command->add_option("--chart", options->chart, "write a chart of waiting times to this SVG file");
   command->footer(
-      "The first column is what really happened; the second replays it under the policy that is configured, "
-      "and\n"
-      "says how far the replay can be believed; the others are the policies that you name.");
+      "The first column is what really happened; the second replays it under the configured policy, and\n"
+      "shows how accurate the replay is; the others are the given policies.");
   command->callback([options, &status] { status = run(*options); });
 }
 
@@ -238,36 +238,40 @@ void add_what_if(CLI::App& app, int& status) {
 void add_replay_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("replay", "replays a recorded trace on the scheduler's own engine");
-  command->add_option("trace", options->trace, "the file");
+  command->add_option("trace", options->trace, "file of the trace");
   std::vector<std::string> names;
   for (const replay::Format& format : replay::formats()) names.emplace_back(format.name);
-  command->add_option("--format", options->format, "its format")->check(CLI::IsMember(names));
-  command->add_option("--journal", options->journal, "instead: a scheduler's data folder, on its own nodes");
-  command->add_option("--policy", options->policies, "policies to compare, with commas between")
+  command->add_option("--format", options->format, "format of the trace")->check(CLI::IsMember(names));
+  command->add_option("--journal", options->journal,
+                      "instead of a trace: data folder of a scheduler, replayed on its own nodes");
+  command->add_option("--policy", options->policies, "policies to compare, comma-separated")
       ->capture_default_str();
-  command->add_option("--nodes", options->nodes, "N x G: nodes and GPUs on each; a job runs on one node")
+  command
+      ->add_option("--nodes", options->nodes,
+                   "N x G: number of nodes and GPUs on each; a job runs on one node")
       ->expected(1, 3);
-  command->add_option("--pool", options->pool, "one pool of so many alike GPUs; default: what the trace says")
+  command
+      ->add_option("--pool", options->pool, "one pool of this many identical GPUs (default: as in the trace)")
       ->check(CLI::Range(int64_t{1}, int64_t{limits::kGpusPerJobMax}));
   command
       ->add_option(
           "--tenants", options->tenants,
-          "a tenant for each queue (virtual cluster) or user, or none; auto: queue, if it has several")
+          "one tenant per queue (virtual cluster), per user, or none; auto: queue, if there are several")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "queue", "user", "none"}));
   command
       ->add_option("--restart", options->restart_s,
-                   "seconds that a preempted job needs more when it starts again")
+                   "additional run time of a preempted job, in seconds, each time it starts again")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
-  command->add_flag("--shake", options->shake, "move each arrival by up to a minute");
-  command->add_option("--seed", options->seed, "of --shake")->capture_default_str();
+  command->add_flag("--shake", options->shake, "move each arrival randomly by up to a minute");
+  command->add_option("--seed", options->seed, "seed of --shake")->capture_default_str();
   command->add_flag("--json", options->json, "print JSON");
-  command->add_option("--chart", options->chart, "draw how long jobs waited, as SVG, into this file");
+  command->add_option("--chart", options->chart, "write a chart of waiting times to this SVG file");
   command->footer(footer());
   command->callback([options, &status] {
     const bool named = !options->trace.empty() || !options->journal.empty();
-    status = named ? run(*options) : fail("name what to replay: a trace or --journal FOLDER");
+    status = named ? run(*options) : fail("nothing to replay; give a trace or --journal FOLDER");
   });
   add_what_if(app, status);
 }

@@ -35,7 +35,7 @@ class Pulse {
       if (now - asked_at_ >= every && !std::exchange(silent_, true)) {
         log_event(LogLevel::kError, "scheduler", "loop_silent", {},
                   {{"for_ms", manager_.keep_alive_every().ms()}});
-        manager_.status("a loop does not go round; the watchdog will restart it");
+        manager_.status("a thread makes no progress; the service manager will restart the scheduler");
       }
       return;
     }
@@ -115,8 +115,8 @@ int supervise(Service& service, const ServiceNotifier& manager, const std::funct
 std::string Reloader::reload(Service& service) {
   const auto refused = [](const Error& error) {
     log_event(LogLevel::kError, "scheduler", "config_not_reloaded", {},
-              {{"why", error.message}, {"kept", "all of the old configuration"}});
-    return "the new configuration was refused, the old one holds: " + error.message;
+              {{"why", error.message}, {"kept", "the whole old configuration"}});
+    return "the new configuration was rejected and the old one stays in effect: " + error.message;
   };
   const Result<LoadedConfig> loaded = load_config(inputs_);
   if (!loaded.ok()) return refused(loaded.error());
@@ -144,7 +144,7 @@ std::string Reloader::reload(Service& service) {
   log_event(LogLevel::kInfo, "scheduler", "config_reloaded", {},
             {{"changes", changes.size()}, {"needs_restart", restart}});
   if (!restart.empty()) return "a restart is needed for " + restart;
-  return changes.empty() ? "reloaded, nothing differs" : "reloaded";
+  return changes.empty() ? "reloaded, no changes" : "reloaded";
 }
 
 }  // namespace gpusched

@@ -48,7 +48,7 @@ def test_apply_makes_it_true_once(world):
     assert vision["parent_id"] == research["id"]
     assert (vision["max_gpus"], vision["priority_tier"], vision["fair_share_weight"]) == (2, 1000, 1.5)
     assert research["organization"] == "Institute"
-    assert admin(world, "apply", "-f", path).stdout == "nothing to change\n"
+    assert admin(world, "apply", "-f", path).stdout == "no changes are needed\n"
     # The quota holds, over the parent too.
     refused = world.api().post("/jobs", {"command": ["true"], "gpu_count": 3, "tenant_id": "vision"}, 403)
     assert refused["code"] == "quota_exceeded"
@@ -69,14 +69,14 @@ def test_what_is_exported_changes_nothing(world):
     admin(world, "apply", "-f", written(world, CLUSTER))
     exported = admin(world, "get").stdout
     assert "  - name: vision\n    parent: research\n" in exported
-    assert admin(world, "apply", "-f", "-", text_in=exported).stdout == "nothing to change\n"
+    assert admin(world, "apply", "-f", "-", text_in=exported).stdout == "no changes are needed\n"
 
 
 def test_a_wrong_file_changes_nothing(world):
     for text, sentence in (
             ("pools:\n  - name: a100\n", "has no pools"),
             (CLUSTER + "    max_gpu: 3\n", "did you mean max_gpus?"),
-            (CLUSTER + "  - {name: x, parent: nobody}\n", "which nobody knows"),
+            (CLUSTER + "  - {name: x, parent: nobody}\n", "which does not exist"),
             ("tenants: [\n", "not valid YAML")):
         done = admin(world, "apply", "-f", written(world, text), expected=2)
         assert sentence in done.stderr
@@ -102,7 +102,7 @@ def test_all_of_a_file_is_applied_or_nothing_and_a_dry_run_says_which(world):
         assert admin(world, "get").stdout == before
     assert json.loads(done.stdout)["applied"] == 0
     good = written(world, path.read_text().replace("guaranteed_gpus: 2", "guaranteed_gpus: 0"))
-    assert "would accept it" in admin(world, "apply", "-f", good, "--dry-run").stdout
+    assert "would accept the changes" in admin(world, "apply", "-f", good, "--dry-run").stdout
     assert admin(world, "get").stdout == before
     assert "3 changes made" in admin(world, "apply", "-f", good).stdout
     assert tenant(world, "greedy")["parent_id"] == tenant(world, "research")["id"]
@@ -111,7 +111,7 @@ def test_all_of_a_file_is_applied_or_nothing_and_a_dry_run_says_which(world):
 def test_another_parent_is_refused(world):
     admin(world, "apply", "-f", written(world, CLUSTER))
     moved = written(world, CLUSTER.replace("parent: research", "parent: default"))
-    assert "cannot give it another" in admin(world, "apply", "-f", moved, expected=2).stderr
+    assert "cannot change the parent" in admin(world, "apply", "-f", moved, expected=2).stderr
 
 
 def test_labels_of_nodes(world):
@@ -119,7 +119,7 @@ def test_labels_of_nodes(world):
         pytest.skip("this scheduler serves no native REST")
     path = written(world, "nodes:\n  - name: n1\n    labels: {zone: a, rack: '12'}\n")
     assert "label zone: none -> a" in admin(world, "apply", "-f", path).stdout
-    assert admin(world, "apply", "-f", path).stdout == "nothing to change\n"
+    assert admin(world, "apply", "-f", path).stdout == "no changes are needed\n"
     assert 'labels: {rack: "12", zone: a}' in admin(world, "get").stdout
     path = written(world, "nodes:\n  - name: n1\n    labels: {zone: null}\n")
     assert "label zone: a -> none" in admin(world, "apply", "-f", path).stdout

@@ -195,7 +195,7 @@ def test_the_managers_reload(new_world):
     manager.wait_for("READY=1")
     os.kill(world.scheduler.pid(), signal.SIGHUP)
     assert "MONOTONIC_USEC=" in manager.wait_for("RELOADING=1")
-    assert "nothing differs" in manager.wait_for("READY=1", 2)
+    assert "no changes" in manager.wait_for("READY=1", 2)
 
 
 def threads_named(pid, name):
@@ -233,7 +233,7 @@ def test_the_watchdog_is_fed_only_while_the_loop_goes_round(new_world):
     manager.wait_for("WATCHDOG=1", 3)
     (loop,) = threads_named(world.scheduler.pid(), "host-loop")
     with Frozen(loop):
-        manager.wait_for("STATUS=a loop does not go round")
+        manager.wait_for("STATUS=a thread makes no progress")
         fed = len(manager.heard("WATCHDOG=1"))
         # As many turns of the feeder as would have ended the service: /health is answered, and nothing is fed.
         for _ in range(5):
@@ -309,7 +309,7 @@ def test_join_names_the_user_of_jobs_that_name_none(new_world):
     assert api.wait_for(job)["exit_code"] == 0
     assert api.output(job) == "nobody\n"
     refused = api.submit("true", user="root")
-    wait_until("it says why", lambda: "runs no jobs as 'root'" in api.job(refused)["message"])
+    wait_until("it says why", lambda: "does not run jobs as 'root'" in api.job(refused)["message"])
 
 
 def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
@@ -320,7 +320,7 @@ def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
     cases = [
         (join(world, "--token-file", token, *places(world), address=f"127.0.0.1:{closed}"), 1, "no scheduler can be reached"),
         (join(world, "--token-file", "-", *places(world), text_in="0123456789abcdef0123456789abcdef"), 1, "does not know this token"),
-        (join(world, "--token-file", "-", *places(world), text_in="short"), 2, "no token"),
+        (join(world, "--token-file", "-", *places(world), text_in="short"), 2, "not a token"),
         (join(world, "--token-file", token, *places(world), address="127.0.0.1:port"), 2, "port"),
         (join(world, "--token-file", "/nowhere", *places(world)), 2, "/nowhere"),
         (join(world, "--token-file", token, "--config", "agent.yaml"), 2, "absolute"),

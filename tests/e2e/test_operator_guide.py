@@ -113,13 +113,13 @@ def test_configure(site):
     assert " 0 fail" in printed[4]
     assert "-rw-------" in printed[5]
     assert "quota_exceeded" in printed[6]
-    assert "nothing was changed" in printed[7] and "nothing to change" in printed[7]
+    assert "nothing was changed" in printed[7] and "no changes are needed" in printed[7]
 
 
 def test_nodes(site):
     site.start()
     printed = run_page(site, "nodes")
-    assert "the scheduler knows the same token" in printed[0]
+    assert "the scheduler has the same token" in printed[0]
     assert " 0 fail" in printed[1]
     assert "new power supply" in printed[2]
     assert "no registered node has 8 GPUs" in printed[4]

@@ -63,7 +63,7 @@ def test_dev_takes_free_ports_instead_of_taken_ones_and_says_which(tmp_path, def
     try:
         said = harness.wait_until("dev is up", lambda: "Ctrl-C ends it" in (text := read(tmp_path / "out")) and text)
         for port, setting in ((8080, "api.http_port"), (9090, "api.grpc_port"), (9091, "metrics.port")):
-            assert re.search(rf"port {port} \({setting}\) is taken by .+; a free one is used instead", said), said
+            assert re.search(rf"port {port} \({setting}\) is in use by .+; using a free port instead", said), said
         ports = json.loads((tmp_path / "dev/scheduler/ports.json").read_text())
         assert f"127.0.0.1:{ports['http']}" in said
         assert len({ports["http"], ports["grpc"], ports["metrics"], 8080, 9090, 9091}) == 6

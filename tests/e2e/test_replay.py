@@ -51,9 +51,9 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path):
     good = write(tmp_path)
     for words, sentence in [
             (["replay", write(tmp_path, TRACE + "d,30\n", "broken.csv"), "--format", "itp", "--pool", "4"], ":5: has 2 fields"),
-            (["replay", good, "--format", "itp"], "name --nodes N x G or --pool GPUS"),
-            (["replay", good, "--format", "itp", "--pool", "4", "--policy", "sjf"], "no policy is called 'sjf'"),
-            (["replay"], "name what to replay"),
+            (["replay", good, "--format", "itp"], "give --nodes N x G or --pool GPUS"),
+            (["replay", good, "--format", "itp", "--pool", "4", "--policy", "sjf"], "there is no policy 'sjf'"),
+            (["replay"], "nothing to replay"),
             (["whatif", "--journal", str(tmp_path), "--policy", "fifo"], str(tmp_path))]:
         done = sim(*words)
         assert done.returncode == 1, words

@@ -30,12 +30,11 @@ int run_accept_clock_command(int argc, char** argv) {
   std::string config_path;
   std::string data_dir;
   CLI::App app(
-      "Says that this machine's clock is right, although it is far from the newest time in the journal: "
-      "after the "
-      "scheduler was away for long, or after its clock was wrong and was set. Stop the scheduler first.",
+      "Accepts this machine's clock although it is far from the newest time in the journal: after a long "
+      "downtime of the scheduler, or after a wrong clock was corrected. Stop the scheduler first.",
       "gpu-scheduler accept-clock");
-  app.add_option("--data-dir", data_dir, "the scheduler's folder")->required();
-  app.add_option("--config", config_path, "YAML configuration, as the scheduler's");
+  app.add_option("--data-dir", data_dir, "data folder of the scheduler")->required();
+  app.add_option("--config", config_path, "YAML configuration file of the scheduler");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -47,7 +46,7 @@ int run_accept_clock_command(int argc, char** argv) {
   const SystemClock clock;
   const Result<AcceptedClock> accepted = accept_clock(host_options(config->values, data_dir), clock);
   if (!accepted.ok()) return complain(accepted.error(), 1);
-  std::printf("The journal's newest time was %s; it goes on at %s. Start the scheduler.\n",
+  std::printf("The newest time in the journal was %s; it continues at %s. Start the scheduler.\n",
               text_of(accepted->newest).c_str(), text_of(accepted->wall).c_str());
   return 0;
 }

@@ -62,13 +62,13 @@ class Scheduler {
     if (!answer.ok()) {
       return Error{.code = answer.error().code,
                    .message = "no scheduler answers at " + client_.url() + ": " + answer.error().message +
-                              "; name yours with --api-url"};
+                              "; give the URL of yours with --api-url"};
     }
     Result<Json> json = Json::parse(answer->body);
     if (answer->status / 100 == 2 && json.ok()) return json;
     const bool told = json.ok() && !(*json)["error"].text().empty();
     std::string why = told ? (*json)["error"].text() : "HTTP status " + std::to_string(answer->status);
-    if (answer->status == 401) why += "; name a copy of DATA_DIR/token with --token-file";
+    if (answer->status == 401) why += "; give a copy of the scheduler's DATA_DIR/token with --token-file";
     return Error{.code = answer->status == kNotFound ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
                  .message = why};
   }
@@ -86,7 +86,7 @@ class Scheduler {
       nodes = *answered;
     } else if (needs_nodes || answered.error().code != ErrorCode::kNotFound) {
       return Error{.code = answered.error().code,
-                   .message = "cannot see the nodes: " + answered.error().message};
+                   .message = "cannot list the nodes: " + answered.error().message};
     }
     return cluster_of(*tenants, nodes);
   }
@@ -164,7 +164,7 @@ int apply(const AdminOptions& options) {
   const std::size_t count = changes->size();
   if (!options.json) {
     std::fputs(text_of(*changes).c_str(), stdout);
-    if (count == 0) std::puts("nothing to change");
+    if (count == 0) std::puts("no changes are needed");
   }
   // What the engine would refuse is found out before anybody is asked, and whatever is refused, nothing is
   // done.
@@ -174,7 +174,8 @@ int apply(const AdminOptions& options) {
   };
   if (count > 0) {
     const Result<Unit> tried = scheduler->apply(*changes, true);
-    if (!tried.ok()) return refused(tried.error(), "; nothing was changed, and nothing of the file would be");
+    if (!tried.ok())
+      return refused(tried.error(), "; nothing was changed: all changes of a file are made together or none");
   }
   std::size_t applied = 0;
   if (count > 0 && !options.dry_run) {
@@ -186,8 +187,9 @@ int apply(const AdminOptions& options) {
   if (options.json) {
     std::fputs(json_of(*changes, applied, options.dry_run).c_str(), stdout);
   } else if (count > 0) {
-    std::printf("%s\n", options.dry_run ? "the scheduler would accept it; nothing was changed: a dry run"
-                                        : (std::to_string(applied) + " changes made").c_str());
+    std::printf("%s\n", options.dry_run
+                            ? "the scheduler would accept the changes; nothing was changed (dry run)"
+                            : (std::to_string(applied) + " changes made").c_str());
   }
   return 0;
 }
@@ -205,24 +207,25 @@ int get(const AdminOptions& options) {
 
 int run_admin_command(int argc, char** argv) {
   AdminOptions options;
-  CLI::App app("Tenants, quotas and node labels as one file", "gpu-scheduler admin");
+  CLI::App app("Manages tenants, quotas and node labels as one file", "gpu-scheduler admin");
   app.require_subcommand(1);
-  CLI::App* const applying =
-      app.add_subcommand("apply", "make what a file says true; shows the difference first");
-  CLI::App* const getting = app.add_subcommand("get", "print the present as such a file");
+  CLI::App* const applying = app.add_subcommand("apply", "apply a file; shows the differences first");
+  CLI::App* const getting = app.add_subcommand("get", "print the current state as such a file");
   getting->alias("export");
   for (CLI::App* const command : {applying, getting}) {
-    command->add_option("--api-url", options.url, "the scheduler's REST address")
+    command->add_option("--api-url", options.url, "URL of the scheduler's REST API")
         ->envname("GPU_SCHEDULER_URL")
         ->capture_default_str();
-    command->add_option("--token-file", options.token_file, "a copy of the scheduler's DATA_DIR/token")
+    command
+        ->add_option("--token-file", options.token_file,
+                     "file with the shared token, a copy of the scheduler's DATA_DIR/token")
         ->envname("GPU_SCHEDULER_TOKEN_FILE");
   }
-  applying->add_option("-f,--file", options.file, "the file; - is standard input")->required();
+  applying->add_option("-f,--file", options.file, "the file; - for standard input")->required();
   applying->add_flag("--dry-run", options.dry_run,
-                     "only show what would change, and whether it would be accepted");
-  applying->add_flag("-y,--yes", options.yes, "do not ask");
-  applying->add_flag("--json", options.json, "for programs");
+                     "only show what would change, and whether the scheduler would accept it");
+  applying->add_flag("-y,--yes", options.yes, "do not ask for confirmation");
+  applying->add_flag("--json", options.json, "print JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

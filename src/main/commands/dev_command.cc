@@ -128,15 +128,15 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
       "  Ctrl-C ends it.\n",
       GPUSCHED_VERSION, url.c_str(), ports.grpc,
       ports.metrics == 0 ? "" : (", metrics " + std::to_string(ports.metrics)).c_str(), options.node.c_str(),
-      options.sim_gpus.empty() ? "this machine's GPUs" : ("simulated GPUs " + options.sim_gpus).c_str(),
+      options.sim_gpus.empty() ? "the GPUs of this machine" : ("simulated GPUs " + options.sim_gpus).c_str(),
       options.data_dir.c_str(),
-      options.user.empty() ? "" : ("  jobs run as the user " + options.user + "\n").c_str(), prefix.c_str());
+      options.user.empty() ? "" : ("  jobs run as user " + options.user + "\n").c_str(), prefix.c_str());
   const std::optional<std::string> closed =
       geteuid() == 0 ? ops::closed_folder_above(options.data_dir, {}) : std::nullopt;
   if (closed) {
     std::printf(
-        "  Jobs of other users are refused: they cannot pass %s. Run chmod o+x %s, or start with --data-dir "
-        "DIR.\n",
+        "  Jobs of other users are refused, because those users cannot enter %s. Run chmod o+x %s, or start "
+        "with --data-dir DIR.\n",
         closed->c_str(), ops::shell_quoted(*closed).c_str());
   }
   std::fflush(stdout);
@@ -160,7 +160,7 @@ Result<std::unique_ptr<Service>> start_service(const DevOptions& options, Loaded
     int64_t* const port = service.ok() || tries == kPorts ? nullptr : default_port(service.error(), config);
     if (port == nullptr) return service;
     const std::string holder = port_holder(static_cast<uint16_t>(*port));
-    std::printf("port %ld (%s) is taken by %s; a free one is used instead\n", static_cast<long>(*port),
+    std::printf("port %ld (%s) is in use by %s; using a free port instead\n", static_cast<long>(*port),
                 service.error().field.c_str(), holder.empty() ? "another process" : holder.c_str());
     *port = 0;
   }
@@ -187,7 +187,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
   end_agent(agent);
   (*service)->stop();
   if (active > 0) {
-    std::printf("%ld jobs go on running; start `gpu-scheduler dev` again to see them end\n",
+    std::printf("%ld jobs continue to run; start `gpu-scheduler dev` again to see them end\n",
                 static_cast<long>(active));
   }
   return 0;
@@ -200,15 +200,15 @@ int run_dev_command(int argc, char** argv) {
   options.data_dir = default_data_dir();
   options.user = user_for_jobs();
   if (!has_real_gpus()) options.sim_gpus = "4xA100-SXM4-80GB";
-  CLI::App app("A scheduler and an agent on this machine, until Ctrl-C", "gpu-scheduler dev");
-  app.add_option("--data-dir", options.data_dir, "where everything is kept")->capture_default_str();
-  app.add_option("--config", options.config, "YAML configuration");
-  app.add_option("--node", options.node, "the node's name")->capture_default_str();
+  CLI::App app("Runs a scheduler and an agent on this machine until Ctrl-C", "gpu-scheduler dev");
+  app.add_option("--data-dir", options.data_dir, "folder for all data")->capture_default_str();
+  app.add_option("--config", options.config, "YAML configuration file");
+  app.add_option("--node", options.node, "name of the node")->capture_default_str();
   app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB")
       ->capture_default_str();
   if (geteuid() == 0)
-    app.add_option("--default-user", options.user, "whom jobs run as")->capture_default_str();
-  app.add_option("--cpus", options.cpus, "CPU cores to offer (default: all)");
+    app.add_option("--default-user", options.user, "user that jobs run as")->capture_default_str();
+  app.add_option("--cpus", options.cpus, "number of CPU cores to offer (default: all)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -223,7 +223,7 @@ int run_dev_command(int argc, char** argv) {
   std::error_code failed;
   std::filesystem::create_directories(options.data_dir, failed);
   if (failed) {
-    std::fprintf(stderr, "gpu-scheduler: cannot make %s: %s\n", options.data_dir.c_str(),
+    std::fprintf(stderr, "gpu-scheduler: cannot create %s: %s\n", options.data_dir.c_str(),
                  failed.message().c_str());
     return 1;
   }

@@ -76,10 +76,11 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
     return {.check = "owner", .detail = "process " + std::to_string(running.pid) + " serves " + data_dir};
   }
   const std::string who = holder == 0 ? "another process" : "process " + std::to_string(holder);
-  return {.check = "owner",
-          .verdict = Verdict::kWarn,
-          .detail = who + " has " + data_dir + " open and does not serve it: it recovers, ends or hangs",
-          .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
+  return {
+      .check = "owner",
+      .verdict = Verdict::kWarn,
+      .detail = who + " has " + data_dir + " open but does not serve it: it is recovering, stopping or hung",
+      .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
 }
 
 Finding check_health(const Config& config, const Running& running) {
@@ -105,12 +106,12 @@ Finding check_health(const Config& config, const Running& running) {
       for (const Json& concern : (*body)["concerns"].items()) concerns += "; but " + concern.text();
     }
     finding.verdict = concerns.empty() ? Verdict::kOk : Verdict::kWarn;
-    finding.detail = "it answers at " + url + " and takes new work" + concerns;
+    finding.detail = "it answers at " + url + " and accepts new jobs" + concerns;
     if (!concerns.empty())
       finding.mend = "journalctl -u gpu-scheduler -n 50    # docs/operate/troubleshoot.md";
     return finding;
   }
-  finding.detail = "it takes no new work: " + (body.ok() ? (*body)["error"].text() : answer->body);
+  finding.detail = "it accepts no new jobs: " + (body.ok() ? (*body)["error"].text() : answer->body);
   finding.mend = "df -h; journalctl -u gpu-scheduler -n 50";
   return finding;
 }
@@ -118,13 +119,13 @@ Finding check_health(const Config& config, const Running& running) {
 Finding check_address(const Config& config) {
   if (api::is_loopback(config.api.address)) {
     return {.check = "address",
-            .detail = "listens on " + config.api.address + ": this machine alone can reach it"};
+            .detail = "listens on " + config.api.address + ": reachable from this machine only"};
   }
   return {.check = "address",
           .verdict = Verdict::kWarn,
           .detail = "listens on " + config.api.address +
-                    " without TLS: whoever can listen to that network reads "
-                    "what gpu-cli sends, its token included",
+                    " without TLS: anyone who can capture traffic on that network can read the requests of "
+                    "gpu-cli, including its token",
           .mend = "wg-quick up wg0    # a tunnel, or a TLS proxy before the API"};
 }
 
@@ -144,7 +145,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   if (ops::exists(data_dir + "/token")) {
     diagnosis.add(ops::check_token(data_dir + "/token",
                                    "rm " + ops::shell_quoted(data_dir + "/token") +
-                                       "    # the next start makes one; then join the nodes again"));
+                                       "    # the next start creates a new one; then join the nodes again"));
   }
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
@@ -165,11 +166,12 @@ int run_doctor_command(int argc, char** argv) {
   std::string data_dir = kDataDirDefault;
   bool json = false;
   if (ops::exists(kConfigDefault)) config_path = kConfigDefault;
-  CLI::App app("What this machine lacks to run a scheduler, and what mends it", "gpu-scheduler doctor");
-  app.add_option("--config", config_path, "YAML configuration")->capture_default_str();
-  app.add_option("--data-dir", data_dir, "the scheduler's folder")->capture_default_str();
-  app.add_flag("--json", json, "for programs");
-  app.footer("Exit status: 0 all is well, 1 warnings, 2 something fails.");
+  CLI::App app("Checks whether this machine can run a scheduler, and shows how to correct what fails",
+               "gpu-scheduler doctor");
+  app.add_option("--config", config_path, "YAML configuration file")->capture_default_str();
+  app.add_option("--data-dir", data_dir, "data folder of the scheduler")->capture_default_str();
+  app.add_flag("--json", json, "print JSON");
+  app.footer("Exit status: 0 all checks pass, 1 warnings, 2 failures.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -179,8 +181,9 @@ int run_doctor_command(int argc, char** argv) {
   const Result<LoadedConfig> config =
       load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
   if (config.ok()) {
-    diagnosis.add({.check = "config",
-                   .detail = config_path.empty() ? "every key has its default" : config_path + " is valid"});
+    diagnosis.add(
+        {.check = "config",
+         .detail = config_path.empty() ? "all keys have their defaults" : config_path + " is valid"});
     diagnosis.add_all(examine_scheduler(config->values, data_dir).findings());
   } else {
     diagnosis.add({.check = "config",

@@ -111,7 +111,8 @@ class JournalReader {
     if (good) return kWhole;
     for (const std::string& refused : check->refused()) {
       err_ << refused
-           << ". The next start passes it over for an older one and the journal, which are whole; the next "
+           << ". The next start ignores it and uses an older snapshot and the journal, which are intact; the "
+              "next "
            << "snapshot replaces it. Check the disk\n";
     }
     return kDamaged;
@@ -184,7 +185,7 @@ class JournalReader {
     Error error = scan.error();
     if (error.code == ErrorCode::kNotFound) {
       error.message = arguments_.dir + " holds no journal (" + error.message +
-                      "): give the scheduler's data folder or the journal folder in it";
+                      "): give the data folder of the scheduler, or the journal folder inside it";
     }
     if (arguments_.json) {
       out_ << "{\"ok\":false,\"journal\":" << json_string(summary_.dir)
@@ -226,9 +227,8 @@ class JournalReader {
     if (summary_.torn_bytes() == 0) return;
     const ScannedSegment& last = summary_.scan.segments.back();
     err_ << last.path << ", offset " << last.scan.end << ": " << summary_.torn_bytes()
-         << " bytes of an unfinished write: a running scheduler is at it, or a crash tore it and the next "
-            "start "
-            "cuts it. Nothing acknowledged is in it\n";
+         << " bytes of an unfinished write: a running scheduler is writing them, or a crash interrupted it "
+            "and the next start removes them. They contain nothing that was acknowledged\n";
   }
 
   void print_record(const StoredRecord& stored) {
@@ -284,17 +284,19 @@ class JournalReader {
 
 int run_journal_command(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
                         const JournalDecoder& decode) {
-  CLI::App app("Looks at a scheduler's journal without changing it, also while the scheduler runs.",
+  CLI::App app("Inspects the journal of a scheduler without changing it, even while the scheduler runs.",
                "gpu-scheduler journal");
   app.require_subcommand(1);
   Arguments arguments;
-  CLI::App* verify = app.add_subcommand("verify", "Read and check every record; exit status 1 on damage.");
-  CLI::App* dump = app.add_subcommand("dump", "Print one line for each record.");
+  CLI::App* verify =
+      app.add_subcommand("verify", "Read and check every record; exit status 1 if one is damaged.");
+  CLI::App* dump = app.add_subcommand("dump", "Print one line per record.");
   CLI::App* stat = app.add_subcommand("stat", "Show segments, sizes and positions.");
   for (CLI::App* command : {verify, dump, stat}) {
-    command->add_option("DIR", arguments.dir, "The scheduler's data folder, or the journal folder in it.")
+    command
+        ->add_option("DIR", arguments.dir, "Data folder of the scheduler, or the journal folder inside it.")
         ->required();
-    command->add_flag("--json", arguments.json, "Print JSON; dump prints one object a line.");
+    command->add_flag("--json", arguments.json, "Print JSON; dump prints one object per line.");
   }
   dump->add_option("--from", arguments.from, "First position to print.");
   dump->add_option("--to", arguments.to, "Last position to print.");
