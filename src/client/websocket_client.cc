@@ -30,10 +30,10 @@ using websocket::Opcode;
 using websocket::Parser;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::size_t kHeadBytesMax = 64 * 1024;
+constexpr std::size_t kUpgradeBytesMax = 64 * 1024;
 constexpr std::size_t kBodyBytesMax = 1u << 20;  // Of a refusal.
 constexpr std::size_t kMessageBytesMax = 16u << 20;
-constexpr std::size_t kPieceBytes = 64 * 1024;
+constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr int kStatusSwitching = 101;
 
 class Descriptor {
@@ -129,7 +129,7 @@ Result<Unit> send_all(int fd, std::string_view bytes, SteadyClock::time_point de
 
 /// Appends what there is; waits for the first byte.
 Result<Unit> receive_some(int fd, std::string& buffer, SteadyClock::time_point deadline) {
-  std::array<char, kPieceBytes> piece;
+  std::array<char, kReadBytes> piece;
   while (true) {
     const ssize_t got = ::recv(fd, piece.data(), piece.size(), 0);
     if (got > 0) {
@@ -290,7 +290,7 @@ Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOpti
   std::string in;
   std::size_t head_end = std::string::npos;
   while ((head_end = in.find("\r\n\r\n")) == std::string::npos) {
-    if (in.size() > kHeadBytesMax) return unavailable("the server does not speak HTTP");
+    if (in.size() > kUpgradeBytesMax) return unavailable("the server does not speak HTTP");
     if (const Result<Unit> got = receive_some(fd, in, deadline); !got) return got.error();
   }
   const std::optional<Head> head = parse_head(std::string_view(in).substr(0, head_end));
@@ -328,7 +328,7 @@ std::size_t WebSocketClient::unsent() const { return impl_->out.size(); }
 void WebSocketClient::pump(bool read) {
   impl_->flush();
   if (!read || impl_->over) return;
-  std::array<char, kPieceBytes> piece;
+  std::array<char, kReadBytes> piece;
   const ssize_t got = ::recv(impl_->socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
   if (got > 0) {
     impl_->in.append(piece.data(), static_cast<std::size_t>(got));

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/limits.h"
+#include "journal/raw_bytes.h"
 
 namespace gpusched {
 namespace {
@@ -18,18 +19,6 @@ constexpr uint64_t kSegmentMagic = 0x4745534C4E524A47ULL;  // "GJRNLSEG"
 constexpr std::size_t kCrcAt = 52;                         // In a record's header.
 constexpr std::size_t kSegmentHeaderUsed = 64;
 constexpr std::size_t kSegmentCrcAt = 60;
-
-template <typename T>
-void store(char* out, std::size_t at, T value) {
-  std::memcpy(out + at, &value, sizeof value);
-}
-
-template <typename T>
-T load(std::string_view in, std::size_t at) {
-  T value;
-  std::memcpy(&value, in.data() + at, sizeof value);
-  return value;
-}
 
 uint32_t seed_of(const RecordPlace& place) {
   const std::array<uint64_t, 3> words = {place.store_id, place.segment_index, place.offset};

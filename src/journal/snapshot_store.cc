@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "journal/raw_bytes.h"
 #include "journal/record_format.h"
 
 namespace gpusched {
@@ -24,18 +25,6 @@ constexpr std::size_t kKept = 2;
 constexpr std::size_t kNameDigits = 20;
 constexpr std::string_view kSuffix = ".snap";
 constexpr std::string_view kTemporary = ".tmp";
-
-template <typename T>
-void store(char* out, std::size_t at, T value) {
-  std::memcpy(out + at, &value, sizeof value);
-}
-
-template <typename T>
-T load(std::string_view in, std::size_t at) {
-  T value;
-  std::memcpy(&value, in.data() + at, sizeof value);
-  return value;
-}
 
 std::string name_of(uint64_t position) {
   const std::string digits = std::to_string(position);

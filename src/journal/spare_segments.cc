@@ -9,8 +9,8 @@
 namespace gpusched {
 namespace {
 
-constexpr std::size_t kNameDigits = 16;
-constexpr std::string_view kSuffix = ".seg";
+constexpr std::size_t kSegmentDigits = 16;
+constexpr std::string_view kSegmentSuffix = ".seg";
 /// Between two of these the disk serves commits: a whole segment at once would delay them.
 constexpr uint64_t kFillStepBytes = 1u << 20;
 
@@ -18,14 +18,15 @@ constexpr uint64_t kFillStepBytes = 1u << 20;
 
 std::string segment_name(uint64_t index) {
   std::string digits = std::to_string(index);
-  CHECK(digits.size() <= kNameDigits);
-  return std::string(kNameDigits - digits.size(), '0') + digits + std::string(kSuffix);
+  CHECK(digits.size() <= kSegmentDigits);
+  return std::string(kSegmentDigits - digits.size(), '0') + digits + std::string(kSegmentSuffix);
 }
 
 std::optional<uint64_t> parse_segment_name(const std::string& name) {
-  if (name.size() != kNameDigits + kSuffix.size() || !name.ends_with(kSuffix)) return std::nullopt;
+  if (name.size() != kSegmentDigits + kSegmentSuffix.size() || !name.ends_with(kSegmentSuffix))
+    return std::nullopt;
   uint64_t index = 0;
-  const char* end = name.data() + kNameDigits;
+  const char* end = name.data() + kSegmentDigits;
   const auto parsed = std::from_chars(name.data(), end, index);
   if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
   return index;

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "ops/checks.h"
+#include "ops/local_peer.h"
 #include "ops/machine.h"
 
 namespace gpusched::ops {
@@ -25,7 +26,6 @@ constexpr uint64_t kInodesFail = 100;
 constexpr std::size_t kSyncs = 24;
 constexpr int64_t kSyncSlowUs = 20'000;
 constexpr int64_t kSyncTooSlowUs = 500'000;
-constexpr std::size_t kTokenBytesMin = 16;
 
 std::string gib(uint64_t bytes) {
   const uint64_t tenths = bytes / (kGiB / 10);

@@ -20,7 +20,7 @@ namespace gpusched::ops {
 namespace {
 
 constexpr std::string_view kListenState = "0A";
-constexpr std::size_t kTokenBytesMin = 16, kTokenBytesMax = 4'096;
+constexpr std::size_t kTokenBytesMax = 4'096;
 constexpr std::string_view kAny4 = "00000000";
 constexpr std::string_view kAny6 = "00000000000000000000000000000000";
 constexpr std::string_view kMapped = "0000000000000000FFFF0000";

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@
 
 /// Who answers on this machine's loopback: a port is whoever's took it first, and any user may.
 namespace gpusched::ops {
+
+/// A shorter token is none: it could be guessed.
+constexpr std::size_t kTokenBytesMin = 16;
 
 /// Whether only this machine can answer there. A name other than "localhost" is not believed to be.
 bool is_loopback(const std::string& host);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "engine/policy/devices/device_choice.h"
 #include "model/topology.h"
 
@@ -46,12 +47,6 @@ bool could_satisfy_layout(const State& state, const Node& node, const Part& part
 
 std::string text_of(const LabelTerm& term) {
   return term.any_value ? term.name : term.name + "=" + term.value;
-}
-
-std::string cores(int64_t milli) {
-  std::string text = std::to_string(milli / 1000);
-  if (milli % 1000 != 0) text += "." + std::to_string(1000 + milli % 1000).substr(1);
-  return text;
 }
 
 /// Why none of the node's GPUs can be cut into such a slice.
@@ -102,7 +97,8 @@ std::vector<std::string> lacks_of(const State& state, const Node& node, const Pa
     }
   }
   if (node.cpu_milli < part.cpu_milli)
-    lacks.push_back("it has " + cores(node.cpu_milli) + " of the " + cores(part.cpu_milli) + " CPU cores");
+    lacks.push_back("it has " + cores_text(node.cpu_milli) + " of the " + cores_text(part.cpu_milli) +
+                    " CPU cores");
   if (node.memory_mb < part.memory_mb) {
     lacks.push_back("it has " + std::to_string(node.memory_mb) + " of the " + std::to_string(part.memory_mb) +
                     " MB of memory");

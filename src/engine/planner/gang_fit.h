@@ -60,6 +60,11 @@ struct GangSpot {
 /// part i on the node could still hold of the main one there; negative: not even those.
 using RoomBeside = std::function<int32_t(uint32_t slot, const std::vector<int32_t>& counts)>;
 
+/// The widest domain that its members may share.
+inline DomainLevel widest_of(const Part& part) {
+  return part.domain_required ? part.domain : DomainLevel::kAny;
+}
+
 struct GangWish {
   int32_t members_min = 1;
   int32_t members_max = 1;

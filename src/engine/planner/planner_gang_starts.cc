@@ -58,8 +58,6 @@ Time reached(std::vector<std::pair<Time, int32_t>>& steps, int64_t members) {
   return begin->first;
 }
 
-DomainLevel widest_of(const Part& part) { return part.domain_required ? part.domain : DomainLevel::kAny; }
-
 /// The first level is below the second one; kAny is the cluster.
 bool is_narrower(DomainLevel level, DomainLevel than) {
   if (level == DomainLevel::kAny) return false;

@@ -29,8 +29,6 @@ std::vector<int32_t> other_counts(const std::vector<Part>& parts, uint32_t main)
 /// The part that the i-th other one is.
 uint32_t part_of_other(uint32_t index, uint32_t main) { return index < main ? index : index + 1; }
 
-DomainLevel widest_of(const Part& part) { return part.domain_required ? part.domain : DomainLevel::kAny; }
-
 /// What a node gets of each part.
 struct Take {
   uint32_t slot = 0;

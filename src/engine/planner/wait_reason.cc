@@ -1,6 +1,7 @@
 #include "engine/planner/wait_reason.h"
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace gpusched {
 
@@ -61,12 +62,6 @@ std::string_view to_string(WaitCode code) {
 }
 
 namespace {
-
-std::string cores(int64_t milli) {
-  std::string text = std::to_string(milli / 1000);
-  if (milli % 1000 != 0) text += "." + std::to_string(1000 + milli % 1000).substr(1);
-  return text;
-}
 
 std::string name_of(TenantId tenant) {
   return tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(tenant.value);
@@ -155,7 +150,7 @@ std::string gpus_wanted(const Part& part) {
 }
 
 std::string box_wanted(const Part& part) {
-  return cores(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
+  return cores_text(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
 }
 
 std::string member_wanted(const Part& part) {
@@ -203,7 +198,7 @@ std::string describe(const WaitReason& reason) {
       return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
              " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
     case WaitCode::kCpuBusy:
-      return "wants " + cores(part.cpu_milli) +
+      return "wants " + cores_text(part.cpu_milli) +
              " CPU cores; none of the nodes with enough GPUs has that many free";
     case WaitCode::kMemoryBusy:
       return "wants " + std::to_string(part.memory_mb) +
@@ -213,8 +208,8 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kQuota: {
       const bool cpu = reason.resource == Resource::kCpu;
       return "tenant " + name_of(reason.tenant) + " uses " +
-             (cpu ? cores(reason.current) : std::to_string(reason.current)) + " of its " +
-             (cpu ? cores(reason.limit) : std::to_string(reason.limit)) + " " +
+             (cpu ? cores_text(reason.current) : std::to_string(reason.current)) + " of its " +
+             (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) + " " +
              std::string(to_string(reason.resource));
     }
     case WaitCode::kNoFeature:

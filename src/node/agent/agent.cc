@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/errors.h"
 #include "log/log.h"
 #include "node/gpu/inventory.h"
 #include "node/gpu/slice_keeper.h"
@@ -36,10 +37,6 @@ constexpr const char* kMissingWords =
 std::string folder_of_this_program() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-}
-
-Error io_error(const std::string& what) {
-  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
 }
 
 uint64_t draw_process_number() {

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <set>
 
+#include "base/errors.h"
 #include "config/keys.h"
 #include "config/yaml_problem.h"
 
@@ -26,10 +27,6 @@ std::string dashed(std::string text) {
 std::string underscored(std::string text) {
   std::ranges::replace(text, '-', '_');
   return text;
-}
-
-Error invalid(const std::string& message) {
-  return {.code = ErrorCode::kInvalidArgument, .message = message};
 }
 
 void add_problem(std::string& problems, const std::string& sentence) {
@@ -71,8 +68,8 @@ Result<std::string> file_text(const std::string& path) {
   }
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (text.size() > kFileBytesMax) {
-    return invalid("the configuration file " + path +
-                   " is larger than 1 MiB; check that it is the right file");
+    return invalid_argument("the configuration file " + path +
+                            " is larger than 1 MiB; check that it is the right file");
   }
   return text;
 }
@@ -115,12 +112,12 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
   try {
     root = YAML::Load(*text);
   } catch (const YAML::Exception& failure) {
-    return invalid(yaml_problem(path, *text, failure.mark.line, failure.msg));
+    return invalid_argument(yaml_problem(path, *text, failure.mark.line, failure.msg));
   }
   std::vector<AgentSetting> settings;
   if (root.IsNull()) return settings;
   if (!root.IsMap()) {
-    return invalid(at(root.Mark()) + ": expected keys such as `scheduler: host:9090`, one per line");
+    return invalid_argument(at(root.Mark()) + ": expected keys such as `scheduler: host:9090`, one per line");
   }
   std::string problems;
   std::set<std::string> seen;
@@ -140,7 +137,7 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
       settings.push_back(std::move(setting));
     }
   }
-  if (!problems.empty()) return invalid(problems);
+  if (!problems.empty()) return invalid_argument(problems);
   return settings;
 }
 
@@ -170,7 +167,7 @@ Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& 
     // The command line and the environment win.
     if (option->count() == 0) words.insert(words.end(), own.begin(), own.end());
   }
-  if (!problems.empty()) return invalid(problems);
+  if (!problems.empty()) return invalid_argument(problems);
   words.insert(words.end(), arguments.begin(), arguments.end());
   app.clear();
   app.parse(reversed(words));

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/limits.h"
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
@@ -54,10 +55,6 @@ int complain(const std::string& message, int status) {
   return status;
 }
 
-Error invalid(const std::string& message) {
-  return {.code = ErrorCode::kInvalidArgument, .message = message};
-}
-
 void declare(CLI::App& app, JoinOptions& options) {
   app.add_option("scheduler", options.scheduler,
                  "gRPC address of the scheduler, HOST:PORT (default port: 9090)")
@@ -81,13 +78,13 @@ void declare(CLI::App& app, JoinOptions& options) {
 
 Result<std::string> read_given_token(const JoinOptions& options) {
   if (options.token_file.empty()) return options.token;
-  if (!options.token.empty()) return invalid("give either TOKEN or --token-file");
+  if (!options.token.empty()) return invalid_argument("give either TOKEN or --token-file");
   std::string text;
   if (options.token_file == "-") {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   } else {
     const std::optional<std::string> read = ops::read_line(options.token_file);
-    if (!read) return invalid("cannot read " + options.token_file + ": " + std::strerror(errno));
+    if (!read) return invalid_argument("cannot read " + options.token_file + ": " + std::strerror(errno));
     text = *read;
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
@@ -101,7 +98,7 @@ Result<Unit> check_given_token(const std::string& token) {
           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,~!#$^&*()") ==
       std::string::npos;
   if (token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax && plain) return Unit{};
-  return invalid(
+  return invalid_argument(
       "this is not a token: a token has at least 16 printable characters; it is the content of the "
       "scheduler's DATA_DIR/token");
 }
@@ -244,11 +241,12 @@ Result<Unit> check_default_user(const JoinOptions& options) {
   if (options.default_user.empty()) return Unit{};
   const Result<UserFacts> user = UserDirectory::look_up_user(options.default_user);
   if (!user) {
-    return invalid("--default-user: there is no user '" + options.default_user +
-                   "' on this machine; create it, or give one of those that `getent passwd` lists");
+    return invalid_argument("--default-user: there is no user '" + options.default_user +
+                            "' on this machine; create it, or give one of those that `getent passwd` lists");
   }
   if (user->credentials.uid == 0 && !options.allow_root_jobs)
-    return invalid("--default-user: " + options.default_user + " is root, which needs --allow-root-jobs");
+    return invalid_argument("--default-user: " + options.default_user +
+                            " is root, which needs --allow-root-jobs");
   return Unit{};
 }
 
@@ -256,9 +254,9 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
   const Result<Address> address = parse_address(options.scheduler);
   if (!address) return address.error();
   if (options.node.empty() || options.node.size() > limits::kNameBytesMax)
-    return invalid("--node: the name must have 1 to 253 bytes");
+    return invalid_argument("--node: the name must have 1 to 253 bytes");
   if (!options.config.starts_with('/') || !options.data_dir.starts_with('/'))
-    return invalid(
+    return invalid_argument(
         "--config and --data-dir must be absolute paths, because the agent may start in any folder");
   if (const Result<Unit> known = check_default_user(options); !known) return known;
   if (const Result<Unit> checked = check_given_token(token); !checked) return checked;

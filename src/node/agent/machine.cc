@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/errors.h"
 #include "node/agent/trust.h"
 
 namespace gpusched {
@@ -36,10 +37,6 @@ int64_t memory_kb(const std::string& name) {
     if (word == name) return kb;
   }
   return 0;
-}
-
-Error io_error(const std::string& what) {
-  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
 }
 
 std::string hexadecimal(std::string_view bytes) {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/limits.h"
 #include "node/process/patient_calls.h"
 #include "shim/container/container_runner.h"
@@ -48,10 +49,6 @@ constexpr std::array<std::string_view, 8> kImagesOwn = {"PATH", "HOME",   "USER"
 Error deny(std::string message) {
   return Error{.code = ErrorCode::kPermissionDenied, .message = std::move(message)};
 }
-Error refuse(std::string message) {
-  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
-}
-
 bool is_below(std::string_view path, std::string_view folder) {
   while (folder.ends_with('/') && folder.size() > 1) folder.remove_suffix(1);
   if (folder == "/") return true;
@@ -151,8 +148,8 @@ class ContainerPlanner {
 
   Result<Unit> plan() {
     if (!node_.support.works) {
-      return refuse("this node cannot run container images, and the job asks for '" + spec_.image() +
-                    "': " + node_.support.why_not);
+      return invalid_argument("this node cannot run container images, and the job asks for '" +
+                              spec_.image() + "': " + node_.support.why_not);
     }
     add_identity();
     // What is not allowed here is the job's own mistake: its error output says so, and no retry is spent.
@@ -181,18 +178,21 @@ class ContainerPlanner {
   Result<Unit> add_image() {
     const std::string& image = spec_.image();
     if (image.starts_with('-') || image.find_first_of(" \t\r\n\"'\\") != std::string::npos)
-      return refuse("'" + image + "' is not the name of an image");
+      return invalid_argument("'" + image + "' is not the name of an image");
     if (!image.starts_with('/') && !is_of_registry(image, is_apptainer())) {
-      return refuse("'" + image +
-                    "' is not the name of an image in a registry; other sources, such as files, would be "
-                    "read as the agent's user; write HOST/NAME:TAG");
+      return invalid_argument(
+          "'" + image +
+          "' is not the name of an image in a registry; other sources, such as files, would be "
+          "read as the agent's user; write HOST/NAME:TAG");
     }
     if (!spec_.image_digest().empty() && !spec_.image_digest().starts_with("sha256:"))
-      return refuse("the image's digest '" + spec_.image_digest() + "' does not begin with sha256:");
+      return invalid_argument("the image's digest '" + spec_.image_digest() +
+                              "' does not begin with sha256:");
     plan_.image = image;
     if (image.starts_with('/')) {  // A file of the node's own: only apptainer runs these.
       if (!is_apptainer())
-        return refuse("'" + image + "' is a file, but this node's runtime accepts only names of images");
+        return invalid_argument("'" + image +
+                                "' is a file, but this node's runtime accepts only names of images");
       if (const Result<Unit> good = check_mount(node_.options.mounts, plan_.image, true); !good) return good;
     }
     plan_.digest = spec_.image_digest();
@@ -313,14 +313,16 @@ class ContainerPlanner {
 
   Result<Unit> mount(std::string source, const std::string& target, bool read_only) {
     if (!target.starts_with('/') || cuts_options(target))
-      return refuse("the mount's target '" + target + "' is not an absolute path, or contains one of : , \"");
+      return invalid_argument("the mount's target '" + target +
+                              "' is not an absolute path, or contains one of : , \"");
     for (const char* own : {"/proc", "/sys", "/dev"}) {
       if (is_below(target, own))
-        return refuse("nothing can be mounted below " + std::string(own) + " of a container");
+        return invalid_argument("nothing can be mounted below " + std::string(own) + " of a container");
     }
-    if (target == "/") return refuse("nothing can be mounted over the root of the image");
+    if (target == "/") return invalid_argument("nothing can be mounted over the root of the image");
     if (const Result<Unit> good = check_mount(node_.options.mounts, source, read_only); !good) return good;
-    if (cuts_options(source)) return refuse("'" + source + "' cannot be mounted: it contains one of : , \"");
+    if (cuts_options(source))
+      return invalid_argument("'" + source + "' cannot be mounted: it contains one of : , \"");
     plan_.mounts.push_back(source + ':' + target + (read_only ? ":ro" : ":rw"));
     return Unit{};
   }
@@ -451,7 +453,8 @@ std::string container_name(const AttemptKey& key, const std::string& instance) {
 }
 
 Result<Unit> check_mount(const std::vector<std::string>& allowed, std::string& source, bool read_only) {
-  if (!source.starts_with('/')) return refuse("the mount's source '" + source + "' is not absolute");
+  if (!source.starts_with('/'))
+    return invalid_argument("the mount's source '" + source + "' is not absolute");
   const std::string asked = source;
   const std::optional<std::string> found = real_path(source);
   if (!found) return deny("'" + asked + "' cannot be mounted: its file system does not answer on this node");

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kMissingMark = "missing";
 
-Error io_error(const std::string& path) {
+Error write_error(const std::string& path) {
   const int error = errno;
   return Error{.code = error == ENOSPC || error == EDQUOT ? ErrorCode::kStorageFull : ErrorCode::kIo,
                .message = "cannot write " + path + ": " + std::strerror(error)};
@@ -109,9 +109,9 @@ Result<Unit> keep_inventory(const std::string& data_folder, const std::vector<Kn
       file << device.facts.uuid << ' ' << device.facts.memory_mb << ' ' << device.facts.model << '\n';
     }
     file.close();
-    if (!file) return io_error(fresh);
+    if (!file) return write_error(fresh);
   }
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) return io_error(path);
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) return write_error(path);
   return Unit{};
 }
 

@@ -8,6 +8,7 @@
 
 #include "log/log.h"
 #include "node/gpu/gpu_driver.h"
+#include "node/gpu/nvml_calls.h"
 #include "node/gpu/nvml_mig.h"
 #include "node/watch/gpu_faults.h"
 
@@ -18,16 +19,18 @@ namespace {
 
 using NvmlReturn = int;
 
-constexpr NvmlReturn kSuccess = 0;
-constexpr NvmlReturn kNotSupported = 3;
-constexpr NvmlReturn kInsufficientSize = 7;
+using nvml::find;
+using nvml::kBytesPerMb;
+using nvml::kInsufficientSize;
+using nvml::kNotSupported;
+using nvml::kProcessesMax;
+using nvml::kSuccess;
+
 constexpr NvmlReturn kGpuIsLost = 15;
 constexpr unsigned kTemperatureGpu = 0;
 constexpr int kThresholdSlowdown = 1;
 constexpr unsigned kUncorrectedError = 1;
 constexpr unsigned kVolatileEcc = 0;
-constexpr int64_t kBytesPerMb = 1 << 20;
-constexpr unsigned kProcessesMax = 4'096;
 constexpr unsigned long long kXidEvent = 0x8;
 constexpr int kEventsAtOnce = 256;
 constexpr std::array<std::pair<unsigned long long, const char*>, 3> kThrottles = {
@@ -102,13 +105,6 @@ struct Functions {
   NvmlReturn (*nvlink_remote_type)(NvmlDevice, unsigned, int*) = nullptr;
   NvmlReturn (*memory_affinity)(NvmlDevice, unsigned, unsigned long*, unsigned) = nullptr;
 };
-
-template <typename Function>
-bool find(void* library, const char* name, Function& function) {
-  void* const symbol = dlsym(library, name);
-  std::memcpy(&function, &symbol, sizeof function);  // A function's address, by POSIX.
-  return symbol != nullptr;
-}
 
 bool find_all(void* library, Functions& out) {
   find(library, "nvmlDeviceGetGraphicsRunningProcesses_v3", out.graphics_processes);

@@ -7,32 +7,28 @@
 #include <cstring>
 
 #include "model/mig.h"
+#include "node/gpu/nvml_calls.h"
 
 // The declarations that we need, after NVIDIA's documentation of NVML (API version 12), "Multi Instance GPU
 // Management".
 namespace gpusched {
 namespace {
 
-constexpr int kSuccess = 0;
-constexpr int kNotSupported = 3;
+using nvml::find;
+using nvml::kBytesPerMb;
+using nvml::kInsufficientSize;
+using nvml::kNotSupported;
+using nvml::kProcessesMax;
+using nvml::kSuccess;
+
 constexpr int kNoPermission = 4;
 constexpr int kNotFound = 6;
-constexpr int kInsufficientSize = 7;
 /// Profiles are asked for by their number among all models', which grows with new models; most have none
 /// there.
 constexpr unsigned kProfilesMax = 32;
 constexpr unsigned kComputeProfilesMax = 16;
 constexpr unsigned kEnginesShared = 0;
 constexpr std::size_t kInstancesMax = 16;
-constexpr std::size_t kProcessesMax = 4'096;
-constexpr int64_t kBytesPerMb = 1 << 20;
-
-template <typename Function>
-bool find(void* library, const char* name, Function& function) {
-  void* const symbol = dlsym(library, name);
-  std::memcpy(&function, &symbol, sizeof function);  // A function's address, by POSIX.
-  return symbol != nullptr;
-}
 
 /// As the tables call it; of a profile that they do not have, its number.
 std::string name_of(const mig::Table* table, unsigned profile_id) {

@@ -21,6 +21,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "base/errors.h"
 #include "log/log.h"
 
 namespace gpusched {
@@ -35,8 +36,6 @@ constexpr std::size_t kRecordBytesMax = 1 << 20;
 constexpr uint8_t kSnapshotBegin = 100;
 constexpr uint8_t kSnapshotEnd = 101;
 constexpr uint64_t kReserveBytes = 1 << 20;
-
-std::string errno_words() { return std::strerror(errno); }
 
 [[noreturn]] void disk_failed(const std::string& what) {
   log_event(LogLevel::kError, "agent", "disk_failed", {}, {{"what", what}});

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/limits.h"
 
 namespace gpusched {
@@ -13,20 +14,17 @@ namespace {
 
 constexpr int kOomScoreMax = 1'000;
 
-Error refuse(std::string message) {
-  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
-}
-
 Result<Unit> add_variable(BoxOptions& box, const std::string& text, const std::string& where) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) return refuse(where + " '" + text + "' is not NAME=VALUE");
+  if (equals == std::string::npos || equals == 0)
+    return invalid_argument(where + " '" + text + "' is not NAME=VALUE");
   box.environment[text.substr(0, equals)] = text.substr(equals + 1);
   return Unit{};
 }
 
 Result<Unit> add_file(BoxOptions& box, const std::string& path) {
   std::ifstream in(path);
-  if (!in) return refuse("--node-env-file: cannot read " + path + ": " + std::strerror(errno));
+  if (!in) return invalid_argument("--node-env-file: cannot read " + path + ": " + std::strerror(errno));
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
@@ -47,7 +45,7 @@ Result<Unit> add_limit(BoxOptions& box, const std::string& text) {
   if (value != "unlimited") {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (value.empty() || error != std::errc{} || end != value.data() + value.size() || number < 0) {
-      return refuse("--limit '" + text + "' is not NAME=NUMBER or NAME=unlimited");
+      return invalid_argument("--limit '" + text + "' is not NAME=NUMBER or NAME=unlimited");
     }
   }
   box.limits[text.substr(0, equals)] = number;
@@ -60,7 +58,7 @@ Result<Unit> add_gpu_node(BoxOptions& box, const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(equals, text.size()), index);
   const bool good = error == std::errc{} && equals != std::string::npos && end == text.data() + equals &&
                     index < limits::kDevicesPerNodeMax && text[equals + 1] == '/';
-  if (!good) return refuse("--gpu-node '" + text + "' is not INDEX=/PATH");
+  if (!good) return invalid_argument("--gpu-node '" + text + "' is not INDEX=/PATH");
   box.gpu_nodes[index].push_back(text.substr(equals + 1));
   return Unit{};
 }

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/errors.h"
 #include "log/log.h"
 #include "node/process/default_memory.h"
 #include "ops/machine.h"
@@ -41,10 +42,6 @@ std::optional<int32_t> limit_number(const std::string& name) {
     if (name == known.name) return known.resource;
   }
   return std::nullopt;
-}
-
-Error refuse(std::string message) {
-  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
 }
 
 uint64_t limit_value(int64_t value) { return value < 0 ? RLIM_INFINITY : static_cast<uint64_t>(value); }
@@ -110,7 +107,7 @@ Result<Unit> BoxPlanner::prepare_users() {
   if (options_.user_min_uid) policy_.floor.uid = *options_.user_min_uid;
   for (const std::string& name : options_.allowed_groups) {
     const std::optional<uint32_t> group = group_number(name);
-    if (!group) return refuse("--allow-group '" + name + "' is not a group of this machine");
+    if (!group) return invalid_argument("--allow-group '" + name + "' is not a group of this machine");
     policy_.allowed_groups.push_back(*group);
   }
   for (const std::string& name : options_.kept_groups) {
@@ -125,14 +122,14 @@ Result<Unit> BoxPlanner::prepare() {
   for (const std::string& text : options_.device_rules) {
     const std::optional<shim::DeviceRule> rule = parse_device_rule(text);
     if (!rule) {
-      return refuse("--device-allow '" + text +
-                    "' is neither a rule such as 'c 10:237 rwm' nor a device node");
+      return invalid_argument("--device-allow '" + text +
+                              "' is neither a rule such as 'c 10:237 rwm' nor a device node");
     }
     common_rules_.push_back(*rule);
   }
   for (const auto& [name, value] : options_.limits) {
     if (!limit_number(name))
-      return refuse("--limit '" + name + "' is not a resource limit (see man setrlimit)");
+      return invalid_argument("--limit '" + name + "' is not a resource limit (see man setrlimit)");
   }
   if (options_.use_cgroups) cgroups_ = CgroupTree::detect("gpusched-" + facts_.instance);
   gpu_places_ = find_gpu_places();
@@ -176,9 +173,9 @@ Result<Unit> BoxPlanner::check_way_of(const UserFacts& user) const {
   const std::optional<std::string> closed =
       ops::closed_folder_above(facts_.data_folder, {.uid = ids.uid, .gid = ids.gid, .groups = ids.groups});
   if (!closed) return Unit{};
-  return refuse("user '" + user.name + "' cannot enter the folder " + *closed +
-                ", and the job's own folders are " + "below it: run `chmod o+x " + *closed +
-                "` on this node, or give its agent another --data-dir");
+  return invalid_argument("user '" + user.name + "' cannot enter the folder " + *closed +
+                          ", and the job's own folders are " + "below it: run `chmod o+x " + *closed +
+                          "` on this node, or give its agent another --data-dir");
 }
 
 Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
@@ -296,11 +293,11 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
   std::map<std::string, int64_t> wanted = {{"core", 0}, {"memlock", -1}};
   for (const auto& [name, value] : options_.limits) wanted[name] = value;
   for (const auto& [name, value] : spec.limits()) {
-    if (!limit_number(name)) return refuse("'" + name + "' is not a resource limit of this node");
+    if (!limit_number(name)) return invalid_argument("'" + name + "' is not a resource limit of this node");
     const auto bound = options_.limits.find(name);
     if (bound != options_.limits.end() && limit_value(value) > limit_value(bound->second)) {
-      return refuse("the job asks for " + std::to_string(value) + " as its limit '" + name +
-                    "', and this node gives at most " + std::to_string(bound->second));
+      return invalid_argument("the job asks for " + std::to_string(value) + " as its limit '" + name +
+                              "', and this node gives at most " + std::to_string(bound->second));
     }
     wanted[name] = value;
   }
@@ -310,8 +307,8 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
     const uint64_t hard_max = can_raise_limits_ ? RLIM_INFINITY : own_limit(resource).rlim_max;
     const uint64_t limit = limit_value(value);
     if (limit > hard_max && spec.limits().contains(name)) {
-      return refuse("the job asks for " + std::to_string(value) + " as its limit '" + name +
-                    "', and this node's agent may give at most " + std::to_string(hard_max));
+      return invalid_argument("the job asks for " + std::to_string(value) + " as its limit '" + name +
+                              "', and this node's agent may give at most " + std::to_string(hard_max));
     }
     const uint64_t given = std::min(limit, hard_max);
     // A core dump's size may still be raised by the job itself.

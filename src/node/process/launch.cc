@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/file_pattern.h"
 #include "base/limits.h"
 #include "gpusched/v1/types.pb.h"
@@ -17,22 +18,19 @@ namespace {
 constexpr std::size_t kNamesBytesMax = 100'000;  // A variable has less than 128 KiB.
 constexpr int64_t kMillisecondsMax = limits::kRuntimeMax.ns / 1'000'000;
 
-Error refuse(std::string message) {
-  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
-}
-
 bool has_zero_byte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
 Duration bounded_ms(int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0, kMillisecondsMax)); }
 
 Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults) {
   if (!spec.image().empty() && defaults.containers == nullptr) {
-    return refuse("this node cannot run container images, and the job asks for '" + spec.image() + "'");
+    return invalid_argument("this node cannot run container images, and the job asks for '" + spec.image() +
+                            "'");
   }
   if (spec.command_size() == 0 && spec.script().empty() && spec.image().empty())
-    return refuse("the job has neither a command nor a script");
+    return invalid_argument("the job has neither a command nor a script");
   if (!spec.working_directory().empty() && !spec.working_directory().starts_with('/')) {
-    return refuse("the working directory '" + spec.working_directory() + "' is not absolute");
+    return invalid_argument("the working directory '" + spec.working_directory() + "' is not absolute");
   }
   bool zero = has_zero_byte(spec.script()) || has_zero_byte(spec.working_directory());
   for (const std::string* text : {&spec.stdin_path(), &spec.stdout_path(), &spec.stderr_path()}) {
@@ -43,22 +41,24 @@ Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults)
   for (const auto& [name, value] : spec.environment()) {
     zero = zero || has_zero_byte(name) || has_zero_byte(value);
     if (name.empty() || name.find('=') != std::string::npos) {
-      return refuse("'" + name + "' cannot be the name of an environment variable");
+      return invalid_argument("'" + name + "' cannot be the name of an environment variable");
     }
   }
-  if (zero) return refuse("command, script, working directory and environment cannot hold a zero byte");
+  if (zero)
+    return invalid_argument("command, script, working directory and environment cannot hold a zero byte");
   return Unit{};
 }
 
 Result<Unit> check_devices(const v1::StartAttempt& order, const std::vector<std::string>& devices) {
   for (const v1::GrantedDevice& granted : order.devices()) {
     if (granted.index() >= devices.size()) {
-      return refuse("device " + std::to_string(granted.index()) + " is granted, and this node has " +
-                    std::to_string(devices.size()) + " devices");
+      return invalid_argument("device " + std::to_string(granted.index()) +
+                              " is granted, and this node has " + std::to_string(devices.size()) +
+                              " devices");
     }
     if (granted.uuid() != devices[granted.index()]) {
-      return refuse("device " + std::to_string(granted.index()) + " is " + devices[granted.index()] +
-                    " here, and the grant names " + granted.uuid());
+      return invalid_argument("device " + std::to_string(granted.index()) + " is " +
+                              devices[granted.index()] + " here, and the grant names " + granted.uuid());
     }
   }
   return Unit{};
@@ -160,7 +160,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                                  const LaunchDefaults& defaults, BoxMaker* boxes,
                                  const std::vector<MadeSlice>& slices) {
   v1::JobSpec spec;
-  if (!spec.ParseFromString(order.spec())) return refuse("the job's specification does not parse");
+  if (!spec.ParseFromString(order.spec())) return invalid_argument("the job's specification does not parse");
   if (const Result<Unit> good = check_spec(spec, defaults); !good) return good.error();
   if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
   BoxPlan box;

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/errors.h"
 #include "log/log.h"
 #include "shim/cgroup.h"
 #include "shim/container/container_runner.h"
@@ -52,11 +53,6 @@ constexpr int kHighDescriptor = 100;
 constexpr int kServerEndTries = 1'000;
 constexpr int kEventsAtOnceMax = 512;
 constexpr const char* kPadding = "----------------------------------------------------------------";
-
-std::string errno_words() { return std::strerror(errno); }
-Error io_error(const std::string& what) {
-  return Error{.code = ErrorCode::kIo, .message = what + ": " + errno_words()};
-}
 
 /// As it can be told from every other process of this boot; nothing of one that is gone.
 ShimProcess process_of(pid_t pid) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+
 namespace gpusched {
 namespace {
 
@@ -55,10 +57,6 @@ Result<UserFacts> ask_machine(const std::string& who, Ask ask) {
                .message = "this node cannot look up the user '" + who + "': " + std::strerror(error)};
 }
 
-Error refuse(std::string message) {
-  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
-}
-
 template <typename Value>
 bool contains(const std::vector<Value>& values, const Value& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -69,23 +67,24 @@ Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
   const uint32_t uid = facts.credentials.uid;
   // The system takes this number for none: whoever becomes it stays who it was.
   if (uid == UINT32_MAX || facts.credentials.gid == UINT32_MAX)
-    return refuse("this node does not run jobs as '" + facts.name +
-                  "', which has no usable uid: correct that user");
+    return invalid_argument("this node does not run jobs as '" + facts.name +
+                            "', which has no usable uid: correct that user");
   if (contains(policy.allowed_users, facts.name)) return Unit{};
   if (uid < policy.floor.uid) {
-    return refuse("this node does not run jobs as '" + facts.name + "', a system user (" +
-                  std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
-                  "): give the user of a person, or start its agent with --allow-user " + facts.name +
-                  " or a lower --user-min-uid");
+    return invalid_argument("this node does not run jobs as '" + facts.name + "', a system user (" +
+                            std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
+                            "): give the user of a person, or start its agent with --allow-user " +
+                            facts.name + " or a lower --user-min-uid");
   }
   if (policy.allowed_users.empty() && policy.allowed_groups.empty()) return Unit{};
   const std::vector<uint32_t>& groups = facts.credentials.groups;
   const bool member = std::any_of(groups.begin(), groups.end(),
                                   [&](uint32_t group) { return contains(policy.allowed_groups, group); });
   if (member || contains(policy.allowed_groups, facts.credentials.gid)) return Unit{};
-  return refuse("this node does not run jobs as '" + facts.name +
-                "', which is neither one of its --allow-user nor a member of one of its --allow-group: give "
-                "another user, or ask the node's operator to add this one");
+  return invalid_argument(
+      "this node does not run jobs as '" + facts.name +
+      "', which is neither one of its --allow-user nor a member of one of its --allow-group: give "
+      "another user, or ask the node's operator to add this one");
 }
 
 /// All groups of a user but the system's: to be in docker, disk or lxd is to be root.
@@ -134,27 +133,28 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
                               bool anonymous) {
   if (!policy.is_root) {
     if (wanted.empty() || wanted == policy.own_name) return UserDirectory::own();
-    return refuse("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" + wanted +
-                  "': give no user, or run the agent as root");
+    return invalid_argument("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" +
+                            wanted + "': give no user, or run the agent as root");
   }
   std::string name = wanted.empty() ? policy.default_user : wanted;
   if (name.empty() && policy.allow_root_jobs && !anonymous) name = "root";
   if (name.empty()) {
-    return refuse(
+    return invalid_argument(
         "the job names no user and this node has no default: give one, or start its agent with "
         "--default-user");
   }
   Result<UserFacts> facts = directory.find(name);
   if (!facts && facts.error().code == ErrorCode::kNotFound) {
-    return refuse("this node knows no user '" + name + "': give an existing one, or add that user there");
+    return invalid_argument("this node knows no user '" + name +
+                            "': give an existing one, or add that user there");
   }
   if (!facts) return facts;
   if (facts->credentials.uid == 0 && !policy.allow_root_jobs) {
-    return refuse("this node does not run jobs as '" + name +
-                  "', which is root: give another user, or start its agent with --allow-root-jobs");
+    return invalid_argument("this node does not run jobs as '" + name +
+                            "', which is root: give another user, or start its agent with --allow-root-jobs");
   }
   if (facts->credentials.uid == 0 && anonymous) {
-    return refuse(
+    return invalid_argument(
         "this node's default user is root, and the job came without a credential: submit it with the "
         "token, or start the agent with another --default-user");
   }

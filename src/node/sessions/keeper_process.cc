@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/session_limits.h"
 
 extern char** environ;
@@ -23,10 +24,6 @@ namespace {
 constexpr int kHighDescriptor = 100;  // Above those that the keeper has: none stands in another's place.
 constexpr int kSocketBufferBytes = 1 << 20;
 constexpr std::size_t kPacketBytesMax = limits::kFilePieceBytes + 8 * 1024;
-
-Error io_error(const std::string& what) {
-  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
-}
 
 OwnedDescriptor high_copy(int descriptor) {
   return OwnedDescriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, kHighDescriptor));

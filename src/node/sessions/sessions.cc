@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/errors.h"
 #include "base/session_limits.h"
 #include "log/log.h"
 #include "node/output/attempt_identity.h"
@@ -32,10 +33,6 @@ constexpr int64_t kCreditBack = 64 * 1024;  // Input's credit goes back in piece
 constexpr char kEndOfTransmission = '\x04';
 constexpr int kSignalMax = 64;
 constexpr uint32_t kNothing = 0, kReadable = EPOLLIN, kWritable = EPOLLOUT;
-
-Error io_error(const std::string& what) {
-  return Error{.code = ErrorCode::kIo, .message = what + ": " + std::strerror(errno)};
-}
 
 winsize size_of(uint32_t rows, uint32_t columns) {
   winsize size{};

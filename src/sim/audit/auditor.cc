@@ -10,8 +10,6 @@
 namespace gpusched::sim {
 namespace {
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
 AttemptKey key_of(const v1::AttemptKey& wire) { return from_wire(wire); }
 
 }  // namespace

@@ -15,9 +15,14 @@
 #include "host/core/interfaces.h"
 #include "journal/journal.h"
 #include "model/state.h"
+#include "node/ports/ports.h"
 #include "sim/schedule.h"
 
 namespace gpusched::sim {
+
+/// As the auditor's findings name them.
+inline std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
+inline std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
 
 /// Holds the system to its promises. It keeps books of its own, as plainly as it can: of what became durable
 /// (events, one by one), of what the fake world's processes and devices really did, of what nodes were

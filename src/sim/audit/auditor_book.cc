@@ -14,9 +14,6 @@ namespace {
 /// was not believed adds to that.
 constexpr Duration kTimeOffMax = hours(24);
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-std::string name_of(const AttemptKey& key) { return "attempt " + to_string(key); }
-
 std::string tag_of(const Blob& spec) {
   v1::JobSpec parsed;
   const std::string_view bytes = spec.view();

@@ -10,8 +10,6 @@
 namespace gpusched::sim {
 namespace {
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
 std::string shown(const Amount& amount) {
   return std::to_string(amount.gpu_thousandths()) + " thousandths of GPUs, " +
          std::to_string(amount.gpu_memory_mb) + " MB of theirs, " + std::to_string(amount.cpu_milli) +

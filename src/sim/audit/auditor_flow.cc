@@ -5,12 +5,6 @@
 #include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
-namespace {
-
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
-}  // namespace
-
 // From the submission as the journal has it; what was met then is checked like all else when the job is
 // placed.
 void Auditor::book_flow(const JobSubmitted& event, BookJob& job) {

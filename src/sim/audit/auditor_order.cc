@@ -15,8 +15,6 @@ namespace {
 /// Plans take so long to be made and made durable at most: a job counts as waiting only then.
 constexpr Duration kPlanTime = seconds(5);
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
 Time since_of(const Job& job) { return std::max(job.submitted_at, job.preempted_at); }
 
 /// A node of the placement is booked before the waiting job must have ended, which is why it stays off it.

@@ -5,12 +5,6 @@
 
 // Where a job asked to run, compared with what the book says of nodes.
 namespace gpusched::sim {
-namespace {
-
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
-}  // namespace
-
 void Auditor::check_wishes(JobId job, const Part& part, const Member& member) {
   if (part.place.empty()) return;
   const PlaceRequest& place = part.place.front();

@@ -8,8 +8,6 @@
 namespace gpusched::sim {
 namespace {
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
 template <typename Visit>
 void for_each_device(const Promise& promise, Visit&& visit) {
   for (const Member& member : promise.members) {

@@ -6,8 +6,6 @@
 namespace gpusched::sim {
 namespace {
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
 int64_t milli_of(const std::vector<Part>& parts) { return total_of(parts).gpu_thousandths(); }
 
 }  // namespace

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace gpusched {
+
+/// What errno says, such as "No such file or directory".
+inline std::string errno_words() { return std::strerror(errno); }
+
+/// Of a system call that failed just now: `what`, and what errno says.
+inline Error io_error(const std::string& what) {
+  return Error{.code = ErrorCode::kIo, .message = what + ": " + errno_words()};
+}
+
+/// Of input that nothing can be done with; the message says what would be right.
+inline Error invalid_argument(std::string message) {
+  return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
+}
+
+}  // namespace gpusched
