@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build man-pages install uninstall test check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall test check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -15,13 +15,17 @@ help: ## list the targets
 build: deps ## build the programs into build/bin/
 	@tools/build release all-programs
 
+# What a scheduler and an agent run with, without the simulation and the benchmarks.
+daily: deps
+	@tools/build release gpu-scheduler gpu-agent gpu-cli gpu-shim
+
 man-pages: build ## write the manual pages of gpu-cli into build/man/
 	@build/bin/gpu-cli man build/man
 
-demo: build ## run real jobs through a scheduler and an agent on this machine, under a minute
+demo: daily ## run real jobs through a scheduler and an agent on this machine, under a minute
 	@tools/demo.sh
 
-dev: build ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
+dev: daily ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
 
 install: build ## programs, manual pages, systemd units, default configuration into PREFIX=/usr/local (DESTDIR=... in front)

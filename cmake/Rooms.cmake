@@ -1,9 +1,11 @@
 # A room is one folder under src/: a library, its tests beside it, a floor, and what it may see.
 #
-#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [EXCLUDE file.cc ...] [FOLDERS disk .])
+#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [UNITY 8] [EXCLUDE file.cc ...] [FOLDERS disk .])
 #
 # FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
 # includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
+# UNITY compiles so many files of a folder at once (docs/adr/0063-several-files-at-once.md): what they have in unnamed
+# namespaces must differ.
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
 # the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test).
 set(GPUSCHED_FLOOR_base 0)
@@ -57,8 +59,22 @@ function(gpusched_check_folders named)
   endif()
 endfunction()
 
+# Sources of one folder are compiled `size` at once.
+function(gpusched_batch size)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER ${folder} folder)
+    if(NOT DEFINED count_${folder})
+      set(count_${folder} 0)
+    endif()
+    math(EXPR batch "${count_${folder}} / ${size}")
+    math(EXPR count_${folder} "${count_${folder}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+  endforeach()
+endfunction()
+
 function(gpusched_room)
-  cmake_parse_arguments(ROOM "PURE" "NAME" "DEPS;LIBS;EXCLUDE;FOLDERS" ${ARGN})
+  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY" "DEPS;LIBS;EXCLUDE;FOLDERS" ${ARGN})
   if(NOT DEFINED GPUSCHED_FLOOR_${ROOM_NAME})
     message(FATAL_ERROR "room ${ROOM_NAME} has no floor: add it to cmake/Rooms.cmake")
   endif()
@@ -90,6 +106,14 @@ function(gpusched_room)
     set(library "\"$<TARGET_FILE:gpusched_${ROOM_NAME}>\"")
     add_library(gpusched_${ROOM_NAME} STATIC ${sources})
     target_link_libraries(gpusched_${ROOM_NAME} PRIVATE gpusched_warnings)
+    if(GPUSCHED_UNITY AND ROOM_UNITY)
+      gpusched_batch(${ROOM_UNITY} ${sources})
+      set_target_properties(gpusched_${ROOM_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        # The compiler takes a file that is included for a header.
+        target_compile_options(gpusched_${ROOM_NAME} PRIVATE -Wno-subobject-linkage)
+      endif()
+    endif()
   else() # Headers only.
     set(visible INTERFACE)
     set(library null)

@@ -59,7 +59,7 @@ struct NvmlEvent {
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 };
-constexpr unsigned kNvlinksMax = 18;  // NVML_NVLINK_MAX_LINKS.
+constexpr unsigned kNvlinkPortsMax = 18;  // NVML_NVLINK_MAX_LINKS.
 // nvmlGpuTopologyLevel_t.
 constexpr int kTopologyNode = 40;
 // nvmlIntNvLinkDeviceType_t.
@@ -331,7 +331,7 @@ class NvmlDriver final : public GpuDriver {
   };
   Nvlinks nvlinks_of(NvmlDevice device) const {
     Nvlinks found;
-    for (unsigned link = 0; call_.nvlink_state != nullptr && link < kNvlinksMax; ++link) {
+    for (unsigned link = 0; call_.nvlink_state != nullptr && link < kNvlinkPortsMax; ++link) {
       unsigned active = 0;
       if (call_.nvlink_state(device, link, &active) != kSuccess || active == 0) continue;
       int type = 0;

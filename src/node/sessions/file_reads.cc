@@ -13,12 +13,7 @@
 #include "shim/server.h"
 
 namespace gpusched {
-namespace {
-
-constexpr std::size_t kAtOnceMax = 64;
-constexpr Duration kReapPause = milliseconds(50);
-
-}  // namespace
+namespace {}  // namespace
 
 FileReads::FileReads(std::string shim_program, std::string data_folder, std::string instance,
                      const Clock& clock, NodeLink& link)
@@ -90,7 +85,7 @@ void FileReads::ask(Read& read, const v1::ReadFile& order) {
 }
 
 void FileReads::pump() {
-  std::array<epoll_event, kAtOnceMax> ready;
+  std::array<epoll_event, kKeeperEventsMax> ready;
   const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), 0);
   for (int i = 0; i < count; ++i) {
     const uint64_t number = ready[static_cast<std::size_t>(i)].data.u64;

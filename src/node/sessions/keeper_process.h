@@ -13,6 +13,11 @@
 
 namespace gpusched {
 
+/// Events that whoever waits for keepers takes at once.
+constexpr std::size_t kKeeperEventsMax = 64;
+/// Between two looks whether a keeper that was ended has gone.
+constexpr Duration kReapPause = milliseconds(50);
+
 /// A descriptor that is closed with its owner.
 class OwnedDescriptor {
  public:

@@ -24,10 +24,8 @@
 namespace gpusched {
 namespace {
 
-constexpr std::size_t kAtOnceMax = 64;
 constexpr int kSourceBits = 2;
 constexpr uint64_t kFilesTag = UINT64_MAX;
-constexpr Duration kReapPause = milliseconds(50);
 constexpr Duration kKilledPatience = milliseconds(1'000);
 constexpr int64_t kCreditBack = 64 * 1024;  // Input's credit goes back in pieces of at least so much.
 constexpr char kEndOfTransmission = '\x04';
@@ -277,7 +275,7 @@ void Sessions::end_all() {
 // Readiness.
 
 void Sessions::pump() {
-  std::array<epoll_event, kAtOnceMax> ready;
+  std::array<epoll_event, kKeeperEventsMax> ready;
   const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), 0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = ready[static_cast<std::size_t>(i)].data.u64;

@@ -11,7 +11,7 @@ namespace gpusched {
 namespace {
 
 constexpr Duration kNoteKept = minutes(10);
-constexpr std::size_t kDetailBytesMax = 200;
+constexpr std::size_t kFindingBytesMax = 200;
 constexpr std::string_view kLogLine = "log";
 constexpr std::size_t kColumns = 7;
 
@@ -36,7 +36,7 @@ std::vector<std::string> columns_of(const std::string& line) {
 }
 
 std::string one_line(std::string text) {
-  text = clean_text(text, kDetailBytesMax);
+  text = clean_text(text, kFindingBytesMax);
   std::replace_if(
       text.begin(), text.end(), [](char letter) { return letter == '\t' || letter == '\n'; }, ' ');
   return text;
