@@ -1,11 +1,12 @@
 # A room is one folder under src/: a library, its tests beside it, a floor, and what it may see.
 #
-#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [UNITY 8] [EXCLUDE file.cc ...] [FOLDERS disk .])
+#   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [UNITY 8] [ALONE file.cc ...]
+#                 [EXCLUDE file.cc ...] [FOLDERS disk .])
 #
 # FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
 # includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
 # UNITY compiles so many files of a folder at once (docs/adr/0063-several-files-at-once.md): what they have in unnamed
-# namespaces must differ.
+# namespaces must differ, but for the files named after ALONE.
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
 # the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test).
 set(GPUSCHED_FLOOR_base 0)
@@ -63,7 +64,8 @@ endfunction()
 function(gpusched_batch size)
   foreach(source IN LISTS ARGN)
     get_filename_component(folder ${source} DIRECTORY)
-    string(MAKE_C_IDENTIFIER ${folder} folder)
+    file(RELATIVE_PATH folder ${CMAKE_CURRENT_SOURCE_DIR} ${folder})
+    string(MAKE_C_IDENTIFIER "${ROOM_NAME}/${folder}" folder)
     if(NOT DEFINED count_${folder})
       set(count_${folder} 0)
     endif()
@@ -74,7 +76,7 @@ function(gpusched_batch size)
 endfunction()
 
 function(gpusched_room)
-  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY" "DEPS;LIBS;EXCLUDE;FOLDERS" ${ARGN})
+  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY" "DEPS;LIBS;ALONE;EXCLUDE;FOLDERS" ${ARGN})
   if(NOT DEFINED GPUSCHED_FLOOR_${ROOM_NAME})
     message(FATAL_ERROR "room ${ROOM_NAME} has no floor: add it to cmake/Rooms.cmake")
   endif()
@@ -108,6 +110,7 @@ function(gpusched_room)
     target_link_libraries(gpusched_${ROOM_NAME} PRIVATE gpusched_warnings)
     if(GPUSCHED_UNITY AND ROOM_UNITY)
       gpusched_batch(${ROOM_UNITY} ${sources})
+      set_source_files_properties(${ROOM_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       set_target_properties(gpusched_${ROOM_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
       if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         # The compiler takes a file that is included for a header.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "api/fields/checks.h"
 #include "api/fields/job_rules.h"
 #include "base/file_pattern.h"
 
@@ -8,7 +9,6 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kUserBytesMax = 64;
-constexpr std::size_t kPathBytesMax = 4'096;
 constexpr std::size_t kWordBytesMax = 4'096;
 constexpr std::size_t kLimitsMax = 32;
 constexpr std::size_t kMountsMax = 64;
@@ -17,7 +17,7 @@ constexpr std::size_t kCredentialBytesMax = 253;
 constexpr std::string_view kDigestPrefix = "sha256:";
 constexpr std::size_t kDigestDigits = 64;
 
-ApiError invalid(std::string_view field, std::string message) {
+ApiError wrong(std::string_view field, std::string message) {
   return {ErrorKind::kInvalidArgument, std::string(field) + " " + std::move(message), std::string(field)};
 }
 
@@ -27,11 +27,11 @@ std::string_view text(const std::optional<std::string>& field) {
 
 std::optional<ApiError> check_path(std::string_view field, std::string_view path) {
   if (path.empty()) return std::nullopt;
-  if (path.size() > kPathBytesMax) return invalid(field, "is longer than 4096 bytes; shorten it");
-  if (!path.starts_with('/')) return invalid(field, "must be an absolute path");
+  if (path.size() > kPathBytesMax) return wrong(field, "is longer than 4096 bytes; shorten it");
+  if (!path.starts_with('/')) return wrong(field, "must be an absolute path");
   for (const char c : path) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      return invalid(field, "has a control character; use another path");
+      return wrong(field, "has a control character; use another path");
     }
   }
   return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<ApiError> check_file(std::string_view field, std::string_view path
   if (auto problem = check_path(field, path)) return problem;
   const std::string_view unknown = unknown_file_pattern(path);
   if (unknown.empty()) return std::nullopt;
-  return invalid(field, "has \"" + std::string(unknown) + "\", which stands for nothing; " +
-                            std::string(kFilePatternHelp) + ", the last for a percent sign");
+  return wrong(field, "has \"" + std::string(unknown) + "\", which stands for nothing; " +
+                          std::string(kFilePatternHelp) + ", the last for a percent sign");
 }
 
 /// A user's name or number, as `id` would take it.
@@ -56,37 +56,37 @@ std::optional<ApiError> check_user(std::string_view user) {
     good = good && (letter || kFurther.find(c) != std::string_view::npos);
   }
   if (good) return std::nullopt;
-  return invalid("user", "must be a user's name or number as the node knows it, of at most 64 characters");
+  return wrong("user", "must be a user's name or number as the node knows it, of at most 64 characters");
 }
 
 std::optional<ApiError> check_limits(const IntegerMap& limits) {
   static constexpr std::array<std::string_view, 15> kNames = {
       "as",   "core",   "cpu",   "data", "fsize",  "locks",      "memlock", "msgqueue",
       "nice", "nofile", "nproc", "rss",  "rtprio", "sigpending", "stack"};
-  if (limits.size() > kLimitsMax) return invalid("limits", "has more than 32 entries; send fewer");
+  if (limits.size() > kLimitsMax) return wrong("limits", "has more than 32 entries; send fewer");
   for (const auto& [name, value] : limits) {
     if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-      return invalid("limits", "names no resource limit: " + name.substr(0, 32) +
-                                   "; those of setrlimit exist, such as "
-                                   "nofile, memlock, core, nproc, stack");
+      return wrong("limits", "names no resource limit: " + name.substr(0, 32) +
+                                 "; those of setrlimit exist, such as "
+                                 "nofile, memlock, core, nproc, stack");
     }
-    if (value < -1) return invalid("limits", "has a negative amount for " + name + "; -1 is unlimited");
+    if (value < -1) return wrong("limits", "has a negative amount for " + name + "; -1 is unlimited");
   }
   return std::nullopt;
 }
 
 std::optional<ApiError> check_mounts(const MountList& mounts) {
-  if (mounts.size() > kMountsMax) return invalid("mounts", "has more than 64 entries; send fewer");
+  if (mounts.size() > kMountsMax) return wrong("mounts", "has more than 64 entries; send fewer");
   for (std::size_t i = 0; i < mounts.size(); ++i) {
     const std::string place = "mounts[" + std::to_string(i) + "]";
-    if (mounts[i].source.empty()) return invalid(place + ".source", "is missing");
-    if (mounts[i].target.empty()) return invalid(place + ".target", "is missing");
+    if (mounts[i].source.empty()) return wrong(place + ".source", "is missing");
+    if (mounts[i].target.empty()) return wrong(place + ".target", "is missing");
     if (auto problem = check_path(place + ".source", mounts[i].source)) return problem;
     if (auto problem = check_path(place + ".target", mounts[i].target)) return problem;
     // A colon would end the path on the command line of a container runtime, a comma its --mount.
     for (const std::string* path : {&mounts[i].source, &mounts[i].target}) {
       if (path->find_first_of(":,") != std::string::npos) {
-        return invalid(place, "has a colon or a comma in a path; container runtimes take none there");
+        return wrong(place, "has a colon or a comma in a path; container runtimes take none there");
       }
     }
   }
@@ -100,20 +100,20 @@ std::optional<ApiError> check_digest(std::string_view digest) {
       digits.find_first_not_of("0123456789abcdef") == std::string_view::npos) {
     return std::nullopt;
   }
-  return invalid("image_digest", "must be sha256: and 64 hexadecimal digits");
+  return wrong("image_digest", "must be sha256: and 64 hexadecimal digits");
 }
 
 std::optional<ApiError> check_container(const JobFields& box, bool has_image) {
   if (text(box.registry_credential).size() > kCredentialBytesMax) {
-    return invalid("registry_credential", "is longer than 253 bytes; it is a name, not the secret");
+    return wrong("registry_credential", "is longer than 253 bytes; it is a name, not the secret");
   }
   const StringList none;
   const StringList& arguments = box.container_arguments ? *box.container_arguments : none;
   if (arguments.size() > kArgumentsMax) {
-    return invalid("container_arguments", "has more than 64 entries; send fewer");
+    return wrong("container_arguments", "has more than 64 entries; send fewer");
   }
   for (const std::string& word : arguments) {
-    if (word.size() > kWordBytesMax) return invalid("container_arguments", "has a word of over 4096 bytes");
+    if (word.size() > kWordBytesMax) return wrong("container_arguments", "has a word of over 4096 bytes");
   }
   if (has_image) return std::nullopt;
   const std::array<std::pair<std::string_view, bool>, 6> given = {
@@ -140,7 +140,7 @@ std::optional<ApiError> check_box(const JobFields& box, bool has_image) {
   if (auto problem = check_file("stderr_path", text(box.stderr_path))) return problem;
   if (auto problem = check_file("stdin_path", text(box.stdin_path))) return problem;
   if (box.umask && (*box.umask < 0 || *box.umask > 0777)) {
-    return invalid("umask", "must be from 0 to 511 (0777 in octal)");
+    return wrong("umask", "must be from 0 to 511 (0777 in octal)");
   }
   if (box.limits) {
     if (auto problem = check_limits(*box.limits)) return problem;
@@ -152,7 +152,7 @@ std::optional<ApiError> check_box(const JobFields& box, bool has_image) {
   if (auto problem = check_digest(text(box.image_digest))) return problem;
   const std::string_view pull = text(box.pull);
   if (!pull.empty() && pull != "if_missing" && pull != "always" && pull != "never") {
-    return invalid("pull", "must be if_missing, always or never");
+    return wrong("pull", "must be if_missing, always or never");
   }
   return check_container(box, has_image);
 }

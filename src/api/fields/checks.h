@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 
 /// Sentences that the checks of several fields share.
 namespace gpusched::api {
+
+/// Of a path that a request names.
+constexpr std::size_t kPathBytesMax = 4'096;
 
 inline ApiError invalid(std::string_view field, std::string message) {
   return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};

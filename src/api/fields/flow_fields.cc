@@ -7,16 +7,13 @@
 
 #include "api/contract/names.h"
 #include "api/contract/parse.h"
+#include "api/fields/checks.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kTextMax = 200;
-
-ApiError invalid(std::string_view field, std::string message) {
-  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
-}
 
 constexpr std::array<std::pair<std::string_view, uint32_t>, 5> kCauses = {
     {{"exit_code", kRetryExit},

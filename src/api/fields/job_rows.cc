@@ -12,7 +12,6 @@ namespace {
 using F = JobFields;
 
 constexpr std::size_t kImageBytesMax = 1'024;
-constexpr std::size_t kPathBytesMax = 4'096;
 constexpr std::size_t kCommentBytesMax = 1'024;
 
 /// A row in the making: each call says one thing more.

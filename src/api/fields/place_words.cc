@@ -3,14 +3,11 @@
 #include <bit>
 #include <charconv>
 
+#include "api/fields/checks.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
 namespace {
-
-ApiError invalid(std::string_view field, std::string message) {
-  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
-}
 
 std::vector<std::string> parted(std::string_view text) {
   std::vector<std::string> parts;

@@ -9,8 +9,6 @@ namespace {
 /// Between a group's time and its being durable.
 constexpr Duration kDiskDelayMax = seconds(5);
 
-std::string name_of(JobId job) { return "job " + std::to_string(job.value); }
-
 }  // namespace
 
 void Auditor::on(const NodeRegistered& event) {

@@ -6,6 +6,8 @@
 #include "api/contract/names.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
+#include "api/doors/pages.h"
+#include "api/fields/checks.h"
 #include "api/fields/tenant_rows.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
@@ -13,13 +15,6 @@
 
 namespace gpusched::api {
 namespace {
-
-constexpr int64_t kPageDefault = 50;
-constexpr int64_t kPageMax = 1'000;
-
-ApiError invalid(std::string_view field, std::string message) {
-  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
-}
 
 void write_duration(Duration duration, google::protobuf::Duration& out) {
   out.set_seconds(duration.ns / 1'000'000'000);

@@ -7,6 +7,7 @@
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/jobs/views_json.h"
+#include "api/doors/pages.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/session/log_relay.h"
 #include "base/limits.h"
@@ -14,9 +15,7 @@
 namespace gpusched::api {
 namespace {
 
-constexpr int64_t kPageMax = 1'000;
 constexpr int64_t kOffsetMax = int64_t{1} << 40;
-constexpr Duration kWaitMax = minutes(10);
 constexpr std::string_view kPrefix = "/api/v1";
 
 Time wall_now() {

@@ -8,6 +8,7 @@
 #include "api/doors/native/native_grpc_stream.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
+#include "api/doors/pages.h"
 #include "api/doors/session/log_relay.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
@@ -18,8 +19,6 @@ namespace {
 
 constexpr std::size_t kDeviceDetailBytesMax = 1'024;
 
-constexpr int32_t kPageDefault = 50;
-constexpr int32_t kPageMax = 1'000;
 constexpr Duration kLogWait = seconds(10);
 constexpr int64_t kTimeMaxSeconds = 4'000'000'000;
 
@@ -199,7 +198,8 @@ class NativeService final : public GrpcService {
       if (request->page_size() < 0) {
         return call.fail({ErrorKind::kInvalidArgument, "page_size must not be negative", "page_size"});
       }
-      filter.limit = request->page_size() == 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
+      filter.limit =
+          request->page_size() == 0 ? kPageDefault : std::min<int64_t>(request->page_size(), kPageMax);
       filter.name = request->name();
       filter.user = request->user();
       for (const std::string& label : request->labels()) filter.labels.push_back(parse_label(label));
@@ -356,8 +356,8 @@ class NativeService final : public GrpcService {
   void ListTenants(const GrpcCall& incoming, const v1::ListTenantsRequest* request,
                    v1::ListTenantsResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      const int32_t size =
-          request->page_size() <= 0 ? kPageDefault : std::min(request->page_size(), kPageMax);
+      const auto size = static_cast<int>(
+          request->page_size() <= 0 ? kPageDefault : std::min<int64_t>(request->page_size(), kPageMax));
       const auto after = parse_count(request->page_token().empty() ? "0" : request->page_token(), INT64_MAX);
       if (!after) {
         return call.fail(

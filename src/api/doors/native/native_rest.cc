@@ -15,6 +15,7 @@
 #include "api/doors/native/native_rest_views.h"
 #include "api/doors/native/native_rest_watch.h"
 #include "api/doors/native/native_views.h"
+#include "api/doors/pages.h"
 #include "api/doors/session/log_relay.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
@@ -23,10 +24,8 @@
 namespace gpusched::api {
 namespace {
 
-constexpr int64_t kPageDefault = 50;
 constexpr int64_t kJobPageMax = 10'000;
 constexpr int64_t kTenantPageMax = 1'000;
-constexpr Duration kWaitMax = minutes(10);
 
 /// Sends a good answer as the JSON of its message.
 template <typename View, typename Message>
@@ -186,7 +185,7 @@ void NativeRest::cancel_job(NativeCall& call) {
 namespace {
 
 /// The answers of several cancels, in their order.
-struct CancelBatch {
+struct RestCancelBatch {
   RestCallPtr reply;
   v1::CancelJobsResponse response;
   std::atomic<int> left;
@@ -206,7 +205,7 @@ void NativeRest::cancel_jobs(NativeCall& call) {
     return call.call->fail(
         {ErrorKind::kInvalidArgument, "job_ids has more than 1000 entries; send several batches", "job_ids"});
   }
-  const auto batch = std::make_shared<CancelBatch>();
+  const auto batch = std::make_shared<RestCancelBatch>();
   batch->reply = call.call;
   batch->left = request.job_ids_size() + 1;
   for (const std::string& id : request.job_ids()) batch->response.add_results()->set_job_id(id);

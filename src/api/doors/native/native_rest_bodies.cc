@@ -9,6 +9,7 @@
 #include "api/contract/names.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/doors/native/native_views.h"
+#include "api/fields/checks.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
@@ -19,10 +20,6 @@ namespace {
 namespace pb = google::protobuf;
 
 constexpr std::size_t kDetailBytesMax = 1'024;
-
-ApiError invalid(std::string_view field, std::string message) {
-  return {ErrorKind::kInvalidArgument, std::move(message), std::string(field)};
-}
 
 bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

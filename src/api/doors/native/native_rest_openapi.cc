@@ -46,7 +46,7 @@ const JobRow* row_of(const FieldDescriptor& field) {
 }
 
 /// What the row of a field says of it.
-std::optional<FieldWords> words_of(const FieldDescriptor& field) {
+std::optional<FieldWords> words_about(const FieldDescriptor& field) {
   const pb::Descriptor& type = *field.containing_type();
   if (&type == v1::Tenant::descriptor()) return tenant_words(field.number());
   if (&type == v1::Reservation::descriptor()) return reservation_words(field.number());
@@ -213,7 +213,7 @@ class Document {
   }
 
   void describe(const FieldDescriptor& field) {
-    const std::optional<FieldWords> words = words_of(field);
+    const std::optional<FieldWords> words = words_about(field);
     if (!words) return;
     json_.field("description", without_links(words->meaning));
     if (!words->bounded || field.is_repeated()) return;

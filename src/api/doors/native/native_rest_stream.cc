@@ -10,9 +10,9 @@
 namespace gpusched::api {
 namespace {
 
-constexpr std::size_t kUnderWayMax = 1'024;      // Lines that are read and not yet answered.
-constexpr std::size_t kLineBytesMax = 4u << 20;  // As a whole body may have.
-constexpr std::size_t kBytesUnderWayMax = 16u << 20;
+constexpr std::size_t kLinesUnderWayMax = 1'024;  // Lines that are read and not yet answered.
+constexpr std::size_t kLineBytesMax = 4u << 20;   // As a whole body may have.
+constexpr std::size_t kLineBytesUnderWayMax = 16u << 20;
 constexpr std::size_t kAnswersPerPiece = 1'024;
 constexpr Duration kSilenceMax = minutes(10);
 
@@ -88,7 +88,9 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     searched_ -= std::min(searched_, begin);
   }
 
-  bool full() const { return ended_ || answers_.size() >= kUnderWayMax || bytes_ >= kBytesUnderWayMax; }
+  bool full() const {
+    return ended_ || answers_.size() >= kLinesUnderWayMax || bytes_ >= kLineBytesUnderWayMax;
+  }
 
   void submit(std::string_view line) {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;  // An empty line asks for nothing.
@@ -157,7 +159,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
       return;
     }
     write();
-    if (paused_ && !ended_ && answers_.size() < kUnderWayMax / 2) go_on();
+    if (paused_ && !ended_ && answers_.size() < kLinesUnderWayMax / 2) go_on();
   }
 
   Backend& backend_;
