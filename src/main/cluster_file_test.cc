@@ -111,7 +111,7 @@ TEST(ClusterFile, RefusesWhatNoCallCanChange) {
             std::string::npos);
   EXPECT_NE(refused("tenants:\n  - {name: x, parent: nobody}\n").find("which does not exist"),
             std::string::npos);
-  EXPECT_NE(refused("nodes:\n  - {name: n9, labels: {a: b}}\n").find("no node n9 ever registered"),
+  EXPECT_NE(refused("nodes:\n  - {name: n9, labels: {a: b}}\n").find("no node n9 has ever registered"),
             std::string::npos);
 }
 

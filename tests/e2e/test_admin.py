@@ -125,7 +125,7 @@ def test_labels_of_nodes(world):
     assert "label zone: a -> none" in admin(world, "apply", "-f", path).stdout
     assert 'labels: {rack: "12"}' in admin(world, "get").stdout
     unknown = written(world, "nodes:\n  - {name: n7, labels: {a: b}}\n")
-    assert "no node n7 ever registered" in admin(world, "apply", "-f", unknown, expected=2).stderr
+    assert "no node n7 has ever registered" in admin(world, "apply", "-f", unknown, expected=2).stderr
 
 
 def test_nobody_there(new_world):
