@@ -182,7 +182,7 @@ def test_a_gang_that_asked_for_it_goes_on_without_a_lost_member(cluster):
     os.kill(agents[members[1]["node_name"]].shim_of(job), signal.SIGKILL)
     wait_until("it is told", lambda: api.job(job)["members"][1]["state"] == "ended")
     assert api.job(job)["state"] == "running" and api.job(job)["attempts"] == 1
-    assert "goes on" in cluster.cli("get", job, expected=0).stdout
+    assert "continues on the remaining nodes" in cluster.cli("get", job, expected=0).stdout
     gate.touch()
     ended = api.wait_for(job)
     assert ended["state"] == "completed" and ended["attempts"] == 1

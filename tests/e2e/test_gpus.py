@@ -138,7 +138,7 @@ def test_a_quarantined_gpu_runs_on_takes_nothing_new_and_shows_who_did_it_and_wh
     gpu_id = job["allocated_gpus"][0]
     index = int(gpu_id.rpartition("-")[2])
     said = cluster.cli("device", "quarantine", "n1", gpu_id, "--reason", "fan rattles", expected=0).stdout
-    assert gpu_id in said and f"{job_id} runs on" in said
+    assert gpu_id in said and f"{job_id} continues" in said
     # Another one, by its UUID, that nobody has.
     idle = (index + 1) % 4
     cluster.cli("device", "quarantine", "n1", api.gpu("n1", idle)["uuid"], "--reason", "old", expected=0)

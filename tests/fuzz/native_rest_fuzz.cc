@@ -18,8 +18,11 @@
 // source: api/fields/job_rows.cc
 // source: api/fields/job_rules.cc
 // source: api/fields/job_rules_gpus.cc
+// source: api/fields/node_rows.cc
 // source: api/fields/pack_spec.cc
 // source: api/fields/place_words.cc
+// source: api/fields/reservation_rows.cc
+// source: api/fields/tenant_rows.cc
 // source: log/line.cc
 //
 // Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the

@@ -1,4 +1,6 @@
-// rooms: model base
+// rooms: model log base
+// libs: gpusched_proto
+// source: api/contract/json_writer.cc
 // source: api/contract/parse.cc
 // source: api/contract/spec_peek.cc
 // source: api/doors/jobs/jobs_json.cc
@@ -11,6 +13,7 @@
 // source: api/fields/job_rules_gpus.cc
 // source: api/fields/pack_spec.cc
 // source: api/fields/place_words.cc
+// source: api/fields/tenant_rows.cc
 // source: api/http/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs
