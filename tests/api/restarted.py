@@ -18,6 +18,10 @@ OF_AN_END = ("state", "exit_code", "reason", "attempts")
 BY_TIME = ("gpu_hours_window_ends", "current_jobs", "waiting_jobs", "successful_jobs", "failed_jobs")
 
 
+def of_a_job(job):
+    return {name: job.get(name) for name in (*OF_A_JOB, *(OF_AN_END if job["state"] in FINAL else ()))}
+
+
 def of_a_tenant(tenant):
     return {name: value for name, value in tenant.items()
             if "used" not in name and name not in BY_TIME and not isinstance(value, (dict, float))}
@@ -62,9 +66,9 @@ class Server(Scheduler):
 
     def present(self):
         """What must be the same after a restart, by kind and id."""
-        jobs = {("job", job["job_id"]): {name: job.get(name) for name in (*OF_A_JOB, *(OF_AN_END if job["state"] in FINAL else ()))}
-                for job in self.jobs()}
-        tenants = {("tenant", tenant["id"]): of_a_tenant(tenant) for tenant in self.get("/api/v1/tenants").json["tenants"]}
+        jobs = {("job", job["job_id"]): of_a_job(job) for job in self.jobs()}
+        tenants = {("tenant", tenant["id"]): of_a_tenant(tenant)
+                   for tenant in self.get("/api/v1/tenants").json["tenants"]}
         nodes = {("node", node["name"]): node.get("labels") for node in self.get("/v1/nodes").json["nodes"]}
         return {**jobs, **tenants, **nodes}
 
