@@ -38,13 +38,11 @@ int serve_until_signal(const ConfigInputs& inputs, const Config& config, const s
   const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
   if (!logging.ok()) return complain(logging.error(), 1);
   manager.status("recovering " + data_dir);
-  auto ending = std::make_unique<EndsOnSignal>();
   const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
   if (!service.ok()) {
     log_shut_down();
     return complain(service.error(), 1);
   }
-  ending.reset();
   Reloader reloader(inputs, config);
   const int signal = supervise(**service, manager, [&] { return reloader.reload(**service); });
   const EndsOnSignal second_ends_at_once;

@@ -11,6 +11,7 @@
 #include "log/log.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
+#include "main/supervise.h"
 #include "ops/port_holder.h"
 
 namespace gpusched {
@@ -266,6 +267,12 @@ void ServiceImpl::stop() {
   server_.reset();
 }
 
+/// A long recovery ends on a signal. From the first open door on a signal waits for the orderly end instead.
+Result<std::unique_ptr<Host>> recover(const Config& config, const std::string& data_dir) {
+  const EndsOnSignal meanwhile;
+  return Host::open(host_options(config, data_dir));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir) {
@@ -275,12 +282,16 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
         .message = "api.enable_tls: this release does not support TLS; set it to false and use a TLS proxy",
         .field = "api.enable_tls"};
   }
-  Result<std::unique_ptr<Host>> host = Host::open(host_options(config, data_dir));
+  Result<std::unique_ptr<Host>> host = recover(config, data_dir);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
   auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir);
   const Result<Unit> opened = service->open_doors(config);
-  if (!opened.ok()) return opened.error();
+  if (!opened.ok()) {
+    const EndsOnSignal meanwhile;
+    service.reset();
+    return opened.error();
+  }
   log_event(LogLevel::kInfo, "scheduler", "scheduler_started", {},
             {{"version", GPUSCHED_VERSION},
              {"http_port", service->ports().http},

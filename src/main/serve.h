@@ -24,7 +24,9 @@ struct BoundPorts {
 /// A scheduler with all its doors, serving in threads of its own.
 class Service {
  public:
-  /// Recovers `data_dir`, listens, writes `data_dir/ports.json`. Errors say what to do.
+  /// Recovers `data_dir`, listens, writes `data_dir/ports.json`. Errors say what to do. Signals must be
+  /// blocked (`block_signals`): SIGINT and SIGTERM end the process while it recovers, later ones are for
+  /// `supervise`.
   static Result<std::unique_ptr<Service>> start(const Config& config, const std::string& data_dir);
   virtual ~Service() = default;
 

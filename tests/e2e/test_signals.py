@@ -14,3 +14,14 @@ def test_no_thread_of_a_scheduler_has_the_end_signals_open(world):
         blocked = int(fields["SigBlk"], 16)
         for end in (signal.SIGTERM, signal.SIGINT):
             assert blocked & (1 << (end - 1)), f"{end.name} is open in thread {fields['Name']}"
+
+
+def test_a_scheduler_that_serves_ends_orderly_however_early_the_signal(new_world):
+    # Its ports are told by the last step of a start: from then on a signal must find the orderly end.
+    scheduler = new_world().scheduler
+    for _ in range(30):
+        scheduler.launch()
+        while scheduler.served_ports() is None:
+            assert scheduler.alive(), scheduler.log_since_start()
+        assert scheduler.stop() == 0
+        assert '"scheduler_stopped"' in scheduler.log_since_start()

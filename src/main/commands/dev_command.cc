@@ -154,7 +154,6 @@ int64_t* default_port(const Error& error, LoadedConfig& config) {
 /// Where a default port is taken, any free one is as good.
 Result<std::unique_ptr<Service>> start_service(const DevOptions& options, LoadedConfig config) {
   constexpr int kPorts = 3;
-  const EndsOnSignal meanwhile;
   for (int tries = 0;; ++tries) {
     Result<std::unique_ptr<Service>> service = Service::start(config.values, options.data_dir + "/scheduler");
     int64_t* const port = service.ok() || tries == kPorts ? nullptr : default_port(service.error(), config);
