@@ -22,7 +22,7 @@ bool is_loopback(const std::string& host);
 /// Users whose sockets get connections to `host`, a loopback one, on `port`, out of the text of /proc/net/tcp
 /// and tcp6 behind each other. A socket of exactly that address goes before one of any address.
 std::vector<uid_t> listening_users(std::string_view table, const std::string& host, uint16_t port);
-/// The same, from this machine's tables.
+/// The same of this machine: asked of the kernel by sock_diag(7), or else from its tables.
 std::vector<uid_t> listening_users(const std::string& host, uint16_t port);
 
 /// Minimum uid and gid of people, from /etc/login.defs.

@@ -10,6 +10,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <utility>
 
 namespace gpusched::ops {
 namespace {
@@ -45,6 +47,47 @@ TEST(LocalPeer, ListenersAreFoundWithTheirUsers) {
   EXPECT_EQ(listening_users(table, "localhost", 0x2382), (std::vector<uid_t>{1000, 1004}));
   EXPECT_EQ(listening_users(table, "127.0.0.1", 0x2383), (std::vector<uid_t>{1003}));
   EXPECT_TRUE(listening_users(table, "127.0.0.1", 1).empty());
+}
+
+std::string tables() {
+  std::string text;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(path);
+    text.append(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return text;
+}
+
+/// A socket that listens at the address, and its port; -1: this machine has no such address.
+std::pair<int, uint16_t> listening(int family, const char* host) {
+  const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage address{};
+  address.ss_family = static_cast<sa_family_t>(family);
+  auto* four = reinterpret_cast<sockaddr_in*>(&address);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&address);
+  const socklen_t size = family == AF_INET ? sizeof *four : sizeof *six;
+  inet_pton(family, host,
+            family == AF_INET ? static_cast<void*>(&four->sin_addr) : static_cast<void*>(&six->sin6_addr));
+  socklen_t told = sizeof address;
+  const bool up = socket >= 0 && bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                  listen(socket, 1) == 0 &&
+                  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &told) == 0;
+  if (!up) return {-1, 0};
+  return {socket, ntohs(family == AF_INET ? four->sin_port : six->sin6_port)};
+}
+
+TEST(LocalPeer, TheKernelSaysWhatItsTablesSay) {
+  for (const auto& [family, host] : {std::pair{AF_INET, "127.0.0.1"}, std::pair{AF_INET, "0.0.0.0"},
+                                     std::pair{AF_INET6, "::1"}, std::pair{AF_INET6, "::"}}) {
+    const auto [socket, port] = listening(family, host);
+    if (socket < 0) continue;
+    for (const char* asked : {"127.0.0.1", "127.0.0.2", "::1", "localhost"})
+      EXPECT_EQ(listening_users(asked, port), listening_users(tables(), asked, port)) << host << ' ' << asked;
+    const char* const own = family == AF_INET ? "127.0.0.1" : "::1";
+    EXPECT_EQ(listening_users(own, port), (std::vector<uid_t>{getuid()})) << host;
+    close(socket);
+    EXPECT_TRUE(listening_users(own, port).empty()) << host;
+  }
 }
 
 TEST(IdFloor, IsReadFromLoginDefs) {
