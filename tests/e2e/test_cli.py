@@ -65,7 +65,7 @@ def test_an_array_is_submitted_waited_for_and_found(cluster):
     assert "1 of its 3 elements failed" in done.stderr
     assert "2 completed, 1 failed" in shown(cluster, "get", array)
     assert shown(cluster, "get", f"{array}[5]", "-o", "name").split() != [array]
-    names = shown(cluster, "list", "--name", "sweep-*", "--sort", "name", "--columns", "name,exit", "--no-header")
+    names = shown(cluster, "list", "--name", "sweep-*", "--elements", "--sort", "name", "--columns", "name,exit", "--no-header")
     assert [line.split() for line in names.splitlines()] == [["sweep-1", "0"], ["sweep-3", "0"], ["sweep-5", "5"]]
 
 

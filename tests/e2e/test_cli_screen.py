@@ -146,7 +146,7 @@ def test_top_outlives_a_scheduler_that_is_away(world, on_terminal):
 
 def test_a_watched_list_changes(world, on_terminal):
     watched = on_terminal("list", "--watch", "--interval", "1s", columns=100, rows=20)
-    watched.wait_for("No jobs.")
+    watched.wait_for("No jobs wait, run or ended")
     job = world.cli("submit", "--", "true", expected=0).stdout.strip()
     watched.wait_for(job)
     watched.wait_for("completed")

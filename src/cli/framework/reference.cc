@@ -25,8 +25,8 @@ Options stand before or behind the command's name. Short ones may be joined (`-i
 sign. SIZE is `512M`, `8G` or `1.5T`, by powers of 1024; a bare number is in MB. SPAN is `90s`, `45m`, `2h`, `1d` or a
 sum such as `1h30m`.
 
-Tables are as wide as the terminal, 80 columns when there is none; long texts are cut with an ellipsis, and columns
-left out when that is not enough. Programs should read `--json`. Times are relative to this machine's clock.
+Tables are as wide as the terminal, 80 columns when there is none. Long texts are cut with an ellipsis; when that is not
+enough, lists of jobs go on in further lines, and other tables say which columns have no room. Programs should read `--json`. Times are relative to this machine's clock.
 
 A submission carries a random `Idempotency-Key`, so that it is repeated safely when the connection breaks: there is
 one job, whatever happens. A wait goes on over restarts of the scheduler of up to a minute, and an interrupted one leaves

@@ -53,6 +53,20 @@ Result<std::string> read_all_of_stdin() {
   }
 }
 
+/// A terminal gives whole lines.
+std::optional<std::string> read_answer_of_terminal() {
+  if (::isatty(STDIN_FILENO) != 1) return std::nullopt;
+  std::array<char, 256> line;
+  ssize_t got = 0;
+  do {
+    got = ::read(STDIN_FILENO, line.data(), line.size());
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) return std::nullopt;
+  std::string text(line.data(), static_cast<size_t>(got));
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
 void read_terminal_size(CliIo& io) {
   winsize size{};
   if (!io.out_is_terminal || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
@@ -131,6 +145,7 @@ CliIo process_io() {
   };
   io.err = [](std::string_view text) { write_all(STDERR_FILENO, text); };  // There is nobody left to tell.
   io.read_stdin = read_all_of_stdin;
+  io.read_answer = read_answer_of_terminal;
   io.environment = [](const char* name) {
     const char* const value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ struct CliIo {
   std::function<void(std::string_view)> out;
   std::function<void(std::string_view)> err;
   std::function<Result<std::string>()> read_stdin;
+  /// One line that somebody types, without its end; nothing: standard input is no terminal, or has ended.
+  std::function<std::optional<std::string>()> read_answer = {};
   std::function<std::string(const char* name)> environment;   ///< Empty: not set.
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
   std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,10 @@ struct World {
   std::string working_directory = {};
   int width = 80;
   Duration clock_step = {};  ///< What each look at the clock takes.
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+  int height = 24;
+  std::optional<std::string> answer = std::nullopt;  ///< What somebody types when asked.
 };
 
 inline Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
@@ -62,6 +67,10 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   io.wall_now = [&now, &world] { return std::exchange(now, now + world.clock_step); };
   io.pause = [](Duration) {};
   io.width = world.width;
+  io.height = world.height;
+  io.out_is_terminal = world.out_is_terminal;
+  io.err_is_terminal = world.err_is_terminal;
+  io.read_answer = [&] { return world.answer; };
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
   return ran;
 }

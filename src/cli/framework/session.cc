@@ -86,6 +86,12 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
 
 }  // namespace
 
+Trouble about_job(const std::string& job, Trouble trouble) {
+  if (trouble.exit_code == kExitRefused && trouble.sentence.find(job) == std::string::npos)
+    trouble.sentence = job + ": " + trouble.sentence;
+  return trouble;
+}
+
 bool colored(const Options& options, const CliIo& io) {
   if (options.color == "always") return true;
   if (options.color == "never" || !io.out_is_terminal) return false;

@@ -22,6 +22,9 @@ struct Trouble {
   bool passing = false;
 };
 
+/// The scheduler's refusal of something about a job, with the job named in its sentence.
+Trouble about_job(const std::string& job, Trouble trouble);
+
 /// A call's JSON, and its text as it came, or the trouble.
 struct Reply {
   std::optional<Trouble> trouble;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "cli/terminal/text.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kGap = 2;
 constexpr int kShrunkWidthMin = 6;
+constexpr int kFurtherIndent = 4;
 
 int total_width(const std::vector<int>& widths, const std::vector<bool>& shown) {
   int total = -kGap;
@@ -65,20 +67,48 @@ std::vector<int> Table::fit(std::vector<bool>& shown, int width) const {
       if (!shown[i] || columns_[i].drop_order == 0) continue;
       if (dropped == columns_.size() || columns_[i].drop_order > columns_[dropped].drop_order) dropped = i;
     }
-    if (dropped == columns_.size()) return widths;
+    if (dropped == columns_.size()) {
+      // The rows go on in further lines, and nothing needs to be shorter than one of these.
+      for (size_t i = 0; i < columns_.size(); ++i)
+        widths[i] =
+            columns_[i].may_shrink ? std::min(natural[i], std::max(width - kFurtherIndent, 1)) : natural[i];
+      return widths;
+    }
     shown[dropped] = false;
   }
+}
+
+/// The columns with which a further line of each row begins.
+std::vector<size_t> Table::line_starts(const std::vector<int>& widths, const std::vector<bool>& shown,
+                                       int width) const {
+  std::vector<size_t> starts;
+  int used = 0;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (!shown[i]) continue;
+    if (used > 0 && used + widths[i] > width) {
+      starts.push_back(i);
+      used = kFurtherIndent;
+    }
+    used += widths[i] + kGap;
+  }
+  return starts;
 }
 
 std::string Table::render(int width, bool color) const {
   std::vector<bool> shown(columns_.size(), true);
   const std::vector<int> widths = fit(shown, width);
+  const std::vector<size_t> starts = line_starts(widths, shown, width);
   std::string out;
   out.reserve((rows_.size() + 1) * static_cast<size_t>(std::min(width, 200) + 1));
   const auto add_line = [&](const auto& cell_of) {
-    int blanks = 0;  // Owed, and paid only when something follows: no line ends with one.
+    int blanks = 0;        // Owed, and paid only when something follows: no line ends with one.
+    bool further = false;  // A new line is owed too.
     for (size_t i = 0; i < columns_.size(); ++i) {
       if (!shown[i]) continue;
+      if (std::ranges::find(starts, i) != starts.end()) {
+        further = true;
+        blanks = kFurtherIndent;
+      }
       const Cell& cell = cell_of(i);
       const int room = std::max(widths[i], 1);
       const int natural = columns_of(cell.text);
@@ -87,6 +117,7 @@ std::string Table::render(int width, bool color) const {
       const int missing = room - (cut ? display_width(text) : natural);
       if (columns_[i].right) blanks += missing;
       if (!text.empty()) {
+        if (std::exchange(further, false)) out += '\n';
         out.append(static_cast<size_t>(blanks), ' ');
         blanks = 0;
         out += styled(text, cell.style, color);
@@ -102,7 +133,12 @@ std::string Table::render(int width, bool color) const {
     add_line([&](size_t i) -> const Cell& { return titles[i]; });
   }
   for (const auto& row : rows_) add_line([&](size_t i) -> const Cell& { return row[i]; });
-  return out;
+  std::string dropped;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (!shown[i]) dropped += (dropped.empty() ? "" : ", ") + columns_[i].title;
+  }
+  if (dropped.empty() || !titles_ || !tells_dropped_) return out;
+  return out + fitted("(no room for " + dropped + ")", std::max(width, 1)) + "\n";
 }
 
 void Record::add(std::string title, Cell value) {

@@ -33,16 +33,22 @@ class Table {
   /// One cell for each column.
   void add(std::vector<Cell> cells);
   bool empty() const { return rows_.empty(); }
-  /// At most `width` columns wide, as long as what must stay fits. Ends with a newline; no line ends with a
-  /// blank.
+  /// At most `width` columns wide. Long texts are cut first, then columns with a drop order are left out,
+  /// which the last line says; if the rest does not fit either, each row goes on in further lines, indented.
+  /// Ends with a newline; no line ends with a blank.
   std::string render(int width, bool color = false) const;
-  /// Leaves the titles out.
+  /// Leaves the titles out, and the remark about columns that had no room.
   void hide_titles() { titles_ = false; }
+  /// Leaves that remark out: a live screen has no line for it.
+  void hide_dropped() { tells_dropped_ = false; }
 
  private:
   std::vector<int> fit(std::vector<bool>& shown, int width) const;
+  std::vector<size_t> line_starts(const std::vector<int>& widths, const std::vector<bool>& shown,
+                                  int width) const;
 
   bool titles_ = true;
+  bool tells_dropped_ = true;
 
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;

@@ -73,14 +73,22 @@ TEST(TableLayout, LeavesColumnsOutWhenCuttingIsNotEnough) {
                {.title = "TENANT", .drop_order = 1},
                {.title = "PRIORITY", .right = true, .drop_order = 2}});
   table.add({"job-12", "training", "tenant-1", "100"});
-  EXPECT_EQ(table.render(24), "ID      NAME    TENANT\njob-12  train…  tenant-1\n");
+  EXPECT_EQ(table.render(24), "ID      NAME    TENANT\njob-12  train…  tenant-1\n(no room for PRIORITY)\n");
+  EXPECT_EQ(table.render(18), "ID      NAME\njob-12  training\n(no room for TENA…\n");
+  table.hide_dropped();
   EXPECT_EQ(table.render(18), "ID      NAME\njob-12  training\n");
 }
 
-TEST(TableLayout, KeepsWhatMustStayHoweverNarrow) {
-  Table table({{.title = "ID"}, {.title = "GPUS", .right = true}});
-  table.add({"job-12", "4"});
-  EXPECT_EQ(table.render(5), "ID      GPUS\njob-12     4\n");
+TEST(TableLayout, GoesOnInFurtherLinesWhereNothingMayGo) {
+  Table table({{.title = "ID"}, {.title = "GPUS", .right = true}, {.title = "NAME", .may_shrink = true}});
+  table.add({"job-12", "4", "a long name"});
+  table.add({"job-13", "8", ""});
+  EXPECT_EQ(table.render(14),
+            "ID      GPUS\n"
+            "    NAME\n"
+            "job-12     4\n"
+            "    a long na…\n"
+            "job-13     8\n");
 }
 
 TEST(RecordLayout, AlignsValuesAndOmitsEmptyOnes) {

@@ -20,7 +20,7 @@ int for_each_job(Session& session, const Jobs& jobs, const std::string& done,
   for (const std::string& job : jobs) {
     const Reply reply = call("/v1/jobs/" + url_encoded(job));
     if (!reply) {
-      exit_code = session.fail(*reply.trouble);
+      exit_code = session.fail(about_job(job, *reply.trouble));
       if (exit_code == kExitUnreachable) return exit_code;
       continue;
     }

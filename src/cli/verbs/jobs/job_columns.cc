@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
 
 namespace gpusched::cli {
@@ -86,8 +87,11 @@ JobColumn time_column(std::string_view key, Column column, std::string_view fiel
           .descends = true};
 }
 
-/// "job-12[3]" of an element; "job-12[51-999]" of an array: what of it is no job of its own yet.
+/// "job-12[3]" of an element; "job-12[51-999]" of an array: what of it is no job of its own yet; of a line
+/// that stands for several elements theirs.
 std::string shown_id(const Json& job) {
+  const std::string folded = job[kFoldedId].text();
+  if (!folded.empty()) return folded;
   const std::string array = job["array_id"].text();
   if (!array.empty()) return array + "[" + std::to_string(job["array_index"].integer()) + "]";
   const std::string rest = job["array"]["unexpanded"].text();
@@ -113,7 +117,42 @@ JobColumn state_column() {
                 return Cell(std::move(state), style);
               },
           .order = by_text,
-          .fields = "state,held"};
+          .fields = "state,held,message"};
+}
+
+/// Where it runs or ran; of what waits or went wrong, why.
+std::string where_text(const Json& job) {
+  const std::string state = job["state"].text();
+  const std::string message = job["message"].text();
+  if (!job[kFoldedId].text().empty() || state == "failed" || shown_state(job) == "held") return message;
+  // The word first: a narrow terminal cuts the sentence.
+  if (state == "pending") return job["reason"].text() + (message.empty() ? "" : ": ") + message;
+  if (state == "cancelled" && message != "was cancelled") return message;
+  std::string node = job["node_name"].text();
+  const std::size_t members = job["members"].items().size();
+  if (members > 1) node += " and " + std::to_string(members - 1) + " more";
+  return node;
+}
+
+JobColumn where_column() {
+  return {.key = "where",
+          .column = {.title = "NODE/REASON", .may_shrink = true},
+          .cell = [](const Json& job, Time) { return Cell(where_text(job)); },
+          .order = by_text,
+          .fields = "node_name,members,reason,message,held"};
+}
+
+/// By its name where that is known.
+JobColumn tenant_column() {
+  return {.key = "tenant",
+          .column = {.title = "TENANT", .may_shrink = true, .drop_order = 3},
+          .cell =
+              [](const Json& job, Time) {
+                std::string name = job["tenant_name"].text();
+                return Cell(name.empty() ? job["tenant_id"].text() : std::move(name));
+              },
+          .order = by_text,
+          .fields = "tenant_id"};
 }
 
 JobColumn gpus_column() {
@@ -228,8 +267,7 @@ std::vector<JobColumn> make_columns() {
       mem_column(),
       number_column("priority", {.title = "PRIORITY", .right = true, .drop_order = 2}, "priority",
                     "priority"),
-      text_column("tenant", {.title = "TENANT", .may_shrink = true, .drop_order = 3}, "tenant_id",
-                  "tenant_id"),
+      tenant_column(),
       user_column(),
       text_column("node", {.title = "NODE", .may_shrink = true, .drop_order = 5}, "node_name", "node_name"),
       limit_column(),
@@ -237,6 +275,7 @@ std::vector<JobColumn> make_columns() {
       time_column("started", {.title = "STARTED", .right = true, .drop_order = 7}, "started_at"),
       time_column("ended", {.title = "ENDED", .right = true, .drop_order = 7}, "completed_at"),
       ran_column(),
+      where_column(),
       place_column(),
       number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts", "attempts"),
       number_column("exit", {.title = "EXIT", .right = true, .drop_order = 8}, "exit_code", "exit_code"),
@@ -299,7 +338,11 @@ std::string job_command_text(const Json& job) {
 
 std::string shown_state(const Json& job) {
   std::string state = job["state"].text();
-  return state == "pending" && job["held"].boolean() ? "held" : state;
+  if (state == "pending" && job["held"].boolean()) return "held";
+  const std::string message = job["message"].text();
+  const bool stopping = (state == "running" && message.starts_with("is being stopped")) ||
+                        (state == "scheduled" && message.starts_with("is being cancelled"));
+  return stopping ? "stopping" : state;
 }
 
 const std::vector<JobColumn>& job_columns() {
@@ -326,12 +369,16 @@ const std::vector<std::string>& wide_job_columns() {
 }
 
 std::string fields_of(const std::vector<std::string>& keys) {
-  std::string out = "job_id,state";
+  std::vector<std::string> fields = {"job_id", "state"};
   for (const std::string& key : keys) {
     const JobColumn* const column = find_job_column(key);
     CHECK(column != nullptr);
-    if (!column->fields.empty()) out.append(",").append(column->fields);
+    for (std::string& field : comma_list(std::string(column->fields))) {
+      if (std::ranges::find(fields, field) == fields.end()) fields.push_back(std::move(field));
+    }
   }
+  std::string out;
+  for (const std::string& field : fields) out += (out.empty() ? "" : ",") + field;
   return out;
 }
 
@@ -376,15 +423,18 @@ void sort_jobs(std::vector<Json>& jobs, const std::string& keys, Time now) {
   jobs = std::move(sorted);
 }
 
-Table job_table(const std::vector<Json>& jobs, const std::vector<std::string>& keys, Time now) {
+Table job_table(const std::vector<Json>& jobs, const std::vector<std::string>& keys, Time now,
+                Narrow narrow) {
   std::vector<const JobColumn*> columns;
   std::vector<Column> heads;
   for (const std::string& key : keys) {
     columns.push_back(find_job_column(key));
     CHECK(columns.back() != nullptr);
     heads.push_back(columns.back()->column);
+    if (narrow == Narrow::kWraps) heads.back().drop_order = 0;
   }
   Table table(std::move(heads));
+  if (narrow == Narrow::kDrops) table.hide_dropped();
   for (const Json& job : jobs) {
     std::vector<Cell> cells;
     cells.reserve(columns.size());

@@ -23,8 +23,12 @@ int64_t job_number(std::string_view id);
 int64_t run_seconds(const Json& job, Time now);
 /// A word list as one would type it; a script's first line.
 std::string job_command_text(const Json& job);
-/// The state; "held" for a pending job that somebody holds.
+/// The state; "held" for a pending job that somebody holds, "stopping" for one that was cancelled and has not
+/// ended yet.
 std::string shown_state(const Json& job);
+
+/// Name of the field that only lines which stand for several elements have: their id, such as "job-12[0-99]".
+inline constexpr std::string_view kFoldedId = "folded_id";
 
 /// One thing that can be shown and sorted by in a list of jobs.
 struct JobColumn {
@@ -52,7 +56,12 @@ std::string fields_of(const std::vector<std::string>& keys);
 /// Orders jobs by a comma list of keys; "-" before a key turns its order round. The keys are known to exist.
 void sort_jobs(std::vector<Json>& jobs, const std::string& keys, Time now);
 
+/// What becomes of columns that a terminal has no room for: they are left out, as on a live screen, or the
+/// lines are wrapped.
+enum class Narrow { kDrops, kWraps };
+
 /// A table of the jobs with these columns.
-Table job_table(const std::vector<Json>& jobs, const std::vector<std::string>& keys, Time now);
+Table job_table(const std::vector<Json>& jobs, const std::vector<std::string>& keys, Time now,
+                Narrow narrow = Narrow::kWraps);
 
 }  // namespace gpusched::cli

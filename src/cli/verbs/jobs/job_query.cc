@@ -1,6 +1,7 @@
 #include "cli/verbs/jobs/job_query.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
@@ -11,7 +12,35 @@ namespace gpusched::cli {
 namespace {
 
 constexpr int64_t kPageJobs = 1'000;         // What the jobs door gives at most.
+constexpr int64_t kElementsMax = 1'000'000;  // What an array has at most.
 constexpr int64_t kNativePageJobs = 10'000;  // And the native API.
+
+/// The scheduler's state in which jobs are that people see in this one.
+std::vector<std::string> scheduler_states(const std::string& word) {
+  if (word == "held") return {"pending"};
+  if (word == "stopping") return {"scheduled", "running"};
+  return {word};
+}
+
+bool is_seen_only(const std::string& word) { return word == "held" || word == "stopping"; }
+
+/// What the scheduler cannot filter by.
+bool is_seen(const JobQuery& query, const Json& job) {
+  if (query.ended_since.valid()) {
+    const Time ended = parse_rfc3339(job["completed_at"].text());
+    if (ended.valid() && ended < query.ended_since) return false;
+  }
+  if (std::ranges::none_of(query.states, is_seen_only)) return true;
+  return std::ranges::find(query.states, job["state"].text()) != query.states.end() ||
+         std::ranges::find(query.states, shown_state(job)) != query.states.end();
+}
+
+/// -1: it is none.
+int64_t whole_number(std::string_view text) {
+  int64_t value = -1;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failure == std::errc{} && stop == text.data() + text.size() ? value : -1;
+}
 
 bool matches(const JobQuery& query, const Json& job) {
   if (!query.user.empty() && job_field(job, "user").text() != query.user &&
@@ -55,16 +84,20 @@ Reply find_native(Session& session, const JobQuery& query, const std::string& st
   Progress progress(session.io());
   std::string token;
   int64_t taken = 0;
+  int64_t looked = 0;
   for (;;) {
-    const Reply page =
-        session.get(native_path(query, state, std::min(kNativePageJobs, query.limit - taken), token));
+    const int64_t wanted = std::min({kNativePageJobs, query.limit - taken, query.looked_max - looked});
+    const Reply page = session.get(native_path(query, state, wanted, token));
     if (!page) return page;
-    const std::vector<Json> items = page.json["jobs"].items();
-    found.jobs.insert(found.jobs.end(), items.begin(), items.end());
-    taken += static_cast<int64_t>(items.size());
+    for (const Json& job : page.json["jobs"].items()) {
+      ++looked;
+      if (!is_seen(query, job)) continue;
+      found.jobs.push_back(job);
+      ++taken;
+    }
     if (query.counts()) found.total = page.json["total"].integer();
     token = page.json["next_page_token"].text();
-    if (token.empty() || taken >= query.limit) {
+    if (token.empty() || taken >= query.limit || looked >= query.looked_max) {
       found.complete = found.complete && token.empty();
       return {};
     }
@@ -96,7 +129,7 @@ Reply find_of_state(Session& session, const JobQuery& query, const std::string& 
       oldest = number;
       too_old = query.since.valid() && parse_rfc3339(job["submitted_at"].text()) < query.since;
       if (too_old) break;
-      if (!matches(query, job)) continue;
+      if (!matches(query, job) || !is_seen(query, job)) continue;
       found.jobs.push_back(job);
       if (++taken >= query.limit) break;
     }
@@ -111,16 +144,25 @@ Reply find_of_state(Session& session, const JobQuery& query, const std::string& 
 
 }  // namespace
 
+bool JobQuery::counts() const {
+  return user.empty() && name.empty() && labels.empty() && !since.valid() && !ended_since.valid() &&
+         states.size() < 2 && std::ranges::none_of(states, is_seen_only);
+}
+
 Reply find_jobs(Session& session, const JobQuery& query, FoundJobs& found) {
-  if (query.states.empty()) {
-    Reply reply = find_of_state(session, query, "", found);
-    if (!reply) return reply;
+  std::vector<std::string> asked;
+  for (const std::string& word : query.states) {
+    for (std::string& state : scheduler_states(word)) asked.push_back(std::move(state));
   }
-  for (const std::string& state : query.states) {
+  std::ranges::sort(asked);
+  const auto twice = std::ranges::unique(asked);
+  asked.erase(twice.begin(), twice.end());
+  if (asked.empty()) asked.emplace_back();  // All states in one question.
+  for (const std::string& state : asked) {
     Reply reply = find_of_state(session, query, state, found);
     if (!reply) return reply;
   }
-  if (query.states.size() > 1) {
+  if (asked.size() > 1) {
     std::ranges::stable_sort(found.jobs, [](const Json& a, const Json& b) {
       return job_number(job_id_of(a)) > job_number(job_id_of(b));
     });
@@ -136,19 +178,34 @@ Reply find_jobs(Session& session, const JobQuery& query, FoundJobs& found) {
   return {};
 }
 
+const std::vector<std::string>& active_states() {
+  static const std::vector<std::string> kActive = {"pending", "scheduled", "running", "preempted"};
+  return kActive;
+}
+
+const std::vector<std::string>& finished_states() {
+  static const std::vector<std::string> kFinished = {"completed", "failed", "cancelled"};
+  return kFinished;
+}
+
+const std::vector<std::string>& state_words() {
+  static const std::vector<std::string> kWords = {"pending",   "held",      "scheduled", "running",
+                                                  "stopping",  "preempted", "completed", "failed",
+                                                  "cancelled", "active",    "finished"};
+  return kWords;
+}
+
 Result<std::vector<std::string>> parse_states(const std::string& text) {
-  static const std::vector<std::string> kWords = {"pending",   "scheduled", "running", "completed", "failed",
-                                                  "cancelled", "preempted", "active",  "finished"};
   std::vector<std::string> states;
   for (const std::string& word : comma_list(text)) {
     if (word == "active") {
-      states.insert(states.end(), {"pending", "scheduled", "running", "preempted"});
+      states.insert(states.end(), active_states().begin(), active_states().end());
     } else if (word == "finished") {
-      states.insert(states.end(), {"completed", "failed", "cancelled"});
-    } else if (std::ranges::find(kWords, word) != kWords.end()) {
+      states.insert(states.end(), finished_states().begin(), finished_states().end());
+    } else if (std::ranges::find(state_words(), word) != state_words().end()) {
       states.push_back(word);
     } else {
-      const std::string near = nearest_of(word, kWords);
+      const std::string near = nearest_of(word, state_words());
       return Error{.code = ErrorCode::kInvalidArgument,
                    .message = "--state: \"" + word + "\" is not known" +
                               (near.empty() ? "; gpu-cli list --help lists the states"
@@ -159,6 +216,40 @@ Result<std::vector<std::string>> parse_states(const std::string& text) {
   const auto repeated = std::ranges::unique(states);
   states.erase(repeated.begin(), repeated.end());
   return states;
+}
+
+std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
+    const std::vector<std::string>& labels) {
+  std::vector<std::pair<std::string, std::optional<std::string>>> filters;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    filters.emplace_back(label.substr(0, equals), equals == std::string::npos
+                                                      ? std::nullopt
+                                                      : std::optional(label.substr(equals + 1)));
+  }
+  return filters;
+}
+
+Result<std::vector<std::string>> expand_elements(const std::string& text) {
+  const size_t bracket = text.find('[');
+  if (bracket == std::string::npos || !text.ends_with(']')) return std::vector<std::string>{text};
+  const std::string id = text.substr(0, bracket);
+  const std::string inside = text.substr(bracket + 1, text.size() - bracket - 2);
+  const Error bad{
+      .code = ErrorCode::kInvalidArgument,
+      .message = text + ": \"" + inside + "\" are no indexes of elements; write them as 3, 10-20 or 1,5-7"};
+  std::vector<std::string> elements;
+  for (const std::string& part : comma_list(inside)) {
+    const size_t dash = part.find('-');
+    const int64_t first = whole_number(part.substr(0, dash));
+    const int64_t last = dash == std::string::npos ? first : whole_number(part.substr(dash + 1));
+    if (first < 0 || last < first || last - first >= kElementsMax) return bad;
+    for (int64_t index = first; index <= last; ++index)
+      elements.push_back(id + "[" + std::to_string(index) + "]");
+    if (static_cast<int64_t>(elements.size()) > kElementsMax) return bad;
+  }
+  if (elements.empty()) return bad;
+  return elements;
 }
 
 Result<Time> parse_since(const std::string& text, Time now) {

@@ -11,21 +11,21 @@ namespace gpusched::cli {
 
 /// Which jobs are wanted. What is empty does not matter.
 struct JobQuery {
-  std::vector<std::string> states;
+  std::vector<std::string> states;  ///< Words that `shown_state` gives, and those of the scheduler.
   std::string tenant;
   std::string user;
   std::string name;  ///< '*' and '?' stand for any text and any character.
   std::vector<std::pair<std::string, std::optional<std::string>>> labels;
-  Time since = {};            ///< Submitted then or later.
-  int64_t limit = INT64_MAX;  ///< Maximum number, from the newest.
+  Time since = {};                 ///< Submitted then or later.
+  Time ended_since = {};           ///< Of jobs that have ended: only those that ended then or later.
+  int64_t looked_max = INT64_MAX;  ///< Jobs of a state that are looked at, from the newest.
+  int64_t limit = INT64_MAX;       ///< Maximum number, from the newest.
   /// What to tell of each job, as the native API's parameter `fields` has it. Empty: everything, as the jobs
   /// door tells it.
   std::string fields;
 
   /// Whether the scheduler's own count of what matches is the right one.
-  bool counts() const {
-    return user.empty() && name.empty() && labels.empty() && !since.valid() && states.size() < 2;
-  }
+  bool counts() const;
 };
 
 struct FoundJobs {
@@ -37,8 +37,22 @@ struct FoundJobs {
 /// Asks page by page until enough was found.
 Reply find_jobs(Session& session, const JobQuery& query, FoundJobs& found);
 
-/// "running,failed", "active" (what has not ended), "finished"; kInvalidArgument for anything else.
+/// Every state that people see, and the groups "active" (what has not ended) and "finished".
+const std::vector<std::string>& state_words();
+/// Jobs that have not ended, and those that have: in the scheduler's words.
+const std::vector<std::string>& active_states();
+const std::vector<std::string>& finished_states();
+
+/// "running,held", "active", "finished"; kInvalidArgument for anything else.
 Result<std::vector<std::string>> parse_states(const std::string& text);
+
+/// "K" and "K=V" texts as a query has them.
+std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
+    const std::vector<std::string>& labels);
+
+/// "job-46[10-20,30]" as "job-46[10]" and so on; any other text alone. kInvalidArgument for what is between
+/// the brackets and is no indexes, or more than an array has.
+Result<std::vector<std::string>> expand_elements(const std::string& text);
 
 /// "2h" (ago), "2025-01-31", "2025-01-31T09:00:00Z".
 Result<Time> parse_since(const std::string& text, Time now);

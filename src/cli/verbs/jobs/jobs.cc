@@ -3,6 +3,7 @@
 #include <span>
 
 #include "cli/commands.h"
+#include "cli/framework/tenant_names.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
@@ -129,6 +130,12 @@ Cell as_column(const Json& job, std::string_view column, Time now) {
   return find_job_column(column)->cell(job, now).text;
 }
 
+/// "research (tenant-3)"
+Cell tenant_cell(const Json& job, std::string_view field, Time) {
+  const std::string name = job["tenant_name"].text();
+  const std::string id = job[field].text();
+  return name.empty() ? id : name + " (" + id + ")";
+}
 Cell slice_cell(const Json& job, std::string_view field, Time) {
   const std::string profile = job_field(job, field).text();
   const Json start = job["mig_start"];
@@ -165,7 +172,7 @@ constexpr JobRecordRow kJobRecord[] = {
     {"Moved", "moved", as_text},
     {"Exit code", "exit_code", as_number},
     {"Signal", "signal", as_count},
-    {"Tenant", "tenant_id", as_text},
+    {"Tenant", "tenant_id", tenant_cell},
     {"User", "user", as_text},
     {"Priority", "priority", as_number},
     {"MIG slice", "mig_profile", slice_cell},
@@ -268,6 +275,14 @@ struct GetOptions {
   std::string format;
 };
 
+/// Puts the tenants' names beside their ids.
+void name_tenants(Session& session, std::vector<Reply>& replies) {
+  std::vector<Json> records;
+  for (const Reply& reply : replies) records.push_back(reply.json);
+  records = with_tenant_names(session, records);
+  for (std::size_t i = 0; i < replies.size(); ++i) replies[i].json = records[i];
+}
+
 int get_jobs(Session& session, const GetOptions& get) {
   int exit_code = kExitOk;
   std::vector<Reply> replies;
@@ -277,11 +292,13 @@ int get_jobs(Session& session, const GetOptions& get) {
       replies.push_back(std::move(reply));
       continue;
     }
-    exit_code = session.fail(*reply.trouble);
+    exit_code = session.fail(about_job(job, *reply.trouble));
     if (exit_code == kExitUnreachable) return exit_code;
   }
+  const Format format = format_of(get.format, session.options().json);
+  if (format == Format::kTable || format == Format::kWide) name_tenants(session, replies);
   if (!replies.empty()) {
-    session.io().out(jobs_text(session, replies, format_of(get.format, session.options().json)));
+    session.io().out(jobs_text(session, replies, format));
   }
   return exit_code;
 }

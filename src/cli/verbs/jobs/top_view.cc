@@ -230,7 +230,7 @@ std::string jobs_part(const TopData& data, TopControls& controls, const ScreenSi
   std::vector<std::string> keys = top_job_columns();
   const bool no_users = std::ranges::all_of(page, [](const Json& job) { return job_user(job).empty(); });
   if (no_users) std::erase(keys, "user");
-  return text + job_table(page, keys, now).render(size.columns, color);
+  return text + job_table(page, keys, now, Narrow::kDrops).render(size.columns, color);
 }
 
 std::string help_text(const ScreenSize& size, bool color) {

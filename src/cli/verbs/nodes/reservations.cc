@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "cli/commands.h"
+#include "cli/framework/tenant_names.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
@@ -100,8 +101,10 @@ int list_reservations(Session& session) {
                {.title = "EVERY", .drop_order = 1},
                {.title = "NODES", .may_shrink = true},
                {.title = "REASON", .may_shrink = true, .drop_order = 2}});
-  for (const Json& one : reply.json["reservations"].items()) {
-    std::string whose = one["tenant_id"].text().empty() ? "maintenance" : one["tenant_id"].text();
+  for (const Json& one : with_tenant_names(session, reply.json["reservations"].items())) {
+    std::string whose = one["tenant_name"].text();
+    if (whose.empty()) whose = one["tenant_id"].text();
+    if (whose.empty()) whose = "maintenance";
     if (const std::string users = joined_names(one["users"]); !users.empty()) whose += ":" + users;
     const int64_t every_ms = one["every_ms"].integer();
     table.add({one["name"].text(), one["active"].boolean() ? "on" : "planned", whose,
