@@ -1,12 +1,16 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/framework/session.h"
 
 /// Functions shared by several commands.
 namespace gpusched::cli {
+
+class SignalWatch;
 
 /// Start and filter of an output.
 struct LogChoice {
@@ -33,10 +37,20 @@ Reply poll_job(Session& session, const std::string& job, Duration wait);
 /// `timeout` is a span, or empty for none; `any` ends with the first end.
 int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
                   bool any);
+/// "job-12 failed: its command exited with code 3", or that it completed.
+std::string end_sentence(const std::string& job, const Json& record);
 /// The exit code that stands for how the job ended, with one line about a failure.
 int exit_like(const Session& session, const std::string& job, const Json& record);
-/// Asks for the job until it is final, each time for at most `poll`. Survives a scheduler's restart.
+/// Asks for the job until it is final. Says on standard error why it waits, if that takes more than two
+/// seconds. Survives a scheduler's restart.
 Reply wait_until_final(Session& session, const std::string& job);
+/// The same, and meanwhile copies the job's standard output and standard error to ours, from `attempt` on (0:
+/// from the latest on), or of `attempt` alone when `one_attempt`.
+Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt);
+/// Until the result is destroyed, Ctrl-C and SIGTERM end the process with 128 and the signal's number, and
+/// standard error says that the jobs continue, and how to attach to or cancel them. Create it before other
+/// threads.
+std::unique_ptr<SignalWatch> watch_leaving(const Session& session, const std::vector<std::string>& jobs);
 
 /// Submits each line of a file ("-": of standard input), one JSON submission of the native API a line, as
 /// fast as lines come, and prints the ids in their order. Returns the exit code.

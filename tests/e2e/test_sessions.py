@@ -407,9 +407,9 @@ def test_attach_follows_and_ends_as_the_job_does(world):
         world.cli("exec", job, "--", "touch", "go", expected=0)
         out, err = attached.communicate(timeout=PATIENCE_S)
         assert attached.returncode == 6 and out == b""
-        assert err.startswith(b"late\n") and b"exit code 6" in err
+        assert err.startswith(b"late\n") and b"exited with code 6" in err
     done = world.cli("attach", job, expected=6)
-    assert "exit code 6" in done.stderr
+    assert "exited with code 6" in done.stderr
 
 
 def test_attach_can_be_left_and_said_again(world):

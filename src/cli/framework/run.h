@@ -26,7 +26,7 @@ enum ExitCode : int {
 };
 
 /// What the command line needs from the process around it, so that tests can stand in for it. The functions
-/// may be called from two threads, never at once.
+/// may be called from several threads at once.
 struct CliIo {
   /// Standard output, written through at once. When it cannot be written the process ends, with a sentence on
   /// standard error and kExitOutputLost: nobody shall take half an answer for a whole one.

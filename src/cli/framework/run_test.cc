@@ -324,7 +324,7 @@ TEST(Waiting, AsksUntilTheJobIsFinalOnOneConnection) {
       {"submit", "--wait", "--", "true"}, &seen);
   EXPECT_EQ(ran.exit_code, 0);
   ASSERT_EQ(seen.size(), 4u);
-  EXPECT_EQ(seen[1].target, "/api/v1/jobs/job-7?wait=30s");
+  EXPECT_EQ(seen[2].target, "/api/v1/jobs/job-7?wait=30s");
   EXPECT_EQ(seen.back().connection, 1);
 }
 
@@ -658,8 +658,8 @@ TEST(Logs, AreCopiedByteForByte) {
       run_against([&](const Request&) { return Reply{.chunks = {line.substr(0, 30), line.substr(30)}}; },
                   {"logs", "job-3", "--stderr", "--attempt", "2"}, &seen);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_EQ(ran.out, bytes);
-  EXPECT_EQ(seen.at(0).target, "/api/v1/jobs/job-3/logs?format=json&stream=stderr&attempt=2");
+  EXPECT_EQ(ran.err, bytes);
+  EXPECT_EQ(seen.at(1).target, "/api/v1/jobs/job-3/logs?format=json&stream=stderr&attempt=2");
 }
 
 TEST(Logs, AreChosenOnTheNode) {
@@ -667,7 +667,7 @@ TEST(Logs, AreChosenOnTheNode) {
   const Ran ran = run_against([&](const Request&) { return Reply{.chunks = {piece("loss 1\n", 90)}}; },
                               {"logs", "job-3", "--tail", "5", "--since", "10m", "--grep", "loss 1"}, &seen);
   EXPECT_EQ(ran.out, "loss 1\n");
-  EXPECT_EQ(seen.at(0).target,
+  EXPECT_EQ(seen.at(1).target,
             "/api/v1/jobs/job-3/logs?format=json&stream=stdout&grep=loss%201&tail_lines=5&since=10m");
 }
 
@@ -677,7 +677,7 @@ TEST(Logs, SayWhatIsNoLongerKept) {
         return Reply{.chunks = {R"({"offset":100,"next_offset":104,"skipped":100,"text":"end\n"})"
                                 "\n"}};
       },
-      {"logs", "job-3"});
+      {"logs", "--stdout", "job-3"});
   EXPECT_EQ(ran.out, "end\n");
   EXPECT_EQ(ran.err, "gpu-cli: 100 bytes of the output are no longer kept on the node\n");
 }
@@ -688,7 +688,7 @@ TEST(Logs, BothGoWhereTheyBelong) {
         const bool error = request.target.find("stream=stderr") != std::string::npos;
         return Reply{.chunks = {error ? piece("cried\n", 6) : piece("told\n", 5)}};
       },
-      {"logs", "job-3", "--both"});
+      {"logs", "job-3"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "told\n");
   EXPECT_EQ(ran.err, "cried\n");
@@ -713,7 +713,7 @@ TEST(Logs, FollowedGoOnWhereTheConnectionBroke) {
         if (!broke.exchange(true)) return Reply{.chunks = {piece("12345", 5)}, .hang_up = true};
         return Reply{.chunks = {piece("678", 8)}};
       },
-      {"logs", "-f", "job-3"}, &seen);
+      {"logs", "-f", "--stdout", "job-3"}, &seen);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "12345678");
   int resumed = 0;
@@ -733,7 +733,7 @@ TEST(Logs, FollowedGoOverAllAttempts) {
         return Reply{.body = ++polls < 4 ? R"({"state":"pending","final":false,"attempts":1})"
                                          : R"({"state":"completed","final":true,"attempts":2})"};
       },
-      {"logs", "-f", "job-3"});
+      {"logs", "-f", "--stdout", "job-3"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "first second");
 }
@@ -749,7 +749,7 @@ TEST(Logs, FollowedWaitForAJobThatHasNotStarted) {
         return Reply{.body = ++polls < 5 ? R"({"state":"pending","final":false,"attempts":0})"
                                          : R"({"state":"completed","final":true,"attempts":1})"};
       },
-      {"logs", "-f", "job-3"});
+      {"logs", "-f", "--stdout", "job-3"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "late");
 }
@@ -764,7 +764,7 @@ TEST(Logs, OfAJobThatNeverStartedAreRefused) {
       },
       {"logs", "-f", "job-3"});
   EXPECT_EQ(ran.exit_code, kExitRefused);
-  EXPECT_EQ(ran.err, "gpu-cli: job-3 has no output (log_not_found)\n");
+  EXPECT_EQ(ran.err, "gpu-cli: job-3 has no output (log_not_found)\ngpu-cli: job-3 cancelled\n");
 }
 
 const char* const kNodes =

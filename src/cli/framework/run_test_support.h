@@ -64,7 +64,10 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   };
   io.working_directory = [&] { return world.working_directory; };
   Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
-  io.wall_now = [&now, &world] { return std::exchange(now, now + world.clock_step); };
+  io.wall_now = [&] {
+    const std::lock_guard lock(mutex);
+    return std::exchange(now, now + world.clock_step);
+  };
   io.pause = [](Duration) {};
   io.width = world.width;
   io.height = world.height;

@@ -1,15 +1,21 @@
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/progress.h"
+#include "cli/terminal/signal_watch.h"
 #include "cli/terminal/units.h"
+#include "cli/verbs/jobs/wait_notice.h"
 
 namespace gpusched::cli {
 namespace {
 
 constexpr Duration kRound = milliseconds(200);
+constexpr std::size_t kNoticesMax = 8;  ///< Of more jobs only counts are shown.
 constexpr Duration kPollServer = seconds(30);
 constexpr int kSignalBase = 128;
 
@@ -27,7 +33,10 @@ class Waiter {
         wait_(wait),
         open_(wait.jobs),
         ends_(session.io().wall_now() + patience),
-        patient_(session.io()) {}
+        patient_(session.io()) {
+    if (wait.jobs.size() > kNoticesMax) return;
+    for (const std::string& job : wait.jobs) notices_.emplace(job, WaitNotice(session.io(), job));
+  }
 
   int run();
 
@@ -36,6 +45,8 @@ class Waiter {
   /// Asks for one of the open jobs; true when it is over.
   bool is_over(const std::string& job, Duration poll, std::optional<int>& failed);
   int exit_code() const;
+  /// How long to wait for the last open job's end in one call.
+  Duration last_poll() const;
 
   Session& session_;
   const WaitOptions& wait_;
@@ -43,7 +54,13 @@ class Waiter {
   Time ends_;
   Patience patient_;
   std::map<std::string, int> codes_;  ///< Of the jobs that ended.
+  std::map<std::string, WaitNotice> notices_;
 };
+
+Duration Waiter::last_poll() const {
+  const auto notice = notices_.find(open_.front());
+  return notice == notices_.end() ? kPollServer : notice->second.next_look();
+}
 
 bool Waiter::is_over(const std::string& job, Duration poll, std::optional<int>& failed) {
   const Reply reply = poll_job(session_, job, poll);
@@ -52,7 +69,10 @@ bool Waiter::is_over(const std::string& job, Duration poll, std::optional<int>& 
     return false;
   }
   patient_.renew();
-  if (!is_final(reply.json)) return false;
+  if (!is_final(reply.json)) {
+    if (const auto notice = notices_.find(job); notice != notices_.end()) notice->second.look(reply.json);
+    return false;
+  }
   if (session_.options().json) {
     session_.io().out(json_line(reply));
   } else {
@@ -76,7 +96,7 @@ int Waiter::run() {
   for (;;) {
     // The last open job can be waited for at the scheduler; of several we have to ask in turn.
     const Duration left = ends_ - now();
-    const Duration poll = open_.size() == 1 ? std::clamp(left, Duration{}, kPollServer) : Duration{};
+    const Duration poll = open_.size() == 1 ? std::clamp(left, Duration{}, last_poll()) : Duration{};
     std::optional<int> failed;
     std::erase_if(open_, [&](const std::string& job) {
       if (failed || (wait_.any && !codes_.empty())) return false;
@@ -109,34 +129,54 @@ int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const 
     if (!span) return session.fail(kExitUsage, "--timeout: " + span.error().message, "usage");
     patience = seconds(*span);
   }
+  const std::unique_ptr<SignalWatch> leaving = watch_leaving(session, jobs);
   return Waiter(session, wait, patience).run();
+}
+
+std::string end_sentence(const std::string& job, const Json& record) {
+  const std::string state = record["state"].text();
+  const std::string message = record["message"].text();
+  const int64_t signal = record["signal"].integer();
+  const int64_t exit_code = record["exit_code"].integer();
+  if (message.starts_with("was ")) return job + " " + message;
+  std::string sentence = job + " " + (state.empty() ? "ended" : state);
+  if (state == "completed") return sentence;
+  if (!message.empty()) return sentence + ": " + message;
+  if (record["reason"].text() == "timeout") return sentence + ": it reached its time limit";
+  if (state == "failed" && signal != 0) return sentence + ": ended by signal " + std::to_string(signal);
+  if (state == "failed" && exit_code != 0) return sentence + ": exit code " + std::to_string(exit_code);
+  return sentence;
 }
 
 int exit_like(const Session& session, const std::string& job, const Json& record) {
   const std::string state = record["state"].text();
   if (state == "completed") return kExitOk;
   const std::string reason = record["reason"].text();
-  const std::string message = record["message"].text();
   const auto signal = static_cast<int>(record["signal"].integer());
   const auto exit_code = static_cast<int>(record["exit_code"].integer());
-  std::string sentence = job + " " + (state.empty() ? "ended" : state);
   int code = kExitJobFailed;
   if (reason == "timeout") {
-    sentence += ": it reached its time limit";
     code = kExitTimeLimit;
   } else if (reason == "not_at_once") {
-    sentence += ": " + message;
     code = kExitRefused;
   } else if (state == "failed" && signal != 0) {
-    sentence += ": ended by signal " + std::to_string(signal);
     code = kSignalBase + signal;
   } else if (state == "failed" && exit_code != 0) {
-    sentence += ": exit code " + std::to_string(exit_code);
     code = exit_code;
-  } else if (!message.empty()) {
-    sentence += ": " + message;
   }
-  return session.fail(code, sentence, reason.empty() ? "failed" : reason);
+  return session.fail(code, end_sentence(job, record), reason.empty() ? "failed" : reason);
+}
+
+std::unique_ptr<SignalWatch> watch_leaving(const Session& session, const std::vector<std::string>& jobs) {
+  const bool one = jobs.size() == 1;
+  const std::string job = one ? jobs.front() : "JOB";
+  const std::string sentence = "\ngpu-cli: " + (one ? job + " continues" : "the jobs continue") +
+                               ". Attach: gpu-cli attach " + job + "; cancel: gpu-cli cancel " + job + "\n";
+  return std::make_unique<SignalWatch>(std::initializer_list<int>{SIGINT, SIGTERM},
+                                       [sentence, err = session.io().err](int signal) {
+                                         err(sentence);
+                                         ::_exit(kSignalBase + signal);
+                                       });
 }
 
 Action define_wait(Grammar& grammar) {
@@ -149,7 +189,9 @@ Action define_wait(Grammar& grammar) {
       "Prints the end of each job as it happens. The exit code is 0 if all jobs completed; otherwise it is "
       "that of the first job, in the order given, that did not: its own exit code, 124 at its time limit, "
       "128 + N for signal N, 1 without a code. With `--any` it is that of the job that ended.");
-  grammar.details("Continues across restarts of the scheduler of up to a minute.");
+  grammar.details(
+      "If a job waits to be started, standard error says why. Continues across restarts of the scheduler of "
+      "up to a minute. Ctrl-C ends gpu-cli; the jobs continue.");
   grammar.example("gpu-cli wait $(gpu-cli list --name 'sweep-*' -o name)", "wait for a whole sweep");
   return [wait](Session& session) { return wait_for_jobs(session, wait->jobs, wait->timeout, wait->any); };
 }

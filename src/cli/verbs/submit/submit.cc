@@ -1,48 +1,15 @@
 #include "cli/verbs/submit/submit.h"
 
 #include <memory>
-#include <mutex>
-#include <thread>
 
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
+#include "cli/terminal/signal_watch.h"
 #include "cli/terminal/text.h"
 
 namespace gpusched::cli {
 namespace {
-
-/// Copies the job's two outputs to ours, each in a thread of its own, until the job has ended.
-class OutputCopier {
- public:
-  OutputCopier(const Session& session, const std::string& job)
-      : out_([this, job, own = session.fork()]() mutable { copy(own, job, "stdout", own.io().out); }),
-        err_([this, job, own = session.fork()]() mutable { copy(own, job, "stderr", own.io().err); }) {}
-  OutputCopier(const OutputCopier&) = delete;
-  OutputCopier& operator=(const OutputCopier&) = delete;
-  ~OutputCopier() {
-    out_.join();
-    err_.join();
-  }
-
- private:
-  void copy(Session& session, const std::string& job, const std::string& stream,
-            const std::function<void(std::string_view)>& write) {
-    const Reply reply = follow_logs(session, job, stream, 1, false, [&](std::string_view data) {
-      const std::lock_guard lock(mutex_);
-      write(data);
-      return true;
-    });
-    // A job that never started has no output, which is no mistake here.
-    if (reply || reply.trouble->code == "log_not_found") return;
-    const std::lock_guard lock(mutex_);
-    session.fail(*reply.trouble);
-  }
-
-  std::mutex mutex_;  // Before the threads that use it.
-  std::thread out_;
-  std::thread err_;
-};
 
 /// The record of an interactive job when it is decided whether it starts: it waits no longer.
 Reply wait_until_decided(Session& session, const std::string& job) {
@@ -82,13 +49,9 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
     session.io().out(job + "\n");
   }
   if (!submit.timeout.empty()) return wait_for_jobs(session, {job}, submit.timeout, false);
-  Reply record;
-  if (submit.logs) {
-    const OutputCopier copier(session, job);
-    record = wait_until_final(session, job);
-  } else {
-    record = wait_until_final(session, job);
-  }
+  const std::unique_ptr<SignalWatch> leaving = watch_leaving(session, {job});
+  const Reply record =
+      submit.logs ? show_until_final(session, job, 1, false) : wait_until_final(session, job);
   if (!record) return session.fail(*record.trouble);
   if (options.json) session.io().out(json_line(record));
   return exit_like(session, job, record.json);
