@@ -17,6 +17,8 @@ namespace gpusched {
 /// Every setting with its default. What each means, its range and its name for people stand in `keys.cc`; the
 /// members are named as there.
 struct Config {
+  std::string environment = "development";
+
   struct Scheduler {
     int64_t scheduling_interval_ms = 100;
     int64_t max_queue_size = limits::kQueueSizeDefault;
@@ -116,10 +118,13 @@ struct Config {
   } log;
 
   struct Agent {
+    std::string node_id;
     int64_t heartbeat_interval_ms = 5'000;
     int64_t metrics_interval_ms = 5'000;
     bool accept_old_handshake = false;
+    int64_t health_check_interval_ms = 30'000;
     bool dcgm_enabled = false;
+    std::string dcgm_host_port = "localhost:5555";
     std::string container_runtime = "none";
   } agent;
 
@@ -131,6 +136,8 @@ struct Config {
     std::string database = "gpu_scheduler";
     std::string sslmode = "prefer";
     int64_t max_open_conns = 10;
+    int64_t max_idle_conns = 5;
+    int64_t conn_max_lifetime_mins = 30;
   } database;
 
   struct Redis {
@@ -138,7 +145,16 @@ struct Config {
     int64_t port = 6379;
     std::string password;
     int64_t db = 0;
+    int64_t pool_size = 10;
+    int64_t min_idle_conns = 2;
   } redis;
+
+  struct Telemetry {
+    bool tracing_enabled = false;
+    std::string jaeger_endpoint;
+    bool profiling_enabled = false;
+    int64_t profiling_port = 6060;
+  } telemetry;
 
   struct Kubernetes {
     bool in_cluster = false;
@@ -179,8 +195,13 @@ std::map<std::string, std::string> process_environment();
 /// Defaults, then the file, then environment variables `GPU_SCHEDULER_<SECTION>_<KEY>`, then overrides: the
 /// later wins. Refuses unknown keys with the nearest known one, values of the wrong type or out of range, and
 /// keys given twice: kInvalidArgument, one problem a line with file and line number, all of them at once. A
-/// file that cannot be read is kIo or kNotFound. Variables of our prefix that name no section are not ours.
+/// key without effect takes any value; one that it cannot hold leaves the default. A file that cannot be read
+/// is kIo or kNotFound. Variables of our prefix that name no section are not ours.
 Result<LoadedConfig> load_config(const ConfigInputs& inputs);
+
+/// The keys that were given and have no effect, in the order of the keys: "database.host, redis.port"; empty
+/// when there are none.
+std::string keys_without_effect(const LoadedConfig& config);
 
 /// The whole configuration as YAML that `load_config` reads, behind each value where it comes from. Passwords
 /// are masked.

@@ -148,6 +148,70 @@ TEST(ConfigFileValues, AcceptTheKeysOfOtherSchedulersThatHaveNoEffect) {
   EXPECT_EQ(loaded->values.kubernetes.name_space, "gpus");
 }
 
+/// Every key of a scheduler whose file starts this one unmodified.
+constexpr const char* kForeignFile = R"(environment: development
+scheduler: {scheduling_interval_ms: 1000, max_queue_size: 10000, enable_preemption: true, default_priority: 100,
+  enable_gang_scheduling: true, enable_thermal_aware: true, thermal_threshold: 75.0}
+agent: {node_id: "", heartbeat_interval_ms: 5000, metrics_interval_ms: 10000, health_check_interval_ms: 30000,
+  dcgm_enabled: false, dcgm_host_port: "localhost:5555", container_runtime: docker}
+database: {host: localhost, port: 5433, user: postgres, password: "gpu123", database: gpu_scheduler,
+  sslmode: disable, max_open_conns: 25, max_idle_conns: 5, conn_max_lifetime_mins: 30}
+redis: {host: localhost, port: 6379, password: "", db: 0, pool_size: 10, min_idle_conns: 2}
+kubernetes: {in_cluster: false, kubeconfig_path: ~/.kube/config, namespace: gpu-system}
+api: {grpc_port: 9090, http_port: 8080, enable_tls: false, tls_cert_path: "", tls_key_path: "",
+  cors_enabled: true, cors_origins: "*", rate_limit_rps: 100}
+metrics: {enabled: true, port: 9091, path: /metrics, namespace: gpu_scheduler}
+telemetry: {tracing_enabled: false, jaeger_endpoint: "http://localhost:14268/api/traces",
+  profiling_enabled: false, profiling_port: 6060}
+)";
+
+TEST(ConfigForeignFile, IsAcceptedAndWhatHasNoEffectIsNamed) {
+  const Result<LoadedConfig> loaded = load(kForeignFile);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.environment, "development");
+  EXPECT_EQ(loaded->values.telemetry.profiling_port, 6060);
+  const std::string named = keys_without_effect(*loaded);
+  for (const char* key :
+       {"environment", "scheduler.scheduling_interval_ms", "agent.node_id", "agent.health_check_interval_ms",
+        "agent.dcgm_host_port", "database.max_idle_conns", "database.conn_max_lifetime_mins",
+        "redis.pool_size", "redis.min_idle_conns", "telemetry.tracing_enabled", "telemetry.jaeger_endpoint",
+        "telemetry.profiling_enabled", "telemetry.profiling_port"}) {
+    EXPECT_NE((", " + named + ",").find(std::string(", ") + key + ","), std::string::npos) << key;
+  }
+  EXPECT_EQ(named.find("scheduler.max_queue_size"), std::string::npos);
+  EXPECT_EQ(named.find("api.cors_origins"), std::string::npos);
+  EXPECT_EQ(keys_without_effect(*load("api: {http_port: 1}\n")), "");
+}
+
+TEST(ConfigForeignFile, KeysWithoutEffectTakeAnyValue) {
+  const Result<LoadedConfig> loaded = load(
+      "environment:\ndatabase: {port: often, sslmode: maybe, max_idle_conns: {a: 1}}\nredis: {db: [1]}\n"
+      "agent: {metrics_interval_ms: 1}\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.database.port, 5432);
+  EXPECT_EQ(loaded->values.database.sslmode, "prefer");
+  EXPECT_EQ(loaded->values.agent.metrics_interval_ms, 5'000);
+  EXPECT_EQ(keys_without_effect(*loaded),
+            "environment, agent.metrics_interval_ms, database.port, database.sslmode, "
+            "database.max_idle_conns, redis.db");
+}
+
+TEST(ConfigForeignFile, MisspeltKeysOfItAreRefusedToo) {
+  EXPECT_EQ(refusal("telemetry: {tracing_enable: true}\n"),
+            "1: unknown key telemetry.tracing_enable; did you mean telemetry.tracing_enabled?");
+  EXPECT_EQ(refusal("enviroment: x\n"), "1: unknown key enviroment; did you mean environment?");
+  EXPECT_EQ(refusal("environment: x\nenvironment: y\n"), "2: environment is given twice; keep one");
+}
+
+TEST(ConfigEnvironment, SetsTheKeyBesideTheSections) {
+  const Result<LoadedConfig> loaded = load("environment: a\n", {{"GPU_SCHEDULER_ENVIRONMENT", "b"}});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->values.environment, "b");
+  EXPECT_NE(print_config(*loaded).find(
+                "\nenvironment: \"b\"  # environment variable GPU_SCHEDULER_ENVIRONMENT; no effect\n"),
+            std::string::npos);
+}
+
 TEST(ConfigRefuses, AnUnknownKeyAndNamesTheNearest) {
   EXPECT_EQ(refusal("api:\n  address: localhost\n  htpp_port: 1\n"),
             "3: unknown key api.htpp_port; did you mean api.http_port?");
@@ -319,7 +383,8 @@ TEST(PrintConfig, SaysWhereEachValueComesFromAndMasksPasswords) {
             std::string::npos);
   EXPECT_NE(printed.find("  level: \"debug\"  # " + file.path() + ":2\n"), std::string::npos);
   EXPECT_NE(printed.find("  grpc_port: 9090  # default\n"), std::string::npos);
-  EXPECT_NE(printed.find("  password: \"********\"  # " + file.path() + ":4\n"), std::string::npos);
+  EXPECT_NE(printed.find("  password: \"********\"  # " + file.path() + ":4; no effect\n"),
+            std::string::npos);
   EXPECT_EQ(printed.find("hunter2"), std::string::npos);
 }
 

@@ -14,6 +14,12 @@ constexpr double kWatchdogSecondsMax = 30.0 * 86'400;
 constexpr std::string_view kWatchActions = "warn requeue cancel";
 
 constexpr ConfigKey kKeys[] = {
+    {.section = "",
+     .name = "environment",
+     .slot = [](Config& c) -> ConfigSlot { return &c.environment; },
+     .meaning = "Name of the installation, such as development or production.",
+     .effect = ConfigEffect::kNone},
+
     // What the scheduler decides by.
     {.section = "scheduler",
      .name = "max_queue_size",
@@ -516,6 +522,11 @@ constexpr ConfigKey kKeys[] = {
      .live = true},
 
     {.section = "agent",
+     .name = "node_id",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.node_id; },
+     .meaning = "Name of a node. The scheduler does not need it; `gpu-agent` reads it from the environment.",
+     .effect = ConfigEffect::kNone},
+    {.section = "agent",
      .name = "heartbeat_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.heartbeat_interval_ms; },
      .meaning = "Milliseconds between heartbeats of an agent, at most a third of `scheduler.node_lease_ms`. "
@@ -536,14 +547,30 @@ constexpr ConfigKey kKeys[] = {
                 "upgrade. Anyone who connects then receives a proof against which tokens can be tried, and "
                 "all calls need the token: such agents cannot tell jobs of anonymous callers from others."},
     {.section = "agent",
+     .name = "health_check_interval_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.health_check_interval_ms; },
+     .meaning =
+         "Milliseconds between checks of a node. The scheduler does not need it; `gpu-agent` reads it from "
+         "the environment.",
+     .min = 1,
+     .max = 86'400'000,
+     .effect = ConfigEffect::kNone},
+    {.section = "agent",
      .name = "dcgm_enabled",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.dcgm_enabled; },
      .meaning = "Whether telemetry comes from DCGM.",
      .effect = ConfigEffect::kNone},
     {.section = "agent",
+     .name = "dcgm_host_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.dcgm_host_port; },
+     .meaning = "Address of DCGM.",
+     .effect = ConfigEffect::kNone},
+    {.section = "agent",
      .name = "container_runtime",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.container_runtime; },
-     .meaning = "Container runtime that runs a job's image.",
+     .meaning =
+         "Container runtime that runs a job's image. The scheduler does not need it; `gpu-agent` reads "
+         "it from the environment.",
      .effect = ConfigEffect::kNone},
 
     {.section = "database",
@@ -587,6 +614,20 @@ constexpr ConfigKey kKeys[] = {
      .min = 0,
      .max = 10'000,
      .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "max_idle_conns",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.max_idle_conns; },
+     .meaning = "Maximum number of idle connections.",
+     .min = 0,
+     .max = 10'000,
+     .effect = ConfigEffect::kNone},
+    {.section = "database",
+     .name = "conn_max_lifetime_mins",
+     .slot = [](Config& c) -> ConfigSlot { return &c.database.conn_max_lifetime_mins; },
+     .meaning = "Maximum age of a connection in minutes.",
+     .min = 0,
+     .max = 1'000'000,
+     .effect = ConfigEffect::kNone},
 
     {.section = "redis",
      .name = "host",
@@ -612,6 +653,43 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "Its database number.",
      .min = 0,
      .max = 1'000'000,
+     .effect = ConfigEffect::kNone},
+    {.section = "redis",
+     .name = "pool_size",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.pool_size; },
+     .meaning = "Maximum number of connections.",
+     .min = 0,
+     .max = 10'000,
+     .effect = ConfigEffect::kNone},
+    {.section = "redis",
+     .name = "min_idle_conns",
+     .slot = [](Config& c) -> ConfigSlot { return &c.redis.min_idle_conns; },
+     .meaning = "Minimum number of idle connections.",
+     .min = 0,
+     .max = 10'000,
+     .effect = ConfigEffect::kNone},
+
+    {.section = "telemetry",
+     .name = "tracing_enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.telemetry.tracing_enabled; },
+     .meaning = "Whether traces are sent to Jaeger.",
+     .effect = ConfigEffect::kNone},
+    {.section = "telemetry",
+     .name = "jaeger_endpoint",
+     .slot = [](Config& c) -> ConfigSlot { return &c.telemetry.jaeger_endpoint; },
+     .meaning = "URL of the Jaeger collector.",
+     .effect = ConfigEffect::kNone},
+    {.section = "telemetry",
+     .name = "profiling_enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.telemetry.profiling_enabled; },
+     .meaning = "Whether profiles are served.",
+     .effect = ConfigEffect::kNone},
+    {.section = "telemetry",
+     .name = "profiling_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.telemetry.profiling_port; },
+     .meaning = "Port of the profiles.",
+     .min = 0,
+     .max = kPortMax,
      .effect = ConfigEffect::kNone},
 
     {.section = "kubernetes",
@@ -680,12 +758,14 @@ struct TextOf {
 
 }  // namespace
 
-std::string ConfigKey::full_name() const { return std::string(section) + "." + std::string(name); }
+std::string ConfigKey::full_name() const {
+  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
+}
 
 std::string ConfigKey::environment() const {
   std::string out(kConfigEnvironmentPrefix);
-  for (const char c : std::string(section) + "_" + std::string(name)) {
-    out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  for (const char c : full_name()) {
+    out += c == '.' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   }
   return out;
 }
@@ -715,7 +795,8 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
 }
 
 bool is_config_section(std::string_view section) {
-  return std::ranges::any_of(kKeys, [&](const ConfigKey& key) { return key.section == section; });
+  return !section.empty() &&
+         std::ranges::any_of(kKeys, [&](const ConfigKey& key) { return key.section == section; });
 }
 
 std::vector<ConfigChange> config_changes(const Config& before, const Config& after) {
@@ -758,7 +839,9 @@ size_t edit_distance(std::string_view from, std::string_view to) {
 const ConfigKey* nearest_config_key(std::string_view section, std::string_view name) {
   // The right name in the wrong section is nearer than any misspelling.
   for (const ConfigKey& key : kKeys) {
-    if (key.name == name && (section.empty() || edit_distance(section, key.section) <= 2)) return &key;
+    if (key.name == name && !key.section.empty() &&
+        (section.empty() || edit_distance(section, key.section) <= 2))
+      return &key;
   }
   const ConfigKey* best = nullptr;
   size_t best_distance = 0;

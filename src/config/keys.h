@@ -18,13 +18,13 @@ using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vec
 /// Effect of setting a key.
 enum class ConfigEffect {
   kUsed,
-  kNone,        ///< Known to existing configuration files; accepted, and changes nothing yet.
+  kNone,        ///< Known to existing configuration files; accepted with any value, and changes nothing.
   kNotYetTrue,  ///< A promise that is not kept yet, such as encryption: `true` is refused, not ignored.
 };
 
 /// One setting. The default is the value in a fresh Config.
 struct ConfigKey {
-  std::string_view section;
+  std::string_view section;  ///< Empty: the key stands beside the sections.
   std::string_view name;
   ConfigSlot (*slot)(Config&);
   std::string_view meaning;  ///< One or two sentences for the reference page.

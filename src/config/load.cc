@@ -118,6 +118,7 @@ class Loader {
 
  private:
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
+  void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
   void problem(const std::string& field, const std::string& sentence);
   void unknown(const std::string& where, std::string_view section, std::string_view name,
@@ -166,6 +167,13 @@ void Loader::unknown(const std::string& where, std::string_view section, std::st
 void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& from,
                  const std::string& where) {
   const ConfigSlot slot = key.slot(out_.values);
+  if (key.effect == ConfigEffect::kNone) {
+    Config kept = out_.values;
+    // Whatever it is changes nothing: what the key cannot hold leaves the value that was there.
+    if (raw.items.empty() || !std::visit(Assign{key, raw}, slot)) out_.values = std::move(kept);
+    out_.origins[key.full_name()] = from;
+    return;
+  }
   if (!std::visit(Assign{key, raw}, slot)) {
     problem(key.full_name(),
             where + ": " + key.full_name() + " is " + shown(key, raw) + "; expected " + key.expectation());
@@ -174,9 +182,37 @@ void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& f
   bool* const* const flag = std::get_if<bool*>(&slot);
   if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
     problem(key.full_name(), where + ": " + key.full_name() +
-                                 " cannot be true: this version does not implement it; set it to false");
+                                 " cannot be true: this version does not implement it, and without it "
+                                 "clients would speak in the clear; set it to false, and put a proxy that "
+                                 "ends TLS in front of this scheduler");
   }
   out_.origins[key.full_name()] = from;
+}
+
+void Loader::load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where) {
+  RawValue raw;
+  bool scalars_only = true;
+  if (value.IsScalar()) {
+    raw.items.push_back(value.Scalar());
+  } else if (value.IsSequence()) {
+    raw.is_list = true;
+    for (const YAML::Node& item : value) {
+      scalars_only = scalars_only && item.IsScalar();
+      if (item.IsScalar()) raw.items.push_back(item.Scalar());
+    }
+  } else if (value.IsNull()) {
+    raw.items.emplace_back();
+  } else {
+    scalars_only = false;
+  }
+  if (!scalars_only && key.effect != ConfigEffect::kNone) {
+    problem(key.full_name(), where + ": " + key.full_name() + " is " +
+                                 (value.IsMap() ? "a group of keys" : "a list of groups") + "; expected " +
+                                 key.expectation());
+    return;
+  }
+  if (!scalars_only) raw = {};
+  set(key, raw, where, where);
 }
 
 void Loader::load_section(const std::string& path, const std::string& section, const YAML::Node& keys) {
@@ -193,29 +229,7 @@ void Loader::load_section(const std::string& path, const std::string& section, c
       problem(key->full_name(), where + ": " + key->full_name() + " is given twice; keep one");
       continue;
     }
-    RawValue raw;
-    const YAML::Node& value = entry.second;
-    bool scalars_only = true;
-    if (value.IsScalar()) {
-      raw.items.push_back(value.Scalar());
-    } else if (value.IsSequence()) {
-      raw.is_list = true;
-      for (const YAML::Node& item : value) {
-        scalars_only = scalars_only && item.IsScalar();
-        if (item.IsScalar()) raw.items.push_back(item.Scalar());
-      }
-    } else if (value.IsNull()) {
-      raw.items.emplace_back();
-    } else {
-      scalars_only = false;
-    }
-    if (!scalars_only) {
-      problem(key->full_name(), where + ": " + key->full_name() + " is " +
-                                    (value.IsMap() ? "a group of keys" : "a list of groups") + "; expected " +
-                                    key->expectation());
-      continue;
-    }
-    set(*key, raw, where, where);
+    load_value(*key, entry.second, where);
   }
 }
 
@@ -236,6 +250,14 @@ void Loader::load_file(const std::string& path, const std::string& text) {
   for (const auto& entry : root) {
     const std::string where = position(path, entry.first.Mark());
     const std::string section = entry.first.IsScalar() ? entry.first.Scalar() : std::string("(not a name)");
+    if (const ConfigKey* const alone = find_config_key("", section)) {
+      if (!seen.insert(section).second) {
+        problem(section, where + ": " + section + " is given twice; keep one");
+        continue;
+      }
+      load_value(*alone, entry.second, where);
+      continue;
+    }
     if (!is_config_section(section)) {
       const bool has_keys = entry.second.IsMap() && entry.second.size() > 0;
       if (!has_keys) {
@@ -266,12 +288,17 @@ void Loader::load_environment(const std::map<std::string, std::string>& environm
     if (!name.starts_with(kConfigEnvironmentPrefix)) continue;
     std::string rest = name.substr(kConfigEnvironmentPrefix.size());
     for (char& c : rest) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const std::string where = "environment variable " + name;
+    const ConfigKey* const alone = find_config_key("", rest);
+    if (alone != nullptr && alone->environment() == name) {
+      set(*alone, {.items = {value}}, where, where);
+      continue;
+    }
     const size_t underscore = rest.find('_');
     if (underscore == std::string::npos) continue;
     const std::string section = rest.substr(0, underscore);
     if (!is_config_section(section)) continue;
     const ConfigKey* const key = find_config_key(section, rest.substr(underscore + 1));
-    const std::string where = "environment variable " + name;
     if (key == nullptr || key->environment() != name) {
       unknown(where, section, rest.substr(underscore + 1), true);
       continue;

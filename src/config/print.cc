@@ -26,10 +26,12 @@ On SIGHUP (`systemctl reload gpu-scheduler`) file and environment are read again
 new, and which keys need a restart; those marked *live* hold at once. When anything is wrong with the file, all of the
 old configuration stays, and the log says what is wrong. SIGHUP also opens the log's file anew.
 
-Keys marked "no effect yet" are accepted, so that existing configuration files can be used as they are.
+Keys marked "no effect" are accepted with any value, so that existing configuration files can be used as they are. A
+warning at start, `--print-config` and `gpu-scheduler doctor` name those that are given.
 )";
 
 std::string_view section_title(std::string_view section) {
+  if (section == "telemetry") return "Traces and profiles";
   if (section == "scheduler") return "Scheduling";
   if (section == "admission") return "Admission: who may submit how much";
   if (section == "journal") return "Journal on disk";
@@ -48,7 +50,7 @@ std::string effect_note(ConfigEffect effect) {
     case ConfigEffect::kUsed:
       return "";
     case ConfigEffect::kNone:
-      return " *No effect yet.*";
+      return " *No effect.*";
     case ConfigEffect::kNotYetTrue:
       return " *`true` is refused: not implemented yet.*";
   }
@@ -65,23 +67,36 @@ std::string print_config(const LoadedConfig& config) {
       section = key.section;
       out += std::string(section) + ":\n";
     }
+    const std::string indent = section.empty() ? "" : "  ";
     std::string value = config_value_text(key, config.values);
     if (key.secret && value != "\"\"") value = kConfigMask;
     const auto origin = config.origins.find(key.full_name());
-    const std::string from = origin == config.origins.end() ? "default" : origin->second;
-    out += "  " + std::string(key.name) + ": " + value + "  # " + from + "\n";
+    std::string from = origin == config.origins.end() ? "default" : origin->second;
+    if (key.effect == ConfigEffect::kNone && origin != config.origins.end()) from += "; no effect";
+    out += indent + std::string(key.name) + ": " + value + "  # " + from + "\n";
   }
   return out;
+}
+
+std::string keys_without_effect(const LoadedConfig& config) {
+  std::string names;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.effect != ConfigEffect::kNone || !config.origins.contains(key.full_name())) continue;
+    names += (names.empty() ? "" : ", ") + key.full_name();
+  }
+  return names;
 }
 
 std::string configuration_reference() {
   const Config defaults;
   std::string out(kIntroduction);
-  std::string_view section;
+  std::optional<std::string_view> section;
   for (const ConfigKey& key : config_keys()) {
     if (key.section != section) {
       section = key.section;
-      out += "\n## `" + std::string(section) + "`: " + std::string(section_title(section)) + "\n\n";
+      out += section->empty()
+                 ? "\n## Beside the sections\n\n"
+                 : "\n## `" + std::string(*section) + "`: " + std::string(section_title(*section)) + "\n\n";
       out += "| key | default | expects | meaning |\n|---|---|---|---|\n";
     }
     out += "| `" + std::string(key.name) + "` | `" + config_value_text(key, defaults) + "` | " +

@@ -30,13 +30,15 @@ int complain(const Error& error, int status) {
   return status;
 }
 
-int serve_until_signal(const ConfigInputs& inputs, const Config& config, const std::string& data_dir) {
+int serve_until_signal(const ConfigInputs& inputs, const LoadedConfig& loaded, const std::string& data_dir) {
+  const Config& config = loaded.values;
   const ServiceNotifier manager = ServiceNotifier::take_from_environment();
   const Result<LogLevel> level = parse_log_level(config.log.level);
   if (!level.ok()) return complain(level.error(), 2);
   block_signals();  // Before the first thread, the log's: any that has them open would end the process.
   const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
   if (!logging.ok()) return complain(logging.error(), 1);
+  warn_of_keys_without_effect(loaded);
   manager.status("recovering " + data_dir);
   const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
   if (!service.ok()) {
@@ -101,7 +103,7 @@ int run_scheduler(int argc, char** argv) {
          .message = "--data-dir DIR is missing; to try gpu-scheduler out, run `gpu-scheduler dev`"},
         2);
   }
-  return serve_until_signal(inputs, config->values, data_dir);
+  return serve_until_signal(inputs, *config, data_dir);
 }
 
 }  // namespace gpusched

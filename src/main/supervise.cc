@@ -112,6 +112,13 @@ int supervise(Service& service, const ServiceNotifier& manager, const std::funct
   }
 }
 
+void warn_of_keys_without_effect(const LoadedConfig& config) {
+  const std::string keys = keys_without_effect(config);
+  if (keys.empty()) return;
+  log_event(LogLevel::kWarning, "scheduler", "config_without_effect", {},
+            {{"keys", keys}, {"message", "these keys of the configuration do nothing; they may stay or go"}});
+}
+
 std::string Reloader::reload(Service& service) {
   const auto refused = [](const Error& error) {
     log_event(LogLevel::kError, "scheduler", "config_not_reloaded", {},
@@ -133,14 +140,18 @@ std::string Reloader::reload(Service& service) {
   std::string restart;
   for (const ConfigChange& change : changes) {
     const std::string name = change.key->full_name();
-    if (!change.key->live) restart += (restart.empty() ? "" : ", ") + name;
+    const bool has_effect = change.key->effect != ConfigEffect::kNone;
+    if (has_effect && !change.key->live) restart += (restart.empty() ? "" : ", ") + name;
     log_event(LogLevel::kInfo, "scheduler", "config_changed", {},
               {{"key", name},
                {"old", change.before},
                {"new", change.after},
-               {"holds", change.key->live ? "now" : "after a restart"}});
+               {"holds", !has_effect        ? "never: it has no effect"
+                         : change.key->live ? "now"
+                                            : "after a restart"}});
   }
   running_ = fresh;
+  warn_of_keys_without_effect(*loaded);
   log_event(LogLevel::kInfo, "scheduler", "config_reloaded", {},
             {{"changes", changes.size()}, {"needs_restart", restart}});
   if (!restart.empty()) return "a restart is needed for " + restart;

@@ -35,6 +35,9 @@ class EndsOnSignal {
 /// people.
 int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload);
 
+/// Logs a warning that names the keys that were given and have no effect, if there are any.
+void warn_of_keys_without_effect(const LoadedConfig& config);
+
 /// What a reload needs to know, and remembers.
 class Reloader {
  public:

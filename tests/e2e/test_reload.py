@@ -56,9 +56,10 @@ def test_the_scheduler_takes_live_keys_and_names_the_others(new_world):
                     "log:\n  level: debug\n")
     details = hang_up(world.scheduler, "config_reloaded", 1)
     assert details["changes"] == 4
-    assert details["needs_restart"] == "scheduler.node_lease_ms, redis.password"
+    assert details["needs_restart"] == "scheduler.node_lease_ms"
     changes = changes_of(world.scheduler)
     assert changes["scheduler.max_queue_size"] == ("100", "2", "now")
+    assert changes["redis.password"][2] == "never: it has no effect"
     assert changes["scheduler.node_lease_ms"] == ("9000", "12000", "after a restart")
     assert changes["log.level"] == ('"info"', '"debug"', "now")
     assert "hunter" not in world.scheduler.log_text()

@@ -181,9 +181,10 @@ int run_doctor_command(int argc, char** argv) {
   const Result<LoadedConfig> config =
       load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
   if (config.ok()) {
-    diagnosis.add(
-        {.check = "config",
-         .detail = config_path.empty() ? "all keys have their defaults" : config_path + " is valid"});
+    std::string detail = config_path.empty() ? "all keys have their defaults" : config_path + " is valid";
+    const std::string without_effect = keys_without_effect(*config);
+    if (!without_effect.empty()) detail += "; these keys have no effect: " + without_effect;
+    diagnosis.add({.check = "config", .detail = detail});
     diagnosis.add_all(examine_scheduler(config->values, data_dir).findings());
   } else {
     diagnosis.add({.check = "config",

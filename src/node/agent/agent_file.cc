@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 
 #include "base/errors.h"
@@ -96,6 +98,16 @@ bool take_values(const std::string& name, const YAML::Node& value, std::vector<s
   return true;
 }
 
+/// Milliseconds as seconds, rounded up; nothing when `text` is no time between checks.
+std::optional<std::string> whole_seconds(std::string_view text) {
+  constexpr int64_t kMillisecondsMax = 86'400'000;
+  int64_t given = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), given);
+  if (error != std::errc{} || stop != text.data() + text.size() || given < 1 || given > kMillisecondsMax)
+    return std::nullopt;
+  return std::to_string((given + 999) / 1'000);
+}
+
 /// Words for an App, which takes them from the back.
 std::vector<std::string> reversed(std::vector<std::string> words) {
   std::ranges::reverse(words);
@@ -139,6 +151,60 @@ Result<std::vector<AgentSetting>> read_agent_file(const std::string& path) {
   }
   if (!problems.empty()) return invalid_argument(problems);
   return settings;
+}
+
+Result<AgentEnvironment> read_agent_environment(const std::map<std::string, std::string>& environment) {
+  constexpr std::string_view kPlain = "AGENT_";
+  const std::string full = std::string(kConfigEnvironmentPrefix) + std::string(kPlain);
+  AgentEnvironment out;
+  std::string problems;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.section != "agent") continue;
+    const std::string prefixed = key.environment();
+    const std::string plain = prefixed.substr(kConfigEnvironmentPrefix.size());
+    auto found = environment.find(prefixed);
+    if (found == environment.end() || found->second.empty()) found = environment.find(plain);
+    if (found == environment.end() || found->second.empty()) continue;
+    AgentSetting setting{
+        .name = {}, .values = {found->second}, .where = "environment variable " + found->first};
+    if (key.name == "node_id") {
+      setting.name = "node";
+    } else if (key.name == "container_runtime") {
+      setting.name = "container-runtime";
+    } else if (key.name == "health_check_interval_ms") {
+      setting.name = "check-every-s";
+      const std::optional<std::string> whole = whole_seconds(found->second);
+      if (!whole) add_problem(problems, setting.where + ": expected " + key.expectation());
+      setting.values = {whole.value_or("1")};
+    } else {
+      out.without_effect += (out.without_effect.empty() ? "" : ", ") + found->first;
+      continue;
+    }
+    out.settings.push_back(std::move(setting));
+  }
+  for (auto at = environment.lower_bound(full); at != environment.end() && at->first.starts_with(full);
+       ++at) {
+    std::string name = at->first.substr(full.size());
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    if (find_config_key("agent", name) != nullptr) continue;
+    const ConfigKey* const nearest = nearest_config_key("agent", name);
+    add_problem(problems, "environment variable " + at->first + ": unknown key agent." + name +
+                              (nearest == nullptr ? "; docs/reference/configuration.md lists the known ones"
+                                                  : "; did you mean " + nearest->environment() + "?"));
+  }
+  if (!problems.empty()) return invalid_argument(problems);
+  return out;
+}
+
+std::vector<AgentSetting> with_environment(std::vector<AgentSetting> file,
+                                           const std::vector<AgentSetting>& environment) {
+  for (const AgentSetting& setting : environment) {
+    std::erase_if(file, [&](const AgentSetting& known) { return known.name == setting.name; });
+    file.push_back(setting);
+  }
+  return file;
 }
 
 Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& arguments,

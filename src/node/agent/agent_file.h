@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,22 @@ struct AgentSetting {
 /// theirs; an option that may be repeated takes a list. kNotFound or kIo when it cannot be read;
 /// kInvalidArgument, one problem a line, for what is no such file.
 Result<std::vector<AgentSetting>> read_agent_file(const std::string& path);
+
+/// What the environment says of an agent.
+struct AgentEnvironment {
+  std::vector<AgentSetting> settings;
+  std::string without_effect;  ///< Variables that an agent knows and that change nothing, "A, B".
+};
+
+/// Reads `AGENT_<KEY>` and `GPU_SCHEDULER_AGENT_<KEY>`, of which the latter wins, for the keys of the section
+/// `agent` of the scheduler's configuration: `node_id`, `container_runtime` and `health_check_interval_ms`
+/// are options of an agent, the others change nothing here. An empty one is not given. kInvalidArgument, one
+/// problem a line, for a value that is no interval, and for `GPU_SCHEDULER_AGENT_` with an unknown key.
+Result<AgentEnvironment> read_agent_environment(const std::map<std::string, std::string>& environment);
+
+/// `file` with what `environment` says instead.
+std::vector<AgentSetting> with_environment(std::vector<AgentSetting> file,
+                                           const std::vector<AgentSetting>& environment);
 
 /// Makes a fresh App that knows all options.
 using AppMaker = std::function<void(const std::function<void(CLI::App&)>&)>;

@@ -111,5 +111,40 @@ TEST(OptionChanges, NameWhatDiffers) {
   EXPECT_EQ(changes[1].before, "a=1, b=2");
 }
 
+TEST(AgentEnvironment, GivesTheNodeItsNameRuntimeAndChecks) {
+  const auto read = read_agent_environment({{"AGENT_NODE_ID", "n1"},
+                                            {"GPU_SCHEDULER_AGENT_CONTAINER_RUNTIME", "docker"},
+                                            {"AGENT_CONTAINER_RUNTIME", "podman"},
+                                            {"AGENT_HEALTH_CHECK_INTERVAL_MS", "30001"},
+                                            {"AGENT_DCGM_ENABLED", "true"},
+                                            {"AGENT_DCGM_HOST_PORT", ""},
+                                            {"AGENT_SOMEBODY_ELSES", "x"}});
+  ASSERT_TRUE(read) << read.error().message;
+  std::map<std::string, std::string> given;
+  for (const AgentSetting& setting : read->settings) given[setting.name] = setting.values.at(0);
+  EXPECT_EQ(given, (std::map<std::string, std::string>{
+                       {"node", "n1"}, {"container-runtime", "docker"}, {"check-every-s", "31"}}));
+  EXPECT_EQ(read->without_effect, "AGENT_DCGM_ENABLED");
+}
+
+TEST(AgentEnvironment, RefusesWhatItCannotMean) {
+  const auto read = read_agent_environment(
+      {{"GPU_SCHEDULER_AGENT_NODEID", "n1"}, {"AGENT_HEALTH_CHECK_INTERVAL_MS", "often"}});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message,
+            "environment variable AGENT_HEALTH_CHECK_INTERVAL_MS: expected an integer from 1 to 86400000\n"
+            "environment variable GPU_SCHEDULER_AGENT_NODEID: unknown key agent.nodeid; did you mean "
+            "GPU_SCHEDULER_AGENT_NODE_ID?");
+}
+
+TEST(AgentEnvironment, WinsOverTheFileAndNotOverTheCommandLine) {
+  const std::vector<AgentSetting> merged = with_environment(
+      {{.name = "node", .values = {"file"}, .where = "f:1"}, {.name = "cpus", .values = {"1"}}},
+      {{.name = "node", .values = {"environment"}, .where = "environment variable A"}});
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].name, "cpus");
+  EXPECT_EQ(merged[1].values.at(0), "environment");
+}
+
 }  // namespace
 }  // namespace gpusched

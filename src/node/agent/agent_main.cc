@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "config/config.h"
 #include "log/log.h"
 #include "node/agent/agent.h"
 #include "node/agent/agent_file.h"
@@ -245,6 +246,7 @@ constexpr const char* kDescription =
 struct Loaded {
   CLI::App app{kDescription, "gpu-agent"};
   CommandLine line;
+  std::string without_effect;  ///< Variables of the environment that change nothing.
 };
 
 /// Throws CLI::ParseError for the command line's own mistakes. A doctor takes options that do not suffice.
@@ -260,7 +262,11 @@ Result<std::unique_ptr<Loaded>> load(const std::vector<std::string>& arguments, 
     if (!read) return read.error();
     settings = std::move(*read);
   }
+  const Result<AgentEnvironment> environment = read_agent_environment(process_environment());
+  if (!environment) return environment.error();
+  settings = with_environment(std::move(settings), environment->settings);
   auto whole = std::make_unique<Loaded>();
+  whole->without_effect = environment->without_effect;
   declare(whole->app, whole->line);
   const AppMaker scratch = [](const std::function<void(CLI::App&)>& use) {
     Loaded alone;
@@ -445,6 +451,11 @@ int run_agent(int argc, char** argv) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) close(signal_descriptor({number}));
   const CommandLine line = loaded->line;
   if (const Result<Unit> set_up = log_set_up(line.log); !set_up) return fail(set_up.error().message, 1);
+  if (!loaded->without_effect.empty()) {
+    log_event(LogLevel::kWarning, "agent", "config_without_effect", {},
+              {{"keys", loaded->without_effect},
+               {"message", "these variables of the environment do nothing here; they may stay or go"}});
+  }
   AgentReloader reloader(arguments, std::move(loaded));
   const int status = serve(line.agent, reloader, manager);
   log_shut_down();

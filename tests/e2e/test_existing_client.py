@@ -1,0 +1,111 @@
+"""A client that exists already: its configuration file, environment, set-up, scripts and typed answers."""
+
+import json
+import subprocess
+
+import harness
+from harness import PATIENCE_S, program, wait_until
+
+# Every key that such a file has.
+CONFIGURATION = """\
+environment: development
+scheduler: {scheduling_interval_ms: 1000, max_queue_size: 10000, enable_preemption: true, enable_gang_scheduling: true,
+            enable_thermal_aware: true, thermal_threshold: 75.0, default_priority: 100}
+agent: {node_id: n1, heartbeat_interval_ms: 5000, metrics_interval_ms: 10000, health_check_interval_ms: 30000,
+        dcgm_enabled: false, dcgm_host_port: "localhost:5555", container_runtime: docker}
+database: {host: localhost, port: 5433, user: postgres, password: "hunter22", database: gpu_scheduler, sslmode: disable,
+           max_open_conns: 25, max_idle_conns: 5, conn_max_lifetime_mins: 30}
+redis: {host: localhost, port: 6379, password: "", db: 0, pool_size: 10, min_idle_conns: 2}
+kubernetes: {in_cluster: false, kubeconfig_path: ~/.kube/config, namespace: gpu-system}
+api: {grpc_port: 9090, http_port: 8080, enable_tls: false, tls_cert_path: "", tls_key_path: "", cors_enabled: true,
+      cors_origins: "*", rate_limit_rps: 100}
+metrics: {enabled: true, port: 9091, path: /metrics, namespace: gpu_scheduler}
+telemetry: {tracing_enabled: false, jaeger_endpoint: "http://localhost:14268/api/traces", profiling_enabled: false,
+            profiling_port: 6060}
+"""
+WITHOUT_EFFECT = {
+    "environment", "scheduler.scheduling_interval_ms", "api.tls_cert_path", "api.tls_key_path",
+    *(f"agent.{key}" for key in ("node_id", "metrics_interval_ms", "health_check_interval_ms", "dcgm_enabled",
+                                 "dcgm_host_port", "container_runtime")),
+    *(f"database.{key}" for key in ("host", "port", "user", "password", "database", "sslmode", "max_open_conns",
+                                    "max_idle_conns", "conn_max_lifetime_mins")),
+    *(f"redis.{key}" for key in ("host", "port", "password", "db", "pool_size", "min_idle_conns")),
+    *(f"kubernetes.{key}" for key in ("in_cluster", "kubeconfig_path", "namespace")),
+    *(f"telemetry.{key}" for key in ("tracing_enabled", "jaeger_endpoint", "profiling_enabled", "profiling_port"))}
+
+
+class ConfiguredScheduler(harness.Scheduler):
+    def __init__(self, world, path):
+        super().__init__(world, {})
+        self.path = path
+
+    def command(self):
+        return [*super().command(), "--config", str(self.path)]
+
+
+def events(daemon, name):
+    return [json.loads(line) for line in daemon.log_since_start().splitlines() if f'"{name}"' in line]
+
+
+def configured(world, text=CONFIGURATION):
+    path = world.folder / "scheduler-config.yaml"
+    path.write_text(text)
+    world.scheduler = ConfiguredScheduler(world, path)
+    world.daemons = [world.scheduler]
+    return path
+
+
+def scheduler_says(world, path, *words, environment=None):
+    return subprocess.run([program("gpu-scheduler"), "--config", path, *words], capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S, env=world.environment(environment))
+
+
+def test_its_configuration_file_starts_the_scheduler_and_what_does_nothing_is_named(new_world):
+    world = new_world()
+    path = configured(world)
+    world.scheduler.start()
+    warned = wait_until("the warning", lambda: events(world.scheduler, "config_without_effect"))
+    assert len(warned) == 1 and warned[0]["level"] == "warning"
+    assert set(warned[0]["details"]["keys"].split(", ")) == WITHOUT_EFFECT
+    assert "hunter22" not in world.scheduler.log_text()
+
+    printed = scheduler_says(world, path, "--print-config")
+    assert printed.returncode == 0
+    assert f"pool_size: 10  # {path}:" in printed.stdout and "; no effect\n" in printed.stdout
+    assert f"profiling_port: 6060  # {path}:" in printed.stdout and "hunter22" not in printed.stdout
+    told = subprocess.run([program("gpu-scheduler"), "doctor", "--json", "--config", path, "--data-dir",
+                           world.scheduler.data_dir], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                          env=world.environment())
+    found = {check["check"]: check for check in json.loads(told.stdout)["checks"]}
+    assert found["config"]["verdict"] == "ok" and "no effect: environment, " in found["config"]["detail"]
+
+    # Each from the environment too; what is misspelt is refused there and in the file.
+    variables = {f"GPU_SCHEDULER_{key.replace('.', '_').upper()}": "7" for key in WITHOUT_EFFECT}
+    assert scheduler_says(world, path, "--print-config", environment=variables).returncode == 0
+    wrong = scheduler_says(world, path, "--print-config", environment={"GPU_SCHEDULER_REDIS_POOLSIZE": "1"})
+    assert wrong.returncode == 2 and "did you mean GPU_SCHEDULER_REDIS_POOL_SIZE?" in wrong.stderr
+    path.write_text(CONFIGURATION.replace("profiling_port", "profilng_port"))
+    wrong = scheduler_says(world, path, "--print-config")
+    assert wrong.returncode == 2 and "did you mean telemetry.profiling_port?" in wrong.stderr
+    # What would not be safe to ignore is not ignored.
+    path.write_text(CONFIGURATION.replace("enable_tls: false", "enable_tls: true"))
+    wrong = scheduler_says(world, path, "--print-config")
+    assert wrong.returncode == 2 and "api.enable_tls cannot be true" in wrong.stderr and "proxy" in wrong.stderr
+
+
+def test_an_agent_takes_its_name_from_the_environment(new_world):
+    world = new_world()
+    world.scheduler.start()
+    agent = world.add_agent("spare")
+    command = agent.command()
+    at = command.index("--node")
+    agent.command = lambda: command[:at] + command[at + 2:]
+    agent.environment = {"AGENT_NODE_ID": "named-by-environment", "AGENT_CONTAINER_RUNTIME": "none",
+                         "AGENT_HEALTH_CHECK_INTERVAL_MS": "30000", "GPU_SCHEDULER_AGENT_DCGM_ENABLED": "true"}
+    agent.start()
+    world.api().wait_node("named-by-environment")
+    warned = events(agent, "config_without_effect")
+    assert [line["details"]["keys"] for line in warned] == ["GPU_SCHEDULER_AGENT_DCGM_ENABLED"]
+    wrong = subprocess.run(command[:at] + command[at + 2:], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                           env=world.environment({"GPU_SCHEDULER_AGENT_NODEID": "x"}))
+    assert wrong.returncode == 2 and "did you mean GPU_SCHEDULER_AGENT_NODE_ID?" in wrong.stderr
