@@ -1,4 +1,4 @@
-"""What README, docs/policies.md and docs/reference show is true of the programs that were built.
+"""What README, docs/policies.md, docs/coming-from-slurm.md and docs/reference show is true of the built programs.
 
 `sh` blocks run in order against a scheduler and an agent, as those of docs/operate do. A block that cannot run has an
 HTML comment before it, `<!-- not run: WHY -->`, and is counted here. `console` blocks run too, and must print what the
@@ -29,12 +29,13 @@ BLOCK = re.compile(r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>\w
                    re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`((?:gpu-(?:cli|agent|scheduler|sim)) [^`]+)`")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]*)")
-# Writes manual pages where it is told to.
-NOT_EVEN_TRIED = re.compile(r"gpu-cli man ")
+# Writes manual pages where it is told to; is to be refused.
+NOT_EVEN_TRIED = re.compile(r"gpu-cli man |\|\| true\)")
 
 
 def pages():
-    files = [ROOT / "README.md", ROOT / "docs/policies.md", *sorted((ROOT / "docs/reference").glob("*.md"))]
+    files = [ROOT / "README.md", ROOT / "docs/policies.md", ROOT / "docs/coming-from-slurm.md",
+             *sorted((ROOT / "docs/reference").glob("*.md"))]
     return {str(file.relative_to(ROOT)): file.read_text() for file in files}
 
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "cli/framework/job_name.h"
 
 namespace gpusched::cli {
 namespace {
@@ -88,8 +89,9 @@ std::string nearest_of(std::string_view word, const std::vector<std::string>& ca
   return best;
 }
 
-Result<Unit> set_value(const OptionSpec& option, const std::string& text) {
+Result<Unit> set_value(const OptionSpec& option, const std::string& given) {
   const std::string& name = option.name;
+  const std::string text = option.complete == Complete::kJob ? full_job_id(given) : given;
   if (option.comma_list) {
     for (size_t begin = 0; begin <= text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
@@ -240,6 +242,12 @@ Result<Unit> Grammar::parse_option(const std::vector<std::string>& words, size_t
   const OptionSpec* option = find(name);
   if (option == nullptr && also != nullptr) option = also->find(name);
   if (option == nullptr) {
+    const bool has_next = at + 1 < words.size() && !words[at + 1].starts_with('-');
+    const std::string value = equals != std::string::npos ? word.substr(equals + 1)
+                              : has_next                  ? words[at + 1]
+                                                          : std::string();
+    if (const std::string hint = hint_for(name, value); !hint.empty())
+      return usage("there is no option " + name + "; " + hint);
     const std::string near = nearest(name, also);
     return usage("there is no option " + name + (near.empty() ? "" : "; did you mean " + near + "?"));
   }
@@ -258,6 +266,10 @@ Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t&
     const OptionSpec* option = find(name);
     if (option == nullptr && also != nullptr) option = also->find(name);
     if (option == nullptr) {
+      const bool has_next = at + 1 < words.size() && !words[at + 1].starts_with('-');
+      const std::string value = i + 1 < word.size() ? word.substr(i + 1) : has_next ? words[at + 1] : "";
+      if (const std::string hint = i == 1 ? hint_for(name, value) : ""; !hint.empty())
+        return usage("there is no option " + name + "; " + hint);
       const bool one_dash_short = word.size() > 2 && !nearest("-" + word, also).empty();
       return usage("there is no option " + (one_dash_short ? word : name) +
                    (one_dash_short ? "; did you mean " + nearest("-" + word, also) + "?" : ""));
@@ -282,13 +294,14 @@ Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over)
   const ArgumentSpec& argument = arguments_[next_argument_];
   if (Result<Unit> good = check_word(argument.name, word, argument.words); !good) return good;
   if (argument.ends_options) options_over = true;
+  const std::string text = argument.complete == Complete::kJob ? full_job_id(word) : word;
   if (auto* const list = std::get_if<std::vector<std::string>*>(&argument.target)) {
-    (*list)->push_back(word);
+    (*list)->push_back(text);
     return Unit{};
   }
   ++next_argument_;
   if (auto* const string = std::get_if<std::string*>(&argument.target)) {
-    **string = word;
+    **string = text;
     return Unit{};
   }
   const Result<int64_t> value = bounded(argument.name, word, 0, INT64_MAX);

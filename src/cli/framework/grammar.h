@@ -81,6 +81,12 @@ class Grammar {
     examples_.push_back({std::move(command), std::move(meaning)});
   }
 
+  /// What to say of an option that does not exist here, with the value it was given: what to write instead,
+  /// or nothing.
+  void hints(std::function<std::string(const std::string& name, const std::string& value)> hint) {
+    hint_ = std::move(hint);
+  }
+
   /// Gives the values of `words` to their targets; words that are no option are arguments. With `also`, that
   /// grammar's options are understood too. kInvalidArgument with one sentence.
   Result<Unit> parse(const std::vector<std::string>& words, const Grammar* also = nullptr) const;
@@ -110,6 +116,11 @@ class Grammar {
   Result<Unit> parse_short(const std::vector<std::string>& words, size_t& at, const Grammar* also) const;
   Result<Unit> take_argument(const std::string& word, bool& options_over) const;
 
+  std::string hint_for(const std::string& name, const std::string& value) const {
+    return hint_ ? hint_(name, value) : std::string();
+  }
+
+  std::function<std::string(const std::string& name, const std::string& value)> hint_;
   std::deque<OptionSpec> options_;  // Does not move what it holds.
   std::deque<ArgumentSpec> arguments_;
   std::vector<std::string>* command_ = nullptr;
@@ -124,7 +135,7 @@ class Grammar {
 /// is.
 std::string nearest_of(std::string_view word, const std::vector<std::string>& candidates);
 
-/// Puts `text` into an option's target, checked. The sentence begins with the option's name.
-Result<Unit> set_value(const OptionSpec& option, const std::string& text);
+/// Puts `given` into an option's target, checked. The sentence begins with the option's name.
+Result<Unit> set_value(const OptionSpec& option, const std::string& given);
 
 }  // namespace gpusched::cli

@@ -1,5 +1,8 @@
 #include "cli/framework/options.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "cli/framework/context.h"
 #include "cli/framework/verb.h"
 #include "cli/terminal/units.h"
@@ -26,8 +29,86 @@ std::vector<std::string> names_behind(const std::string& group) {
   return names;
 }
 
-Error unknown_verb(const std::string& group, const std::string& word) {
+/// A command of another scheduler or of the shell, and ours.
+struct ForeignVerb {
+  std::string_view theirs;
+  std::string_view ours;
+  bool takes_words = false;  ///< What stands behind it may stand behind ours.
+};
+
+constexpr ForeignVerb kForeignVerbs[] = {
+    {"squeue", "list"},
+    {"ps", "list"},
+    {"ls", "list"},
+    {"jobs", "list"},
+    {"qstat", "list"},
+    {"bjobs", "list"},
+    {"scancel", "cancel", true},
+    {"kill", "cancel", true},
+    {"stop", "cancel", true},
+    {"delete", "cancel", true},
+    {"rm", "cancel", true},
+    {"qdel", "cancel", true},
+    {"bkill", "cancel", true},
+    {"sacct", "list --since 7d"},
+    {"sinfo", "node list"},
+    {"pestat", "node list"},
+    {"nvidia-smi", "device list"},
+    {"sstat", "get", true},
+    {"seff", "get", true},
+    {"describe", "get", true},
+    {"show", "get", true},
+    {"info", "get", true},
+    {"sbatch", "submit", true},
+    {"qsub", "submit", true},
+    {"bsub", "submit", true},
+    {"srun", "submit --wait --logs", true},
+    {"salloc", "submit --wait --logs", true},
+    {"sattach", "attach", true},
+    {"sprio", "explain", true},
+    {"sacctmgr", "tenant list"},
+    {"sshare", "tenant list"},
+    {"scontrol", "get", false},
+};
+
+/// The words behind squeue that mean the same behind list.
+std::string squeue_words(const std::vector<std::string>& behind) {
+  std::string line;
+  for (std::size_t i = 0; i < behind.size(); ++i) {
+    const std::string& word = behind[i];
+    if (word == "--me") line += " --me";
+    if (word == "-r" || word == "--array") line += " --elements";
+    if ((word == "-u" || word == "--user" || word == "--users") && i + 1 < behind.size())
+      line += " --user " + behind[i + 1];
+    if (word.starts_with("--user=")) line += " " + word;
+  }
+  return line;
+}
+
+/// "gpu-cli cancel 5", to copy; empty: nobody has such a command.
+std::string foreign_line(const std::string& word, const std::vector<std::string>& behind) {
+  const auto* const found = std::ranges::find(kForeignVerbs, word, &ForeignVerb::theirs);
+  if (found == std::end(kForeignVerbs)) return "";
+  if (word == "scontrol")
+    return "gpu-cli get JOB (show job), node show NODE (show node), update, hold, release or requeue JOB";
+  std::string line = "gpu-cli " + std::string(found->ours);
+  if (word == "squeue") return line + squeue_words(behind);
+  const bool runs = word == "srun" || word == "salloc";
+  // A command of its own for what runs at a terminal, where there is one.
+  if (runs && find_verb("run") != nullptr) line = "gpu-cli run";
+  if (runs) line += behind.empty() || behind.front().starts_with('-') ? " [options] -- COMMAND" : " --";
+  if (line.ends_with("COMMAND")) return line;
+  for (const std::string& one : behind) {
+    if (found->takes_words) line += " " + one;
+  }
+  return line;
+}
+
+Error unknown_verb(const std::string& group, const std::string& word,
+                   const std::vector<std::string>& behind) {
   const std::string full = group.empty() ? word : group + " " + word;
+  if (const std::string line = group.empty() ? foreign_line(word, behind) : ""; !line.empty())
+    return usage("there is no command " + word + "; write: " + line);
   const std::string near = nearest_of(word, names_behind(group));
   if (!near.empty()) {
     return usage("there is no command " + full + "; did you mean " + (group.empty() ? "" : group + " ") +
@@ -65,6 +146,8 @@ void define_global_options(Grammar& grammar, Options& options) {
           kDefaultUrl + ")");
   grammar.option("--tenant-id", "ID", &options.tenant_id, "Tenant to act for, by id or name")
       .alias("--tenant")
+      .alias("--account")
+      .alias("-A")
       .completes(Complete::kTenant);
   grammar
       .option("--token-file", "FILE", &options.token_file,
@@ -100,7 +183,10 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
       const std::string path = line.group.empty() ? word : line.group + " " + word;
       line.verb = find_verb(path);
       if (line.verb != nullptr) continue;
-      if (!line.group.empty() || !is_verb_group(word)) return unknown_verb(line.group, word);
+      if (!line.group.empty() || !is_verb_group(word)) {
+        return unknown_verb(line.group, word,
+                            {words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end()});
+      }
       line.group = word;
       continue;
     }

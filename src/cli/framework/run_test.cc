@@ -251,7 +251,7 @@ TEST(Submitting, SaysWhenAndAfterWhat) {
 }
 
 TEST(Submitting, RefusesMomentsThatAreNone) {
-  EXPECT_TRUE(run({"submit", "--begin", "tomorrow", "--", "x"}).err.starts_with("gpu-cli: --begin: "));
+  EXPECT_TRUE(run({"submit", "--begin", "someday", "--", "x"}).err.starts_with("gpu-cli: --begin: "));
   EXPECT_TRUE(run({"submit", "--after", "done:job-1", "--", "x"}).err.starts_with("gpu-cli: --after: "));
   EXPECT_TRUE(run({"submit", "--retry-on", "signal", "--", "x"}).err.starts_with("gpu-cli: --retry-on: "));
 }
@@ -427,7 +427,7 @@ TEST(CommandLine, RefusesWhatMakesNoSense) {
       {{"submit", "--mem", "lots", "--", "true"},
        "--mem: \"lots\" is not an amount of memory; write it as 512M, 8G or 1.5T"},
       {{"submit", "--time", "90", "--", "true"},
-       "--time: \"90\" is not a duration; write it as 90s, 45m, 2h, 1d or 1h30m"},
+       "--time: \"90\" is not a duration; write it as 90s, 45m, 2h, 1d, 1h30m or 2:00:00"},
       {{"submit", "--cpus", "-1", "--", "true"}, "--cpus: expected a number of at least 0"},
       {{"submit", "--label", "x", "--", "true"}, "--label: \"x\" is not KEY=VALUE"},
       {{"submit", "--env", "=x", "--", "true"}, "--env: \"=x\" is not KEY=VALUE"},

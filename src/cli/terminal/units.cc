@@ -13,11 +13,13 @@ namespace {
 constexpr int64_t kMinute = 60;
 constexpr int64_t kHour = 60 * kMinute;
 constexpr int64_t kDay = 24 * kHour;
+constexpr int64_t kClockPartMax = 1'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 Error bad_duration(std::string_view text) {
-  return {
-      .code = ErrorCode::kInvalidArgument,
-      .message = "\"" + std::string(text) + "\" is not a duration; write it as 90s, 45m, 2h, 1d or 1h30m"};
+  return {.code = ErrorCode::kInvalidArgument,
+          .message = "\"" + std::string(text) +
+                     "\" is not a duration; write it as 90s, 45m, 2h, 1d, 1h30m or 2:00:00"};
 }
 
 Error bad_size(std::string_view text) {
@@ -47,6 +49,53 @@ std::string printed(const char* format, long long first, long long second) {
   return {out.data(), static_cast<size_t>(size)};
 }
 
+/// Digits with colons, or a dash behind the days: nothing else looks like it.
+bool is_clock_span(std::string_view text) {
+  return text.find_first_not_of("0123456789:-") == std::string_view::npos && !text.starts_with('-') &&
+         text.find_first_of(":-") != std::string_view::npos;
+}
+
+/// Takes the digits at the front of `text`; -1: there are none, or more than a duration has.
+int64_t take_number(std::string_view& text) {
+  int64_t value = 0;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc{} || value < 0 || value > kClockPartMax) return -1;
+  text.remove_prefix(static_cast<size_t>(stop - text.data()));
+  return value;
+}
+
+/// "[D-]HH[:MM[:SS]]"; without days all three parts.
+Result<int64_t> parse_clock_span(std::string_view text) {
+  std::string_view rest = text;
+  int64_t total = 0;
+  const bool has_days = text.find('-') != std::string_view::npos;
+  if (has_days) {
+    const int64_t days = take_number(rest);
+    if (days < 0 || !rest.starts_with('-')) return bad_duration(text);
+    rest.remove_prefix(1);
+    total = days * kDay;
+  }
+  size_t parts = 0;
+  for (const int64_t unit : {kHour, kMinute, int64_t{1}}) {
+    const int64_t number = take_number(rest);
+    if (number < 0 || (parts > 0 && number >= 60)) return bad_duration(text);
+    total += number * unit;
+    ++parts;
+    if (rest.empty()) break;
+    if (!rest.starts_with(':')) return bad_duration(text);
+    rest.remove_prefix(1);
+    if (rest.empty()) return bad_duration(text);
+  }
+  if (!rest.empty() || total == 0) return bad_duration(text);
+  if (!has_days && parts == 2) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "\"" + std::string(text) +
+                            "\" could be hours and minutes, or minutes and seconds; write " +
+                            std::string(text) + ":00, or 2h and 2m"};
+  }
+  return total;
+}
+
 /// The number at `at` with exactly `digits` digits, or -1.
 int digits_at(std::string_view text, size_t at, size_t digits) {
   if (at + digits > text.size()) return -1;
@@ -59,6 +108,7 @@ int digits_at(std::string_view text, size_t at, size_t digits) {
 }  // namespace
 
 Result<int64_t> parse_duration_seconds(std::string_view text) {
+  if (is_clock_span(text)) return parse_clock_span(text);
   std::string_view rest = text;
   int64_t total = 0;
   int64_t last_unit = INT64_MAX;  // Units get smaller: "1h30m", never "30m1h".
@@ -107,7 +157,7 @@ Result<int64_t> parse_size_mb(std::string_view text) {
         return bad_size(text);
     }
     unit.remove_prefix(1);
-    if (!unit.empty() && unit != "B" && unit != "b" && unit != "iB") return bad_size(text);
+    if (!unit.empty() && unit != "B" && unit != "b" && unit != "i" && unit != "iB") return bad_size(text);
   }
   const double mb = std::ceil(number * scale);
   if (mb > 1e15) return bad_size(text);
@@ -184,6 +234,90 @@ Time parse_rfc3339(std::string_view text) {
   // Nanoseconds reach into the year 2262.
   if (__builtin_mul_overflow(unix_seconds, int64_t{1'000'000'000}, &time.ns)) return {};
   if (__builtin_add_overflow(time.ns, fraction_ns, &time.ns)) return {};
+  return time;
+}
+
+namespace {
+
+std::tm local_day(Time now) {
+  const std::time_t whole = now.ns / kSecondNs;
+  std::tm day{};
+  ::localtime_r(&whole, &day);
+  day.tm_hour = day.tm_min = day.tm_sec = 0;
+  day.tm_isdst = -1;
+  return day;
+}
+
+/// "HH:MM[:SS]" into `day`.
+bool take_time_of_day(std::string_view text, std::tm& day) {
+  if (text == "noon") return day.tm_hour = 12, true;
+  if (text == "midnight") return true;
+  const size_t colon = text.find(':');
+  const bool has_seconds = text.size() == colon + 6;
+  if (colon == std::string_view::npos || colon < 1 || colon > 2) return false;
+  if (text.size() != colon + 3 && (!has_seconds || text[colon + 3] != ':')) return false;
+  day.tm_hour = digits_at(text, 0, colon);
+  day.tm_min = digits_at(text, colon + 1, 2);
+  day.tm_sec = has_seconds ? digits_at(text, colon + 4, 2) : 0;
+  return day.tm_hour >= 0 && day.tm_hour < 24 && day.tm_min >= 0 && day.tm_min < 60 && day.tm_sec >= 0 &&
+         day.tm_sec < 60;
+}
+
+/// "today", "2025-01-31" into `day`, which is today.
+bool take_date(std::string_view text, std::tm& day) {
+  if (text == "today") return true;
+  if (text == "tomorrow") return day.tm_mday += 1, true;
+  if (text == "yesterday") return day.tm_mday -= 1, true;
+  if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
+  day.tm_year = digits_at(text, 0, 4) - 1900;
+  day.tm_mon = digits_at(text, 5, 2) - 1;
+  day.tm_mday = digits_at(text, 8, 2);
+  return day.tm_year >= 70 && day.tm_year < 300 && day.tm_mon >= 0 && day.tm_mon < 12 && day.tm_mday >= 1 &&
+         day.tm_mday <= 31;
+}
+
+/// "now+2hours", "now+1h30m", "now+90" (seconds).
+Time parse_from_now(std::string_view text, Time now) {
+  if (text == "now") return now;
+  text.remove_prefix(std::string_view("now").size());
+  if (!text.starts_with('+')) return {};
+  text.remove_prefix(1);
+  if (const Result<int64_t> span = parse_duration_seconds(text)) return now + seconds(*span);
+  const int64_t number = take_number(text);
+  if (number < 0) return {};
+  if (text.ends_with('s')) text.remove_suffix(1);
+  const int64_t unit = text.empty() || text == "second" ? 1
+                       : text == "minute"               ? kMinute
+                       : text == "hour"                 ? kHour
+                       : text == "day"                  ? kDay
+                       : text == "week"                 ? 7 * kDay
+                                                        : 0;
+  return unit == 0 ? Time{} : now + seconds(number * unit);
+}
+
+}  // namespace
+
+Time parse_local_time(std::string_view text, Time now, TimeOfDay alone) {
+  if (const Time exact = parse_rfc3339(text); exact.valid()) return exact;
+  if (text.starts_with("now")) return parse_from_now(text, now);
+  std::tm day = local_day(now);
+  const bool has_t = text.size() > 11 && text[10] == 'T';
+  const size_t gap = has_t ? 10 : text.find(' ');
+  bool only_time = false;
+  if (gap != std::string_view::npos) {
+    if (!take_date(text.substr(0, gap), day) || !take_time_of_day(text.substr(gap + 1), day)) return {};
+  } else if (!take_date(text, day)) {
+    day = local_day(now);
+    only_time = take_time_of_day(text, day);
+    if (!only_time) return {};
+  }
+  std::tm whole = day;
+  const auto as_time = [](std::tm& local) {
+    return Time{static_cast<int64_t>(::mktime(&local)) * kSecondNs};
+  };
+  Time time = as_time(whole);
+  if (only_time && alone == TimeOfDay::kNext && time <= now) day.tm_mday += 1, time = as_time(day);
+  if (only_time && alone == TimeOfDay::kLast && time > now) day.tm_mday -= 1, time = as_time(day);
   return time;
 }
 

@@ -19,10 +19,56 @@ TEST(DurationParsing, RefusesWhatIsUnclear) {
   }
 }
 
+TEST(DurationParsing, ReadsClocksAndSlurm) {
+  EXPECT_EQ(*parse_duration_seconds("2:00:00"), 7'200);
+  EXPECT_EQ(*parse_duration_seconds("00:00:30"), 30);
+  EXPECT_EQ(*parse_duration_seconds("100:00:00"), 360'000);
+  EXPECT_EQ(*parse_duration_seconds("1-00:00:00"), 86'400);
+  EXPECT_EQ(*parse_duration_seconds("1-12"), 129'600);
+  EXPECT_EQ(*parse_duration_seconds("1-12:30"), 131'400);
+  EXPECT_NE(parse_duration_seconds("2:00").error().message.find("write 2:00:00"), std::string::npos);
+  for (const char* text :
+       {"1:60:00", "1:00:60", "1-", "-1", "1-1-1", ":00", "1:2:3:4", "0:00:00", "1::2", "99999999999-00"}) {
+    EXPECT_FALSE(parse_duration_seconds(text).ok()) << text;
+  }
+}
+
+TEST(LocalTimes, AreReadAsPeopleWriteThem) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
+  const auto read = [&](const char* text, TimeOfDay alone = TimeOfDay::kNext) {
+    const Time time = parse_local_time(text, now, alone);
+    return time.valid() ? format_rfc3339(time) : std::string();
+  };
+  EXPECT_EQ(read("tomorrow 10:00"), "2025-02-01T10:00:00Z");
+  EXPECT_EQ(read("today"), "2025-01-31T00:00:00Z");
+  EXPECT_EQ(read("yesterday 18:30:15"), "2025-01-30T18:30:15Z");
+  EXPECT_EQ(read("tomorrow noon"), "2025-02-01T12:00:00Z");
+  EXPECT_EQ(read("9:00"), "2025-02-01T09:00:00Z");
+  EXPECT_EQ(read("9:00", TimeOfDay::kLast), "2025-01-31T09:00:00Z");
+  EXPECT_EQ(read("10:00"), "2025-01-31T10:00:00Z");
+  EXPECT_EQ(read("10:00", TimeOfDay::kLast), "2025-01-30T10:00:00Z");
+  EXPECT_EQ(read("midnight"), "2025-02-01T00:00:00Z");
+  EXPECT_EQ(read("2025-03-01"), "2025-03-01T00:00:00Z");
+  EXPECT_EQ(read("2025-03-01 7:05"), "2025-03-01T07:05:00Z");
+  EXPECT_EQ(read("2025-03-01T07:05:09"), "2025-03-01T07:05:09Z");
+  EXPECT_EQ(read("2025-03-01T07:05:09+01:00"), "2025-03-01T06:05:09Z");
+  EXPECT_EQ(read("now"), "2025-01-31T09:01:40Z");
+  EXPECT_EQ(read("now+2hours"), "2025-01-31T11:01:40Z");
+  EXPECT_EQ(read("now+1h30m"), "2025-01-31T10:31:40Z");
+  EXPECT_EQ(read("now+60"), "2025-01-31T09:02:40Z");
+  for (const char* text : {"", "soon", "25:00", "10:60", "tomorrow 10", "2025-13-01", "now-1h",
+                           "now+1fortnight", "10:00 tomorrow", "100:00", "10:00:"}) {
+    EXPECT_EQ(read(text), "") << text;
+  }
+}
+
 TEST(SizeParsing, GivesMegabytesRoundedUp) {
   EXPECT_EQ(*parse_size_mb("8192"), 8'192);
   EXPECT_EQ(*parse_size_mb("8G"), 8'192);
   EXPECT_EQ(*parse_size_mb("8GiB"), 8'192);
+  EXPECT_EQ(*parse_size_mb("8Gi"), 8'192);
   EXPECT_EQ(*parse_size_mb("512MB"), 512);
   EXPECT_EQ(*parse_size_mb("1.5g"), 1'536);
   EXPECT_EQ(*parse_size_mb("1T"), 1'048'576);

@@ -17,10 +17,13 @@ struct CancelOptions {
   std::vector<std::string> jobs;
   std::string user, states, name;
   std::vector<std::string> labels;
+  bool me = false;
   bool all = false;
   bool yes = false;
 
-  bool chooses() const { return all || !user.empty() || !states.empty() || !name.empty() || !labels.empty(); }
+  bool chooses() const {
+    return all || me || !user.empty() || !states.empty() || !name.empty() || !labels.empty();
+  }
 };
 
 bool stops(const Json& job) { return job["state"].text() != "pending"; }
@@ -103,7 +106,9 @@ int cancel_batches(Session& session, const std::vector<Json>& jobs) {
 }
 
 Result<JobQuery> query_of(const Session& session, const CancelOptions& cancel) {
-  JobQuery query{.tenant = session.options().tenant_id, .user = cancel.user, .name = cancel.name};
+  const Result<std::string> user = user_filter(session, cancel.user, cancel.me);
+  if (!user) return user.error();
+  JobQuery query{.tenant = session.options().tenant_id, .user = *user, .name = cancel.name};
   Result<std::vector<std::string>> states = parse_states(cancel.states.empty() ? "active" : cancel.states);
   if (!states) return states.error();
   query.states = std::move(*states);
@@ -163,10 +168,11 @@ Result<std::vector<std::string>> named_jobs(const std::vector<std::string>& word
 
 int cancel_jobs(Session& session, const CancelOptions& cancel) {
   if (cancel.jobs.empty() && !cancel.chooses()) {
-    return session.fail(kExitUsage,
-                        "no job was named; give ids such as job-12, or choose with --user, --state, --name, "
-                        "--label or --all",
-                        "usage");
+    return session.fail(
+        kExitUsage,
+        "no job was named; give ids such as job-12, or choose with --me, --user, --state, --name, "
+        "--label or --all",
+        "usage");
   }
   if (!cancel.jobs.empty() && cancel.chooses()) {
     return session.fail(kExitUsage, "give either ids or --user, --state, --name, --label and --all; not both",
@@ -187,7 +193,8 @@ Action define_cancel(Grammar& grammar) {
                 "Job ids, such as job-12; job-46[3] is an element of an array, 'job-46[10-20,30]' several")
       .optional()
       .completes(Complete::kJob);
-  grammar.option("--user", "USER", &cancel->user, "Jobs submitted by this user or running as this user");
+  grammar.option("-u,--user", "USER", &cancel->user, "Jobs submitted by this user or running as this user");
+  grammar.flag("--me", cancel->me, "Your own jobs: those of your login name");
   grammar
       .option("--state", "STATES", &cancel->states,
               "Jobs in these states, comma-separated (default: all that have not ended)")

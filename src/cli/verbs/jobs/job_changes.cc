@@ -54,13 +54,13 @@ struct UpdateOptions {
 
 /// "none" ends it, else it moves.
 Result<Unit> add_moment(const std::string& option, const std::string& text, const std::string& at,
-                        const std::string& after, JsonObjectWriter& body) {
+                        const std::string& after, Time now, JsonObjectWriter& body) {
   if (text.empty()) return Unit{};
   if (text == "none") {
     body.add(after, int64_t{0});
     return Unit{};
   }
-  const Result<Moment> moment = parse_moment(option, text);
+  const Result<Moment> moment = parse_moment(option, text, now);
   if (!moment) return moment.error();
   if (moment->at.empty()) {
     body.add(after, moment->after_seconds * 1'000);
@@ -99,8 +99,9 @@ int update_jobs(Session& session, const UpdateOptions& update) {
   }
   if (!update.name.empty()) body.add("name", update.name);
   add_texts(update.texts, body);
-  Result<Unit> added = add_moment("--begin", update.begin, "begin_at", "begin_after_ms", body);
-  if (added) added = add_moment("--deadline", update.deadline, "deadline", "deadline_after_ms", body);
+  const Time now = session.io().wall_now();
+  Result<Unit> added = add_moment("--begin", update.begin, "begin_at", "begin_after_ms", now, body);
+  if (added) added = add_moment("--deadline", update.deadline, "deadline", "deadline_after_ms", now, body);
   if (added) added = add_needs(update, body);
   if (!added) return session.fail(kExitUsage, added.error().message, "usage");
   if (body.empty()) {

@@ -218,6 +218,22 @@ Result<std::vector<std::string>> parse_states(const std::string& text) {
   return states;
 }
 
+Result<std::string> user_filter(const Session& session, const std::string& user, bool me) {
+  if (!me) return user;
+  const auto bad = [](const std::string& why) {
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "--me: " + why};
+  };
+  if (!user.empty()) return bad("cannot be combined with --user");
+  // Without a credential nobody has a name there.
+  if (!session.has_token()) {
+    return bad(
+        "the scheduler does not know who calls without a token; give one with --token-file, or choose by "
+        "--name or --label");
+  }
+  const std::string login = session.io().login_name ? session.io().login_name() : "";
+  return login.empty() ? Result<std::string>(bad("you have no login name; use --user")) : login;
+}
+
 std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
     const std::vector<std::string>& labels) {
   std::vector<std::pair<std::string, std::optional<std::string>>> filters;
@@ -254,13 +270,11 @@ Result<std::vector<std::string>> expand_elements(const std::string& text) {
 
 Result<Time> parse_since(const std::string& text, Time now) {
   if (const Result<int64_t> span = parse_duration_seconds(text)) return now - seconds(*span);
-  const Time whole = parse_rfc3339(text);
-  if (whole.valid()) return whole;
-  const Time day = parse_rfc3339(text + "T00:00:00Z");
-  if (day.valid() && text.size() == 10) return day;
-  return Error{
-      .code = ErrorCode::kInvalidArgument,
-      .message = "--since: \"" + text + "\" is not a time; write 2h, 2025-01-31 or 2025-01-31T09:00:00Z"};
+  const Time time = parse_local_time(text, now, TimeOfDay::kLast);
+  if (time.valid()) return time;
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "--since: \"" + text +
+                          "\" is not a time; write 2h, 09:30, yesterday, 2025-01-31 or 2025-01-31T09:00:00Z"};
 }
 
 bool glob_matches(std::string_view pattern, std::string_view text) {

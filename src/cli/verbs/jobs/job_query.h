@@ -46,6 +46,10 @@ const std::vector<std::string>& finished_states();
 /// "running,held", "active", "finished"; kInvalidArgument for anything else.
 Result<std::vector<std::string>> parse_states(const std::string& text);
 
+/// Whose jobs are wanted: `user`, or with `me` the caller's login name. kInvalidArgument when both are given,
+/// or the scheduler cannot know whose jobs are the caller's.
+Result<std::string> user_filter(const Session& session, const std::string& user, bool me);
+
 /// "K" and "K=V" texts as a query has them.
 std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
     const std::vector<std::string>& labels);

@@ -30,6 +30,7 @@ struct ListOptions {
   std::string columns;
   std::string format;
   std::string user;
+  bool me = false;
   std::string name;
   std::vector<std::string> labels;
   std::string since;
@@ -63,7 +64,9 @@ std::optional<std::size_t> rows_of_screen(const Session& session, const ListOpti
 }
 
 Result<JobQuery> query_of(const Session& session, const ListOptions& list) {
-  JobQuery query{.tenant = session.options().tenant_id, .user = list.user, .name = list.name};
+  const Result<std::string> user = user_filter(session, list.user, list.me);
+  if (!user) return user.error();
+  JobQuery query{.tenant = session.options().tenant_id, .user = *user, .name = list.name};
   Result<std::vector<std::string>> states = parse_states(list.states);
   if (!states) return states.error();
   query.states = std::move(*states);
@@ -124,7 +127,7 @@ std::string objects_text(const FoundJobs& found) {
 /// What is said when nothing matches.
 std::string nothing_text(const ListOptions& list, Format format) {
   if (list.no_header) return "";
-  const bool filtered = !list.user.empty() || !list.name.empty() || !list.labels.empty();
+  const bool filtered = list.me || !list.user.empty() || !list.name.empty() || !list.labels.empty();
   if (!is_present_view(list, format) || filtered) return "No jobs.\n";
   return "No jobs wait, run or ended in the last hour; gpu-cli list --all shows older ones.\n";
 }
@@ -227,14 +230,17 @@ Action define_list(Grammar& grammar) {
       .option("--state", "STATES", &list->states,
               "Only jobs in these states, comma-separated; active: not ended, finished: ended")
       .of(state_words())
-      .commas();
-  grammar.option("--user", "USER", &list->user, "Only jobs submitted by this user or running as this user");
+      .commas()
+      .alias("--states");
+  grammar.option("-u,--user", "USER", &list->user, "Only jobs submitted by this user or running as this user")
+      .alias("--users");
+  grammar.flag("--me", list->me, "Only your own jobs: those of your login name");
   grammar.option("--name", "NAME", &list->name,
                  "Only jobs with this name; * matches any text, ? any character");
   grammar.option("-l,--label", "K[=V]", &list->labels,
                  "Only jobs with this label; may be repeated, all must match");
   grammar.option("--since", "TIME", &list->since,
-                 "Only jobs submitted since: 2h, 2025-01-31 or 2025-01-31T09:00:00Z");
+                 "Only jobs submitted since: 2h, 09:30, yesterday, 2025-01-31 or 2025-01-31T09:00:00Z");
   grammar.option("--limit", "N", &list->limit, "Maximum number of lines").range(1, 100'000'000);
   grammar.flag("--all", list->all, "All jobs that are kept, and more lines than the screen has");
   grammar.flag("--elements", list->elements, "One line for each element of an array, not one for all");

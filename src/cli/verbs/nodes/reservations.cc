@@ -39,14 +39,14 @@ std::vector<std::string> parted_all(const std::vector<std::string>& given) {
   return out;
 }
 
-Result<std::string> reservation_body(const ReservationOptions& options) {
+Result<std::string> reservation_body(const ReservationOptions& options, Time now) {
   JsonObjectWriter body;
   body.add("name", options.name);
   if (!options.tenant.empty()) body.add("tenant_id", options.tenant);
   if (!options.users.empty()) body.add("users", parted_all(options.users));
   body.add("node_names", parted_all(options.nodes));
   if (!options.begin.empty() && options.begin != "now") {
-    const Result<Moment> begin = parse_moment("--begin", options.begin);
+    const Result<Moment> begin = parse_moment("--begin", options.begin, now);
     if (!begin) return begin.error();
     if (begin->at.empty()) {
       body.add("begin_after_ms", begin->after_seconds * 1000);
@@ -67,7 +67,7 @@ Result<std::string> reservation_body(const ReservationOptions& options) {
 }
 
 int create_reservation(Session& session, const ReservationOptions& options) {
-  const Result<std::string> body = reservation_body(options);
+  const Result<std::string> body = reservation_body(options, session.io().wall_now());
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply reply = session.send("POST", "/v1/reservations", *body);
   if (!reply) return session.fail(*reply.trouble);

@@ -71,7 +71,7 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
     Grammar lines_grammar;
     declare_submit_options(lines_grammar, lines);
     std::vector<std::string> warnings;
-    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings);
+    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings, &submit.tenant);
     for (const std::string& warning : warnings) session.io().err("gpu-cli: " + printable(warning) + "\n");
     if (!understood) return understood.error();
     grammar.take_missing_from(lines_grammar);
@@ -116,6 +116,10 @@ Action define_submit(Grammar& grammar) {
       "merged. The script is sent with the job and may have at most 128 KiB. It is run by `/bin/sh`, or by "
       "the shell, Python, Perl or Ruby that its first line names (`#!/bin/bash`).");
   grammar.details(
+      "`#SBATCH` lines are read too: an option that means the same here counts, any other is refused with "
+      "what "
+      "to write instead. `#GPU` lines take precedence.");
+  grammar.details(
       "The job's environment has PATH, HOME, USER, LANG, TMPDIR and what `--env` and `--export` name, "
       "nothing else of this shell; the variables about GPUs are always set by the node. Relative paths are "
       "made absolute here, and refer to the node's file system.");
@@ -125,7 +129,9 @@ Action define_submit(Grammar& grammar) {
       "node's name, and %% by a percent sign.");
   grammar.details(
       "SIZE is 512M, 8G or 1.5T, in powers of 1024; a plain number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
-      "sum such as 1h30m.");
+      "sum such as 1h30m; 2:00:00 and 1-12:00:00 are understood too. WHEN is +2h, 18:30, \"tomorrow 10:00\" "
+      "or "
+      "2025-01-31T09:00:00, in this machine's time zone unless it ends in Z or +01:00.");
   grammar.example("gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
                   "run a command, see its output, exit with its exit code");
   grammar.details(

@@ -15,6 +15,7 @@ namespace gpusched::cli {
 
 /// Options of a submission. A number that was not given stays empty, so that the scheduler's default applies.
 struct SubmitOptions {
+  std::string tenant;  ///< Of a script's #SBATCH --account; --tenant-id wins.
   std::string name;
   std::optional<int64_t> gpus;
   std::string nodes;  ///< As written, such as "4" or "2-8".
@@ -88,20 +89,22 @@ struct Script {
 /// Reads the script that was asked for, from a file, standard input or the option's own text.
 Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
 
-/// Understands the script's #GPU lines: those before its first command. `grammar` gets their values.
-/// Sentences begin with "file:line: ". `warnings` gets lines that stand too late, and the first #SBATCH line.
+/// Understands the script's #GPU and #SBATCH lines: those before its first command. `grammar` gets their
+/// values; #GPU lines win. `account` gets that of the #SBATCH lines, if it is not null. Sentences begin with
+/// "file:line: ". `warnings` gets lines that stand too late, and the first variable that only Slurm sets.
 Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
-                               std::vector<std::string>& warnings);
+                               std::vector<std::string>& warnings, std::string* account = nullptr);
 
 /// Words of a line as a shell would part them: blanks, quotes, backslashes, and a comment behind " #".
 Result<std::vector<std::string>> shell_words(std::string_view line);
 
-/// A moment as --begin and --deadline take it: a span from now on, or an instant.
+/// A moment as --begin and --deadline take it: a span from now on ("+2h"), or a time as `parse_local_time`
+/// reads it.
 struct Moment {
   int64_t after_seconds = 0;
   std::string at;  ///< RFC 3339; empty: `after_seconds` holds.
 };
-Result<Moment> parse_moment(const std::string& option, const std::string& text);
+Result<Moment> parse_moment(const std::string& option, const std::string& text, Time now);
 
 /// Returns the body of the request for a submission, including the options in its script.
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/limits.h"
+#include "cli/framework/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
 #include "client/json.h"
@@ -314,7 +315,8 @@ Result<std::vector<std::string>> dependencies_of(const std::vector<std::string>&
   for (const std::string& text : after) {
     const size_t colon = text.find(':');
     const std::string kind = colon == std::string::npos ? "ok" : text.substr(0, colon);
-    for (const std::string& job : parted(colon == std::string::npos ? text : text.substr(colon + 1), ',')) {
+    for (const std::string& word : parted(colon == std::string::npos ? text : text.substr(colon + 1), ',')) {
+      const std::string job = full_job_id(word);
       if ((kind != "ok" && kind != "any" && kind != "start") || !job.starts_with("job-"))
         return bad_option("--after",
                           "\"" + text + "\" is not ok:JOB, any:JOB or start:JOB, such as ok:job-12");
@@ -324,9 +326,9 @@ Result<std::vector<std::string>> dependencies_of(const std::vector<std::string>&
   return out;
 }
 
-Result<Unit> add_flow(const SubmitOptions& submit, JsonObjectWriter& body) {
+Result<Unit> add_flow(const SubmitOptions& submit, Time now, JsonObjectWriter& body) {
   if (!submit.begin.empty()) {
-    const Result<Moment> begin = parse_moment("--begin", submit.begin);
+    const Result<Moment> begin = parse_moment("--begin", submit.begin, now);
     if (!begin) return begin.error();
     if (begin->at.empty()) {
       body.add("begin_after_seconds", begin->after_seconds);
@@ -335,7 +337,7 @@ Result<Unit> add_flow(const SubmitOptions& submit, JsonObjectWriter& body) {
     }
   }
   if (!submit.deadline.empty()) {
-    const Result<Moment> deadline = parse_moment("--deadline", submit.deadline);
+    const Result<Moment> deadline = parse_moment("--deadline", submit.deadline, now);
     if (!deadline) return deadline.error();
     if (deadline->at.empty()) {
       body.add("deadline_after_seconds", deadline->after_seconds);
@@ -417,7 +419,8 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
                              const std::optional<Script>& script, const CliIo& io) {
   if (const Result<Unit> good = check_whole(submit); !good) return good.error();
   JsonObjectWriter body;
-  if (!options.tenant_id.empty()) body.add("tenant_id", options.tenant_id);
+  const std::string& tenant = options.tenant_id.empty() ? submit.tenant : options.tenant_id;
+  if (!tenant.empty()) body.add("tenant_id", tenant);
   const std::string name = submit.name.empty() ? default_name(submit, script) : submit.name;
   if (!name.empty()) body.add("name", name);
   if (const Result<Unit> added = add_amounts(submit, body); !added) return added.error();
@@ -439,11 +442,11 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   add_texts(submit.texts, body);
   if (!submit.preemption_mode.empty()) body.add("preemption_mode", submit.preemption_mode);
   if (const Result<Unit> added = add_handshake(submit, body); !added) return added.error();
-  if (const Result<Unit> added = add_flow(submit, body); !added) return added.error();
+  if (const Result<Unit> added = add_flow(submit, io.wall_now(), body); !added) return added.error();
   return body.text();
 }
 
-Result<Moment> parse_moment(const std::string& option, const std::string& text) {
+Result<Moment> parse_moment(const std::string& option, const std::string& text, Time now) {
   Moment moment;
   if (text.starts_with('+')) {
     const Result<int64_t> span = parse_duration_seconds(text.substr(1));
@@ -451,12 +454,14 @@ Result<Moment> parse_moment(const std::string& option, const std::string& text) 
     moment.after_seconds = *span;
     return moment;
   }
-  if (!parse_rfc3339(text).valid()) {
+  const bool exact = parse_rfc3339(text).valid();
+  const Time time = parse_local_time(text, now, TimeOfDay::kNext);
+  if (!time.valid()) {
     return bad_option(option, "\"" + text +
-                                  "\" is not a time; write a duration from now on, such as +2h, or a time "
-                                  "with its zone, such as 2025-01-31T09:00:00+01:00");
+                                  "\" is not a time; write a duration from now on, such as +2h, or a time, "
+                                  "such as 18:30, tomorrow 10:00 or 2025-01-31T09:00:00+01:00");
   }
-  moment.at = text;
+  moment.at = exact ? text : format_rfc3339(time);
   return moment;
 }
 

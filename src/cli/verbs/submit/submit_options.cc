@@ -1,15 +1,21 @@
+#include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
 namespace {
 
 void declare_gpus_and_nodes(Grammar& grammar, SubmitOptions& submit) {
-  grammar.option("--name", "NAME", &submit.name,
-                 "Name of the job (default: that of the command or of the script file)");
-  grammar.option("--gpus", "N", &submit.gpus, "Number of GPUs").range(0, 1'000'000);
-  grammar.option("--nodes", "N[-M]", &submit.nodes,
-                 "Number of nodes, allocated all at once; the command runs once on each. 2-8: as many of "
-                 "them as fit when the job starts");
+  grammar
+      .option("--name", "NAME", &submit.name,
+              "Name of the job (default: that of the command or of the script file)")
+      .alias("--job-name")
+      .alias("-J");
+  grammar.option("--gpus", "N", &submit.gpus, "Number of GPUs").range(0, 1'000'000).alias("-G");
+  grammar
+      .option("--nodes", "N[-M]", &submit.nodes,
+              "Number of nodes, allocated all at once; the command runs once on each. 2-8: as many of "
+              "them as fit when the job starts")
+      .alias("-N");
   grammar.option("--gpus-per-node", "N", &submit.gpus_per_node, "With --nodes: GPUs on each node")
       .range(0, 64);
   grammar
@@ -57,10 +63,12 @@ void declare_placement(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_limits(Grammar& grammar, SubmitOptions& submit) {
-  grammar.option("--cpus", "N", &submit.cpus, "CPU cores; fractions such as 0.5 are allowed (default: 1)");
+  grammar.option("--cpus", "N", &submit.cpus, "CPU cores; fractions such as 0.5 are allowed (default: 1)")
+      .alias("--cpus-per-task")
+      .alias("-c");
   grammar.option("--mem", "SIZE", &submit.memory,
                  "Memory, such as 8G; 0 or unlimited: no limit (default: in proportion to the node)");
-  grammar.option("-t,--time", "SPAN", &submit.time_limit, "Time limit, such as 90s, 2h or 1d12h");
+  grammar.option("-t,--time", "SPAN", &submit.time_limit, "Time limit, such as 90s, 2h, 1d12h or 2:00:00");
   grammar.option("--priority", "N", &submit.priority,
                  "Priority: a number, higher starts earlier, may be negative; or low (100), medium (500), "
                  "high (1000), critical (5000)");
@@ -77,6 +85,7 @@ void declare_environment(Grammar& grammar, SubmitOptions& submit) {
               "Working directory on the node; -: the attempt's own (default: the current directory if the "
               "node has it, otherwise the attempt's own)")
       .alias("--workdir")
+      .alias("-D")
       .completes(Complete::kFolder);
   grammar
       .option("-o,--output", "FILE", &submit.output,
@@ -121,7 +130,10 @@ void declare_schedule(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("-a,--array", "INDEXES", &submit.array,
                  "Submit an array with one element per index: 1-100, 0-20:5 or 1,3,7-9; %50 appended: at "
                  "most fifty at a time. Each element finds its index in GPU_SCHEDULER_ARRAY_INDEX");
-  grammar.option("--begin", "WHEN", &submit.begin, "Earliest start, such as +2h or 2025-01-31T09:00:00Z");
+  grammar
+      .option("--begin", "WHEN", &submit.begin,
+              "Earliest start, such as +2h, 18:30, \"tomorrow 10:00\" or 2025-01-31T09:00:00Z")
+      .alias("-b");
   grammar.option("--deadline", "WHEN", &submit.deadline,
                  "Give up the job if it has not started by then; WHEN as for --begin");
   grammar
@@ -136,7 +148,7 @@ void declare_schedule(Grammar& grammar, SubmitOptions& submit) {
   grammar.option("--retry-on", "CAUSE", &submit.retry_on,
                  "What --retries applies to: exit_code, exit_code:75, signal, out_of_memory, over_limit "
                  "(the defaults), timeout; comma-separated or repeated");
-  grammar.flag("--hold", submit.hold, "Hold the job until gpu-cli release");
+  grammar.flag("--hold", submit.hold, "Hold the job until gpu-cli release").alias("-H");
   grammar.flag("--now", submit.now,
                "Interactive: start within seconds or give up with exit code 4; for small, short jobs, with "
                "--time");
@@ -190,6 +202,7 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   declare_preemption_and_watchdog(grammar, submit);
   declare_texts(grammar, submit.texts);
   declare_waiting(grammar, submit);
+  grammar.hints(slurm_hint);
 }
 
 }  // namespace gpusched::cli

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
 
 namespace gpusched::cli {
@@ -9,6 +10,7 @@ namespace {
 // A script travels as one argument of a program, and Linux takes no longer one.
 constexpr size_t kScriptBytesMax = 128 * 1024 - 1;
 constexpr std::string_view kMark = "#GPU";
+constexpr std::string_view kSlurmMark = "#SBATCH";
 constexpr std::string_view kBlank = " \t\r";
 
 Error bad(const std::string& sentence) { return {.code = ErrorCode::kInvalidArgument, .message = sentence}; }
@@ -112,12 +114,77 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
   return script;
 }
 
+namespace {
+
+/// What the lines of a script ask for, before they are put together.
+struct LineReader {
+  const Grammar& grammar;
+  std::vector<std::string>& warnings;
+  std::vector<std::string> words;  ///< Of the #GPU lines.
+  SlurmRequest slurm;
+  bool header = true;          ///< No command has come yet.
+  bool told_of_slurm = false;  ///< #SBATCH lines behind the first command.
+  std::string told_variable = {};
+
+  Result<Unit> take_gpu(std::string_view line, const std::string& place);
+  Result<Unit> take_slurm(std::string_view line, const std::string& place);
+  void look_for_slurm_variables(std::string_view line, const std::string& place);
+};
+
+/// Whether `line` begins with the mark, as a word of its own.
+bool has_mark(std::string_view line, std::string_view mark) {
+  return line.starts_with(mark) &&
+         (line.size() == mark.size() || kBlank.find(line[mark.size()]) != std::string_view::npos);
+}
+
+Result<Unit> LineReader::take_gpu(std::string_view line, const std::string& place) {
+  if (!header) {
+    warnings.push_back(place + "this #GPU line comes after the first command and is ignored; move it up");
+    return Unit{};
+  }
+  Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
+  if (!parted) return bad(place + parted.error().message);
+  // Each line alone, so that a mistake is found where it is; then all together, for what was given.
+  if (const Result<Unit> good = grammar.parse(*parted); !good) return bad(place + good.error().message);
+  words.insert(words.end(), parted->begin(), parted->end());
+  return Unit{};
+}
+
+Result<Unit> LineReader::take_slurm(std::string_view line, const std::string& place) {
+  if (!header) {
+    if (!std::exchange(told_of_slurm, true)) {
+      warnings.push_back(
+          place + "this #SBATCH line comes after the first command and is ignored, as by sbatch; move it up");
+    }
+    return Unit{};
+  }
+  const Result<std::vector<std::string>> parted = shell_words(line.substr(kSlurmMark.size()));
+  if (!parted) return bad(place + parted.error().message);
+  return slurm.take(*parted, place);
+}
+
+/// Says what the variables that Slurm sets are called here, once.
+void LineReader::look_for_slurm_variables(std::string_view line, const std::string& place) {
+  constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
+      {"SLURM_ARRAY_TASK_ID", "GPU_SCHEDULER_ARRAY_INDEX"},
+      {"SLURM_ARRAY_JOB_ID", "GPU_SCHEDULER_ARRAY_ID"},
+      {"SLURM_ARRAY_TASK_COUNT", "GPU_SCHEDULER_ARRAY_COUNT"},
+      {"SLURM_JOB_ID", "GPU_SCHEDULER_JOB_ID"}};
+  if (!told_variable.empty() || line.starts_with('#')) return;
+  for (const auto& [theirs, ours] : kVariables) {
+    if (line.find(theirs) == std::string_view::npos) continue;
+    told_variable = theirs;
+    warnings.push_back(place + "$" + std::string(theirs) + " is not set here; use $" + std::string(ours));
+    return;
+  }
+}
+
+}  // namespace
+
 Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
-                               std::vector<std::string>& warnings) {
+                               std::vector<std::string>& warnings, std::string* account) {
   const std::string who = script.name.empty() ? "script" : script.name;
-  std::vector<std::string> words;
-  bool header = true;
-  bool slurm = false;
+  LineReader reader{.grammar = grammar, .warnings = warnings};
   size_t number = 0;
   for (std::string_view rest = script.text; !rest.empty();) {
     std::string_view line = first_line(rest);
@@ -125,30 +192,31 @@ Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
     ++number;
     const std::string place = who + ":" + std::to_string(number) + ": ";
     line = trimmed(line);
-    if (!line.empty() && line.front() != '#') header = false;
-    if (line.starts_with("#SBATCH") && !std::exchange(slurm, true)) {
-      warnings.push_back(place +
-                         "#SBATCH lines are ignored; use #GPU lines with the options of gpu-cli submit");
-    }
-    const bool marked =
-        line.starts_with(kMark) &&
-        (line.size() == kMark.size() || kBlank.find(line[kMark.size()]) != std::string_view::npos);
-    if (!marked) continue;
-    if (!header) {
-      warnings.push_back(place + "this #GPU line comes after the first command and is ignored; move it up");
-      continue;
-    }
-    Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
-    if (!parted) return bad(place + parted.error().message);
-    // Each line alone, so that a mistake is found where it is; then all together, for what was given.
-    if (const Result<Unit> good = grammar.parse(*parted); !good) return bad(place + good.error().message);
-    words.insert(words.end(), parted->begin(), parted->end());
+    if (!line.empty() && line.front() != '#') reader.header = false;
+    Result<Unit> taken = Unit{};
+    if (has_mark(line, kMark)) taken = reader.take_gpu(line, place);
+    if (has_mark(line, kSlurmMark)) taken = reader.take_slurm(line, place);
+    if (!taken) return taken;
+    reader.look_for_slurm_variables(line, place);
   }
+  // What #GPU lines say wins over #SBATCH lines: it comes last.
+  if (const Result<Unit> good = grammar.parse(reader.words); !good) return good;
+  const auto given = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(names,
+                               [&](std::string_view name) { return grammar.was_given(*grammar.find(name)); });
+  };
+  Result<std::vector<std::string>> words =
+      reader.slurm.words({.gpus = given({"--gpus", "--gpus-per-node", "--gpu-share", "--mig"}),
+                          .output = given({"--output"}),
+                          .error = given({"--error"})});
+  if (!words) return words.error();
+  words->insert(words->end(), reader.words.begin(), reader.words.end());
+  if (account != nullptr) *account = reader.slurm.account();
   // The tries above filled lists, which the whole fills again.
   for (const OptionSpec& option : grammar.options()) {
     if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) (*list)->clear();
   }
-  return grammar.parse(words);
+  return grammar.parse(*words);
 }
 
 Result<std::vector<std::string>> shell_words(std::string_view line) {

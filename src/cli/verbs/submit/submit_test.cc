@@ -39,12 +39,11 @@ TEST(ScriptLines, SayWhereAMistakeIs) {
 }
 
 TEST(ScriptLines, BehindTheFirstCommandAreNotRead) {
-  const Lines lines("echo hi\n#GPU --gpus 2\n#GPUS are fine\n#SBATCH -c 4\n#SBATCH -n 1\n");
+  const Lines lines("echo hi\n#GPU --gpus 2\n#GPUS are fine\n");
   EXPECT_FALSE(lines.options.gpus.has_value());
   EXPECT_EQ(lines.warnings,
             (std::vector<std::string>{
-                "train.sh:2: this #GPU line comes after the first command and is ignored; move it up",
-                "train.sh:4: #SBATCH lines are ignored; use #GPU lines with the options of gpu-cli submit"}));
+                "train.sh:2: this #GPU line comes after the first command and is ignored; move it up"}));
 }
 
 TEST(ShellWords, ArePartedAsAShellWould) {
@@ -53,11 +52,16 @@ TEST(ShellWords, ArePartedAsAShellWould) {
   EXPECT_EQ(*words, (std::vector<std::string>{"a", "b c", "d \" e", "f g", "h#i"}));
 }
 
-TEST(Moments, AreSpansOrInstants) {
-  EXPECT_EQ(parse_moment("--begin", "+1h30m")->after_seconds, 5'400);
-  EXPECT_EQ(parse_moment("--begin", "2025-01-31T09:00:00Z")->at, "2025-01-31T09:00:00Z");
-  for (const char* const text : {"", "1h", "+", "+3", "2025-01-31", "tomorrow"}) {
-    const auto parsed = parse_moment("--begin", text);
+TEST(Moments, AreSpansOrTimes) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
+  EXPECT_EQ(parse_moment("--begin", "+1h30m", now)->after_seconds, 5'400);
+  EXPECT_EQ(parse_moment("--begin", "+1-00:00:00", now)->after_seconds, 86'400);
+  EXPECT_EQ(parse_moment("--begin", "2025-01-31T09:00:00Z", now)->at, "2025-01-31T09:00:00Z");
+  EXPECT_EQ(parse_moment("--begin", "tomorrow 10:00", now)->at, "2025-02-01T10:00:00Z");
+  for (const char* const text : {"", "1h", "+", "+3", "soon"}) {
+    const auto parsed = parse_moment("--begin", text, now);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_TRUE(parsed.error().message.starts_with("--begin: ")) << parsed.error().message;
   }
