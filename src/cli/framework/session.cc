@@ -79,6 +79,7 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
   if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
   if (answer.status == 401)
     trouble.sentence += "; give a copy of the scheduler's DATA_DIR/token with --token-file";
+  trouble.throttled = answer.status == 429;
   trouble.passing =
       answer.status == 429 || answer.status == 502 || answer.status == 503 || answer.status == 504;
   return trouble;
@@ -137,6 +138,18 @@ Result<Session> Session::open(const Options& options, const CliIo& io, bool need
   Result<HttpClient> client = HttpClient::create(client_options);
   if (!client) return client.error();
   return Session(options, io, std::move(client_options), std::move(*client));
+}
+
+bool Session::may_find_token() const {
+  return !has_token() && options_->token_file.empty() && io_->find_token != nullptr;
+}
+
+void Session::find_token_again() {
+  if (!may_find_token()) return;
+  client_options_.token = io_->find_token(client_options_.url);
+  Result<HttpClient> client = HttpClient::create(client_options_);
+  CHECK(client.ok());  // The same URL was accepted before.
+  client_ = std::move(*client);
 }
 
 Session Session::fork() const {

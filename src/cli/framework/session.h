@@ -20,6 +20,7 @@ struct Trouble {
       code;  ///< The scheduler's own, or one of ours: unreachable, outcome_unknown, timeout, bad_answer.
   /// The scheduler was away for a moment, or is; the same call may succeed later.
   bool passing = false;
+  bool throttled = false;  ///< The scheduler was there and had no room for more (429).
 };
 
 /// The scheduler's refusal of something about a job, with the job named in its sentence.
@@ -66,6 +67,10 @@ class Session {
   /// Opens a WebSocket at `path`.
   SocketReply open_socket(const std::string& path);
 
+  /// Whether the scheduler's own token may still be found: none is known, and no file was given.
+  bool may_find_token() const;
+  /// Looks for it again: a scheduler that was away could not name it.
+  void find_token_again();
   /// Whether calls carry a token: without one, the scheduler knows nothing of who calls.
   bool has_token() const { return !client_options_.token.empty(); }
   const Options& options() const { return *options_; }

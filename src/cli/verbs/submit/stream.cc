@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/terminal/text.h"
+#include "cli/verbs/submit/submit.h"
 #include "client/json.h"
 
 namespace gpusched::cli {
@@ -65,7 +66,7 @@ class LineSource {
 /// Sends lines and prints their answers.
 class LineSender {
  public:
-  explicit LineSender(Session& session) : session_(session), keys_(random_key()) {}
+  LineSender(Session& session, bool retry) : session_(session), keys_(random_key()), retry_(retry) {}
 
   /// One exchange, repeated while what hinders it is passing: the keys make the lines safe to repeat.
   std::optional<Trouble> send(std::string_view lines) {
@@ -79,9 +80,12 @@ class LineSender {
       });
       if (reply) {
         print(answer);
+        said_ = false;
         return std::nullopt;
       }
-      if (!reply.trouble->passing || !patience.wait_again()) return reply.trouble;
+      if (!retry_ || !reply.trouble->passing) return reply.trouble;
+      if (!std::exchange(said_, true)) say_repeating(session_, *reply.trouble);
+      if (!patience.wait_again()) return reply.trouble;
     }
   }
   int refused() const { return refused_; }
@@ -140,6 +144,8 @@ class LineSender {
 
   Session& session_;
   const std::string keys_;
+  const bool retry_;
+  bool said_ = false;             // That it repeats.
   int64_t read_ = 0;              // Lines so far.
   std::vector<int64_t> numbers_;  // Of the lines that were sent now.
   int refused_ = 0;
@@ -147,13 +153,13 @@ class LineSender {
 
 }  // namespace
 
-int submit_stream(Session& session, const std::string& path) {
+int submit_stream(Session& session, const std::string& path, bool retry) {
   const int file = path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     return session.fail(kExitUsage, "--stream: cannot read " + path + ": " + std::strerror(errno), "usage");
   }
   LineSource source(file);
-  LineSender sender(session);
+  LineSender sender(session, await_scheduler(session, retry));
   int exit_code = kExitOk;
   for (;;) {
     const Result<std::string> lines = source.take();

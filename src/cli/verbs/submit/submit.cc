@@ -27,9 +27,10 @@ Reply wait_until_decided(Session& session, const std::string& job) {
 
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
+  const bool retry = await_scheduler(session, !submit.no_retry);
   const Result<std::string> body = submission_body(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
-  const Reply submitted = session.post_once("/jobs", *body, random_key());
+  const Reply submitted = submit_once(session, *body, retry);
   if (!submitted) return session.fail(*submitted.trouble);
   const std::string job = submitted.json["job_id"].text();
   if (submit.now) {
@@ -60,6 +61,41 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
 }  // namespace
 
 constexpr std::string_view kRootName = "root";
+
+void say_repeating(const Session& session, const Trouble& trouble) {
+  const bool silent =
+      trouble.code == "unreachable" || trouble.code == "timeout" || trouble.code == "outcome_unknown";
+  session.io().err("gpu-cli: " + printable(silent ? "the scheduler does not answer" : trouble.sentence) +
+                   "; repeating the submission for up to 60 s, under one key: nothing is submitted twice\n");
+}
+
+bool await_scheduler(Session& session, bool retry) {
+  if (!retry || !session.may_find_token()) return retry;
+  Patience patience(session.io());
+  for (bool said = false;;) {
+    const Reply reply = session.get("/health");
+    // Any answer will do.
+    const bool away = reply.trouble && reply.trouble->code == "unreachable";
+    if (!away && said) session.find_token_again();
+    if (!away) return true;
+    if (!std::exchange(said, true)) say_repeating(session, *reply.trouble);
+    if (!patience.wait_again()) return false;
+  }
+}
+
+Reply submit_once(Session& session, const std::string& body, bool retry) {
+  const std::string key = random_key();
+  Patience patience(session.io());
+  for (bool said = false;;) {
+    Reply reply = session.post_once("/jobs", body, key);
+    // A refusal for lack of room or of rate (429, a full disk) does not pass within seconds.
+    const bool away = reply.trouble && reply.trouble->passing && reply.trouble->code != "storage_full" &&
+                      !reply.trouble->throttled;
+    if (!away || !retry) return reply;
+    if (!std::exchange(said, true)) say_repeating(session, *reply.trouble);
+    if (!patience.wait_again()) return reply;
+  }
+}
 
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
   std::optional<Script> script;
@@ -128,6 +164,10 @@ Action define_submit(Grammar& grammar) {
       "name, %a by the index in the array, %x by the job's name, %t by the member, %u by the user, %N by the "
       "node's name, and %% by a percent sign.");
   grammar.details(
+      "A submission survives a restart of the scheduler: while nobody answers it is repeated under the same "
+      "key for up to 60 s, so that one job comes of it, and standard error says so. `--no-retry` fails at "
+      "once instead; exit code 5 then means that the job may have been submitted.");
+  grammar.details(
       "SIZE is 512M, 8G or 1.5T, in powers of 1024; a plain number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
       "sum such as 1h30m; 2:00:00 and 1-12:00:00 are understood too. WHEN is +2h, 18:30, \"tomorrow 10:00\" "
       "or "
@@ -151,7 +191,7 @@ Action define_submit(Grammar& grammar) {
                             "--stream: its lines describe the jobs completely; leave out the other options",
                             "usage");
       }
-      return submit_stream(session, submit->stream);
+      return submit_stream(session, submit->stream, !submit->no_retry);
     }
     return submit_job(session, *submit, grammar);
   };

@@ -65,6 +65,7 @@ struct SubmitOptions {
   bool wait = false;
   bool logs = false;
   std::string timeout;
+  bool no_retry = false;
   std::vector<std::string> command;
   std::string stream;       ///< A file of submissions, or "-".
   std::string script_file;  ///< The argument SCRIPT.
@@ -108,6 +109,9 @@ Result<Moment> parse_moment(const std::string& option, const std::string& text, 
 
 /// Returns the body of the request for a submission, including the options in its script.
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar);
+
+/// Says on standard error that a submission is repeated, and why.
+void say_repeating(const Session& session, const Trouble& trouble);
 
 /// The body of POST /api/v1/jobs, for one job.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,

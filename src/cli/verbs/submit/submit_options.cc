@@ -188,6 +188,8 @@ void declare_waiting(Grammar& grammar, SubmitOptions& submit) {
                "With --wait: print the job's output while it runs; its id goes to standard error");
   grammar.option("--timeout", "SPAN", &submit.timeout,
                  "With --wait: stop waiting after this long, with exit code 6; the job continues");
+  grammar.flag("--no-retry", submit.no_retry,
+               "Fail at once when the scheduler is away, rather than repeat the submission for a minute");
 }
 
 }  // namespace
