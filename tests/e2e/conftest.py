@@ -9,6 +9,7 @@ import tempfile
 
 import harness
 import pytest
+from session_terminal import Screen
 
 LOG_LINES_MAX = 120
 
@@ -99,3 +100,16 @@ def pytest_runtest_makereport(item, call):
     if call.when == "teardown":
         while ENDED:
             ENDED.pop().remove()
+
+
+@pytest.fixture(name="screen")
+def screen_fixture(world):
+    screens = []
+
+    def start(*words, **options):
+        screens.append(Screen(world, *words, **options))
+        return screens[-1]
+
+    yield start
+    for screen in screens:
+        screen.close()

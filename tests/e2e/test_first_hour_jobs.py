@@ -90,3 +90,190 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(world, words):
     assert "continues" in err.decode()
     assert f"gpu-cli attach {job}" in err.decode() and f"gpu-cli cancel {job}" in err.decode()
     assert world.api().job(job)["state"] == "pending"
+
+
+# gpu-cli run.
+
+
+def newest(world):
+    return max(world.api().jobs(), key=lambda job: int(job["id"].removeprefix("job-")))
+
+
+def started_run(world, *words):
+    """gpu-cli run with pipes, once its job is known: the process and the job's id."""
+    process = world.cli_start("run", *words)
+    said = read_until(process.stderr, "submitted")
+    return process, said.split("gpu-cli: ")[1].split()[0]
+
+
+def test_run_shows_the_output_and_passes_the_exit_code_on(world):
+    done = world.cli("run", "--gpus", "1", "sh", "-c", "echo out; echo err >&2; exit 3", expected=3)
+    assert done.stdout == "out\n" and "\nerr\n" in done.stderr
+    job = world.api().job(newest(world)["id"])
+    assert (job["state"], job["exit_code"], job["gpu_count"]) == ("failed", 3, 1)
+    assert job["max_runtime_seconds"] == 12 * 3600
+    assert world.cli("run", "--", "true", expected=0).stdout == ""
+    for words, why in ((["--array", "1-3", "true"], "--array"), (["-i", "--nodes", "2", "true"], "--nodes"),
+                       (["-it", "true"], "leave -t out"), ([], "a command is missing")):
+        assert why in world.cli("run", *words, expected=2).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("where", ["waits", "runs", "session"])
+def test_leaving_a_run_ends_its_job(world, number, where):
+    words = ["sh", "-c", "echo ready; exec sleep 1000"]
+    if where == "waits":
+        words = ["--gpus", "64", *words]
+    if where == "session":
+        words = ["-i", *words]
+    process, job = started_run(world, *words)
+    with process:
+        if where == "waits":
+            read_until(process.stderr, "waits:")
+        else:
+            assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        if where == "session" and number == signal.SIGINT:
+            # It is the command's, which it ends.
+            process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 130
+            assert world.api().wait_for(job)["exit_code"] == 130
+            return
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number, err
+    assert f"{job} is cancelled" in err.decode()
+    assert world.api().wait_for(job)["state"] == "cancelled"
+
+
+def test_a_run_whose_output_nobody_reads_ends_its_job(world):
+    process, job = started_run(world, "sh", "-c", "while :; do echo more; sleep 0.1; done")
+    with process:
+        assert process.stdout.readline() == b"more\n"
+        process.stdout.close()
+        process.wait(PATIENCE_S)
+        process.stderr.read()
+    assert world.api().wait_for(job)["state"] == "cancelled"
+
+
+def test_a_run_can_be_left_running(world):
+    process, job = started_run(world, "sh", "-c", "echo ready; exec sleep 1000")
+    with process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGQUIT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and f"gpu-cli attach {job}" in err.decode()
+    assert world.api().job(job)["state"] == "running"
+
+
+def test_run_passes_standard_input_on(world):
+    done = world.cli("run", "-i", "sh", "-c", "cat; exit 5", text_in="one\ntwo\n", expected=5)
+    assert done.stdout == "one\ntwo\n"
+    job = world.api().wait_for(newest(world)["id"])
+    assert (job["state"], job["exit_code"]) == ("failed", 5)
+
+
+def test_a_killed_run_leaves_no_job_with_a_session(world):
+    process, job = started_run(world, "-i", "sh", "-c", "echo ready; exec sleep 1000")
+    with process:
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+        process.communicate()
+    # The session is hung up, and two minutes after its start the job has nobody to wait for.
+    assert world.api().wait_for(job, timeout_s=180)["exit_code"] == 129
+
+
+def test_run_gives_a_terminal_and_ends_with_it(world, screen):
+    shell = screen("run", "-it", "--gpus", "1", "--time", "1h", "sh", rows=31, columns=97)
+    shell.type("PS1='rea''dy> '\r")
+    shell.wait_for("ready> ")
+    shell.type("stty size; echo have $CUDA_VISIBLE_DEVICES\r")
+    shell.wait_for("31 97")
+    job = world.api().job(newest(world)["id"])
+    assert job["name"] == "sh" and job["script"].startswith("# gpu-cli run: sh\n")
+    # Ctrl-C is the command's.
+    shell.type("sleep 1000\r")
+    shell.forget()
+    shell.type("\x03")
+    shell.type("echo status $?\r")
+    shell.wait_for("status 130")
+    shell.type("exit 9\r")
+    assert shell.wait_end() == 9 and shell.restored()
+    over = world.api().wait_for(job["job_id"])
+    assert (over["state"], over["exit_code"]) == ("failed", 9)
+
+
+def test_a_run_is_detached_and_resumed(world, screen):
+    shell = screen("run", "-it", "sh")
+    shell.type("PS1='rea''dy> '; COLOR=teal\r")
+    shell.wait_for("ready> ")
+    shell.type("\x10\x11")
+    assert shell.wait_end() == 0
+    text = shell.read()
+    back = text.split("resume it with: ")[1].splitlines()[0].split()
+    job = newest(world)["id"]
+    assert back[:2] == ["gpu-cli", "exec"] and job in back and world.api().job(job)["state"] == "running"
+    again = screen(*back[1:])
+    again.type("echo it is $COLOR; exit 4\r")
+    again.wait_for("it is teal")
+    assert again.wait_end() == 4
+    assert world.api().wait_for(job)["exit_code"] == 4
+
+
+def test_a_lost_terminal_ends_the_run(world, screen):
+    shell = screen("run", "-it", "sh")
+    shell.type("PS1='rea''dy> '\r")
+    shell.wait_for("ready> ")
+    job = newest(world)["id"]
+    shell.process.send_signal(signal.SIGHUP)
+    assert shell.wait_end() == 129
+    assert world.api().wait_for(job)["state"] in ("cancelled", "failed")
+
+
+def test_run_ends_with_the_time_limit(world):
+    done = world.cli("run", "--time", "2s", "sleep", "1000")
+    assert done.returncode == 124, done.stderr
+
+
+# Submissions while the scheduler restarts.
+
+
+@pytest.mark.parametrize("words", [["submit", "--"], ["submit", "--wait", "--"], ["run", "--"]])
+def test_a_submission_survives_a_killed_scheduler(world, words):
+    world.scheduler.kill()
+    assert "no scheduler answers" in world.cli("submit", "--no-retry", "--", "true", expected=3).stderr
+    with world.cli_start(*words, "true") as submitter:
+        assert "repeating the submission" in submitter.stderr.readline().decode()
+        world.scheduler.start()
+        _, err = submitter.communicate(timeout=PATIENCE_S)
+        assert submitter.returncode == 0, err
+        assert b"repeating" not in err
+    assert len(world.api().jobs()) == 1
+
+
+def test_kill_9_amid_submissions_leaves_one_job_each(world):
+    """Clients whose answers were lost with the scheduler find the job that they have submitted."""
+    clients = [world.cli_start("submit", "--name", f"job{number}", "--", "true") for number in range(8)]
+    world.scheduler.kill()
+    world.scheduler.start()
+    more = [world.cli_start("submit", "--name", f"more{number}", "--", "true") for number in range(8)]
+    world.scheduler.restart()
+    printed = []
+    for client in clients + more:
+        out, err = client.communicate(timeout=PATIENCE_S)
+        assert client.returncode == 0, err
+        printed.append(out.decode().strip())
+    jobs = world.api().jobs()
+    assert sorted(job["id"] for job in jobs) == sorted(printed)
+    assert len({job["name"] for job in jobs}) == len(jobs) == 16
+
+
+def test_a_stream_of_submissions_survives_a_killed_scheduler(world):
+    lines = world.folder / "jobs.ndjson"
+    lines.write_text("".join('{"spec":{"command":["true"]}}\n' for _ in range(50)))
+    world.scheduler.kill()
+    with world.cli_start("submit", "--stream", str(lines)) as submitter:
+        assert "repeating the submission" in submitter.stderr.readline().decode()
+        world.scheduler.start()
+        out, err = submitter.communicate(timeout=PATIENCE_S)
+        assert submitter.returncode == 0, err
+    assert len(out.split()) == 50 and len(world.api().jobs()) == 50

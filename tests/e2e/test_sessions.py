@@ -1,16 +1,11 @@
 """Sessions in running jobs and files out of them: gpu-cli exec, shell, attach and cp, on a real terminal."""
 
-import contextlib
 import errno
-import fcntl
 import os
 import pathlib
-import pty
 import select
 import signal
-import struct
 import subprocess
-import termios
 import time
 
 import harness
@@ -18,75 +13,6 @@ import pytest
 from harness import IS_ROOT, PATIENCE_S, is_alive, program, read_bytes, wait_until
 
 BIG = 100 * 1024 * 1024
-
-
-class Screen:
-    """gpu-cli on a pseudo terminal of ours, which also shows how it leaves the terminal."""
-
-    def __init__(self, world, *words, rows=24, columns=80):
-        self.master, self.slave = pty.openpty()
-        self.resize(rows, columns)
-        self.before = termios.tcgetattr(self.slave)
-        self.seen = b""
-        environment = {**world.cli_environment(), "TERM": "xterm-256color"}
-        self.process = subprocess.Popen([program("gpu-cli"), *words], stdin=self.slave, stdout=self.slave,
-                                        stderr=self.slave, env=environment, start_new_session=True)
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    # What is typed is echoed too, so that tests type the prompt in other words than the shell then shows it.
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def read(self, seconds=0.05):
-        ready, _, _ = select.select([self.master], [], [], seconds)
-        if ready:
-            with contextlib.suppress(OSError):
-                self.seen += os.read(self.master, 65536)
-        return self.seen.decode("utf-8", "replace")
-
-    def wait_for(self, text):
-        return wait_until(f"the screen shows {text!r}", lambda: text in self.read() and self.read(0))
-
-    def forget(self):
-        self.read()
-        self.seen = b""
-
-    def wait_end(self):
-        def ended():
-            self.read()
-            return self.process.poll() is not None
-
-        wait_until("gpu-cli ends", ended)
-        while True:
-            before = len(self.seen)
-            self.read()
-            if len(self.seen) == before:
-                return self.process.returncode
-
-    def restored(self):
-        return termios.tcgetattr(self.slave) == self.before
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
-        os.close(self.slave)
-
-
-@pytest.fixture(name="screen")
-def screen_fixture(world):
-    screens = []
-
-    def start(*words, **options):
-        screens.append(Screen(world, *words, **options))
-        return screens[-1]
-
-    yield start
-    for screen in screens:
-        screen.close()
 
 
 def running_job(world, script="sleep 1000", **fields):

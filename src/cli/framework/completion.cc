@@ -202,6 +202,7 @@ class Position {
         pending = option;
     } else {
       arguments += 1;
+      behind_dashes = own_.has_bare_command() && arguments > own_.arguments().size();
     }
   }
   const OptionSpec* find(std::string_view name) const {
@@ -245,6 +246,7 @@ void add_for_verb(const VerbDefinition& verb, const std::vector<std::string>& be
   }
   if (verb.path == "help") return add_verbs(before.empty() ? "" : before.back(), out);
   const auto& arguments = grammar.arguments();
+  if (grammar.has_bare_command() && position.arguments == arguments.size()) out.directive = ":files";
   if (arguments.empty()) return;
   const ArgumentSpec& argument = arguments[std::min(position.arguments, arguments.size() - 1)];
   const bool repeats = std::holds_alternative<std::vector<std::string>*>(argument.target);

@@ -153,6 +153,17 @@ void Grammar::takes_command(std::vector<std::string>& command, std::string meani
   command_meaning_ = std::move(meaning);
 }
 
+void Grammar::takes_bare_command(std::vector<std::string>& command, std::string meaning) {
+  takes_command(command, std::move(meaning));
+  bare_command_ = true;
+}
+
+void Grammar::free_short_name(std::string_view short_name) {
+  for (OptionSpec& option : options_) {
+    if (option.short_name == short_name) option.short_name.clear();
+  }
+}
+
 const OptionSpec* Grammar::find(std::string_view name) const {
   const auto found = std::ranges::find_if(options_, [&](const OptionSpec& option) {
     return option.name == name || (!option.short_name.empty() && option.short_name == name) ||
@@ -287,6 +298,11 @@ Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t&
 }
 
 Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over) const {
+  if (next_argument_ >= arguments_.size() && bare_command_) {
+    options_over = true;
+    command_->push_back(word);
+    return Unit{};
+  }
   if (next_argument_ >= arguments_.size()) {
     return usage("\"" + word + "\" is an extra argument" +
                  (has_command() ? "; the command to run goes after --" : ""));

@@ -75,6 +75,10 @@ class Grammar {
   ArgumentSpec& argument(std::string name, decltype(ArgumentSpec::target) target, std::string help);
   /// Stores the words after "--" in `command`.
   void takes_command(std::vector<std::string>& command, std::string meaning);
+  /// The same; without "--" the command begins behind the last argument, and takes all words from there on.
+  void takes_bare_command(std::vector<std::string>& command, std::string meaning);
+  /// Takes a short name such as "-t" from its option, for one that is declared later.
+  void free_short_name(std::string_view short_name);
   /// A paragraph for the manual page and the reference page; several follow each other.
   void details(std::string paragraph) { details_.push_back(std::move(paragraph)); }
   void example(std::string command, std::string meaning) {
@@ -109,6 +113,7 @@ class Grammar {
   const std::vector<std::string>& paragraphs() const { return details_; }
   const std::vector<Example>& examples() const { return examples_; }
   bool has_command() const { return command_ != nullptr; }
+  bool has_bare_command() const { return bare_command_; }
   const std::string& command_meaning() const { return command_meaning_; }
 
  private:
@@ -125,6 +130,7 @@ class Grammar {
   std::deque<ArgumentSpec> arguments_;
   std::vector<std::string>* command_ = nullptr;
   std::string command_meaning_;
+  bool bare_command_ = false;
   std::vector<std::string> details_;
   std::vector<Example> examples_;
   mutable size_t next_argument_ = 0;

@@ -102,6 +102,10 @@ std::string option_title(const OptionSpec& option) {
   return option.value.empty() ? title : title + " " + option.value;
 }
 
+std::string command_title(const Grammar& grammar) {
+  return grammar.has_bare_command() ? "COMMAND..." : "-- COMMAND...";
+}
+
 std::string usage_line(const VerbDefinition& verb, const Grammar& grammar) {
   std::string out = "gpu-cli " + std::string(verb.path);
   if (!grammar.options().empty()) out += " [options]";
@@ -110,7 +114,9 @@ std::string usage_line(const VerbDefinition& verb, const Grammar& grammar) {
     const std::string name = argument.name + (many ? "..." : "");
     out += argument.required ? " " + name : " [" + name + "]";
   }
-  if (grammar.has_command()) out += verb.path == "submit" ? " [-- COMMAND...]" : " -- COMMAND...";
+  if (!grammar.has_command()) return out;
+  if (grammar.has_bare_command()) return out + " [--] COMMAND...";
+  out += verb.path == "submit" ? " [-- COMMAND...]" : " -- COMMAND...";
   return out;
 }
 
@@ -144,7 +150,7 @@ std::string verb_help(const VerbDefinition& verb, int width) {
   for (const std::string& paragraph : grammar.paragraphs()) out += "\n" + wrapped(paragraph, 0, width) + "\n";
   Rows rows;
   for (const ArgumentSpec& argument : grammar.arguments()) rows.emplace_back(argument.name, argument.help);
-  if (grammar.has_command()) rows.emplace_back("-- COMMAND...", grammar.command_meaning());
+  if (grammar.has_command()) rows.emplace_back(command_title(grammar), grammar.command_meaning());
   if (!rows.empty()) out += "\nArguments\n" + rows_text(rows, width);
   if (!grammar.options().empty()) out += "\nOptions\n" + options_text(grammar, width);
   if (!grammar.examples().empty()) {

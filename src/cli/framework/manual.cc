@@ -63,7 +63,7 @@ std::string verb_page(const VerbDefinition& verb, const std::string& version) {
   for (const std::string& paragraph : grammar.paragraphs()) out += ".PP\n" + roff(paragraph) + "\n";
   if (!grammar.arguments().empty() || grammar.has_command()) out += ".SH ARGUMENTS\n";
   for (const ArgumentSpec& argument : grammar.arguments()) out += entry(argument.name, argument.help);
-  if (grammar.has_command()) out += entry("-- COMMAND...", grammar.command_meaning());
+  if (grammar.has_command()) out += entry(command_title(grammar), grammar.command_meaning());
   if (!grammar.options().empty()) out += options_part("OPTIONS", grammar);
   if (!grammar.examples().empty()) out += ".SH EXAMPLES\n";
   for (const auto& [command, meaning] : grammar.examples()) {

@@ -77,7 +77,8 @@ std::string verb_section(const VerbDefinition& verb) {
   for (const ArgumentSpec& argument : grammar.arguments()) {
     out += "\n* `" + argument.name + "`: " + argument.help + ".";
   }
-  if (grammar.has_command()) out += "\n* `-- COMMAND...`: " + grammar.command_meaning() + ".";
+  if (grammar.has_command())
+    out += "\n* `" + command_title(grammar) + "`: " + grammar.command_meaning() + ".";
   if (!grammar.arguments().empty() || grammar.has_command()) out += "\n";
   for (const std::string& paragraph : grammar.paragraphs()) out += "\n" + paragraph + "\n";
   if (!grammar.options().empty()) out += "\n" + options_table(grammar);

@@ -137,9 +137,11 @@ std::string lost_output(int error) {
 
 CliIo process_io() {
   CliIo io;
-  io.out = [](std::string_view text) {
+  io.on_lost_output = std::make_shared<std::function<void()>>();
+  io.out = [lost = io.on_lost_output](std::string_view text) {
     const int error = write_all(STDOUT_FILENO, text);
     if (error == 0) return;
+    if (*lost) (*lost)();
     write_all(STDERR_FILENO, "gpu-cli: " + lost_output(error) + "\n");
     ::_exit(kExitOutputLost);
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ struct CliIo {
   /// standard error and kExitOutputLost: nobody shall take half an answer for a whole one.
   std::function<void(std::string_view)> out;
   std::function<void(std::string_view)> err;
+  /// Called before that end, when it is set; null in tests.
+  std::shared_ptr<std::function<void()>> on_lost_output = {};
   std::function<Result<std::string>()> read_stdin;
   /// One line that somebody types, without its end; nothing: standard input is no terminal, or has ended.
   std::function<std::optional<std::string>()> read_answer = {};

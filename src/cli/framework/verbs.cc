@@ -13,6 +13,8 @@ constexpr std::string_view kOther = "Other";
 
 constexpr std::array kVerbs = {
     VerbDefinition{"submit", kJobs, "Submit a job", define_submit},
+    VerbDefinition{"run", kJobs, "Run a command in a new job, here: with its output or a terminal",
+                   define_run},
     VerbDefinition{"plan", kJobs, "Predict the outcome of a submission, without submitting", define_plan},
     VerbDefinition{"list", kJobs, "List jobs, newest first", define_list},
     VerbDefinition{"get", kJobs, "Show all details of jobs", define_get},

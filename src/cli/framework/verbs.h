@@ -21,6 +21,7 @@ Action define_logs(Grammar& grammar);
 Action define_attach(Grammar& grammar);
 Action define_exec(Grammar& grammar);
 Action define_shell(Grammar& grammar);
+Action define_run(Grammar& grammar);
 Action define_copy(Grammar& grammar);
 
 Action define_top(Grammar& grammar);

@@ -1,8 +1,9 @@
-// Submissions while the scheduler is away.
+// Submissions while the scheduler is away, and the commands that stand behind an argument without dashes.
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "cli/framework/grammar.h"
 #include "cli/framework/run_test_support.h"
 
 namespace gpusched::cli::testing {
@@ -50,6 +51,25 @@ TEST(Submitting, IsNotRepeatedForLackOfRoom) {
     EXPECT_EQ(ran.exit_code, kExitRefused);
     EXPECT_EQ(seen.size(), 1u);
   }
+}
+
+TEST(BareCommand, BeginsBehindTheArgumentsAndTakesAllThatFollows) {
+  const auto parsed = [](const std::vector<std::string>& words) {
+    Grammar grammar;
+    std::string job;
+    bool tty = false;
+    std::vector<std::string> command;
+    grammar.argument("JOB", &job, "Job id");
+    grammar.flag("-t,--tty", tty, "Terminal");
+    grammar.takes_bare_command(command, "Command");
+    EXPECT_TRUE(grammar.parse(words).ok());
+    std::string out = job + (tty ? " -t" : "") + ":";
+    for (const std::string& word : command) out += " " + word;
+    return out;
+  };
+  EXPECT_EQ(parsed({"job-1", "ls", "-t", "--", "x"}), "job-1: ls -t -- x");
+  EXPECT_EQ(parsed({"-t", "job-1", "ls"}), "job-1 -t: ls");
+  EXPECT_EQ(parsed({"job-1", "-t", "--", "ls", "-t"}), "job-1 -t: ls -t");
 }
 
 }  // namespace

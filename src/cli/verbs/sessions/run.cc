@@ -1,0 +1,326 @@
+// gpu-cli run: a job that lives as long as this command.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/signal_watch.h"
+#include "cli/terminal/text.h"
+#include "cli/verbs/jobs/wait_notice.h"
+#include "cli/verbs/sessions/session_screen.h"
+#include "cli/verbs/submit/submit.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr const char* kTimeDefault = "12h";
+constexpr int kSignalBase = 128;
+constexpr int kCancelTries = 5;
+constexpr int kEndLooks = 5;
+constexpr std::size_t kTitleMax = 60;
+
+/// The job's own command with -i and -t: it waits for the session that runs the user's command, and ends with
+/// its exit code; also when the session is killed, or when none has begun after two minutes. The sleeping
+/// process keeps the pipe open until then; later the session does. Before it stands the pipe's name.
+constexpr std::string_view kHolder =
+    "mkfifo -m 600 \"$f\" || exit 1\n"
+    "sleep 120 > \"$f\" &\n"
+    "if read -r code < \"$f\"; then exit \"$code\"; fi\n"
+    "echo 'gpu-cli run: the session was cut off, or never began' >&2\n"
+    "exit 129\n";
+
+/// The session's command. A shell that is interrupted waits for what it runs.
+constexpr std::string_view kInSession =
+    "n=0\n"
+    "while [ ! -p \"$f\" ]; do n=$((n + 1)); [ $n -gt 200 ] && exit 1; sleep 0.05; done\n"
+    "exec 9> \"$f\"; trap : INT QUIT\n"
+    "\"$@\" 9>&-\n"
+    "code=$?; echo $code >&9; exit $code\n";
+
+struct RunOptions {
+  SubmitOptions submit;
+  bool interactive = false;
+  bool terminal = false;
+};
+
+/// Cancels the job, and says so. A scheduler that is away for a moment is asked again.
+void end_job(Session& session, const std::string& job) {
+  session.limit_calls(seconds(10));
+  Reply reply;
+  for (int tries = 0; tries < kCancelTries; ++tries) {
+    reply = session.send("DELETE", "/jobs/" + url_encoded(job));
+    if (reply || !reply.trouble->passing) break;
+    session.io().pause(seconds(1));
+  }
+  if (reply) {
+    session.io().err("gpu-cli: " + job + " is cancelled\n");
+  } else if (reply.trouble->code != "job_finished") {
+    session.io().err("gpu-cli: " + job + " could not be cancelled: " + printable(reply.trouble->sentence) +
+                     "; cancel it with: gpu-cli cancel " + job + "\n");
+  }
+}
+
+/// Ends the job when a signal ends us, or when our output has no reader any more; as long as this lives.
+class Leaving {
+ public:
+  explicit Leaving(const Session& session)
+      : session_(session.fork()),
+        lost_(session.io().on_lost_output),
+        watch_({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, [this](int signal) { on_signal(signal); }) {
+    ::signal(SIGPIPE, SIG_IGN);  // It would end us before we have ended the job.
+    if (lost_ != nullptr) *lost_ = [this] { on_lost_output(); };
+  }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+  ~Leaving() {
+    if (lost_ != nullptr) *lost_ = nullptr;
+  }
+
+  /// The job is ours from now on.
+  void take(const std::string& job) {
+    int early = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = job;
+      early = early_;
+    }
+    if (early != 0) leave(early);
+  }
+
+ private:
+  void on_signal(int signal) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (job_.empty() && early_ == 0) {
+        early_ = signal;  // The answer to the submission says which job it is that we leave.
+        return;
+      }
+    }
+    leave(signal);
+  }
+
+  [[noreturn]] void leave(int signal) {
+    const CliIo& io = session_.io();
+    if (job_.empty()) {
+      io.err("\ngpu-cli: the scheduler has not answered: a job may have been submitted; see gpu-cli list\n");
+    } else if (signal == SIGQUIT) {
+      io.err("\ngpu-cli: detached; " + job_ + " continues. Attach again: gpu-cli attach " + job_ +
+             "; cancel it: gpu-cli cancel " + job_ + "\n");
+      ::_exit(kExitOk);
+    } else {
+      io.err("\n");
+      end_job(session_, job_);
+    }
+    ::_exit(kSignalBase + signal);
+  }
+
+  void on_lost_output() {
+    const std::lock_guard lock(mutex_);
+    if (!job_.empty()) end_job(session_, job_);
+  }
+
+  Session session_;
+  const std::shared_ptr<std::function<void()>> lost_;
+  std::mutex mutex_;
+  std::string job_;
+  int early_ = 0;  ///< A signal that came before the job was known.
+  SignalWatch watch_;
+};
+
+/// Blocks what ends a process for as long as this lives, so that none gets through between those who look for
+/// signals.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+/// The job's record once it runs or is over. Says why it waits.
+Reply wait_until_running(Session& session, const std::string& job) {
+  WaitNotice notice(session.io(), job);
+  Patience patience(session.io());
+  for (int looks = 0;; ++looks) {
+    Reply record = poll_job(session, job, Duration{});
+    if (!record) {
+      if (record.trouble->passing && patience.wait_again()) continue;
+      return record;
+    }
+    patience.renew();
+    if (is_final(record.json) || record.json["state"].text() == "running") return record;
+    notice.look(record.json);
+    session.io().pause(looks < 50 ? milliseconds(100) : looks < 150 ? milliseconds(500) : seconds(2));
+  }
+}
+
+/// Submits, and binds the job to us. Empty: it was refused, and `exit_code` says how.
+std::string submit_bound(Session& session, RunOptions& run, const Grammar& grammar, Leaving& leaving,
+                         int& exit_code) {
+  const bool retry = await_scheduler(session, !run.submit.no_retry);
+  const Result<std::string> body = submission_body(session, run.submit, grammar);
+  if (!body) {
+    exit_code = session.fail(kExitUsage, body.error().message, "usage");
+    return "";
+  }
+  const Reply submitted = submit_once(session, *body, retry);
+  if (!submitted) {
+    exit_code = session.fail(*submitted.trouble);
+    return "";
+  }
+  const std::string job = submitted.json["job_id"].text();
+  session.io().err("gpu-cli: " + job + " submitted\n");
+  leaving.take(job);
+  return job;
+}
+
+int run_streamed(Session& session, RunOptions& run, const Grammar& grammar) {
+  Leaving leaving(session);
+  int exit_code = 0;
+  const std::string job = submit_bound(session, run, grammar, leaving, exit_code);
+  if (job.empty()) return exit_code;
+  const Reply end = show_until_final(session, job, 1, false);
+  if (end) return exit_like(session, job, end.json);
+  exit_code = session.fail(*end.trouble);
+  end_job(session, job);
+  return exit_code;
+}
+
+/// Gives the job, whose session has ended, a moment to end by itself; else cancels it. Its last record.
+Reply end_after_session(Session& session, const std::string& job) {
+  Reply record;
+  for (int looks = 0; looks < kEndLooks; ++looks) {
+    record = poll_job(session, job, seconds(2));
+    if (record && is_final(record.json)) return record;
+    if (!record) session.io().pause(seconds(1));
+  }
+  end_job(session, job);
+  return record;
+}
+
+/// The line of both scripts that names their pipe.
+std::string pipe_line(const std::string& key) { return "f=\"${TMPDIR:-/tmp}/gpu-cli-run-" + key + "\"\n"; }
+
+/// Makes it a job that holds the place for a session with the user's command.
+void make_holder(SubmitOptions& submit, const std::string& key) {
+  std::string title;
+  for (const std::string& word : submit.command) title += " " + word;
+  title = printable(title.substr(0, kTitleMax));
+  std::ranges::replace(title, '\n', ' ');
+  if (submit.name.empty()) submit.name = submit.command.front().substr(submit.command.front().rfind('/') + 1);
+  submit.command.clear();
+  submit.script = "# gpu-cli run:" + title + "\n" + pipe_line(key) + std::string(kHolder);
+}
+
+int run_session_job(Session& session, RunOptions& run, const Grammar& grammar) {
+  const BlockedSignals blocked;
+  const std::string key = random_key();
+  ExecOptions options{.command = {"/bin/sh", "-c", pipe_line(key) + std::string(kInSession), "gpu-cli-run"},
+                      .interactive = true,
+                      .terminal = run.terminal,
+                      .holds_job = true};
+  const std::vector<std::string>& words = run.submit.command;
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  make_holder(run.submit, key);
+  {
+    Leaving leaving(session);
+    int exit_code = 0;
+    options.job = submit_bound(session, run, grammar, leaving, exit_code);
+    if (options.job.empty()) return exit_code;
+    const Reply record = wait_until_running(session, options.job);
+    if (!record) {
+      exit_code = session.fail(*record.trouble);
+      end_job(session, options.job);
+      return exit_code;
+    }
+    if (is_final(record.json)) return exit_like(session, options.job, record.json);
+    if (run.terminal) {
+      session.io().err("gpu-cli: " + options.job + " " + printable(record.json["message"].text()) +
+                       "; Ctrl-P Ctrl-Q detaches\n");
+    }
+  }
+  const SessionEnd end = run_session(session, options);
+  if (end.detached) {
+    session.io().err("gpu-cli: " + options.job + " ends with that session; cancel it: gpu-cli cancel " +
+                     options.job + "\n");
+    return end.exit_code;
+  }
+  if (end.killed_by != 0) {
+    end_job(session, options.job);
+    return end.exit_code;
+  }
+  const Reply record = end_after_session(session, options.job);
+  if (end.finished || !record || !is_final(record.json)) return end.exit_code;
+  const int job_code = exit_like(session, options.job, record.json);
+  return end.opened && record.json["reason"].text() == "timeout" ? job_code : end.exit_code;
+}
+
+/// The options of submit that make no sense here; empty: there is none.
+std::string refused_option(const RunOptions& run) {
+  const SubmitOptions& submit = run.submit;
+  if (!submit.timeout.empty()) return "--timeout: not with gpu-cli run; limit the job with --time";
+  if (!submit.array.empty()) return "--array: gpu-cli run runs one job; use gpu-cli submit";
+  if (!run.interactive && !run.terminal) return "";
+  if (!submit.image.empty())
+    return "--image: a session cannot enter a container; leave -i and -t out, or use gpu-cli submit";
+  if (!submit.nodes.empty()) return "--nodes: a session is on one node; leave -i and -t out";
+  if (submit.retries) return "--retries: a session cannot be repeated; leave -i and -t out";
+  if (!submit.input.empty()) return "--input: standard input is yours with -i and -t";
+  if (run.terminal && ::isatty(STDIN_FILENO) != 1)
+    return "-t needs a terminal, and standard input is not one; leave -t out";
+  return "";
+}
+
+int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
+  if (run.submit.command.empty())
+    return session.fail(kExitUsage, "a command is missing, as in: gpu-cli run -it --gpus 1 bash", "usage");
+  if (const std::string refused = refused_option(run); !refused.empty())
+    return session.fail(kExitUsage, refused, "usage");
+  if (run.submit.time_limit.empty()) run.submit.time_limit = kTimeDefault;
+  run.submit.wait = run.submit.logs = false;
+  return run.interactive || run.terminal ? run_session_job(session, run, grammar)
+                                         : run_streamed(session, run, grammar);
+}
+
+}  // namespace
+
+Action define_run(Grammar& grammar) {
+  const auto run = std::make_shared<RunOptions>();
+  declare_submit_options(grammar, run->submit);
+  grammar.free_short_name("-t");
+  grammar.flag("-i,--stdin", run->interactive, "Pass standard input to the command");
+  grammar.flag("-t,--tty", run->terminal, "Give the command a terminal, and standard input; one node");
+  grammar.takes_bare_command(run->submit.command, "Command and its arguments, run without a shell");
+  grammar.details(
+      "Submits a job, says why it waits, shows its output here as it comes, and exits with its exit code. "
+      "Takes the options of gpu-cli submit, except that -t is not --time. A job without --time gets a limit "
+      "of 12 hours.");
+  grammar.details(
+      "The job ends with this command: Ctrl-C, SIGTERM, a closed terminal or output that nobody reads cancel "
+      "it. Ctrl-\\ leaves it running, and says how to attach again. If gpu-cli is killed by SIGKILL, the job "
+      "continues until it ends or reaches its time limit.");
+  grammar.details(
+      "With -t, or -i, the command is a session in the job, as of gpu-cli exec, and the job ends with the "
+      "session, however that ends: also two minutes after a start to which gpu-cli did not come. Ctrl-P "
+      "Ctrl-Q, or ~. at the start of a line, detaches, leaves both running and says how to return. A restart "
+      "of the scheduler or of the agent ends the session, and so the job: run what must survive it without "
+      "-i and -t.");
+  grammar.example("gpu-cli run -it --gpus 1 --time 1h bash", "a shell with a GPU");
+  grammar.example("gpu-cli run --gpus 4 ./train.sh --epochs 3", "see the output of a job, as it comes");
+  grammar.example("gpu-cli run -i python3 - < analyse.py", "a program from standard input");
+  return [run, &grammar](Session& session) { return run_job(session, *run, grammar); };
+}
+
+}  // namespace gpusched::cli
