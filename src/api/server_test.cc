@@ -110,7 +110,13 @@ TEST_F(RestDoor, ATenantIsFoundByNameAndById) {
   const Reply update = http("PUT", "/api/v1/tenants/" + id, R"({"max_gpus":2,"name":"b"})");
   EXPECT_NE(update.body.find("\"max_gpus\":2"), std::string::npos) << update.body;
   EXPECT_EQ(http("DELETE", "/api/v1/tenants/" + id).status, 409);
-  EXPECT_EQ(http("POST", "/api/v1/tenants", R"({"name":"b"})").status, 409);
+  EXPECT_EQ(http("POST", "/api/v1/tenants?unique_name=true", R"({"name":"b"})").status, 409);
+  EXPECT_EQ(http("POST", "/api/v1/tenants?unique_name=maybe", R"({"name":"b"})").status, 400);
+  // The same name again is another tenant, and then the name alone says too little.
+  const std::string second = field(http("POST", "/api/v1/tenants", R"({"name":"b"})").body, "id");
+  const Reply ambiguous = http("GET", "/api/v1/tenants/b");
+  EXPECT_EQ(ambiguous.status, 409);
+  EXPECT_NE(ambiguous.body.find(id + ", " + second), std::string::npos) << ambiguous.body;
 }
 
 /// As many labels as may be, of such a length.

@@ -83,6 +83,17 @@ TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {
   EXPECT_EQ(copy->find_tenant_named("b")->id, first);
 }
 
+TEST(Snapshot, TenantsOfOneNameStayTwo) {
+  TestEngine engine;
+  const TenantId first = engine.add_tenant("t");
+  const TenantId second{engine.apply(CreateTenant{.name = "t", .name_may_repeat = true}).first_id};
+  const Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok());
+  EXPECT_EQ(copy->find_tenant_named("t")->id, first);
+  ASSERT_EQ(copy->tenants_named("t").size(), 2u);
+  EXPECT_EQ(copy->tenants_named("t").back(), second);
+}
+
 TEST(Snapshot, TheDefaultTenantMayHaveAnotherName) {
   TestEngine engine;
   engine.apply(UpdateTenant{.tenant = kDefaultTenant, .given = kTenantName, .name = "everybody"});

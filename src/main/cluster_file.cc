@@ -333,6 +333,9 @@ ClusterFile cluster_of(const Json& tenants, const Json& nodes) {
         out.json = weight_text(value.number());
       } else if (field.kind == Kind::kAmount && value.is_null()) {
         read.values.erase(std::string(field.name));
+      } else if (field.kind == Kind::kTier && value.is_string()) {
+        const auto* const tier = std::ranges::find(kTiers, value.text(), &Tier::name);
+        out.json = tier != std::end(kTiers) ? std::to_string(tier->value) : value.text();
       } else if (!out.lifted) {
         out.json = value.is_null() ? "\"\"" : value.serialize();
       }

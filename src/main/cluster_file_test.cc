@@ -25,7 +25,7 @@ Json json(const std::string& text) {
 ClusterFile present() {
   return cluster_of(
       json(R"({"tenants":[
-        {"id":"tenant-1","name":"default","email":"","organization":"","max_gpus":null,"priority_tier":500,
+        {"id":"tenant-1","name":"default","email":"","organization":"","max_gpus":null,"priority_tier":"medium",
          "fair_share_weight":1.0,"allow_preemption":false,"can_preempt_others":false},
         {"id":"tenant-7","name":"research","max_gpus":8,"priority_tier":1000,"fair_share_weight":2.5,
          "allow_preemption":true,"can_preempt_others":false},
@@ -46,6 +46,18 @@ TEST(ClusterFile, OfThePresentChangesNothing) {
   EXPECT_NE(printed.find("    fair_share_weight: 2.500\n"), std::string::npos) << printed;
   EXPECT_NE(printed.find("  - name: n2\n    labels: {rack: \"3\", zone: b}\n"), std::string::npos) << printed;
   EXPECT_TRUE(changes(printed).empty());
+}
+
+TEST(ClusterFile, RefusesANameThatSeveralTenantsHave) {
+  ClusterFile twice = present();
+  twice.tenants.push_back(twice.tenants.back());
+  const Result<std::vector<ClusterChange>> planned =
+      plan_changes(twice, read("tenants:\n  - {name: vision, max_gpus: 5}\n"));
+  ASSERT_FALSE(planned.ok());
+  EXPECT_NE(planned.error().message.find("2 tenants have the name vision; rename all but one"),
+            std::string::npos)
+      << planned.error().message;
+  EXPECT_TRUE(plan_changes(twice, read("tenants:\n  - {name: research, max_gpus: 5}\n")).ok());
 }
 
 TEST(ClusterFile, LeavesAloneWhatItLeavesOut) {

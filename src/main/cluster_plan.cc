@@ -113,6 +113,13 @@ Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, cons
               ", which does not exist");
       continue;
     }
+    const auto holders = std::ranges::count(present.tenants, tenant.name, &ClusterTenant::name);
+    if (holders > 1) {
+      problem(
+          tenant.where + ": " + std::to_string(holders) + " tenants have the name " + tenant.name +
+          "; rename all but one (gpu-cli tenant list, gpu-cli tenant update), or leave it out of the file");
+      continue;
+    }
     const auto found = std::ranges::find(present.tenants, tenant.name, &ClusterTenant::name);
     if (found == present.tenants.end()) {
       changes.push_back(create(tenant));

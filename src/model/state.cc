@@ -73,7 +73,7 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.node_by_name_ = node_by_name_;
   copy.node_by_id_ = node_by_id_;
   copy.claims_ = claims_;
-  copy.tenant_by_name_ = tenant_by_name_;
+  copy.tenants_by_name_ = tenants_by_name_;
   copy.submitters_by_end_ = submitters_by_end_;
   copy.removed_slots_ = removed_slots_;
   copy.device_classes_reused = device_classes_reused;
@@ -194,47 +194,6 @@ void State::remove_node(NodeId id) {
 void State::note_claims(const Node& node) {
   if (!node.instance.empty()) claims_.note(node.instance, node.slot);
   for (const Device& device : node.devices) claims_.note(device.uuid, node.slot);
-}
-
-Tenant& State::add_tenant(Tenant tenant) {
-  // A snapshot carries deleted tenants too: their names may be another's by now.
-  if (!tenant.deleted) tenant_by_name_[tenant.name] = tenant.id;
-  const TenantId id = tenant.id;
-  const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
-  CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.
-  tenant_by_id_[id.value] = &it->second;
-  return it->second;
-}
-
-bool State::is_forgettable(const Tenant& tenant) const {
-  const bool has_jobs = std::any_of(std::begin(tenant.state_counts), std::end(tenant.state_counts),
-                                    [](int64_t count) { return count > 0; });
-  return tenant.deleted && !has_jobs && tenant.recent_ends == 0 && !request_chains_.contains(tenant.id);
-}
-
-void State::remove_tenant(TenantId id) {
-  const Tenant* tenant = find_tenant(id);
-  CHECK(tenant != nullptr);
-  CHECK(is_forgettable(*tenant));
-  const auto named = tenant_by_name_.find(tenant->name);
-  if (named != tenant_by_name_.end() && named->second == id) tenant_by_name_.erase(named);
-  const auto first = submitters.lower_bound({id, std::string()});
-  auto end = first;
-  for (; end != submitters.end() && end->first.first == id; ++end)
-    submitters_by_end_.erase({end->second.forgettable_at(), end->first});
-  submitters.erase(first, end);
-  waiting_below.erase(id);
-  tenant_by_id_.erase(id.value);
-  tenants.erase(id);
-}
-
-void State::rename_tenant(Tenant& tenant, const std::string& name) {
-  const Tenant* holder = find_tenant_named(name);
-  CHECK(holder == nullptr || holder == &tenant);  // A name is one tenant's.
-  const auto before = tenant_by_name_.find(tenant.name);
-  if (before != tenant_by_name_.end() && before->second == tenant.id) tenant_by_name_.erase(before);
-  tenant.name = name;
-  tenant_by_name_[name] = tenant.id;
 }
 
 uint32_t State::acquire_class(TenantId tenant, const std::vector<Part>& parts) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,7 +111,10 @@ struct State {
   // Look-ups. Null when there is none.
   const Tenant* find_tenant(TenantId id) const;
   Tenant* find_tenant(TenantId id);
+  /// The tenant of that name; of several the one that was created first.
   const Tenant* find_tenant_named(std::string_view name) const;
+  /// The ids of all tenants of that name that are not deleted, in ascending order.
+  std::span<const TenantId> tenants_named(std::string_view name) const;
   /// The tenant at the top of the tenant's tree; itself if it has no parent.
   TenantId root_of(TenantId id) const;
   const Node* find_node(NodeId id) const;
@@ -206,6 +210,8 @@ struct State {
   /// Counts what a snapshot does not carry: the elements that are jobs, and whether it has something to do.
   void restore_array(JobArray array);
   void rename_tenant(Tenant& tenant, const std::string& name);
+  /// Marks the tenant as deleted: its name is nobody's, or that of the others that have it.
+  void delete_tenant(Tenant& tenant);
   /// Whether callers without a credential may use it.
   void set_anonymous(Tenant& tenant, bool anonymous);
   void set_spec(Job& job, Blob spec);
@@ -305,7 +311,9 @@ struct State {
   ClaimIndex claims_;
   boost::unordered_flat_map<uint64_t, uint32_t> node_by_id_;
   boost::unordered_flat_map<uint64_t, Attempt*> attempt_by_job_;  ///< One of each; mostly the newest.
-  std::map<std::string, TenantId, std::less<>> tenant_by_name_;
+  void add_tenant_name(const Tenant& tenant);
+  void drop_tenant_name(const Tenant& tenant);
+  std::map<std::string, std::vector<TenantId>, std::less<>> tenants_by_name_;  ///< Ids ascend; none deleted.
   boost::unordered_flat_map<uint64_t, Tenant*> tenant_by_id_;
   /// A tenant's remembered requests, chained by RememberedRequest::next.
   struct RequestChain {

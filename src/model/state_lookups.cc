@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -12,11 +15,14 @@ const Tenant* State::find_tenant(TenantId id) const {
 Tenant* State::find_tenant(TenantId id) { return const_cast<Tenant*>(std::as_const(*this).find_tenant(id)); }
 
 const Tenant* State::find_tenant_named(std::string_view name) const {
-  const auto it = tenant_by_name_.find(name);
-  if (it == tenant_by_name_.end()) return nullptr;
-  const Tenant* tenant = find_tenant(it->second);
-  // A deleted or renamed tenant leaves its old name behind.
-  return tenant != nullptr && !tenant->deleted && tenant->name == name ? tenant : nullptr;
+  const std::span<const TenantId> ids = tenants_named(name);
+  return ids.empty() ? nullptr : find_tenant(ids.front());
+}
+
+std::span<const TenantId> State::tenants_named(std::string_view name) const {
+  const auto it = tenants_by_name_.find(name);
+  if (it == tenants_by_name_.end()) return {};
+  return it->second;
 }
 
 const Node* State::find_node(NodeId id) const {
@@ -78,6 +84,66 @@ const Booking& State::booking_at(BookingId id) const {
   const Booking* booking = find_booking(id);
   CHECK(booking != nullptr);
   return *booking;
+}
+
+Tenant& State::add_tenant(Tenant tenant) {
+  if (const Tenant* const before = find_tenant(tenant.id)) drop_tenant_name(*before);
+  // A snapshot carries deleted tenants too: their names may be another's by now.
+  if (!tenant.deleted) add_tenant_name(tenant);
+  const TenantId id = tenant.id;
+  const auto [it, inserted] = tenants.insert_or_assign(id, std::move(tenant));
+  CHECK(inserted || id == kDefaultTenant);  // A snapshot carries the default tenant too.
+  tenant_by_id_[id.value] = &it->second;
+  return it->second;
+}
+
+bool State::is_forgettable(const Tenant& tenant) const {
+  const bool has_jobs = std::any_of(std::begin(tenant.state_counts), std::end(tenant.state_counts),
+                                    [](int64_t count) { return count > 0; });
+  return tenant.deleted && !has_jobs && tenant.recent_ends == 0 && !request_chains_.contains(tenant.id);
+}
+
+void State::remove_tenant(TenantId id) {
+  const Tenant* tenant = find_tenant(id);
+  CHECK(tenant != nullptr);
+  CHECK(is_forgettable(*tenant));
+  drop_tenant_name(*tenant);
+  const auto first = submitters.lower_bound({id, std::string()});
+  auto end = first;
+  for (; end != submitters.end() && end->first.first == id; ++end)
+    submitters_by_end_.erase({end->second.forgettable_at(), end->first});
+  submitters.erase(first, end);
+  waiting_below.erase(id);
+  tenant_by_id_.erase(id.value);
+  tenants.erase(id);
+}
+
+void State::rename_tenant(Tenant& tenant, const std::string& name) {
+  if (tenant.name == name) return;  // Which others may have as well.
+  CHECK(tenants_named(name).empty());
+  drop_tenant_name(tenant);
+  tenant.name = name;
+  add_tenant_name(tenant);
+}
+
+void State::delete_tenant(Tenant& tenant) {
+  CHECK(!tenant.deleted);
+  drop_tenant_name(tenant);
+  tenant.deleted = true;
+}
+
+void State::add_tenant_name(const Tenant& tenant) {
+  std::vector<TenantId>& ids = tenants_by_name_[tenant.name];
+  const auto place = std::lower_bound(ids.begin(), ids.end(), tenant.id);
+  CHECK(place == ids.end() || *place != tenant.id);
+  ids.insert(place, tenant.id);
+}
+
+void State::drop_tenant_name(const Tenant& tenant) {
+  const auto named = tenants_by_name_.find(tenant.name);
+  if (named == tenants_by_name_.end()) return;
+  std::erase(named->second, tenant.id);
+  if (named->second.empty()) tenants_by_name_.erase(named);
 }
 
 }  // namespace gpusched

@@ -137,7 +137,7 @@ DOOR_REFUSED = [
                  {**WITHOUT_SCRIPT, "command": [""]}, {**WITHOUT_SCRIPT, "command": ["a"] * 4097}, {"command": ["a\0b"]}]),
     ("args", [{"args": "x"}, {"args": [None]}, {"args": ["a"] * 4097}]),
     ("script", [{"script": 1}, {"script": "a\0b"}, {"script": ""}]),
-    ("image", [{"image": 1}, {"image": "i" * 1025}, {"image": "busybox"}]),
+    ("image", [{"image": 1}, {"image": "i" * 1025}, {"image": "busybox", "require_feasible": True}]),
     ("environment", [{"environment": ["A=B"]}, {"environment": {"A": 1}}, {"environment": {"": "1"}}, {"environment": {"A=B": "1"}},
                      {"environment": {f"V{i}": "1" for i in range(1025)}}]),
     ("labels", [{"labels": "a"}, {"labels": {"a": 1}}, {"labels": {"": "a"}}, {"labels": {LONG: "a"}}, {"labels": {"a": "x\ny"}},

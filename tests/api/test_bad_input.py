@@ -63,8 +63,8 @@ def test_senseless_jobs_are_422(scheduler, body):
     assert post(scheduler, body).status == 422
 
 
-def test_an_image_where_no_node_runs_containers_is_422(scheduler):
-    answer = post(scheduler, {"image": "ubuntu:22.04"})
+def test_an_image_where_no_node_runs_containers_is_422_for_who_requires_a_node(scheduler):
+    answer = post(scheduler, {"image": "ubuntu:22.04", "require_feasible": True})
     assert answer.status == 422
     assert answer.json["code"] == "image_unsupported" and answer.json["field"] == "image"
 

@@ -35,7 +35,8 @@ def test_a_submission_is_answered_as_the_contract_says(scheduler):
     assert body["status"] == "submitted"
     assert body["message"] == "Job submitted successfully"
     assert isinstance(body["queue_position"], int)
-    assert re.fullmatch(r"[0-9]+s", body["estimated_wait"])
+    assert body["ignored"] == ["unknown_field"]
+    assert "estimated_wait" not in body  # No forecast knows it yet.
 
     shown = scheduler.call("GET", f"/api/v1/jobs/{body['job_id']}").json
     assert shown["job_id"] == body["job_id"]
@@ -105,7 +106,7 @@ def test_a_tenant_has_all_fields_and_no_limit_where_none_is_given(scheduler):
     assert TENANT_FIELDS <= set(tenant)
     assert re.fullmatch(r"tenant-[0-9]+", tenant["id"])
     assert tenant["max_gpus"] == 4 and tenant["max_memory_mb"] is None
-    assert tenant["priority_tier"] == 500 and tenant["fair_share_weight"] == 1
+    assert tenant["priority_tier"] == "medium" and tenant["fair_share_weight"] == 1
     assert tenant["active"] is True and tenant["current_gpus"] == 0
 
     same = scheduler.call("GET", f"/api/v1/tenants/{tenant['id']}").json
@@ -117,18 +118,109 @@ def test_a_tenant_has_all_fields_and_no_limit_where_none_is_given(scheduler):
 
     updated = scheduler.call("PUT", f"/api/v1/tenants/{tenant['id']}", {"max_gpus": None, "max_memory_mb": 5,
                                                                        "priority_tier": "low"}).json
-    assert updated["max_gpus"] is None and updated["max_memory_mb"] == 5 and updated["priority_tier"] == 100
+    assert updated["max_gpus"] is None and updated["max_memory_mb"] == 5 and updated["priority_tier"] == "low"
     assert updated["organization"] == "o"
     assert scheduler.call("DELETE", f"/api/v1/tenants/{tenant['id']}").status == 200
     assert scheduler.call("GET", f"/api/v1/tenants/{tenant['id']}").status == 404
     assert scheduler.call("POST", "/api/v1/jobs", {"script": "x", "tenant_id": tenant["id"]}).status == 404
 
 
-def test_a_tenants_name_is_taken_once(scheduler):
+def test_a_tenants_name_is_taken_once_where_the_caller_or_the_native_api_asks(scheduler):
     assert scheduler.call("POST", "/api/v1/tenants", {"name": "once"}).status == 201
-    again = scheduler.call("POST", "/api/v1/tenants", {"name": "once"})
-    assert again.status == 409
-    assert again.json["code"] == "tenant_exists"
+    for path in ("/api/v1/tenants?unique_name=true", "/v1/tenants"):
+        again = scheduler.call("POST", path, {"name": "once"}, scheduler.credential())
+        assert again.status == 409, path
+        assert again.json["code"] == "tenant_exists"
+
+
+def test_the_same_name_again_is_another_tenant_and_then_ids_are_asked_for(scheduler):
+    """Clients run their set-up twice."""
+    first, second = (scheduler.call("POST", "/api/v1/tenants", {"name": "twice", "max_gpus": limit}) for limit in (2, 3))
+    assert (first.status, second.status) == (201, 201)
+    ids = [first.json["id"], second.json["id"]]
+    assert ids[0] != ids[1] and (first.json["name"], second.json["name"]) == ("twice", "twice")
+    token = scheduler.credential()
+    asks = [("GET", "/api/v1/tenants/twice", b""), ("PUT", "/api/v1/tenants/twice", {"max_gpus": 1}),
+            ("DELETE", "/api/v1/tenants/twice", b""), ("POST", "/api/v1/jobs", {"script": "x", "tenant_id": "twice"}),
+            ("GET", "/api/v1/jobs?tenant_id=twice", b""), ("POST", "/api/v1/jobs:plan", {"script": "x", "tenant_id": "twice"}),
+            ("GET", "/v1/tenants/twice", b""), ("PATCH", "/v1/tenants/twice", {"max_gpus": 1}),
+            ("POST", "/v1/jobs", {"tenant_id": "twice", "jobs": [{"spec": {"script": "x"}}]}),
+            ("GET", "/v1/jobs?tenant_id=twice", b""), ("GET", "/v1/quality?tenant_id=twice", b""),
+            ("POST", "/v1/cluster:edit", {"tenants": [{"name": "twice", "max_gpus": 1}]}),
+            ("POST", "/v1/cluster:edit", {"tenants": [{"name": "below-twice", "parent_id": "twice"}]}),
+            ("POST", "/v1/reservations", {"name": "r", "tenant_id": "twice", "node_names": ["n1"], "duration_ms": 60_000})]
+    for method, path, body in asks:
+        for headers in (token, {}) if path.startswith("/api/") else (token,):
+            answer = scheduler.call(method, path, body, headers)
+            assert (answer.status, answer.json["code"]) == (409, "tenant_ambiguous"), (method, path, answer.raw)
+            assert f"{ids[0]}, {ids[1]}" in answer.json["error"]
+    # A child of it, by name or id.
+    for headers in (token, {}):
+        child = scheduler.call("POST", "/api/v1/tenants", {"name": "child", "parent_id": "twice"}, headers)
+        assert child.status == 409 and child.json["field"] == "parent_id" and ids[1] in child.json["error"]
+    # By its id each is as before, and keeps its name.
+    job = scheduler.submit(tenant_id=ids[1])
+    assert scheduler.call("GET", f"/api/v1/jobs/{job}").json["tenant_id"] == ids[1]
+    assert scheduler.call("GET", f"/api/v1/jobs/{job}?tenant_id=twice").status == 409
+    changed = scheduler.call("PUT", f"/api/v1/tenants/{ids[1]}", {**second.json, "max_gpus": 5}, token)
+    assert (changed.status, changed.json["max_gpus"], changed.json["name"]) == (200, 5, "twice")
+    # Once it is one again its name will do.
+    assert scheduler.call("DELETE", f"/api/v1/tenants/{ids[0]}").status == 200
+    assert scheduler.call("GET", "/api/v1/tenants/twice").json["id"] == ids[1]
+    # The same key is the same tenant.
+    key = {"Idempotency-Key": "set-up-of-a-client"}
+    again = [scheduler.call("POST", "/api/v1/tenants", {"name": "keyed"}, key).json["id"] for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_an_anonymous_caller_takes_no_name_of_a_tenant_that_is_not_its_own(scheduler):
+    assert scheduler.call("POST", "/api/v1/tenants", {"name": "theirs"}, scheduler.credential()).status == 201
+    again = scheduler.call("POST", "/api/v1/tenants", {"name": "theirs"})
+    assert (again.status, again.json["code"]) == (409, "tenant_exists")
+    # Nor is it told of one that it may not use.
+    assert scheduler.call("POST", "/api/v1/tenants", {"name": "both"}).status == 201
+    assert scheduler.call("POST", "/api/v1/tenants", {"name": "both"}, scheduler.credential()).status == 201
+    assert scheduler.call("GET", "/api/v1/tenants/both").status == 200
+    assert scheduler.call("GET", "/api/v1/tenants/both", headers=scheduler.credential()).status == 409
+
+
+def test_typed_clients_can_decode_every_answer(scheduler):
+    made = scheduler.call("POST", "/api/v1/tenants", {"name": "typed", "priority_tier": "", "fair_share_weight": 0}).json
+    assert (made["priority_tier"], made["fair_share_weight"]) == ("medium", 1)
+    trusted = scheduler.credential()
+    for given, shown in (("low", "low"), (1000, "high"), ("critical", "critical"), (700, "700"), ("701", "701")):
+        path = f"/api/v1/tenants/{made['id']}"
+        assert scheduler.call("PUT", path, {"priority_tier": given}, trusted).json["priority_tier"] == shown
+    # Zeros of a typed client change nothing in an update.
+    kept = scheduler.call("PUT", path, {"priority_tier": "", "fair_share_weight": 0}, trusted).json
+    assert (kept["priority_tier"], kept["fair_share_weight"]) == ("701", 1)
+    job = scheduler.submit(tenant_id=made["id"], max_runtime_minutes=2)
+    for shown in (scheduler.call("GET", f"/api/v1/jobs/{job}").json,
+                  scheduler.call("GET", f"/api/v1/jobs?tenant_id={made['id']}").json["jobs"][0]):
+        assert shown["estimated_duration"] == 120_000_000_000 and isinstance(shown["estimated_duration"], int)
+        assert shown["status"] == shown["state"] == "pending"
+        # There has been no forecast of it yet.
+        assert "estimated_wait" not in shown or shown["estimated_wait"].endswith("s")
+
+
+def test_the_list_of_an_unknown_tenant_is_empty(scheduler):
+    for tenant in ("nobody", "tenant-99999999"):
+        answer = scheduler.call("GET", f"/api/v1/jobs?tenant_id={tenant}")
+        assert (answer.status, answer.json) == (200, {"jobs": [], "total": 0})
+
+
+def test_an_image_waits_for_a_node_that_can_run_it(scheduler):
+    job = scheduler.submit(image="nvidia/cuda:12.0-base", gpu_count=1)
+    explained = scheduler.until(lambda: scheduler.call("GET", f"/api/v1/jobs/{job}").json,
+                                lambda answer: answer["reason"] != "queued")
+    assert explained["state"] == "pending" and explained["message"]
+
+
+def test_fields_that_mean_nothing_are_named(scheduler):
+    answer = scheduler.call("POST", "/api/v1/jobs", {"script": "true", "gpus": 8, "Name": "x"})
+    assert answer.status == 201 and answer.json["ignored"] == ["gpus", "Name"]
+    answer = scheduler.call("POST", "/api/v1/jobs", {"script": "true", "gpu_count": 8})
+    assert answer.status == 201 and "ignored" not in answer.json and "estimated_wait" not in answer.json
 
 
 def test_what_alone_exceeds_the_quota_is_403_in_these_words(scheduler):

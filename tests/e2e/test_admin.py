@@ -46,7 +46,7 @@ def test_apply_makes_it_true_once(world):
     assert "2 changes made" in admin(world, "apply", "-f", path).stdout
     vision, research = tenant(world, "vision"), tenant(world, "research")
     assert vision["parent_id"] == research["id"]
-    assert (vision["max_gpus"], vision["priority_tier"], vision["fair_share_weight"]) == (2, 1000, 1.5)
+    assert (vision["max_gpus"], vision["priority_tier"], vision["fair_share_weight"]) == (2, "high", 1.5)
     assert research["organization"] == "Institute"
     assert admin(world, "apply", "-f", path).stdout == "no changes are needed\n"
     # The quota holds, over the parent too.
@@ -62,7 +62,7 @@ def test_only_what_differs_is_changed(world):
     assert report["changes"] == [{"what": "tenant vision", "applied": True,
                                   "lines": ["fair_share_weight: 1.500 -> 2.000", "max_gpus: 2 -> no limit"]}]
     assert tenant(world, "vision").get("max_gpus") is None
-    assert tenant(world, "vision")["priority_tier"] == 1000
+    assert tenant(world, "vision")["priority_tier"] == "high"
 
 
 def test_what_is_exported_changes_nothing(world):

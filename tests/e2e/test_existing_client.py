@@ -109,3 +109,74 @@ def test_an_agent_takes_its_name_from_the_environment(new_world):
     wrong = subprocess.run(command[:at] + command[at + 2:], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
                            env=world.environment({"GPU_SCHEDULER_AGENT_NODEID": "x"}))
     assert wrong.returncode == 2 and "did you mean GPU_SCHEDULER_AGENT_NODE_ID?" in wrong.stderr
+
+
+def test_its_command_line_and_scripts_run(new_world):
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1", arguments=["--container-runtime", "none"]).start()
+    api = world.api()
+    # Its set-up, twice.
+    ids = []
+    for _ in range(2):
+        said = world.cli("create-tenant", "--name", "AI Research Team", "--max-gpus", "8", "--priority", "medium", expected=0)
+        assert said.stdout.startswith("Tenant created successfully!\nTenant ID: tenant-")
+        ids.append(said.stdout.split()[-1])
+    assert ids[0] != ids[1]
+    told = api.get(f"/tenants/{ids[0]}")
+    assert (told["max_gpus"], told["priority_tier"]) == (8, "medium")
+    # What an operator creates keeps its name to itself; what is meant by a name of two is asked for.
+    refused = world.cli("tenant", "create", "--name", "AI Research Team")
+    assert refused.returncode != 0 and "exists" in refused.stderr
+    refused = world.cli("submit", "--tenant", "AI Research Team", "--", "true")
+    assert refused.returncode != 0 and f"{ids[0]}, {ids[1]}" in refused.stderr
+
+    # The text of a script, one word of it too; a file of that name comes first; a misspelt one is no text.
+    url = f"http://127.0.0.1:{world.scheduler.ports['http']}"
+    flags = ("--api-url", url, "--tenant-id", ids[0])
+    (world.folder / "hello").write_text("echo from the file\n")
+    for script, output in (("hostname", None), ("echo one; echo two", "one\ntwo\n"), ("hello", "from the file\n")):
+        said = world.cli(*flags, "submit", "--name", "t", "--gpus", "1", "--cpus", "1", "--priority", "100", "--script", script,
+                         expected=0)
+        job = said.stdout.split()[0]
+        ended = api.wait_for(job)
+        assert (ended["state"], ended["tenant_id"]) == ("completed", ids[0]), ended
+        if output is not None:
+            assert api.output(job) == output
+    refused = world.cli("submit", "--script", "misspelt.sh")
+    assert refused.returncode == 2 and "there is no file misspelt.sh" in refused.stderr
+
+    # The first line of its quick start: an image, where no node runs containers.
+    job = api.post("/jobs", {"name": "quick", "tenant_id": ids[1], "gpu_count": 1, "script": "nvidia-smi",
+                             "image": "nvidia/cuda:12.0-base", "gpu_memory_mb": 16000, "cpu_cores": 4, "memory_mb": 32000}, 201)["job_id"]
+    waiting = wait_until("the reason", lambda: (found := api.job(job))["reason"] != "queued" and found)
+    assert waiting["state"] == "pending" and "container images" in waiting["message"]
+    refused = api.post("/jobs", {"script": "x", "image": "i", "require_feasible": True}, 422)
+    assert refused["code"] == "image_unsupported"
+    # More GPUs than any node has, and a kind that there is not: they wait too.
+    for fields in ({"gpu_count": 64}, {"gpu_count": 1, "gpu_model": "H9000"}):
+        other = api.post("/jobs", {"script": "x", **fields}, 201)["job_id"]
+        why = wait_until("the reason", lambda: (found := api.job(other))["reason"] != "queued" and found)
+        assert why["state"] == "pending" and why["message"], why
+        assert api.post("/jobs", {"script": "x", "require_feasible": True, **fields}, 422)["code"] == "infeasible"
+        api.cancel(other)
+    api.cancel(job)
+
+
+def test_a_forecast_that_was_made_is_the_estimated_wait(new_world):
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1", sim_gpus="1xA100-SXM4-80GB").start()
+    api = world.api()
+    running = api.submit(["sleep", "600"], gpu_count=1, max_runtime_minutes=10)
+    api.wait_for(running, ("running",))
+    submitted = api.post("/jobs", {"script": "true", "gpu_count": 1, "max_runtime_minutes": 1}, 201)
+    assert "estimated_wait" not in submitted
+    job = submitted["job_id"]
+    assert api.job(running)["estimated_wait"] == "0s"
+    api.explain(job)  # Makes a forecast, which is told from then on.
+    waits = wait_until("a forecast", lambda: api.job(job).get("estimated_wait"))
+    assert "m" in waits or "h" in waits or waits.endswith("s")
+    assert waits != "0s"
+    for one in (running, job):
+        api.cancel(one)

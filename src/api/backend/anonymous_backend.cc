@@ -103,9 +103,27 @@ void AnonymousBackend::with_tenant(const std::string& tenant, std::function<void
   // Asked of a state that has all writes that were answered: it may be new.
   inner_.get_tenant(
       tenant, [this, tenant, use = std::move(use), refuse = std::move(refuse)](Answer<TenantView> found) {
+        if (!found && found.error().kind == ErrorKind::kTenantAmbiguous)
+          return with_open_tenant_named(tenant, use, refuse);
         if (!found || !tenants_.contains(found->id)) return refuse(not_open(tenant));
         use(tenant_name(found->id));
       });
+}
+
+void AnonymousBackend::with_open_tenant_named(const std::string& name,
+                                              std::function<void(const std::string&)> use,
+                                              std::function<void(ApiError)> refuse) const {
+  inner_.list_tenants([this, name, use = std::move(use),
+                       refuse = std::move(refuse)](const Answer<std::vector<TenantView>>& tenants) {
+    if (!tenants) return refuse(tenants.error());
+    std::vector<TenantId> open;
+    for (const TenantView& tenant : *tenants) {
+      if (tenant.settings.name == name && tenants_.contains(tenant.id)) open.push_back(tenant.id);
+    }
+    if (open.empty()) return refuse(not_open(name));
+    if (open.size() > 1) return refuse(ambiguous_tenant(name, open));
+    use(tenant_name(open.front()));
+  });
 }
 
 void AnonymousBackend::with_job(JobId job, const std::string& tenant, std::function<void(const JobView&)> use,
@@ -168,7 +186,10 @@ void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> don
         request.parent = parent;
         inner_.create_tenant(std::move(request), done);
       },
-      done);
+      [done](ApiError error) {
+        if (error.kind == ErrorKind::kTenantAmbiguous) error.field = "parent_id";
+        done(std::move(error));
+      });
 }
 
 void AnonymousBackend::update_tenant(const std::string& tenant, TenantRequest request,

@@ -79,6 +79,9 @@ class AnonymousBackend final : public Backend {
   /// Calls `use` with the id, as text, of a tenant that such callers may use.
   void with_tenant(const std::string& tenant, std::function<void(const std::string&)> use,
                    std::function<void(ApiError)> refuse) const;
+  /// Of several tenants of one name the one that such callers may use, if it is one.
+  void with_open_tenant_named(const std::string& name, std::function<void(const std::string&)> use,
+                              std::function<void(ApiError)> refuse) const;
   /// Calls `use` with the job, whose tenant is one of those.
   void with_job(JobId job, const std::string& tenant, std::function<void(const JobView&)> use,
                 std::function<void(ApiError)> refuse) const;

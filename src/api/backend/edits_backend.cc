@@ -39,9 +39,20 @@ class Resolver {
     const std::string& name = *request.name;
     if (!tenants_.insert(name).second)
       return ApiError{ErrorKind::kInvalidArgument, "tenant " + name + " is given twice; join them", "name"};
-    const Tenant* const known = state_.find_tenant_named(name);
+    const std::span<const TenantId> holders = state_.tenants_named(name);
+    if (holders.size() > 1) {
+      ApiError error = ambiguous_tenant(name, holders);
+      error.message += ", or rename the others: what is applied is found by its name";
+      error.field = "name";
+      return error;
+    }
+    const Tenant* const known = holders.empty() ? nullptr : state_.find_tenant(holders.front());
     const std::string above = request.parent.value_or("");
-    const Tenant* const parent = above.empty() ? nullptr : find_tenant(state_, above);
+    const Answer<const Tenant*> found = find_tenant(state_, above);
+    if (!above.empty() && !found && found.error().kind == ErrorKind::kTenantAmbiguous) {
+      return ApiError{found.error().kind, found.error().message, "parent_id"};
+    }
+    const Tenant* const parent = !above.empty() && found ? *found : nullptr;
     const auto created = created_.find(above);
     if (!above.empty() && parent == nullptr && created == created_.end()) {
       return ApiError{ErrorKind::kTenantParentInvalid,

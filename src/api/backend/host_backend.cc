@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/fields/job_message.h"
@@ -20,11 +19,6 @@
 namespace gpusched::api {
 namespace {
 
-ApiError no_tenant(std::string_view name) {
-  return {ErrorKind::kTenantNotFound,
-          "no such tenant: " + std::string(name.substr(0, 64)) + "; create it first, or use default",
-          "tenant_id"};
-}
 ApiError no_node(std::string_view name) {
   return {ErrorKind::kNodeNotFound, "no such node: " + std::string(name.substr(0, 64))};
 }
@@ -143,6 +137,15 @@ int64_t guaranteed_gpus_missing(const State& state) {
   return std::max<int64_t>(missing, 0);
 }
 
+/// How long the job waits by the newest forecast; nothing when that does not know, or was wrong.
+std::optional<Duration> wait_of(const JobView& job, const ForecastDesk& desk, Time now) {
+  if (job.state != JobState::kPending) return Duration{};
+  const std::optional<Time> start = desk.known_start(job.id);
+  return start && *start >= now ? std::optional(*start - now) : std::nullopt;
+}
+
+Tenants visible_to(const JobFilter& filter) { return filter.anonymous ? Tenants::kOpen : Tenants::kAll; }
+
 bool any_container_node(const State& state) {
   return std::any_of(state.nodes.begin(), state.nodes.end(),
                      [](const Node& node) { return (node.feature_bits & kFeatureContainer) != 0; });
@@ -221,9 +224,9 @@ void HostBackend::with_tenant(const std::string& name, std::function<void(Tenant
   if (const auto id = parse_tenant_id(name)) return use(*id);
   if (sheds_read(refuse)) return;
   read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
-    const Tenant* tenant = find_tenant(view.state, name);
-    if (tenant == nullptr) return refuse(no_tenant(name));
-    use(tenant->id);
+    const Answer<const Tenant*> tenant = find_tenant(view.state, name);
+    if (!tenant) return refuse(tenant.error());
+    use((*tenant)->id);
   });
 }
 
@@ -305,8 +308,7 @@ void HostBackend::submit(SubmitRequest request, Done<Submitted> done) {
     answer(Submitted{.first_job = JobId{decided->applied.first_id},
                      .job_count = decided->applied.id_count,
                      .numbers = numbers,
-                     .queue_position = decided->queue_position,
-                     .estimated_wait = decided->estimated_wait});
+                     .queue_position = decided->queue_position});
   };
   const auto id = request.tenant.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(request.tenant);
   if (id) {  // The usual case goes straight to the host.
@@ -351,50 +353,6 @@ void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) 
   };
   if (tenant.empty()) return propose(TenantId{});
   with_tenant(tenant, propose, done);
-}
-
-void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done) {
-  propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
-    if (auto refused = refusal(decided)) return done(std::move(*refused));
-    const TenantId id = tenant.valid() ? tenant : TenantId{decided->applied.first_id};
-    host_.observer().read(decided->sequence, [id, done](const Observer::View& view) {
-      const Tenant* found = view.state.find_tenant(id);
-      if (found == nullptr) return done(no_tenant(tenant_name(id)));
-      done(view_of(*found, view.state.last.at));
-    });
-  });
-}
-
-void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
-  const auto propose = [this, request, done](TenantId parent) {
-    propose_for_tenant(create_command(request, parent), TenantId{}, done);
-  };
-  if (!request.parent || request.parent->empty()) return propose(TenantId{});
-  with_tenant(*request.parent, propose, [done](ApiError error) {
-    error.kind = ErrorKind::kTenantParentInvalid;
-    error.field = "parent_id";
-    done(std::move(error));
-  });
-}
-
-void HostBackend::update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) {
-  with_tenant(
-      tenant,
-      [this, request, done](TenantId id) { propose_for_tenant(update_command(request, id), id, done); },
-      done);
-}
-
-void HostBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
-  with_tenant(
-      tenant,
-      [this, done](TenantId id) {
-        propose(DeleteTenant{.tenant = id}, [this, done](Result<Decided> decided) {
-          if (auto refused = refusal(decided)) return done(std::move(*refused));
-          // Answered once reads no longer show it.
-          host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });
-        });
-      },
-      done);
 }
 
 void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
@@ -616,15 +574,15 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
   if (sheds_read(done)) return;
-  read([counts = counts_, telemetry = host_.telemetry(), job, tenant,
-        done = std::move(done)](const Observer::View& view) {
-    const auto found = find_job(view.state, job, tenant);
-    if (!found) return done(found.error());
-    JobView shown = view_of(view, **found, Viewer::of(tenant, **found));
-    add_preparation(shown, **found, *telemetry);
-    shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
-    done(std::move(shown));
-  });
+  read(
+      [this, telemetry = host_.telemetry(), job, tenant, done = std::move(done)](const Observer::View& view) {
+        const auto found = find_job(view.state, job, tenant);
+        if (!found) return done(found.error());
+        JobView shown = view_of(view, **found, Viewer::of(tenant, **found));
+        add_preparation(shown, **found, *telemetry);
+        shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
+        done(std::move(shown));
+      });
 }
 
 /// Follows one job. It looks at the job whenever it may have changed, and speaks only when it has.
@@ -702,17 +660,20 @@ std::shared_ptr<void> HostBackend::watch_job(JobId job, const std::string& tenan
 void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
   if (sheds_scan(done)) return;
   const bool of_tenant = !filter.tenant.empty();
-  scan([counts = counts_, of_tenant, filter = std::move(filter), pages = std::shared_ptr<PageScan>(),
+  scan([this, of_tenant, filter = std::move(filter), pages = std::shared_ptr<PageScan>(),
         done = std::move(done)](const Observer::View& view) mutable {
     if (pages == nullptr) {
-      const Tenant* tenant = of_tenant ? find_tenant(view.state, filter.tenant) : nullptr;
-      const bool hidden = tenant != nullptr && filter.anonymous && !is_open(*tenant);
-      if (of_tenant && (tenant == nullptr || hidden)) return done(no_tenant(filter.tenant)), false;
-      pages = std::make_shared<PageScan>(std::move(filter), of_tenant ? tenant->id : TenantId{});
+      TenantId tenant;
+      if (of_tenant) {
+        const Answer<const Tenant*> found = find_tenant(view.state, filter.tenant, visible_to(filter));
+        if (!found) return done(found.error()), false;
+        tenant = (*found)->id;
+      }
+      pages = std::make_shared<PageScan>(std::move(filter), tenant);
     }
     if (pages->step(view)) return true;
     JobPage page = std::move(*pages).take();
-    for (JobView& job : page.jobs) job.estimated_wait = counts->wait(view.state.last.at, job.queue_position);
+    for (JobView& job : page.jobs) job.estimated_wait = wait_of(job, host_.forecasts(), view.state.last.at);
     done(std::move(page));
     return false;
   });
@@ -720,10 +681,14 @@ void HostBackend::list_jobs(JobFilter filter, Done<JobPage> done) {
 
 void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) {
   if (sheds_read(done)) return;
-  read([counts = counts_, open = open_tenants_, ids = std::move(ids), filter = std::move(filter),
+  read([this, open = open_tenants_, ids = std::move(ids), filter = std::move(filter),
         done = std::move(done)](const Observer::View& view) {
-    const Tenant* tenant = filter.tenant.empty() ? nullptr : find_tenant(view.state, filter.tenant);
-    if (tenant == nullptr && !filter.tenant.empty()) return done(no_tenant(filter.tenant));
+    const Tenant* tenant = nullptr;
+    if (!filter.tenant.empty()) {
+      const Answer<const Tenant*> named = find_tenant(view.state, filter.tenant, visible_to(filter));
+      if (!named) return done(named.error());
+      tenant = *named;
+    }
     const Viewer viewer = tenant != nullptr  ? Viewer::of(tenant->id)
                           : filter.anonymous ? Viewer::anonymous()
                                              : Viewer::all();
@@ -735,7 +700,7 @@ void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPag
       if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
       page.jobs.push_back(view_of(view, **job, viewer, filter.details));
       JobView& shown = page.jobs.back();
-      if (filter.details.place) shown.estimated_wait = counts->wait(view.state.last.at, shown.queue_position);
+      if (filter.details.place) shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
     }
     done(std::move(page));
   });
@@ -743,26 +708,6 @@ void HostBackend::get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPag
 
 std::shared_ptr<void> HostBackend::watch_changes(std::function<void(const ChangeNotice&)> changed) {
   return feed_->subscribe(std::move(changed));
-}
-
-void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
-  if (sheds_read(done)) return;
-  read([tenant, done = std::move(done)](const Observer::View& view) {
-    const Tenant* found = find_tenant(view.state, tenant);
-    if (found == nullptr) return done(no_tenant(tenant));
-    done(view_of(*found, view.state.last.at));
-  });
-}
-
-void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
-  if (sheds_scan(done)) return;
-  scan_once([done = std::move(done)](const Observer::View& view) {
-    std::vector<TenantView> out;
-    for (const auto& [id, tenant] : view.state.tenants) {
-      if (!tenant.deleted) out.push_back(view_of(tenant, view.state.last.at));
-    }
-    done(std::move(out));
-  });
 }
 
 void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {

@@ -73,12 +73,9 @@ void HostBackend::make_reservation(ReservationRequest request, Done<ReservationV
                         .every = request.every,
                         .reason = request.reason};
     if (!request.tenant.empty()) {
-      const Tenant* tenant = find_tenant(view.state, request.tenant);
-      if (tenant == nullptr) {
-        return done(ApiError{ErrorKind::kTenantNotFound, "no such tenant: " + request.tenant.substr(0, 64),
-                             "tenant_id"});
-      }
-      command.tenant = tenant->id;
+      const Answer<const Tenant*> tenant = find_tenant(view.state, request.tenant);
+      if (!tenant) return done(tenant.error());
+      command.tenant = (*tenant)->id;
     }
     Answer<std::vector<NodeId>> nodes = nodes_of(view.state, request.nodes);
     if (!nodes) return done(nodes.error());

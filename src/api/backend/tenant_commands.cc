@@ -45,7 +45,8 @@ CreateTenant create_command(const TenantRequest& request, TenantId parent) {
                              ? milliseconds(request.gpu_window_ms.value_or(limits::kGpuTimeWindow.ms()))
                              : Duration{},
       .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
-      .anonymous = request.anonymous.value_or(false)};
+      .anonymous = request.anonymous.value_or(false),
+      .name_may_repeat = request.name_may_repeat};
 }
 
 UpdateTenant update_command(const TenantRequest& request, TenantId tenant) {

@@ -97,7 +97,8 @@ constexpr std::array kTable = {
              "Put large data into a file that the job reads."},
     ErrorRow{kUnprocessable, "unprocessable", 422, kInvalid, "Well-formed, but it makes no sense as a whole.",
              "Remove the contradiction that the sentence names."},
-    ErrorRow{kImageUnsupported, "image_unsupported", 422, kPrecondition, "No node can run container images.",
+    ErrorRow{kImageUnsupported, "image_unsupported", 422, kPrecondition,
+             "`require_feasible` is set, and no node can run container images.",
              "Leave `image` out, or add a node that runs containers."},
     ErrorRow{kInfeasible, "infeasible", 422, kPrecondition,
              "`require_feasible` is set, and no registered node could ever run this.",
@@ -209,6 +210,9 @@ constexpr std::array kTable = {
     ErrorRow{kNodeBusy, "node_busy", 409, kPrecondition,
              "The node holds work, has GPUs that nobody has seen empty, or is part of a reservation.",
              "Read the sentence: confirm the node dead, or cancel the reservation, then remove it."},
+    ErrorRow{kTenantAmbiguous, "tenant_ambiguous", 409, kPrecondition,
+             "Several tenants have this name; the sentence lists their ids.",
+             "Name the tenant by its id, or rename or delete the others."},
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ enum class ErrorKind : uint8_t {
   kTenantThrottled,
   kMoveStale,
   kNodeBusy,
+  kTenantAmbiguous,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

@@ -87,7 +87,6 @@ struct Submitted {
   uint32_t job_count = 0;
   std::vector<uint32_t> numbers;  ///< How many each job took; empty: one each.
   int64_t queue_position = 0;     ///< Of the first job, at that moment; an estimate.
-  Duration estimated_wait = {};
 
   /// The jobs' ids, in the order of the request.
   std::vector<JobId> jobs() const {
@@ -167,9 +166,9 @@ struct JobView {
   bool one_member_per_node = false;
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
-  std::vector<JobMember> members;  ///< Of such a job, by rank.
-  int64_t queue_position = 0;      ///< 1 is next; 0 when it does not wait.
-  Duration estimated_wait = {};
+  std::vector<JobMember> members;          ///< Of such a job, by rank.
+  int64_t queue_position = 0;              ///< 1 is next; 0 when it does not wait.
+  std::optional<Duration> estimated_wait;  ///< By the newest forecast; nothing when it does not know.
   WatchdogFinding watch =
       WatchdogFinding::kNone;  ///< What it is warned about while it runs, or was ended for.
   std::string watch_detail;

@@ -35,6 +35,7 @@ struct TenantSettings {
 struct TenantRequest : TenantSettings {
   std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
   std::string request_key;
+  bool name_may_repeat = false;  ///< Creation: other tenants may have the name already.
 };
 
 /// Changes that are made together or not at all.

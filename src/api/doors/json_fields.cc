@@ -1,5 +1,6 @@
 #include "api/doors/json_fields.h"
 
+#include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>
 #include <limits>
@@ -27,7 +28,8 @@ class Handler {
   static constexpr std::size_t max_key_size = 64 * 1024;
   static constexpr std::size_t max_string_size = 64u << 20;
 
-  explicit Handler(std::span<const JsonField> fields) : fields_(fields) {}
+  Handler(std::span<const JsonField> fields, std::vector<std::string>* unknown)
+      : fields_(fields), unknown_(unknown) {}
   std::optional<ApiError> problem;
 
   bool on_document_begin(json::error_code&) { return true; }
@@ -76,6 +78,7 @@ class Handler {
       for (const JsonField& field : fields_) {
         if (field.name == key) field_ = &field;
       }
+      if (field_ == nullptr) note_unknown(key);
     } else if (map_ != nullptr) {
       if (key.find('\0') != std::string_view::npos) return has_nul(error);
       map_->emplace_back(key, std::string());
@@ -183,6 +186,15 @@ class Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
+  void note_unknown(std::string_view key) {
+    if (unknown_ == nullptr || unknown_->size() >= kUnknownFieldsMax) return;
+    std::size_t end = std::min(key.size(), kUnknownFieldBytesMax);
+    // A character is not cut in two.
+    while (end < key.size() && end > 0 && (static_cast<unsigned char>(key[end]) & 0xC0) == 0x80) --end;
+    const std::string_view shown = key.substr(0, end);
+    if (std::find(unknown_->begin(), unknown_->end(), shown) == unknown_->end())
+      unknown_->emplace_back(shown);
+  }
   static int64_t scaled(double number, int64_t scale) {
     constexpr double kLargest = 9.2e18;
     const double exact = number * static_cast<double>(scale);
@@ -259,6 +271,7 @@ class Handler {
   }
 
   std::span<const JsonField> fields_;
+  std::vector<std::string>* unknown_;
   const JsonField* field_ = nullptr;  // Of the last key of the outer object; null when it is unknown.
   StringList* list_ = nullptr;        // Where the elements of the open array go.
   StringMap* map_ = nullptr;          // Where the members of the open object go.
@@ -269,10 +282,11 @@ class Handler {
 
 }  // namespace
 
-std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields) {
+std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields,
+                                         std::vector<std::string>* unknown) {
   json::parse_options options;
   options.max_depth = kJsonDepthMax;
-  json::basic_parser<Handler> parser(options, fields);
+  json::basic_parser<Handler> parser(options, fields, unknown);
   json::error_code error;
   const std::size_t used = parser.write_some(false, bytes.data(), bytes.size(), error);
   if (parser.handler().problem) return std::move(parser.handler().problem);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "api/contract/errors.h"
 #include "api/fields/values.h"
@@ -36,10 +37,15 @@ struct JsonField {
 
 inline constexpr std::size_t kJsonDepthMax = 32;
 
-/// Reads one JSON object from untrusted bytes. Unknown fields are ignored, of a field given twice the last
-/// one holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or kInvalidArgument with
-/// the field (a wrong type, a NUL in a string).
-std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields);
+inline constexpr std::size_t kUnknownFieldsMax = 16;
+inline constexpr std::size_t kUnknownFieldBytesMax = 64;
+
+/// Reads one JSON object from untrusted bytes. Unknown fields are ignored: the names of the first
+/// kUnknownFieldsMax go into `unknown`, each once and no longer than kUnknownFieldBytesMax. Of a field given
+/// twice the last one holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or
+/// kInvalidArgument with the field (a wrong type, a NUL in a string).
+std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields,
+                                         std::vector<std::string>* unknown = nullptr);
 
 /// What is wrong with a body that a parser stopped reading at byte `used`, trailing blanks aside; nothing
 /// when all was well.

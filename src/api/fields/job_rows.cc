@@ -111,7 +111,7 @@ constexpr JobRow kRows[] = {
         .is_plain(),
     spec(4, "script", kSameName, &F::script, "run by `/bin/sh -c`, instead of `command`").is_plain(),
     spec(5, "image", kSameName, &F::image,
-         "a container image; refused while no node can run containers ([containers](containers.md))")
+         "a container image; waits while no node can run containers ([containers](containers.md))")
         .up_to(kImageBytesMax),
     spec(6, "environment", kSameName, &F::environment,
          "its environment; the variables that name its devices always win; at most 1,024")

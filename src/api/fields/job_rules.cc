@@ -168,9 +168,11 @@ std::optional<ApiError> check_image(JobFields& fields, bool containers_possible)
   const bool has_image = fields.image && !fields.image->empty();
   if (fields.limits) make_canonical(*fields.limits);
   if (auto refused = check_box(fields, has_image)) return refused;
-  if (!has_image || containers_possible) return std::nullopt;
+  // Nodes come and go: it waits for one, unless the caller wants to know at once.
+  if (!has_image || containers_possible || !fields.require_feasible.value_or(false)) return std::nullopt;
   return ApiError{ErrorKind::kImageUnsupported,
-                  "no node can run container images; leave image out, or add a node that runs containers",
+                  "no node can run container images; leave image out, add a node that runs containers, or "
+                  "drop require_feasible to let it wait for one",
                   "image"};
 }
 
@@ -224,14 +226,30 @@ JobRequest to_request(JobFields& fields) {
 
 }  // namespace
 
+namespace {
+
+struct TierWord {
+  std::string_view word;
+  int64_t number;
+};
+constexpr TierWord kTierWords[] = {{"low", 100}, {"medium", 500}, {"high", 1'000}, {"critical", 5'000}};
+
+}  // namespace
+
 std::optional<int64_t> tier_of(const NumberOrWord& given) {
   if (const int64_t* number = std::get_if<int64_t>(&given)) return *number;
   const std::string& word = std::get<std::string>(given);
-  if (word == "low") return 100;
-  if (word == "medium") return 500;
-  if (word == "high") return 1'000;
-  if (word == "critical") return 5'000;
+  for (const TierWord& tier : kTierWords) {
+    if (word == tier.word) return tier.number;
+  }
   return std::nullopt;
+}
+
+std::string tier_text(int64_t number) {
+  for (const TierWord& tier : kTierWords) {
+    if (number == tier.number) return std::string(tier.word);
+  }
+  return std::to_string(number);
 }
 
 std::optional<DomainLevel> parse_domain(std::string_view word) {

@@ -30,5 +30,7 @@ std::optional<ApiError> settle_slice(JobFields& fields);
 std::optional<DomainLevel> parse_domain(std::string_view word);
 /// A number, or what a tier's name stands for: "low" and so on.
 std::optional<int64_t> tier_of(const NumberOrWord& given);
+/// The word of a tier, or the digits of a number that has none.
+std::string tier_text(int64_t number);
 
 }  // namespace gpusched::api

@@ -165,7 +165,8 @@ std::optional<FieldWords> reservation_words(int number) {
     return FieldWords{.meaning = row.shown.meaning,
                       .bounded = row.most != INT64_MAX && type_of(row) != "list of texts",
                       .least = static_cast<double>(row.least),
-                      .most = static_cast<double>(row.most)};
+                      .most = static_cast<double>(row.most),
+                      .only_shown = std::holds_alternative<std::monostate>(row.place)};
   }
   return std::nullopt;
 }

@@ -184,6 +184,7 @@ struct FieldWords {
   std::string_view meaning;
   bool bounded = false;
   double least = 0, most = 0;  ///< Of a number; a text has at most so many bytes.
+  bool only_shown = false;     ///< Nobody sets it.
 };
 
 /// "| `native` | `door` | meaning |"

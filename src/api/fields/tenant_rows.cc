@@ -6,6 +6,7 @@
 #include "api/contract/names.h"
 #include "api/contract/parse.h"
 #include "api/fields/checks.h"
+#include "api/fields/job_rules.h"
 #include "base/limits.h"
 #include "engine/messages/commands.h"
 
@@ -324,6 +325,7 @@ void write_door_tenant(const TenantView& tenant, JsonWriter& json) {
     visit_value(
         row, tenant.settings, [&](const std::string& text) { field.text(text); },
         [&](int64_t number) {
+          if (row.form == TenantForm::kTier) return field.text(tier_text(number));
           if (row.form == TenantForm::kFraction || number % row.scale != 0)
             return field.fraction(in_units(row, number));
           field.number(number / row.scale);
@@ -343,9 +345,10 @@ std::optional<FieldWords> tenant_words(int number) {
                       .least = in_units(row, row.least),
                       .most = text ? static_cast<double>(row.most) : in_units(row, row.most)};
   }
-  if (number == kId.number) return FieldWords{.meaning = kId.meaning};
+  if (number == kId.number) return FieldWords{.meaning = kId.meaning, .only_shown = true};
   for (const ShownRow<TenantView>& row : kShown) {
-    if (row.number == number && number != 0) return FieldWords{.meaning = row.meaning};
+    // Its parent is shown in the field that sets it.
+    if (row.number == number && number != 0) return FieldWords{.meaning = row.meaning, .only_shown = true};
   }
   return std::nullopt;
 }

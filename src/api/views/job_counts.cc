@@ -20,7 +20,6 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
       count(JobState::kPending);
     } else if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
       count(JobState::kScheduled);
-      rate_.add(placed->at, 1);
       const Job* job = view.state.jobs.find(placed->job);
       if (placed->attempt == 1 && job != nullptr) count_in(latency_, placed->at - job->submitted_at);
     } else if (const auto* started = std::get_if<MemberStarted>(&event)) {

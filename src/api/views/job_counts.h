@@ -5,18 +5,15 @@
 #include <vector>
 
 #include "api/contract/health.h"
-#include "host/core/start_rate.h"
 #include "host/readers/observer.h"
 
 namespace gpusched::api {
 
-/// Counts what happens to jobs, for metrics and for rough waits. The observer's thread owns it.
+/// Counts what happens to jobs, for metrics. The observer's thread owns it.
 class JobCounts {
  public:
   void observe(const Observer::View& view, const Changes& changes);
   void fill(MetricsView& metrics) const;
-  /// How long the job at `position` in line may wait; zero when nothing is known.
-  Duration wait(Time now, int64_t position) { return rate_.wait(now, position); }
 
  private:
   void count(JobState state) { entered_[static_cast<std::size_t>(state)] += 1; }
@@ -33,7 +30,6 @@ class JobCounts {
   };
   Spread latency_;
   Spread reclaims_;
-  StartRate rate_;
 };
 
 }  // namespace gpusched::api

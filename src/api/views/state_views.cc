@@ -10,6 +10,7 @@
 #include "api/contract/spec_peek.h"
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
+#include "api/views/open_tenants.h"
 #include "base/digest.h"
 #include "engine/messages/rejection_rows.h"
 #include "engine/planner/planner.h"
@@ -97,8 +98,9 @@ Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenan
                    "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
   if (!job) return missing;
   if (!tenant.empty()) {
-    const Tenant* wanted = find_tenant(state, tenant);
-    if (wanted == nullptr || wanted->id != (*job)->tenant) return missing;
+    const Answer<const Tenant*> wanted = find_tenant(state, tenant);
+    if (!wanted && wanted.error().kind == ErrorKind::kTenantAmbiguous) return wanted.error();
+    if (!wanted || (*wanted)->id != (*job)->tenant) return missing;
   }
   return *job;
 }
@@ -111,10 +113,39 @@ std::optional<TenantId> parse_tenant_id(std::string_view text) {
   return TenantId{static_cast<uint64_t>(*number)};
 }
 
-const Tenant* find_tenant(const State& state, std::string_view tenant) {
-  const auto id = parse_tenant_id(tenant);
-  const Tenant* found = id ? state.find_tenant(*id) : state.find_tenant_named(tenant);
-  return found == nullptr || found->deleted ? nullptr : found;
+ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids) {
+  constexpr std::size_t kShown = 8;
+  std::string listed;
+  for (const TenantId id : ids.first(std::min(ids.size(), kShown)))
+    listed += (listed.empty() ? "" : ", ") + tenant_name(id);
+  if (ids.size() > kShown) listed += " and " + std::to_string(ids.size() - kShown) + " more";
+  return {ErrorKind::kTenantAmbiguous,
+          std::to_string(ids.size()) + " tenants have the name " + std::string(name.substr(0, 64)) + ": " +
+              listed + "; name the one that is meant by its id",
+          "tenant_id"};
+}
+
+Answer<const Tenant*> find_tenant(const State& state, std::string_view tenant, Tenants which) {
+  std::vector<const Tenant*> found;
+  const auto consider = [&](const Tenant* one) {
+    const bool fits = one != nullptr && !one->deleted && (which == Tenants::kAll || is_open(*one));
+    if (fits) found.push_back(one);
+  };
+  if (const auto id = parse_tenant_id(tenant)) {
+    consider(state.find_tenant(*id));
+  } else {
+    for (const TenantId named : state.tenants_named(tenant)) consider(state.find_tenant(named));
+  }
+  if (found.empty()) {
+    return ApiError{
+        ErrorKind::kTenantNotFound,
+        "no such tenant: " + std::string(tenant.substr(0, 64)) + "; create it first, or use default",
+        "tenant_id"};
+  }
+  if (found.size() == 1) return found.front();
+  std::vector<TenantId> ids;
+  for (const Tenant* one : found) ids.push_back(one->id);
+  return ambiguous_tenant(tenant, ids);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "api/contract/forecasts.h"
 #include "api/contract/jobs.h"
@@ -16,8 +17,12 @@ namespace gpusched::api {
 
 /// `tenant` empty: any. An error when there is no such job of that tenant.
 Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant);
-/// By id or name. Null when there is none, or it is deleted.
-const Tenant* find_tenant(const State& state, std::string_view tenant);
+enum class Tenants { kAll, kOpen };  ///< Open: those that callers without a credential may use.
+/// By id or name, among `which`. kTenantNotFound when there is none, or it is deleted; kTenantAmbiguous, with
+/// their ids, when several have the name. Never null.
+Answer<const Tenant*> find_tenant(const State& state, std::string_view tenant, Tenants which = Tenants::kAll);
+/// Says that several tenants have the name, and which.
+ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids);
 /// "tenant-<digits>" or "default", without looking whether it exists.
 std::optional<TenantId> parse_tenant_id(std::string_view text);
 

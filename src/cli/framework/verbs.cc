@@ -63,6 +63,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"reservation cancel", kCluster, "Cancel a reservation", define_reservation_cancel},
 
     VerbDefinition{"tenant create", kTenants, "Create a tenant", define_tenant_create},
+    VerbDefinition{"create-tenant", kTenants, "Create a tenant, as existing scripts do",
+                   define_create_tenant},
     VerbDefinition{"tenant list", kTenants, "List the tenants", define_tenant_list},
     VerbDefinition{"tenant get", kTenants, "Show a tenant", define_tenant_get},
     VerbDefinition{"tenant update", kTenants, "Change settings of a tenant", define_tenant_update},

@@ -46,6 +46,7 @@ Action define_reservation_create(Grammar& grammar);
 Action define_reservation_list(Grammar& grammar);
 Action define_reservation_cancel(Grammar& grammar);
 Action define_tenant_create(Grammar& grammar);
+Action define_create_tenant(Grammar& grammar);
 Action define_tenant_list(Grammar& grammar);
 Action define_tenant_get(Grammar& grammar);
 Action define_tenant_update(Grammar& grammar);

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include "base/limits.h"
 #include "engine/decide/decide.h"
 #include "engine/decide/guarantees.h"
@@ -26,6 +29,15 @@ int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, R
     if (other.parent == parent && id != except && !other.deleted) sum += amount_of(other.guarantee, resource);
   }
   return sum;
+}
+
+/// A name is one tenant's unless the command says that it may repeat. What anonymous callers may use never
+/// takes the name of a tenant that is not theirs: that one would no longer be found by it.
+bool is_name_free(const State& state, const CreateTenant& command) {
+  const std::span<const TenantId> holders = state.tenants_named(command.name);
+  if (!command.name_may_repeat) return holders.empty();
+  return !command.anonymous ||
+         std::ranges::all_of(holders, [&](TenantId holder) { return state.tenant_at(holder).anonymous; });
 }
 
 /// Why the tenant, new or changed to this, cannot be guaranteed what it says. More than the cluster has is no
@@ -109,6 +121,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   Digest body;
   CreateTenant without_key = command;
   without_key.request_key.clear();
+  without_key.name_may_repeat = false;  // Not the client's word: it says the same over every door.
   mix_fields(body, without_key);
   // Keys of tenant creation have no tenant yet: they are remembered under none.
   const RememberedRequest* known =
@@ -121,7 +134,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   std::vector<TenantId> forgotten;
   if (full && state.config.feature_level >= 6) forgotten = forgettable_tenants(state);
   if (full && forgotten.empty()) return reject(RejectionCode::kTenantLimit);
-  if (state.find_tenant_named(command.name) != nullptr) return reject(RejectionCode::kTenantExists);
+  if (!is_name_free(state, command)) return reject(RejectionCode::kTenantExists);
   if (command.parent.valid()) {
     const Tenant* parent = state.find_tenant(command.parent);
     if (parent == nullptr || parent->deleted) return reject(RejectionCode::kTenantParentInvalid);

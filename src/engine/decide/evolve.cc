@@ -96,7 +96,7 @@ void on(State& state, const TenantUpdated& event) {
 void on(State& state, const TenantDeleted& event) {
   Tenant* tenant = state.find_tenant(event.tenant);
   CHECK(tenant != nullptr);
-  tenant->deleted = true;
+  state.delete_tenant(*tenant);
   tenant->updated_at = event.at;
 }
 

@@ -39,6 +39,41 @@ TEST(CreateTenant, ANameIsTakenOnce) {
   expect_rejected(engine.apply(CreateTenant{.name = "default"}), RejectionCode::kTenantExists);
 }
 
+TEST(CreateTenant, ANameMayRepeatWhereTheCommandSaysSo) {
+  TestEngine engine;
+  const TenantId first = engine.add_tenant("t");
+  const Applied applied = engine.apply(CreateTenant{.name = "t", .name_may_repeat = true});
+  ASSERT_FALSE(applied.rejection.has_value());
+  const TenantId second{applied.first_id};
+  EXPECT_NE(first, second);
+  EXPECT_EQ(engine.state().find_tenant_named("t")->id, first);
+  const auto named = engine.state().tenants_named("t");
+  EXPECT_EQ(std::vector<TenantId>(named.begin(), named.end()), (std::vector<TenantId>{first, second}));
+  // Each keeps the name in an update, and either may go.
+  EXPECT_FALSE(engine.apply(UpdateTenant{.tenant = second, .given = kTenantName, .name = "t"}).rejection);
+  engine.apply(DeleteTenant{.tenant = first});
+  EXPECT_EQ(engine.state().find_tenant_named("t")->id, second);
+  expect_rejected(engine.apply(CreateTenant{.name = "t"}), RejectionCode::kTenantExists);
+}
+
+TEST(CreateTenant, ATenantOfAnonymousCallersTakesNoNameOfAnother) {
+  TestEngine engine;
+  engine.add_tenant("closed");
+  engine.apply(CreateTenant{.name = "open", .anonymous = true});
+  expect_rejected(engine.apply(CreateTenant{.name = "closed", .anonymous = true, .name_may_repeat = true}),
+                  RejectionCode::kTenantExists);
+  EXPECT_FALSE(
+      engine.apply(CreateTenant{.name = "open", .anonymous = true, .name_may_repeat = true}).rejection);
+}
+
+TEST(CreateTenant, ARepeatedKeyIsTheSameTenantWhetherItsNameMayRepeatOrNot) {
+  TestEngine engine;
+  const Applied first = engine.apply(CreateTenant{.name = "t", .request_key = "k"});
+  const Applied again = engine.apply(CreateTenant{.name = "t", .request_key = "k", .name_may_repeat = true});
+  EXPECT_TRUE(again.repeated);
+  EXPECT_EQ(again.first_id, first.first_id);
+}
+
 TEST(CreateTenant, AnUnknownOrDeletedParentIsInvalid) {
   TestEngine engine;
   expect_rejected(engine.apply(CreateTenant{.name = "t", .parent = TenantId{404}}),

@@ -36,9 +36,7 @@ struct AdvanceTime {
 };
 
 struct CreateTenant {
-  std::string name;
-  std::string email;
-  std::string organization;
+  std::string name, email, organization;
   TenantId parent;  ///< None: a root.
   Limits limits;
   int32_t priority_tier = 500;
@@ -49,7 +47,8 @@ struct CreateTenant {
   Amount guarantee;
   Duration gpu_time_window;  ///< Zero: no limit of GPU hours.
   int64_t gpu_time_max_ms = 0;
-  bool anonymous = false;  ///< Callers without a credential may use the tenant.
+  bool anonymous = false;        ///< Callers without a credential may use the tenant.
+  bool name_may_repeat = false;  ///< Other tenants may have the name already.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -71,6 +70,7 @@ struct CreateTenant {
     visit(35, "gpu_time_window", self.gpu_time_window);
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
     visit(90, "anonymous", self.anonymous);
+    visit(91, "name_may_repeat", self.name_may_repeat);
   }
 };
 

@@ -420,7 +420,8 @@ class RandomCommands {
                           .request_key = prng_.chance(200) ? "key-1" : "",
                           .guarantee = guarantee,
                           .gpu_time_window = window,
-                          .gpu_time_max_ms = gpu_time_max_ms};
+                          .gpu_time_max_ms = gpu_time_max_ms,
+                          .name_may_repeat = guarantee.gpus > 4};
     }
     if (draw < 6) {
       return UpdateTenant{.tenant = any_tenant(state),

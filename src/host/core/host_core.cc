@@ -440,7 +440,6 @@ void HostCore::observe(std::size_t begin) {
   }
   if (placed == 0) return;
   stats_.placements += placed;
-  start_rate_.add(clock_.monotonic(), placed);
 }
 
 void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t sequence) {
@@ -448,10 +447,8 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
   Decided decided{.applied = applied, .sequence = sequence};
   if (std::holds_alternative<SubmitJobs>(proposal.command) && !applied.rejection) {
     const Job* job = state_.jobs.find(JobId{applied.first_id});
-    if (job != nullptr && job->is_queued()) {
+    if (job != nullptr && job->is_queued())
       decided.queue_position = static_cast<int64_t>(state_.line.rank(job->order())) + 1;
-      decided.estimated_wait = start_rate_.wait(clock_.monotonic(), decided.queue_position);
-    }
   }
   proposal.decision(std::move(decided));
 }

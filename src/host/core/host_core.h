@@ -19,7 +19,6 @@
 #include "host/core/proposal_queue.h"
 #include "host/core/spec_room.h"
 #include "host/core/stamp_clock.h"
-#include "host/core/start_rate.h"
 #include "host/forecast/learned_run_times.h"
 #include "host/nodes/node_hub.h"
 
@@ -155,7 +154,6 @@ class HostCore {
   LearnedRunTimes* run_times_ = nullptr;  ///< The planner's.
   Planner planner_;
   NodeHub nodes_;
-  StartRate start_rate_;
   HostStats stats_;
   GroupEncoder encoder_;
 

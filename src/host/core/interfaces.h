@@ -77,7 +77,6 @@ struct Decided {
   Applied applied;
   uint64_t sequence = 0;       ///< Of the command; the observer can be asked to have seen it.
   int64_t queue_position = 0;  ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
-  Duration estimated_wait;     ///< By the rate of recent starts; zero when nothing is known.
 };
 /// Called once, on the host's thread, after the command is durable and applied; it must not block.
 using Decision = std::function<void(Result<Decided>)>;

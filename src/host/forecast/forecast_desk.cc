@@ -233,7 +233,7 @@ forecast::Forecast ForecastDesk::make(const forecast::World& world, JobId only) 
 
 // Whether the last one still says enough about the job; an invalid one: about all.
 bool ForecastDesk::forecast_serves(JobId job) const {
-  if (!forecast_.has_value()) return false;
+  if (forecast_ == nullptr) return false;
   if (forecast_->sequence == copied_sequence_ && forecast_->at == world_->now()) return true;
   if (job.valid() && forecast_->find(job) == nullptr) return false;
   const Duration age = clock_.monotonic() - forecast_at_;
@@ -244,12 +244,21 @@ const forecast::Forecast& ForecastDesk::Table::forecast(JobId job) {
   if (desk_.forecast_serves(job)) return *desk_.forecast_;
   // At most half of the thread's time, whatever is asked.
   desk_.wait_until(desk_.forecast_at_ + desk_.forecast_took_);
-  desk_.forecast_ = desk_.make(*desk_.world_, {});
+  auto made = std::make_shared<forecast::Forecast>(desk_.make(*desk_.world_, {}));
   desk_.forecast_at_ = desk_.clock_.monotonic();
   const std::lock_guard lock(desk_.mutex_);
-  desk_.score_.add(*desk_.forecast_);
-  desk_.score_.calibrate(*desk_.forecast_);
+  desk_.score_.add(*made);
+  desk_.score_.calibrate(*made);
+  desk_.forecast_ = std::move(made);
+  desk_.published_ = desk_.forecast_;
   return *desk_.forecast_;
+}
+
+std::optional<Time> ForecastDesk::known_start(JobId job) const {
+  const std::lock_guard lock(mutex_);
+  const forecast::Estimate* const estimate = published_ == nullptr ? nullptr : published_->find(job);
+  if (estimate == nullptr || estimate->p50 == kNever) return std::nullopt;
+  return estimate->p50;
 }
 
 forecast::Forecast ForecastDesk::Table::forecast_of(const forecast::World& world, JobId job) {

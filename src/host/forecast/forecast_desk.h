@@ -89,6 +89,9 @@ class ForecastDesk {
     int64_t failures = 0;     ///< Work of the desk that a CHECK ended.
   };
   Quality quality() const;
+  /// When half of the runs of the newest forecast that was made started the job; nothing when it does not
+  /// know the job, or when. Costs no forecast.
+  std::optional<Time> known_start(JobId job) const;
   const HostTuning& tuning() const { return tuning_; }
 
  private:
@@ -123,7 +126,7 @@ class ForecastDesk {
   uint64_t copied_sequence_ = 0;
   Time copied_at_;
   Duration copy_took_;
-  std::optional<forecast::Forecast> forecast_;
+  std::shared_ptr<const forecast::Forecast> forecast_;
   std::deque<Time> moved_;  ///< When each job was moved by itself, in the last hour.
   Time forecast_at_;        ///< When it was done; monotonic, as all of these.
   Duration forecast_took_;
@@ -138,6 +141,7 @@ class ForecastDesk {
   LearnedRunTimes learned_;
   bool learning_ = false;
   EtaScore score_;
+  std::shared_ptr<const forecast::Forecast> published_;  ///< The newest.
   int64_t forecasts_ = 0;
   int64_t failures_ = 0;
   Duration forecasts_took_sum_;

@@ -71,7 +71,7 @@ void write_status(const JobView& job, ::scheduler::GetJobStatusResponse& out) {
   for (const std::string& gpu : job.gpus) out.add_allocated_gpus(gpu);
   out.set_node_name(job.node_name);
   out.set_queue_position(clamped(job.queue_position));
-  write_duration(job.estimated_wait, *out.mutable_estimated_wait());
+  if (job.estimated_wait) write_duration(*job.estimated_wait, *out.mutable_estimated_wait());
   if (job.submitted_at.valid()) write_time(job.submitted_at, *out.mutable_submitted_at());
   if (job.started_at.valid()) write_time(job.started_at, *out.mutable_started_at());
   if (job.completed_at.valid()) write_time(job.completed_at, *out.mutable_completed_at());
@@ -167,7 +167,6 @@ class JobsService final : public GrpcService {
         response->set_status("submitted");
         response->set_message("Job submitted successfully");
         response->set_queue_position(clamped(answer->queue_position));
-        write_duration(answer->estimated_wait, *response->mutable_estimated_wait());
         call.finish_at_flush();
       });
     });
@@ -217,6 +216,7 @@ class JobsService final : public GrpcService {
         }
       }
       backend.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
+        if (!page && page.error().kind == ErrorKind::kTenantNotFound) page = JobPage{.total = 0};
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_info(job, *response->add_jobs());
         response->set_total(clamped(page->total.value_or(0)));

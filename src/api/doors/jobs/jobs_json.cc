@@ -35,7 +35,8 @@ JsonField::Place place_in(const JobRow& row, JobFields& job) {
 
 }  // namespace
 
-Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible) {
+Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible,
+                                   std::vector<std::string>* ignored) {
   JobFields job;
   std::optional<std::string> tenant;
   std::array<JsonField, kDoorFieldsMax> fields;
@@ -44,7 +45,8 @@ Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possib
   for (const JobRow& row : job_rows()) {
     if (!row.door.empty()) fields[count++] = {row.door, place_in(row, job), row.hint};
   }
-  if (auto problem = read_json_object(body, std::span(fields).first(count))) return std::move(*problem);
+  if (auto problem = read_json_object(body, std::span(fields).first(count), ignored))
+    return std::move(*problem);
   if (tenant) {
     if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
   }
@@ -86,10 +88,15 @@ JsonField::Place place_in(const TenantRow& row, GivenSetting& given) {
 std::optional<ApiError> take(const TenantRow& row, GivenSetting given, TenantSettings& settings) {
   if (given.text) return set_text(row, std::move(*given.text), settings);
   if (given.whole) return set_whole(row, *given.whole, settings);
+  // Typed clients send the zero of a type for what they were not given.
+  if (given.fraction && *given.fraction == 0 && row.least > 0) return std::nullopt;
   if (given.fraction) return set_fraction(row, *given.fraction, settings);
   if (given.flag) settings.*std::get<std::optional<bool> TenantSettings::*>(row.place) = given.flag;
   if (!given.tier) return std::nullopt;
-  const std::optional<int64_t> tier = tier_of(*given.tier);
+  const std::string* const word = std::get_if<std::string>(&*given.tier);
+  if (word != nullptr && word->empty()) return std::nullopt;
+  std::optional<int64_t> tier = tier_of(*given.tier);
+  if (!tier && word != nullptr) tier = parse_count(*word, limits::kPriorityMax);  // As it is shown.
   if (!tier)
     return invalid(row.name, std::string(row.name) + " must be low, medium, high, critical or a number");
   return set_whole(row, *tier, settings);

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/contract/jobs.h"
 #include "api/contract/parse.h"
@@ -13,8 +14,10 @@
 /// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but unprocessable.
 namespace gpusched::api {
 
-/// The body of POST /jobs. The request has one job; its key comes from a header.
-Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible);
+/// The body of POST /jobs. The request has one job; its key comes from a header. The names of fields that
+/// mean nothing here go into `ignored`.
+Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible,
+                                   std::vector<std::string>* ignored = nullptr);
 
 /// The body of POST /tenants (`creating`: a name is needed) or PUT /tenants/{id}, where a limit that is null
 /// is lifted.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "api/doors/json_fields.h"
 #include "api/doors/native/native_views.h"
 #include "base/limits.h"
 #include "gpusched/v1/types.pb.h"
@@ -252,11 +253,32 @@ TEST(SubmitBody, ContradictionsAreUnprocessable) {
                ErrorKind::kUnprocessable);
 }
 
-TEST(SubmitBody, AnImageNeedsANodeThatRunsContainers) {
-  expect_field(R"({"image":"ubuntu"})", "image", ErrorKind::kImageUnsupported);
+TEST(SubmitBody, AnImageNeedsANodeThatRunsContainersOnlyWhereTheCallerAsks) {
+  expect_field(R"({"image":"ubuntu","require_feasible":true})", "image", ErrorKind::kImageUnsupported);
+  EXPECT_TRUE(parse_submit(R"({"image":"ubuntu","require_feasible":true})", true).ok());
+  const auto waits = parse_submit(R"({"image":"ubuntu"})", false);
+  ASSERT_TRUE(waits.ok());
+  EXPECT_TRUE(waits->jobs[0].wants_container);
   const auto parsed = parse_submit(R"({"image":"ubuntu"})", true);
   ASSERT_TRUE(parsed.ok());
   EXPECT_TRUE(parsed->jobs[0].wants_container);
+}
+
+TEST(SubmitBody, FieldsThatMeanNothingAreNamed) {
+  std::vector<std::string> ignored;
+  ASSERT_TRUE(parse_submit(R"({"gpus":8,"script":"x","labels":{"gpus":"1"},"gpus":9,"commmand":[{"a":1}]})",
+                           false, &ignored)
+                  .ok());
+  EXPECT_EQ(ignored, (std::vector<std::string>{"gpus", "commmand"}));
+
+  // However many there are, and however long.
+  ignored.clear();
+  std::string many = R"({"script":"x")";
+  for (int i = 0; i < 100; ++i) many += ",\"\u00e9" + std::string(100, 'k') + std::to_string(i) + "\":1";
+  for (int i = 0; i < 100; ++i) many += ",\"k" + std::to_string(i) + "\":1";
+  ASSERT_TRUE(parse_submit(many + "}", false, &ignored).ok());
+  EXPECT_EQ(ignored.size(), kUnknownFieldsMax);
+  EXPECT_EQ(ignored.front(), "\u00e9" + std::string(kUnknownFieldBytesMax - 2, 'k'));
 }
 
 TEST(SubmitBody, NulCharactersAreRefused) {
@@ -398,7 +420,18 @@ TEST(TenantBody, TiersAreWordsOrNumbers) {
   EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":-1})", true).error().field, "priority_tier");
   EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":true})", true).error().field, "priority_tier");
   EXPECT_EQ(parse_tenant(R"({"name":"a","max_gpus":-1})", true).error().field, "max_gpus");
-  EXPECT_EQ(parse_tenant(R"({"name":"a","fair_share_weight":0})", true).error().field, "fair_share_weight");
+  EXPECT_EQ(parse_tenant(R"({"name":"a","fair_share_weight":-1})", true).error().field, "fair_share_weight");
+}
+
+TEST(TenantBody, TheZerosOfTypedClientsAreTheDefaults) {
+  const auto zeros = parse_tenant(R"({"name":"a","priority_tier":"","fair_share_weight":0})", true);
+  ASSERT_TRUE(zeros.ok());
+  EXPECT_FALSE(zeros->priority_tier.has_value());
+  EXPECT_FALSE(zeros->weight_milli.has_value());
+  // What has no word is shown, and taken, as digits.
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"700"})", true)->priority_tier, 700);
+  EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"99999999999"})", true).error().field,
+            "priority_tier");
 }
 
 TEST(JobIds, HaveOneSpelling) {

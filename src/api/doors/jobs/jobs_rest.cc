@@ -93,16 +93,17 @@ void JobsRest::health(const HttpRequest& request, const Segments&, const RestCal
 }
 
 void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
-  Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible());
+  std::vector<std::string> ignored;
+  Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible(), &ignored);
   if (!parsed) return call->fail(parsed.error());
   if (!request.idempotency_key.empty()) {
     if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
       return call->fail(*problem);
     parsed->request_key = request.idempotency_key;
   }
-  backend_.submit(std::move(*parsed), [call](Answer<Submitted> answer) {
+  backend_.submit(std::move(*parsed), [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
-    call->send_at_flush(201, submitted_json(*answer));
+    call->send_at_flush(201, submitted_json(*answer, ignored));
   });
 }
 
@@ -124,7 +125,12 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
   filter.limit = std::min(query.count("limit", 50, INT64_MAX), kPageMax);
   filter.offset = query.count("offset", 0, kOffsetMax);
   if (query.problem()) return call->fail(*query.problem());
-  backend_.list_jobs(std::move(filter), answer_with<JobPage>(call, job_page_json));
+  backend_.list_jobs(std::move(filter), [call](Answer<JobPage> page) {
+    // Whoever asks for the jobs of a tenant that is not there, or not yet, is told that it has none.
+    if (!page && page.error().kind == ErrorKind::kTenantNotFound) page = JobPage{.total = 0};
+    if (!page) return call->fail(page.error());
+    call->send(200, job_page_json(*page));
+  });
 }
 
 void JobsRest::get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
@@ -176,6 +182,10 @@ void JobsRest::read_log(const HttpRequest& request, const Segments& path, const 
 void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   Answer<TenantRequest> parsed = parse_tenant(request.body, true);
   if (!parsed) return call->fail(parsed.error());
+  // Clients of this door run their set-up again; whoever wants a name of its own says so.
+  RestQuery query(request.query);
+  parsed->name_may_repeat = !query.flag("unique_name");
+  if (query.problem()) return call->fail(*query.problem());
   if (!request.idempotency_key.empty()) {
     if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
       return call->fail(*problem);

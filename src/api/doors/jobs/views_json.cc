@@ -159,6 +159,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("tenant_id", tenant_name(job.tenant));
   json.field("name", job.name.empty() ? spec.name() : job.name);
   json.field("state", to_string(job.state));
+  json.field("status", to_string(job.state));
   json.field("final", is_final(job.state));
   json.field("reason", job.wait_code.empty() ? to_string(job.reason) : std::string_view(job.wait_code));
   json.field("cause", to_string(job.cause));
@@ -188,8 +189,8 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("node_name", job.node_name);
   if (!job.parts.empty()) gang_fields(json, job);
   json.field("queue_position", job.queue_position);
-  json.field("estimated_wait", duration_text(job.estimated_wait));
-  json.field("estimated_duration", duration_text(job.max_runtime));
+  if (job.estimated_wait) json.field("estimated_wait", duration_text(*job.estimated_wait));
+  json.field("estimated_duration", job.max_runtime.ns);
   json.field("max_runtime_seconds", job.max_runtime.ns / 1'000'000'000);
   json.field("retries", job.exit_code_retries);
   json.field("submitted_at", job.submitted_at);
@@ -214,14 +215,21 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
 
 }  // namespace
 
-std::string submitted_json(const Submitted& submitted) {
+std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored) {
   std::string out;
   out.reserve(160);
   out.append(R"({"job_id":"job-)").append(std::to_string(submitted.first_job.value));
   out.append(R"(","status":"submitted","message":"Job submitted successfully","queue_position":)");
   out.append(std::to_string(submitted.queue_position));
-  out.append(R"(,"estimated_wait":")").append(duration_text(submitted.estimated_wait)).append("\"}");
-  return out;
+  if (!ignored.empty()) {
+    out.append(R"(,"ignored":[)");
+    for (std::size_t i = 0; i < ignored.size(); ++i) {
+      if (i > 0) out += ',';
+      append_json_text(out, ignored[i]);
+    }
+    out += ']';
+  }
+  return out += '}';
 }
 
 std::string job_json(const JobView& job) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "api/contract/forecasts.h"
@@ -12,7 +13,8 @@
 namespace gpusched::api {
 
 /// The answer to POST /jobs.
-std::string submitted_json(const Submitted& submitted);
+/// `ignored`: the fields of the request that mean nothing here.
+std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored);
 /// GET /jobs/{id}.
 std::string job_json(const JobView& job);
 /// GET /jobs.

@@ -122,9 +122,9 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
 
 void declare_submission(Grammar& grammar, SubmitOptions& submit) {
   grammar
-      .option("--script", "FILE", &submit.script,
-              "A script file, as SCRIPT; or the text of a script, if it contains a blank or a semicolon and "
-              "names no file")
+      .option("--script", "SCRIPT", &submit.script,
+              "A script file, as SCRIPT; or, if there is no such file, the text of a script, such as "
+              "nvidia-smi")
       .completes(Complete::kFile);
   grammar
       .argument("SCRIPT", &submit.script_file, "Script file, or - for standard input; its arguments follow")

@@ -83,6 +83,13 @@ Result<Unit> check_text(const Script& script, const std::string& origin) {
   return Unit{};
 }
 
+/// One word that ends as scripts do: a file that was misspelt rather than the text of a script.
+bool is_script_name(std::string_view source) {
+  if (source.find_first_of(" \t\n;|&") != std::string_view::npos) return false;
+  static constexpr std::string_view kEndings[] = {".sh", ".bash", ".py", ".pl", ".sbatch", ".slurm", ".job"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return source.ends_with(ending); });
+}
+
 }  // namespace
 
 Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
@@ -98,7 +105,7 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
     Result<std::string> text = file_text(source);
     if (!text) return bad(origin + text.error().message);
     script = {.text = std::move(*text), .name = base_name(source)};
-  } else if (is_argument || source.find_first_of(" \t\n;") == std::string::npos) {
+  } else if (is_argument || is_script_name(source)) {
     return bad(origin + "there is no file " + source + " (a command goes after --)");
   } else {
     script.text = source;

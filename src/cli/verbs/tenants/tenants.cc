@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <iterator>
 #include <memory>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
@@ -315,9 +317,21 @@ std::string path_of(const TenantOptions& tenant) { return "/tenants/" + url_enco
 int create_tenant(Session& session, const TenantOptions& tenant) {
   const Result<std::string> body = tenant_body(tenant);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
-  const Reply reply = session.post_once("/tenants", *body, random_key());
+  const Reply reply = session.post_once("/tenants?unique_name=true", *body, random_key());
   if (!reply) return session.fail(*reply.trouble);
   session.io().out(session.options().json ? json_line(reply) : reply.json["id"].text() + "\n");
+  return kExitOk;
+}
+
+/// As scripts of another scheduler's client have it: a name may repeat, and people read the answer.
+int create_repeated_tenant(Session& session, const TenantOptions& tenant) {
+  const Result<std::string> body = tenant_body(tenant);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  const Reply reply = session.post_once("/tenants", *body, random_key());
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json
+                       ? json_line(reply)
+                       : "Tenant created successfully!\nTenant ID: " + reply.json["id"].text() + "\n");
   return kExitOk;
 }
 
@@ -360,9 +374,10 @@ int delete_tenant(Session& session, const TenantOptions& tenant) {
   return kExitOk;
 }
 
-void add_fields(Grammar& grammar, TenantOptions& tenant) {
+void add_fields(Grammar& grammar, TenantOptions& tenant, std::span<const std::string_view> only = {}) {
   for (std::size_t i = 0; i < std::size(kSettings); ++i) {
     const SettingOption& row = kSettings[i];
+    if (!only.empty() && std::ranges::find(only, row.flag) == only.end()) continue;
     const OptionTarget target =
         row.form == kWeight ? OptionTarget(&tenant.weight) : OptionTarget(&tenant.values.at(i));
     grammar.option(std::string(row.flag), std::string(row.value), target, std::string(row.help));
@@ -383,8 +398,19 @@ Action define_tenant_create(Grammar& grammar) {
   grammar.option("--name", "NAME", &tenant->name, "Name").must();
   grammar.option("--parent", "TENANT", &tenant->parent, "Parent tenant");
   add_fields(grammar, *tenant);
-  grammar.details("Prints the new tenant's id.");
+  grammar.details("Prints the new tenant's id. A name that another tenant has is refused.");
   return [tenant](Session& session) { return create_tenant(session, *tenant); };
+}
+
+Action define_create_tenant(Grammar& grammar) {
+  static constexpr std::string_view kOptions[] = {"--max-gpus", "--priority"};
+  const auto tenant = std::make_shared<TenantOptions>();
+  grammar.option("--name", "NAME", &tenant->name, "Name").must();
+  add_fields(grammar, *tenant, kOptions);
+  grammar.details(
+      "For existing scripts; `gpu-cli tenant create` has more options. A name may repeat: each call creates "
+      "another tenant, and from then on they are told apart by their ids.");
+  return [tenant](Session& session) { return create_repeated_tenant(session, *tenant); };
 }
 
 Action define_tenant_list(Grammar& grammar) {

@@ -14,9 +14,20 @@ TEST(Tenants, AreCreatedWithTheirLimits) {
                    "--priority", "high", "--weight", "2"},
                   &seen);
   EXPECT_EQ(ran.out, "tenant-4\n");
+  EXPECT_EQ(seen.at(0).target, "/api/v1/tenants?unique_name=true");
   EXPECT_EQ(
       seen.at(0).body,
       R"({"name":"lab","max_gpus":8,"max_gpu_memory_mb":655360,"priority_tier":1000,"fair_share_weight":2})");
+}
+
+TEST(Tenants, AreCreatedAsExistingScriptsDo) {
+  std::vector<Request> seen;
+  const Ran ran =
+      run_against([](const Request&) { return Reply{.status = 201, .body = R"({"id":"tenant-4"})"}; },
+                  {"create-tenant", "--name", "lab", "--max-gpus", "10", "--priority", "medium"}, &seen);
+  EXPECT_EQ(ran.out, "Tenant created successfully!\nTenant ID: tenant-4\n");
+  EXPECT_EQ(seen.at(0).target, "/api/v1/tenants");
+  EXPECT_EQ(seen.at(0).body, R"({"name":"lab","max_gpus":10,"priority_tier":500})");
 }
 
 TEST(Tenants, AreGuaranteedWhatIsSaidAndMayPreempt) {
