@@ -213,3 +213,30 @@ def test_tenants_are_named_and_not_numbered(alone):
     assert "research" in wide
     assert tenant not in wide
     assert json.loads(shown(alone, "get", job, "-o", "json"))["tenant_id"] == tenant
+    shown(alone, "tenant", "update", "research", "--max-gpus", "1")
+    refused = alone.cli("--tenant-id", "research", "submit", "--gpus", "2", "--", "true", expected=4)
+    assert "tenant research" in refused.stderr
+    assert tenant not in refused.stderr
+    first = shown(alone, "--tenant-id", "research", "submit", "--gpus", "1", "--cpus", "0.1", "--", "sleep", "600").strip()
+    wait_until("it runs", lambda: state_of(alone, first) == "running")
+    waits = shown(alone, "--tenant-id", "research", "submit", "--gpus", "1", "--cpus", "0.1", "--", "true").strip()
+    for words in (("explain", waits), ("list",), ("get", waits)):
+        text = shown(alone, *words).replace(f"({tenant})", "")
+        assert tenant not in text, words
+
+
+def test_mistakes_are_told_in_the_words_of_the_command_line(alone):
+    for words, said in ((("--gpus", "1000000"), "--gpus must be from 0 to 100000"), (("--time", "9999999d"), "--time (in seconds) must be at most"),
+                        (("--gpus", "2", "--gpu-share", "0.5"), "leave --gpus out, or --gpu-share"),
+                        (("--require-feasible", "--gpus", "99"), "drop --require-feasible"),
+                        (("--name", "x" * 300), "--name is longer than 253 bytes")):
+        done = alone.cli("submit", *words, "--", "true", expected=4)
+        assert said in done.stderr, done.stderr
+
+
+def test_the_help_of_submit_begins_with_what_is_common(alone):
+    text = shown(alone, "submit", "--help")
+    common = text.partition("\nCommon options\n")[2].partition("\n\n")[0]
+    options = [line.split()[0].rstrip(",") for line in common.splitlines() if line.startswith("  -")]
+    assert sorted(options) == sorted(["--name", "--gpus", "--cpus", "--mem", "-t", "-o", "-a", "--after", "--wait", "--logs"])
+    assert text.index("Common options") < text.index("GPUs and nodes") < text.index("Containers") < text.index("Global options")

@@ -130,7 +130,7 @@ Result<Unit> set_value(const OptionSpec& option, const std::string& given) {
 OptionSpec& Grammar::option(std::string_view names, std::string value, OptionTarget target,
                             std::string help) {
   const size_t comma = names.find(',');
-  OptionSpec spec{.value = std::move(value), .help = std::move(help), .target = target};
+  OptionSpec spec{.value = std::move(value), .help = std::move(help), .target = target, .heading = heading_};
   spec.name = comma == std::string_view::npos ? names : names.substr(comma + 1);
   if (comma != std::string_view::npos) spec.short_name = names.substr(0, comma);
   CHECK(spec.name.starts_with("--"));
@@ -193,6 +193,22 @@ void Grammar::take_missing_from(const Grammar& other) const {
         },
         options_[i].target);
   }
+}
+
+std::vector<Grammar::Group> Grammar::groups() const {
+  std::vector<Group> groups;
+  const auto group_of = [&](const std::string& title) -> Group& {
+    const auto found = std::ranges::find(groups, title, &Group::title);
+    return found != groups.end() ? *found : groups.emplace_back(Group{.title = title, .options = {}});
+  };
+  for (const OptionSpec& option : options_) {
+    if (option.is_common) group_of("Common options").options.push_back(&option);
+  }
+  for (const OptionSpec& option : options_) {
+    if (!option.is_common)
+      group_of(option.heading.empty() ? "Options" : option.heading).options.push_back(&option);
+  }
+  return groups;
 }
 
 std::string Grammar::nearest(std::string_view name, const Grammar* also) const {

@@ -33,13 +33,16 @@ struct OptionSpec {
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
   bool required = false;
-  bool comma_list = false;  ///< The value is several of `words`, with commas between them.
+  bool comma_list = false;   ///< The value is several of `words`, with commas between them.
+  std::string heading = {};  ///< Group in the help; empty: there are no groups.
+  bool is_common = false;    ///< In the first group, whatever its heading.
 
   OptionSpec& of(std::vector<std::string> allowed) { return words = std::move(allowed), *this; }
   OptionSpec& commas() { return comma_list = true, *this; }
   OptionSpec& range(int64_t low, int64_t high) { return least = low, most = high, *this; }
   OptionSpec& completes(Complete kind) { return complete = kind, *this; }
   OptionSpec& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
+  OptionSpec& common() { return is_common = true, *this; }
   OptionSpec& must() { return required = true, *this; }
 };
 
@@ -69,6 +72,8 @@ class Grammar {
     std::string meaning;
   };
 
+  /// The group of the options that are declared from now on.
+  void heading(std::string title) { heading_ = std::move(title); }
   /// `names` is "--gpus" or "-f,--follow".
   OptionSpec& option(std::string_view names, std::string value, OptionTarget target, std::string help);
   OptionSpec& flag(std::string_view names, bool& target, std::string help);
@@ -109,6 +114,13 @@ class Grammar {
   std::string nearest(std::string_view name, const Grammar* also = nullptr) const;
 
   const std::deque<OptionSpec>& options() const { return options_; }
+  /// Options under a title, for the help.
+  struct Group {
+    std::string title;
+    std::vector<const OptionSpec*> options;
+  };
+  /// The common options, then each heading's others; without headings one group, "Options".
+  std::vector<Group> groups() const;
   const std::deque<ArgumentSpec>& arguments() const { return arguments_; }
   const std::vector<std::string>& paragraphs() const { return details_; }
   const std::vector<Example>& examples() const { return examples_; }
@@ -126,6 +138,7 @@ class Grammar {
   }
 
   std::function<std::string(const std::string& name, const std::string& value)> hint_;
+  std::string heading_;
   std::deque<OptionSpec> options_;  // Does not move what it holds.
   std::deque<ArgumentSpec> arguments_;
   std::vector<std::string>* command_ = nullptr;

@@ -58,9 +58,9 @@ std::string rows_text(const Rows& rows, int width) {
   return out;
 }
 
-std::string options_text(const Grammar& grammar, int width) {
+std::string options_text(const std::vector<const OptionSpec*>& options, int width) {
   Rows rows;
-  for (const OptionSpec& option : grammar.options()) rows.emplace_back(option_title(option), option.help);
+  for (const OptionSpec* const option : options) rows.emplace_back(option_title(*option), option->help);
   return rows_text(rows, width);
 }
 
@@ -68,7 +68,7 @@ std::string global_options_text(int width) {
   Options ignored;
   Grammar global;
   define_global_options(global, ignored);
-  return options_text(global, width);
+  return options_text(global.groups().front().options, width);
 }
 
 std::string verbs_text(std::string_view prefix, int width) {
@@ -147,12 +147,21 @@ std::string verb_help(const VerbDefinition& verb, int width) {
   const Action action = verb.define(grammar);
   std::string out =
       wrapped(std::string(verb.summary) + ".", 0, width) + "\n\nUsage: " + usage_line(verb, grammar) + "\n";
-  for (const std::string& paragraph : grammar.paragraphs()) out += "\n" + wrapped(paragraph, 0, width) + "\n";
+  // Where there are many options the common ones come first, and the explanations behind them all.
+  const std::vector<Grammar::Group> groups = grammar.groups();
+  const std::vector<std::string>& paragraphs = grammar.paragraphs();
+  const size_t first = groups.size() > 1 ? std::min<size_t>(1, paragraphs.size()) : paragraphs.size();
+  const auto add_paragraphs = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) out += "\n" + wrapped(paragraphs[i], 0, width) + "\n";
+  };
+  add_paragraphs(0, first);
   Rows rows;
   for (const ArgumentSpec& argument : grammar.arguments()) rows.emplace_back(argument.name, argument.help);
   if (grammar.has_command()) rows.emplace_back(command_title(grammar), grammar.command_meaning());
   if (!rows.empty()) out += "\nArguments\n" + rows_text(rows, width);
-  if (!grammar.options().empty()) out += "\nOptions\n" + options_text(grammar, width);
+  for (const Grammar::Group& group : groups)
+    out += "\n" + group.title + "\n" + options_text(group.options, width);
+  add_paragraphs(first, paragraphs.size());
   if (!grammar.examples().empty()) {
     out += "\nExamples\n";
     for (const auto& [command, meaning] : grammar.examples())

@@ -43,13 +43,17 @@ std::string entry(const std::string& title, const std::string& text) {
 
 std::string options_part(std::string_view heading, const Grammar& grammar) {
   std::string out = ".SH " + std::string(heading) + "\n";
-  for (const OptionSpec& option : grammar.options()) {
-    std::string help = option.help;
-    if (!option.words.empty()) {
-      help += ":";
-      for (const std::string& word : option.words) help += " " + word;
+  const std::vector<Grammar::Group> groups = grammar.groups();
+  for (const Grammar::Group& group : groups) {
+    if (groups.size() > 1) out += ".SS " + roff(group.title) + "\n";
+    for (const OptionSpec* const option : group.options) {
+      std::string help = option->help;
+      if (!option->words.empty()) {
+        help += ":";
+        for (const std::string& word : option->words) help += " " + word;
+      }
+      out += entry(option_title(*option), help);
     }
-    out += entry(option_title(option), help);
   }
   return out;
 }

@@ -55,15 +55,15 @@ std::string option_cell(const OptionSpec& option) {
   return cell(option.value.empty() ? out : out + " " + option.value);
 }
 
-std::string options_table(const Grammar& grammar) {
+std::string options_table(const std::vector<const OptionSpec*>& options) {
   std::string out = "| option | meaning |\n|---|---|\n";
-  for (const OptionSpec& option : grammar.options()) {
-    std::string help = option.help;
-    if (!option.words.empty()) {
+  for (const OptionSpec* const option : options) {
+    std::string help = option->help;
+    if (!option->words.empty()) {
       help += ":";
-      for (const std::string& word : option.words) help += " `" + word + "`";
+      for (const std::string& word : option->words) help += " `" + word + "`";
     }
-    out += "| " + option_cell(option) + " | " + cell(help) + ". |\n";
+    out += "| " + option_cell(*option) + " | " + cell(help) + ". |\n";
   }
   return out;
 }
@@ -81,7 +81,11 @@ std::string verb_section(const VerbDefinition& verb) {
     out += "\n* `" + command_title(grammar) + "`: " + grammar.command_meaning() + ".";
   if (!grammar.arguments().empty() || grammar.has_command()) out += "\n";
   for (const std::string& paragraph : grammar.paragraphs()) out += "\n" + paragraph + "\n";
-  if (!grammar.options().empty()) out += "\n" + options_table(grammar);
+  const std::vector<Grammar::Group> groups = grammar.groups();
+  for (const Grammar::Group& group : groups) {
+    if (groups.size() > 1) out += "\n**" + group.title + "**\n";
+    out += "\n" + options_table(group.options);
+  }
   if (!grammar.examples().empty()) {
     size_t widest = 0;
     for (const auto& example : grammar.examples()) widest = std::max(widest, example.command.size());
@@ -101,7 +105,7 @@ std::string reference_page() {
   Options ignored;
   Grammar global;
   define_global_options(global, ignored);
-  out += options_table(global) + "\n| variable | meaning |\n|---|---|\n";
+  out += options_table(global.groups().front().options) + "\n| variable | meaning |\n|---|---|\n";
   for (const auto& [name, text] : kEnvironmentTexts) {
     out += "| `" + std::string(name) + "` | " + std::string(text) + " |\n";
   }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "cli/framework/field_words.h"
+#include "cli/framework/tenant_names.h"
 #include "cli/terminal/text.h"
 
 namespace gpusched::cli {
@@ -160,6 +162,7 @@ Session Session::fork() const {
 
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
   if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
+  const std::string target = request.target;
   Result<HttpAnswer> answer =
       on_data == nullptr ? client_.request(request)
                          : client_.stream(request, *on_data, on_head == nullptr ? HttpOnHead() : *on_head);
@@ -171,6 +174,11 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
   if (json) reply.json = *json;
   if (refused) {
     reply.trouble = refusal_of(*answer, reply.json);
+    if (has_fields_of_options(request.method, request.target))
+      reply.trouble->sentence = in_option_words(reply.trouble->sentence, reply.json["field"].text());
+    // What is said about a tenant that is asked for by its id keeps that.
+    if (target.find("/tenants") == std::string::npos)
+      reply.trouble->sentence = with_tenant_names(*this, reply.trouble->sentence);
   } else if (!reply.json.is_object()) {
     reply.trouble =
         Trouble{.sentence = "what answers at " + client_.url() + " is not a scheduler; check --api-url",

@@ -11,17 +11,24 @@ namespace gpusched::cli {
 /// Names of tenants by id, for what people read. Not thread-safe.
 class TenantNames {
  public:
-  /// Asks for the names when one of `ids` needs it, at most once. Without an answer ids stay ids.
-  void learn(Session& session, const std::vector<std::string>& ids);
+  /// Asks for the names when one of `texts` has the id of a tenant, at most once. Without an answer ids stay
+  /// ids.
+  void learn(Session& session, const std::vector<std::string>& texts);
   /// The name of the tenant, or its id when no name is known.
   std::string of(const std::string& id) const;
+  /// The text with names in place of ids.
+  std::string in(const std::string& text) const;
 
  private:
   bool asked_ = false;
   std::map<std::string, std::string> names_;
 };
 
-/// The records with a member "tenant_name" beside their "tenant_id", as far as names are known.
+/// The records with a member "tenant_name" beside their "tenant_id", and with names in their "message", as
+/// far as names are known.
 std::vector<Json> with_tenant_names(Session& session, const std::vector<Json>& records);
+
+/// A sentence of the scheduler with names in place of tenants' ids.
+std::string with_tenant_names(Session& session, const std::string& sentence);
 
 }  // namespace gpusched::cli

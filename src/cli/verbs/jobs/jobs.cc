@@ -134,7 +134,7 @@ Cell as_column(const Json& job, std::string_view column, Time now) {
 Cell tenant_cell(const Json& job, std::string_view field, Time) {
   const std::string name = job["tenant_name"].text();
   const std::string id = job[field].text();
-  return name.empty() ? id : name + " (" + id + ")";
+  return name.empty() || name == id ? id : name + " (" + id + ")";
 }
 Cell slice_cell(const Json& job, std::string_view field, Time) {
   const std::string profile = job_field(job, field).text();
@@ -316,7 +316,7 @@ int explain_job(Session& session, const std::string& job) {
   record.add("Job", job);
   record.add("State", reply.json["state"].text());
   record.add("Reason", reply.json["reason"].text());
-  record.add("Why", reply.json["message"].text());
+  record.add("Why", with_tenant_names(session, reply.json["message"].text()));
   record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
   record.add("Queue position", count_text(reply.json["queue_position"]));
   const Time now = session.io().wall_now();

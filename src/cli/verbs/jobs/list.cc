@@ -140,8 +140,7 @@ std::string table_text(Session& session, const ListOptions& list, FoundJobs& fou
   const std::size_t lines = found.jobs.size();
   const std::optional<std::size_t> rows = rows_of_screen(session, list);
   if (rows && lines > *rows) found.jobs.resize(*rows);
-  if (std::ranges::find(columns, "tenant") != columns.end())
-    found.jobs = with_tenant_names(session, found.jobs);
+  found.jobs = with_tenant_names(session, found.jobs);
   const bool unlimited = format == Format::kWide && !io.out_is_terminal;
   const auto rendered = [&] {
     Table table = job_table(found.jobs, columns, io.wall_now());

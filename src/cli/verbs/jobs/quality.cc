@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/framework/tenant_names.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/table.h"
 
@@ -15,9 +16,10 @@ std::string decimal(double value, const char* format) {
   return text;
 }
 
-void add_rows(Table& table, const std::string& what, const Json& scores) {
-  for (const Json& score : scores.items()) {
-    const std::string tenant = score["tenant_id"].text();
+void add_rows(Session& session, Table& table, const std::string& what, const Json& scores) {
+  for (const Json& score : with_tenant_names(session, scores.items())) {
+    const std::string name = score["tenant_name"].text();
+    const std::string tenant = name.empty() ? score["tenant_id"].text() : name;
     const int64_t count = score["count"].integer();
     if (count == 0 && !tenant.empty()) continue;
     const auto percent = [&](const char* key) {
@@ -51,8 +53,8 @@ int show_quality(Session& session) {
                {.title = "LOSS P50 (s)", .right = true},
                {.title = "LOSS P90 (s)", .right = true},
                {.title = "ERROR (s)", .right = true}});
-  add_rows(table, "run times", reply.json["run_times"]);
-  add_rows(table, "starts", reply.json["starts"]);
+  add_rows(session, table, "run times", reply.json["run_times"]);
+  add_rows(session, table, "starts", reply.json["starts"]);
   io.out(table.render(io.out_is_terminal ? io.width : kWideWidth));
   return kExitOk;
 }

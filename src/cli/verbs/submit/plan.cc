@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/framework/tenant_names.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
@@ -49,12 +50,13 @@ std::string cost_text(const Json& plan) {
   return out;
 }
 
-std::string quota_text(const Json& list) {
+std::string quota_text(Session& session, const Json& list) {
   std::string out;
-  for (const Json& one : list.items()) {
+  for (const Json& one : with_tenant_names(session, list.items())) {
+    const std::string name = one["tenant_name"].text();
     out += (out.empty() ? "" : ", ") + std::to_string(one["used_after"].integer()) + " of " +
            std::to_string(one["limit"].integer()) + " " + one["resource"].text() + " of " +
-           one["tenant_id"].text();
+           (name.empty() ? one["tenant_id"].text() : name);
   }
   return out;
 }
@@ -80,7 +82,7 @@ int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   add_outlook(plan, session.io().wall_now(), record);
   record.add("Runs for", run_text(plan));
   record.add("Costs", cost_text(plan));
-  record.add("Quota", quota_text(plan["quota"]));
+  record.add("Quota", quota_text(session, plan["quota"]));
   session.io().out(record.render());
   return kExitOk;
 }

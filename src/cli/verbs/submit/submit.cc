@@ -121,6 +121,7 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
 }
 
 void declare_submission(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("What runs");
   grammar
       .option("--script", "SCRIPT", &submit.script,
               "A script file, as SCRIPT; or, if there is no such file, the text of a script, such as "
@@ -138,6 +139,7 @@ void declare_submission(Grammar& grammar, SubmitOptions& submit) {
 Action define_submit(Grammar& grammar) {
   const auto submit = std::make_shared<SubmitOptions>();
   declare_submit_options(grammar, *submit);
+  grammar.heading("What runs");
   grammar
       .option("--stream", "FILE", &submit->stream,
               "Submit each line of this file (- for standard input), a submission of the native API as JSON; "

@@ -5,12 +5,14 @@ namespace gpusched::cli {
 namespace {
 
 void declare_gpus_and_nodes(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("GPUs and nodes");
   grammar
       .option("--name", "NAME", &submit.name,
               "Name of the job (default: that of the command or of the script file)")
       .alias("--job-name")
-      .alias("-J");
-  grammar.option("--gpus", "N", &submit.gpus, "Number of GPUs").range(0, 1'000'000).alias("-G");
+      .alias("-J")
+      .common();
+  grammar.option("--gpus", "N", &submit.gpus, "Number of GPUs").range(0, 1'000'000).alias("-G").common();
   grammar
       .option("--nodes", "N[-M]", &submit.nodes,
               "Number of nodes, allocated all at once; the command runs once on each. 2-8: as many of "
@@ -44,6 +46,7 @@ void declare_gpus_and_nodes(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_placement(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Placement");
   grammar.option("--node-label", "K=V", &submit.node_labels,
                  "Only nodes with this label; K alone: with any value; comma-separated or repeated");
   grammar.option("--without-label", "K=V", &submit.without_labels,
@@ -63,12 +66,17 @@ void declare_placement(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_limits(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Priority and retries");
   grammar.option("--cpus", "N", &submit.cpus, "CPU cores; fractions such as 0.5 are allowed (default: 1)")
       .alias("--cpus-per-task")
-      .alias("-c");
-  grammar.option("--mem", "SIZE", &submit.memory,
-                 "Memory, such as 8G; 0 or unlimited: no limit (default: in proportion to the node)");
-  grammar.option("-t,--time", "SPAN", &submit.time_limit, "Time limit, such as 90s, 2h, 1d12h or 2:00:00");
+      .alias("-c")
+      .common();
+  grammar
+      .option("--mem", "SIZE", &submit.memory,
+              "Memory, such as 8G; 0 or unlimited: no limit (default: in proportion to the node)")
+      .common();
+  grammar.option("-t,--time", "SPAN", &submit.time_limit, "Time limit, such as 90s, 2h, 1d12h or 2:00:00")
+      .common();
   grammar.option("--priority", "N", &submit.priority,
                  "Priority: a number, higher starts earlier, may be negative; or low (100), medium (500), "
                  "high (1000), critical (5000)");
@@ -80,6 +88,7 @@ void declare_limits(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_environment(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Files, environment and user");
   grammar
       .option("--chdir", "DIR", &submit.working_directory,
               "Working directory on the node; -: the attempt's own (default: the current directory if the "
@@ -89,11 +98,12 @@ void declare_environment(Grammar& grammar, SubmitOptions& submit) {
       .completes(Complete::kFolder);
   grammar
       .option("-o,--output", "FILE", &submit.output,
-              "Append standard output to this file on the node; %j and others as below")
-      .completes(Complete::kFile);
+              "Append standard output to this file on the node; %j in it is the job's id")
+      .completes(Complete::kFile)
+      .common();
   grammar
       .option("-e,--error", "FILE", &submit.error,
-              "Append standard error to this file on the node; %j and others as below")
+              "Append standard error to this file on the node; %j in it is the job's id")
       .completes(Complete::kFile);
   grammar.option("--input", "FILE", &submit.input, "Read standard input from this file on the node")
       .completes(Complete::kFile);
@@ -110,6 +120,7 @@ void declare_environment(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_container(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Containers");
   grammar.option("--image", "IMAGE", &submit.image,
                  "Container image to run in; without a command: the image's own");
   grammar.option("--image-digest", "DIGEST", &submit.image_digest,
@@ -125,11 +136,14 @@ void declare_container(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_schedule(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Schedule");
   grammar.flag("--require-feasible", submit.require_feasible,
                "Refuse the job, rather than let it wait, if no registered node could ever run it");
-  grammar.option("-a,--array", "INDEXES", &submit.array,
-                 "Submit an array with one element per index: 1-100, 0-20:5 or 1,3,7-9; %50 appended: at "
-                 "most fifty at a time. Each element finds its index in GPU_SCHEDULER_ARRAY_INDEX");
+  grammar
+      .option("-a,--array", "INDEXES", &submit.array,
+              "Submit an array with one element per index: 1-100, 0-20:5 or 1,3,7-9; %50 appended: at "
+              "most fifty at a time. Each element finds its index in GPU_SCHEDULER_ARRAY_INDEX")
+      .common();
   grammar
       .option("--begin", "WHEN", &submit.begin,
               "Earliest start, such as +2h, 18:30, \"tomorrow 10:00\" or 2025-01-31T09:00:00Z")
@@ -140,7 +154,8 @@ void declare_schedule(Grammar& grammar, SubmitOptions& submit) {
       .option("--after", "KIND:JOB", &submit.after,
               "Start once JOB has completed (ok, the default KIND), ended (any) or started (start); "
               "comma-separated or repeated, all must hold")
-      .completes(Complete::kJob);
+      .completes(Complete::kJob)
+      .common();
   grammar
       .option("--on-parent-failure", "WHAT", &submit.on_parent_failure,
               "When a condition of --after can no longer hold: cancel this job (the default) or let it wait")
@@ -155,6 +170,7 @@ void declare_schedule(Grammar& grammar, SubmitOptions& submit) {
 }
 
 void declare_preemption_and_watchdog(Grammar& grammar, SubmitOptions& submit) {
+  grammar.heading("Preemption and watchdogs");
   grammar.option("--preemption-mode", "MODE", &submit.preemption_mode,
                  "When preempted: requeue (the default) or cancel");
   grammar.option("--preempt-signal", "SIGNAL", &submit.preempt_signal,
@@ -183,9 +199,12 @@ void declare_texts(Grammar& grammar, TextValues& values) {
 }
 
 void declare_waiting(Grammar& grammar, SubmitOptions& submit) {
-  grammar.flag("--wait", submit.wait, "Wait until the job ends, and exit with its exit code");
-  grammar.flag("--logs", submit.logs,
-               "With --wait: print the job's output while it runs; its id goes to standard error");
+  grammar.heading("Waiting");
+  grammar.flag("--wait", submit.wait, "Wait until the job ends, and exit with its exit code").common();
+  grammar
+      .flag("--logs", submit.logs,
+            "With --wait: print the job's output while it runs; its id goes to standard error")
+      .common();
   grammar.option("--timeout", "SPAN", &submit.timeout,
                  "With --wait: stop waiting after this long, with exit code 6; the job continues");
   grammar.flag("--no-retry", submit.no_retry,
@@ -202,6 +221,7 @@ void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
   declare_container(grammar, submit);
   declare_schedule(grammar, submit);
   declare_preemption_and_watchdog(grammar, submit);
+  grammar.heading("Schedule");
   declare_texts(grammar, submit.texts);
   declare_waiting(grammar, submit);
   grammar.hints(slurm_hint);
