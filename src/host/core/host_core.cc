@@ -50,6 +50,12 @@ Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max
           .field = blame.field};
 }
 
+Error unprintable(std::string_view field) {
+  return {.code = ErrorCode::kInvalidArgument,
+          .message = std::string(field) + " holds a control character, such as a line break; leave it out",
+          .field = std::string(field)};
+}
+
 }  // namespace
 
 HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
@@ -150,13 +156,7 @@ void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
   const std::size_t bytes_max = group_bytes_max_ - kGroupHeaderBytes;
   if (proposal.bytes > bytes_max)
     return fail(proposal, too_large(proposal.command, proposal.bytes, bytes_max));
-  if (const char* field = unprintable_field(proposal.command)) {
-    return fail(proposal,
-                {.code = ErrorCode::kInvalidArgument,
-                 .message = std::string(field) + " holds a control character, such as a line break; "
-                                                 "leave it out",
-                 .field = field});
-  }
+  if (const char* field = unprintable_field(proposal.command)) return fail(proposal, unprintable(field));
   const bool new_work = is_new_work(proposal.command);
   if (new_work && storage_full_) return refuse_new_work(proposal);
   const bool full =
@@ -200,6 +200,7 @@ void HostCore::propose(EditSet set) {
   for (const ClusterEdit& edit : set.edits) {
     const auto* const label = std::get_if<LabelNode>(&edit.command);
     const Command command = std::visit([](const auto& concrete) { return Command(concrete); }, edit.command);
+    if (const char* const field = unprintable_field(command)) return set.decided(unprintable(field));
     if (well_formed(command) && (label == nullptr || labelled.insert(label->node).second)) continue;
     return set.decided(
         Error{.code = ErrorCode::kInvalidArgument,

@@ -18,6 +18,8 @@ struct NativeParameter {
   enum class Type { kText, kCount, kFlag, kTexts } type = Type::kText;
   std::string_view name;
   std::string_view meaning;
+  std::string_view pattern = {};  ///< Of a text: a regular expression that all that are taken match.
+  int64_t most = INT64_MAX;       ///< Of a count.
 };
 
 class NativeRest;
@@ -38,6 +40,8 @@ struct NativeRoute {
   void (NativeRest::*handle)(NativeCall&) = nullptr;
   const google::protobuf::Descriptor* alternative = nullptr;  ///< What a body may be instead of `request`.
   bool takes_key = false;                                     ///< Safe to repeat by Idempotency-Key.
+  std::vector<std::string_view> required = {};                ///< Fields that the body must have.
+  bool optional_body = false;                                 ///< An empty body says that nothing is given.
 };
 
 /// One request on its way through its handler.

@@ -13,6 +13,7 @@
 #include "api/fields/node_rows.h"
 #include "api/fields/reservation_rows.h"
 #include "api/fields/tenant_rows.h"
+#include "base/limits.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -20,6 +21,21 @@ namespace {
 
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
+
+constexpr std::string_view kPrintable = R"(^[^\x00-\x1f\x7f]*$)";
+constexpr std::string_view kTenantName = R"(^(?!default$|tenant-[0-9]+$)[^\x00-\x1f\x7f]*$)";
+constexpr int64_t kMessagesMax = 1'000;  ///< Of any list of messages, as the reader of bodies takes it,
+constexpr int64_t kTextsMax = 4'096;     ///< and of texts.
+constexpr std::string_view kText = R"(^[^\x00]*$)";
+constexpr std::string_view kLabelText = R"(^[^\x00-\x1f\x7f]{0,63}$)";
+constexpr std::string_view kPath = R"(^(/[^\x00]*)?$)";
+constexpr std::string_view kFile = R"(^(/([^\x00-\x1f\x7f%]|%%)*)?$)";
+constexpr std::string_view kMountPath = R"(^/[^\x00-\x1f\x7f:,]*$)";
+constexpr std::string_view kAction = "^(warn|requeue|cancel)?$";
+constexpr int64_t kWordsShown = limits::kCommandWordsMax / 2;  ///< Of two lists that count together.
+constexpr std::string_view kKeyPattern = "^[!-~]{0,128}$";
+/// What any call may be refused with.
+constexpr int kRefusals[] = {400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 504};
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -73,6 +89,116 @@ std::string without_links(std::string_view text) {
   return out.append(text);
 }
 
+/// What a field's type and its row do not say of its value.
+struct Shape {
+  std::string_view field;         ///< "JobSpec.umask"
+  std::string_view pattern = {};  ///< Of a text, of each text of a list, or of each value of a map.
+  std::string_view keys = {};     ///< Of a map: all that it may have, separated by blanks.
+  int64_t least = INT64_MIN, most = INT64_MAX;  ///< Of a number.
+  int64_t items_min = -1, items_max = -1;       ///< Of a list or map.
+  std::string_view items = {};                  ///< The schema of a list's items, where it is another.
+  std::string_view words = {};                  ///< Of an enumeration: all that are taken.
+  int64_t bytes_min = -1, bytes_max = -1;       ///< Of a text.
+};
+constexpr Shape kShapes[] = {
+    {.field = "SubmitJobsRequest.jobs", .items_min = 1, .items_max = limits::kBatchJobsMax},
+    {.field = "SubmitJobsRequest.request_key", .pattern = kKeyPattern},
+    {.field = "Tenant.request_key", .pattern = kKeyPattern},
+    {.field = "CancelJobsRequest.job_ids", .items_max = limits::kBatchJobsMax},
+    {.field = "JobSpec.command", .pattern = kText, .items_max = kWordsShown},
+    {.field = "JobSpec.args", .pattern = kText, .items_max = kWordsShown},
+    {.field = "JobSpec.environment", .items_max = limits::kEnvironmentCountMax},
+    {.field = "JobSpec.labels", .pattern = kLabelText, .items_max = limits::kLabelCountMax},
+    {.field = "JobSpec.working_directory", .pattern = kPath},
+    {.field = "JobSpec.user", .pattern = R"(^([A-Za-z0-9._$@\\][-A-Za-z0-9._$@\\]{0,63})?$)"},
+    {.field = "JobSpec.stdout_path", .pattern = kFile},
+    {.field = "JobSpec.stderr_path", .pattern = kFile},
+    {.field = "JobSpec.stdin_path", .pattern = kFile},
+    {.field = "JobSpec.umask", .least = 0, .most = 511},
+    {.field = "JobSpec.limits",
+     .keys = "as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio sigpending stack",
+     .least = -1},
+    {.field = "JobSpec.mounts", .items_max = 64},
+    {.field = "Mount.source", .pattern = kMountPath},
+    {.field = "Mount.target", .pattern = kMountPath},
+    {.field = "JobSpec.container_workdir_mount", .pattern = kMountPath},
+    {.field = "JobSpec.pull", .pattern = "^(if_missing|always|never)?$"},
+    {.field = "JobSpec.registry_credential", .pattern = "^([A-Za-z0-9_-][A-Za-z0-9._-]{0,252})?$"},
+    {.field = "JobSpec.container_arguments", .items_max = 64},
+    {.field = "JobSpec.image_digest", .pattern = "^(sha256:[0-9a-f]{64})?$"},
+    {.field = "JobSpec.preempt_signal",
+     .pattern = "^(HUP|INT|QUIT|USR1|USR2|ALRM|TERM|CONT|URG|XCPU|WINCH)?$"},
+    {.field = "JobSpec.preempt_webhook", .pattern = "^(http://[a-z0-9.-]+(:[1-9][0-9]{0,3})?(/[!-~]*)?)?$"},
+    {.field = "JobSpec.idle_action", .pattern = kAction},
+    {.field = "JobSpec.hung_action", .pattern = kAction},
+    {.field = "JobRequest.parts", .items_max = limits::kPartsMax},
+    {.field = "RetryPolicy.kill_after_lost_contact_ms", .least = 0, .most = limits::kRuntimeMax.ms()},
+    {.field = "UpdateJobRequest.priority", .least = -limits::kPriorityMax, .most = limits::kPriorityMax},
+    {.field = "UpdateJobRequest.max_runtime_ms", .least = 0, .most = limits::kRuntimeMax.ms()},
+    {.field = "UpdateJobRequest.begin_after_ms", .least = 0, .most = limits::kBeginMax.ms()},
+    {.field = "UpdateJobRequest.deadline_after_ms", .least = 0, .most = limits::kBeginMax.ms()},
+    {.field = "UpdateJobRequest.gpu_count", .least = 0, .most = limits::kGpusPerJobMax},
+    {.field = "UpdateJobRequest.gpu_memory_mb", .least = 0, .most = limits::kMegabytesMax},
+    {.field = "UpdateJobRequest.cpu_milli", .least = 0, .most = int64_t{limits::kCpuCoresMax} * 1'000},
+    {.field = "UpdateJobRequest.memory_mb", .least = 0, .most = limits::kMegabytesMax},
+    {.field = "UpdateJobRequest.name", .bytes_max = limits::kNameBytesMax},
+    {.field = "UpdateJobRequest.gpu_model", .bytes_max = limits::kNameBytesMax},
+    {.field = "Tenant.create_tenant.name", .pattern = kTenantName, .bytes_min = 1},
+    {.field = "Tenant.update_tenant.name", .pattern = kTenantName, .bytes_min = 1},
+    {.field = "Tenant.email", .pattern = kPrintable},
+    {.field = "Tenant.organization", .pattern = kPrintable},
+    {.field = "EditClusterRequest.tenants", .items_max = kMessagesMax, .items = "Tenant.create_tenant"},
+    {.field = "LabelNodeRequest.set", .pattern = kLabelText, .items_max = limits::kNodeLabelsMax},
+    {.field = "LabelNodeRequest.remove",
+     .items_max = limits::kNodeLabelsMax,
+     .bytes_min = 1,
+     .bytes_max = limits::kLabelBytesMax},
+    {.field = "ApplyMovesRequest.id", .pattern = "^[0-9a-f-]{1,64}$"},
+    {.field = "Reservation.name", .pattern = kPrintable, .bytes_min = 1},
+    {.field = "Reservation.node_names", .items_min = 1, .bytes_min = 1},
+    {.field = "Reservation.users",
+     .pattern = kPrintable,
+     .items_max = limits::kBookingUsersMax,
+     .bytes_min = 1},
+    {.field = "SetDeviceConditionRequest.condition", .words = "ok unhealthy"},
+    {.field = "JobRequest.dependencies", .pattern = "^after_(ok|any|start):job-[1-9][0-9]{0,17}$"},
+    {.field = "JobRequest.on_parent_failure", .pattern = "^(cancel|wait)?$"},
+    {.field = "JobRequest.array", .pattern = "^([0-9]{1,3}(,[0-9]{1,3}){0,9}(%[1-9][0-9]{0,2})?)?$"},
+    {.field = "JobRequest.preemption_mode", .pattern = "^(requeue|cancel)?$"},
+    {.field = "JobRequest.work_class", .pattern = "^(online|batch)?$"},
+    {.field = "RetryPolicy.on",
+     .pattern = "^(exit_code(:[1-9][0-9]?)?|signal|out_of_memory|over_limit|timeout)$"},
+    {.field = "RetryPolicy.on_node_loss", .pattern = "^(end|continue)?$"},
+    {.field = "Resources.domain", .pattern = "^(node|rack|block|zone)?$"},
+    {.field = "Resources.gpu_layout", .pattern = "^(pack|spread|contiguous)?$"},
+    {.field = "SetDeviceConditionRequest.detail", .pattern = kPrintable, .bytes_max = 1'024},
+    {.field = "SetDeviceConditionRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
+    {.field = "DrainNodeRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
+    {.field = "DrainNodeRequest.reason", .pattern = kPrintable, .bytes_max = 1'024},
+};
+const Shape* shape_of(std::string_view field) {
+  const auto* const found = std::ranges::find(kShapes, field, &Shape::field);
+  return found == std::end(kShapes) ? nullptr : found;
+}
+
+/// Which paths `fields` takes: "job_id", "spec", "spec.name".
+std::string fields_pattern() {
+  std::string one;
+  for (int i = 0; i < v1::Job::descriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *v1::Job::descriptor()->field(i);
+    one += (one.empty() ? "" : "|") + field.name();
+    const bool has_parts = field.message_type() == v1::JobSpec::descriptor() ||
+                           field.message_type() == v1::Resources::descriptor() ||
+                           field.message_type() == v1::RetryPolicy::descriptor();
+    if (!has_parts) continue;
+    one += "(\\.(";
+    for (int part = 0; part < field.message_type()->field_count(); ++part)
+      one += (part == 0 ? "" : "|") + field.message_type()->field(part)->name();
+    one += "))?";
+  }
+  return "^((" + one + ")(,(" + one + "))*)?$";
+}
+
 /// Writes the document; messages are noted when they are named and written at the end.
 class Document {
  public:
@@ -111,8 +237,10 @@ class Document {
     json_.field("operationId", route.operation).field("summary", route.summary);
     parameters(route);
     if (route.request != nullptr) {
-      json_.key("requestBody").begin_object().field("required", true).key("content").begin_object();
+      json_.key("requestBody").begin_object().field("required", !route.optional_body);
+      json_.key("content").begin_object();
       const bool lines = route.answer == NativeRoute::Answer::kLines;
+      // Of lines each is such a request.
       content(lines ? "application/x-ndjson" : "application/json", [&] { request_schema(route); });
       json_.end_object().end_object();
     }
@@ -133,6 +261,8 @@ class Document {
       case NativeRoute::Answer::kBytes:
         content("application/octet-stream",
                 [&] { json_.begin_object().field("type", "string").field("format", "binary").end_object(); });
+        // With format=json; either is a stream while follow is given.
+        content("application/x-ndjson", [&] { json_.begin_object().field("type", "string").end_object(); });
         break;
       case NativeRoute::Answer::kDocument:
         content("application/json", [&] { json_.begin_object().field("type", "object").end_object(); });
@@ -140,6 +270,10 @@ class Document {
     }
     if (route.response != nullptr) note(*route.response);
     json_.end_object().end_object();
+    for (const int status : kRefusals) {
+      json_.text_key(std::to_string(status)).begin_object();
+      json_.field("$ref", "#/components/responses/Error").end_object();
+    }
     json_.key("default").begin_object().field("$ref", "#/components/responses/Error").end_object();
     json_.end_object().end_object();
   }
@@ -156,7 +290,7 @@ class Document {
     if (route.takes_key) {
       json_.begin_object().field("name", "Idempotency-Key").field("in", "header");
       json_.field("description", "Makes the call safe to repeat for 24 hours.");
-      json_.key("schema").begin_object().field("type", "string").field("maxLength", 128).end_object();
+      json_.key("schema").begin_object().field("type", "string").field("pattern", kKeyPattern).end_object();
       json_.end_object();
     }
     json_.end_array();
@@ -169,9 +303,14 @@ class Document {
     switch (parameter.type) {
       case NativeParameter::Type::kText:
         json_.field("type", "string");
+        if (parameter.name == "fields") {
+          json_.field("pattern", fields_pattern());
+        } else if (!parameter.pattern.empty()) {
+          json_.field("pattern", parameter.pattern);
+        }
         break;
       case NativeParameter::Type::kCount:
-        json_.field("type", "integer").field("minimum", 0);
+        json_.field("type", "integer").field("minimum", 0).field("maximum", parameter.most);
         break;
       case NativeParameter::Type::kFlag:
         json_.field("type", "boolean");
@@ -183,13 +322,31 @@ class Document {
     json_.end_object().end_object();
   }
 
-  /// A submission may also be one job itself.
+  /// A submission may also be one job itself, with what else stands beside its jobs.
   void request_schema(const NativeRoute& route) {
-    if (route.alternative == nullptr) return reference(*route.request);
+    if (route.alternative == nullptr) return body_reference(*route.request, route);
     json_.begin_object().key("anyOf").begin_array();
-    reference(*route.request);
-    reference(*route.alternative);
+    body_reference(*route.request, route);
+    note(*route.alternative);
+    json_.begin_object();
+    json_.field("$ref", "#/components/schemas/" + schema_name(*route.alternative) + ".Alone").end_object();
+    alone_ = {route.alternative, route.request};
     json_.end_array().end_object();
+  }
+
+  /// A message as the body of this call: what its path names is not repeated, and some fields are needed.
+  void body_reference(const pb::Descriptor& type, const NativeRoute& route) {
+    note(type);
+    std::vector<std::string> left_out;
+    for (int i = 0; i < type.field_count(); ++i) {
+      if (route.path.find("{" + type.field(i)->name() + "}") != std::string_view::npos)
+        left_out.push_back(type.field(i)->name());
+    }
+    const bool is_answer_too = &type == v1::Tenant::descriptor();  // What is shown has fewer rules.
+    if (left_out.empty() && route.required.empty() && !is_answer_too) return reference(type);
+    const std::string name = schema_name(type) + "." + std::string(route.operation);
+    bodies_.push_back({name, &type, std::move(left_out), route.required});
+    json_.begin_object().field("$ref", "#/components/schemas/" + name).end_object();
   }
 
   void content(std::string_view type, auto&& schema) {
@@ -216,6 +373,7 @@ class Document {
     const std::optional<FieldWords> words = words_about(field);
     if (!words) return;
     json_.field("description", without_links(words->meaning));
+    if (words->only_shown) json_.field("readOnly", true);
     if (!words->bounded || field.is_repeated()) return;
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       bound("maxLength", words->most);
@@ -232,13 +390,14 @@ class Document {
     }
   }
 
-  void value_schema(const FieldDescriptor& field) {
+  void value_schema(const FieldDescriptor& field, const Shape* shape, bool nullable) {
     if (field.message_type() != nullptr && field.message_type() != pb::Timestamp::descriptor())
       return reference(*field.message_type());
     json_.begin_object();
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
         json_.field("type", "string");
+        json_.field("pattern", shape != nullptr && !shape->pattern.empty() ? shape->pattern : kText);
         break;
       case FieldDescriptor::CPPTYPE_BOOL:
         json_.field("type", "boolean");
@@ -251,7 +410,8 @@ class Document {
         json_.field("type", "integer").field("format", "int32");
         break;
       case FieldDescriptor::CPPTYPE_UINT32:
-        json_.field("type", "integer").field("minimum", 0).field("maximum", UINT32_MAX);
+        json_.field("type", "integer");
+        if (shape == nullptr) json_.field("minimum", 0).field("maximum", UINT32_MAX);
         break;
       case FieldDescriptor::CPPTYPE_INT64:
         json_.field("type", "integer").field("format", "int64");
@@ -263,7 +423,11 @@ class Document {
         json_.field("type", "string").key("enum").begin_array();
         for (int i = 0; i < field.enum_type()->value_count(); ++i) {
           const pb::EnumValueDescriptor& value = *field.enum_type()->value(i);
-          if (value.number() != 0) json_.value(std::string_view(enum_word(value)));
+          const std::string word = enum_word(value);
+          const bool taken =
+              shape == nullptr || shape->words.empty() ||
+              (" " + std::string(shape->words) + " ").find(" " + word + " ") != std::string::npos;
+          if (value.number() != 0 && taken) json_.value(std::string_view(word));
         }
         json_.end_array();
         break;
@@ -271,38 +435,99 @@ class Document {
         json_.field("type", "string").field("format", "date-time");
         break;
     }
+    if (shape != nullptr && shape->bytes_min >= 0) json_.field("minLength", shape->bytes_min);
+    if (shape != nullptr && shape->bytes_max >= 0) json_.field("maxLength", shape->bytes_max);
+    if (shape != nullptr && shape->least != INT64_MIN) json_.field("minimum", shape->least);
+    if (shape != nullptr && shape->most != INT64_MAX) json_.field("maximum", shape->most);
+    if (nullable) json_.field("nullable", true);
     if (!field.is_repeated()) describe(field);
     json_.end_object();
   }
 
   void schema(const pb::Descriptor& type) {
-    json_.text_key(schema_name(type)).begin_object().field("type", "object");
+    static constexpr std::string_view kJobs[] = {"jobs"};
+    const bool needs_jobs = &type == v1::SubmitJobsRequest::descriptor();
+    schema(schema_name(type), {&type}, {},
+           needs_jobs ? std::span<const std::string_view>(kJobs) : std::span<const std::string_view>());
+  }
+
+  void schema(std::string_view name, std::vector<const pb::Descriptor*> types,
+              std::span<const std::string> left_out, std::span<const std::string_view> required) {
+    json_.text_key(name).begin_object().field("type", "object");
     json_.field("additionalProperties", false);
+    if (!required.empty()) {
+      json_.key("required").begin_array();
+      for (const std::string_view field : required) json_.value(field);
+      json_.end_array();
+    }
     json_.key("properties").begin_object();
-    for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      json_.key(field.name());
-      if (field.is_map()) {
-        json_.begin_object().field("type", "object").key("additionalProperties");
-        value_schema(*field.message_type()->map_value());
-        describe(field);
-        json_.end_object();
-      } else if (field.is_repeated()) {
-        json_.begin_object().field("type", "array").key("items");
-        value_schema(field);
-        describe(field);
-        json_.end_object();
-      } else {
-        value_schema(field);
+    for (const pb::Descriptor* const type : types) {
+      for (int i = 0; i < type->field_count(); ++i) {
+        const FieldDescriptor& field = *type->field(i);
+        const bool is_list_of_others = type != types.front() && field.message_type() == types.front();
+        if (is_list_of_others || std::ranges::find(left_out, field.name()) != left_out.end()) continue;
+        property(name, field, std::ranges::find(required, field.name()) != required.end());
       }
     }
     json_.end_object().end_object();
+  }
+
+  void property(std::string_view schema, const FieldDescriptor& field, bool needed) {
+    const Shape* shape = shape_of(std::string(schema) + "." + field.name());
+    if (shape == nullptr) shape = shape_of(schema_name(*field.containing_type()) + "." + field.name());
+    json_.key(field.name());
+    if (!field.is_repeated()) {
+      if (field.message_type() == nullptr || field.message_type() == pb::Timestamp::descriptor())
+        return value_schema(field, shape, !needed);
+      if (needed) return value_schema(field, shape, false);
+      // Beside a reference nothing counts.
+      json_.begin_object().field("nullable", true).key("allOf").begin_array();
+      value_schema(field, shape, false);
+      json_.end_array().end_object();
+      return;
+    }
+    json_.begin_object().field("type", field.is_map() ? "object" : "array");
+    if (!needed) json_.field("nullable", true);
+    if (shape != nullptr && shape->items_min >= 0)
+      json_.field(field.is_map() ? "minProperties" : "minItems", shape->items_min);
+    if (shape != nullptr && shape->items_max >= 0) {
+      json_.field(field.is_map() ? "maxProperties" : "maxItems", shape->items_max);
+    } else if (!field.is_map() && words_about(field).has_value()) {
+      json_.field("maxItems", field.message_type() != nullptr ? kMessagesMax : kTextsMax);
+    }
+    if (field.is_map()) {
+      const pb::FieldDescriptor& value = *field.message_type()->map_value();
+      if (shape != nullptr && !shape->keys.empty()) {
+        json_.field("additionalProperties", false).key("properties").begin_object();
+        for (std::string_view rest = shape->keys; !rest.empty();) {
+          const std::size_t end = std::min(rest.find(' '), rest.size());
+          json_.text_key(rest.substr(0, end));
+          value_schema(value, shape, false);
+          rest.remove_prefix(std::min(end + 1, rest.size()));
+        }
+        json_.end_object();
+      } else {
+        json_.key("additionalProperties");
+        value_schema(value, shape, false);
+      }
+    } else if (shape != nullptr && !shape->items.empty()) {
+      json_.key("items").begin_object();
+      json_.field("$ref", "#/components/schemas/" + std::string(shape->items)).end_object();
+    } else {
+      json_.key("items");
+      value_schema(field, shape, false);
+    }
+    describe(field);
+    json_.end_object();
   }
 
   void components() {
     json_.key("components").begin_object();
     json_.key("schemas").begin_object();
     for (const auto& [name, type] : types_) schema(*type);
+    for (const Body& body : bodies_) schema(body.name, {body.type}, body.left_out, body.required);
+    constexpr std::string_view kAloneNeeds[] = {"spec"};
+    if (!alone_.empty()) schema(schema_name(*alone_.front()) + ".Alone", alone_, {}, kAloneNeeds);
     json_.key("Error").begin_object().field("type", "object");
     json_.key("required").begin_array().value("error").value("code").end_array();
     json_.key("properties").begin_object();
@@ -325,8 +550,18 @@ class Document {
     json_.end_object();
   }
 
+  /// A message as the body of one call.
+  struct Body {
+    std::string name;
+    const pb::Descriptor* type;
+    std::vector<std::string> left_out;
+    std::vector<std::string_view> required;
+  };
+
   JsonWriter json_;
   std::map<std::string, const pb::Descriptor*> types_;
+  std::vector<Body> bodies_;
+  std::vector<const pb::Descriptor*> alone_;  ///< One job as a body, and what has what stands beside it.
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "api/contract/sessions.h"
 #include "api/doors/native/native_rest.h"
+#include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 
@@ -13,28 +15,41 @@ using Kind = NativeRoute::Answer;
 
 constexpr NativeParameter kTenant{Type::kText, "tenant_id",
                                   "Only when the job is this tenant's: an id or a name."};
+// As parse_duration and parse_since take them; nothing is as good as leaving it out.
+constexpr std::string_view kSpan = "^([0-9]{1,9}(ms|s|m|h|d)?)?$";
+constexpr std::string_view kInstantOrSpan =
+    "^([0-9]{1,9}(ms|s|m|h|d)?|20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-"
+    "9]:"
+    "[0-5][0-9](\\.[0-9]{1,9})?Z)?$";
+constexpr std::string_view kStates = "^(pending|scheduled|running|completed|failed|cancelled|preempted)?$";
+
 constexpr NativeParameter kFields{Type::kText, "fields",
                                   "Which fields to answer with, separated by commas, such as "
                                   "job_id,state,spec.name; all when it is left out."};
-constexpr NativeParameter kWait{
-    Type::kText, "wait", "Answer once the job is final, or after this time, such as 30s; at most 10m."};
+constexpr NativeParameter kWait{Type::kText, "wait",
+                                "Answer once the job is final, or after this time, such as 30s; at most 10m.",
+                                kSpan};
 constexpr NativeParameter kTenantPage{Type::kCount, "page_size",
                                       "At most so many tenants: 50 when it is left out, at most 1000."};
-constexpr NativeParameter kPageToken{Type::kText, "page_token", "The next_page_token of the page before."};
+constexpr NativeParameter kJobToken{Type::kText, "page_token", "The next_page_token of the page before.",
+                                    "^(job-[1-9][0-9]{0,17})?$"};
+constexpr NativeParameter kTenantToken{Type::kText, "page_token", "The next_page_token of the page before.",
+                                       "^[0-9]{0,18}$"};
 
 std::vector<NativeParameter> list_parameters() {
-  return {
-      {Type::kText, "tenant_id", "Only jobs of this tenant: an id or a name."},
-      {Type::kText, "state",
-       "Only jobs in this state: pending, scheduled, running, completed, failed, cancelled or preempted."},
-      {Type::kText, "name", "Only jobs of this name; * and ? stand for any text and any byte."},
-      {Type::kText, "user", "Only jobs that this user submitted, or that run as it."},
-      {Type::kTexts, "label",
-       "Only jobs with this label: key=value, or key for any value; with all that are given."},
-      {Type::kText, "since", "Only jobs submitted since this time, or since so long ago, such as 2h."},
-      {Type::kCount, "page_size", "At most so many jobs: 50 when it is left out, at most 10000."},
-      kPageToken,
-      kFields};
+  return {{Type::kText, "tenant_id", "Only jobs of this tenant: an id or a name."},
+          {Type::kText, "state",
+           "Only jobs in this state: pending, scheduled, running, completed, failed, cancelled or preempted.",
+           kStates},
+          {Type::kText, "name", "Only jobs of this name; * and ? stand for any text and any byte."},
+          {Type::kText, "user", "Only jobs that this user submitted, or that run as it."},
+          {Type::kTexts, "label",
+           "Only jobs with this label: key=value, or key for any value; with all that are given."},
+          {Type::kText, "since", "Only jobs submitted since this time, or since so long ago, such as 2h.",
+           kInstantOrSpan},
+          {Type::kCount, "page_size", "At most so many jobs: 50 when it is left out, at most 10000."},
+          kJobToken,
+          kFields};
 }
 
 std::vector<NativeParameter> watch_parameters() {
@@ -46,18 +61,25 @@ std::vector<NativeParameter> watch_parameters() {
 }
 
 std::vector<NativeParameter> log_parameters() {
-  return {
-      kTenant,
-      {Type::kText, "stream", "stdout (when it is left out) or stderr."},
-      {Type::kCount, "attempt", "The attempt's number; the latest when it is left out."},
-      {Type::kCount, "member", "Of a job of several members: whose output, counted from 0."},
-      {Type::kCount, "offset", "Where to begin, in bytes."},
-      {Type::kCount, "tail_lines", "Begin at the last so many lines."},
-      {Type::kText, "since", "Begin at what was written since this time, or since so long ago, such as 10m."},
-      {Type::kText, "grep", "Only lines that hold this text, chosen on the node."},
-      {Type::kFlag, "timestamps", "Each line begins with the time at which it was there at the latest."},
-      {Type::kFlag, "follow", "Wait for the start and for more, until the attempt has ended."},
-      {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets."}};
+  return {kTenant,
+          {Type::kText, "stream", "stdout (when it is left out) or stderr.", "^(stdout|stderr)?$"},
+          {Type::kCount, "attempt", "The attempt's number; the latest when it is left out.", {}, UINT32_MAX},
+          {Type::kCount,
+           "member",
+           "Of a job of several members: whose output, counted from 0.",
+           {},
+           limits::kMembersMax},
+          {Type::kCount, "offset", "Where to begin, in bytes.", {}, int64_t{1} << 62},
+          {Type::kCount, "tail_lines", "Begin at the last so many lines.", {}, kTailLinesMax},
+          {Type::kText, "since",
+           "Begin at what was written since this time, or since so long ago, such as 10m.", kInstantOrSpan},
+          {Type::kText, "grep", "Only lines that hold this text, chosen on the node; at most 1024 bytes.",
+           "^[^\\n]{0,256}$"},
+          {Type::kFlag, "timestamps", "Each line begins with the time at which it was there at the latest."},
+          {Type::kFlag, "follow",
+           "The answer is a stream: it waits for the start and for more, and ends with the attempt."},
+          {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets.",
+           "^(bytes|json)?$"}};
 }
 
 using Handle = void (NativeRest::*)(NativeCall&);
@@ -83,6 +105,15 @@ class Line {
   }
   Line& as(Kind kind) {
     route_.answer = kind;
+    return *this;
+  }
+  /// The body needs these fields.
+  Line& needs(std::vector<std::string_view> fields) {
+    route_.required = std::move(fields);
+    return *this;
+  }
+  Line& or_nothing() {
+    route_.optional_body = true;
     return *this;
   }
   Line& with_key() {
@@ -115,6 +146,7 @@ struct NativeRest::Routes {
   static void jobs(Table& table);
   static void tenants(Table& table);
   static void nodes(Table& table);
+  static void whole(Table& table);
 };
 
 void NativeRest::Routes::jobs(Table& table) {
@@ -197,12 +229,13 @@ void NativeRest::Routes::tenants(Table& table) {
   const Descriptor* const tenant = v1::Tenant::descriptor();
   table.add(kPost, "v1/tenants", "create_tenant", &NativeRest::create_tenant, "Creates a tenant.")
       .body(tenant)
+      .needs({"name"})
       .answers(tenant, 201)
       .with_key();
   table
       .add(kGet, "v1/tenants", "list_tenants", &NativeRest::list_tenants,
            "Lists tenants in the order of their ids.")
-      .query({kTenantPage, kPageToken})
+      .query({kTenantPage, kTenantToken})
       .answers(v1::ListTenantsResponse::descriptor());
   table
       .add(kGet, "v1/tenants/{tenant_id}", "get_tenant", &NativeRest::get_tenant,
@@ -234,16 +267,19 @@ void NativeRest::Routes::nodes(Table& table) {
       .add(kPost, "v1/nodes/{node_name}/drain", "drain_node", &NativeRest::drain_node,
            "Keeps new work away from a node; what runs there goes on.")
       .body(words)
+      .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/resume", "resume_node", &NativeRest::resume_node,
            "Puts a node back to work.")
       .body(words)
+      .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/reboot", "reboot_node", &NativeRest::reboot_node,
            "Has a drained node run its configured reboot command.")
       .body(words)
+      .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/label", "label_node", &NativeRest::label_node,
@@ -264,11 +300,16 @@ void NativeRest::Routes::nodes(Table& table) {
            &NativeRest::set_condition,
            "Quarantines a device, or ends its quarantine; what runs there goes on.")
       .body(v1::SetDeviceConditionRequest::descriptor())
+      .needs({"condition"})
       .answers(node);
+}
+
+void NativeRest::Routes::whole(Table& table) {
   table
       .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
            "Keeps nodes for a tenant, or for maintenance, at a time agreed before.")
       .body(v1::Reservation::descriptor())
+      .needs({"name", "node_names", "duration_ms"})
       .answers(v1::Reservation::descriptor(), 201);
   table
       .add(kGet, "v1/reservations", "list_reservations", &NativeRest::list_reservations,
@@ -290,13 +331,18 @@ void NativeRest::Routes::nodes(Table& table) {
            "Shows which running jobs could go on elsewhere so that others start; changes nothing. For "
            "operators.")
       .query({{Type::kText, "tenant_id", "Refused: moves are of all tenants' jobs."},
-              {Type::kText, "job_id", "Only moves for this waiting job."},
-              {Type::kCount, "moves_max", "So many moves for one job: 4 when it is left out, at most 16."}})
+              {Type::kText, "job_id", "Only moves for this waiting job.", "^(job-[1-9][0-9]{0,17})?$"},
+              {Type::kCount,
+               "moves_max",
+               "So many moves for one job: 4 when it is left out, at most 16.",
+               {},
+               int64_t{limits::kMovesMax}}})
       .answers(v1::Moves::descriptor());
   table
       .add(kPost, "v1/moves", "apply_moves", &NativeRest::apply_moves,
            "Carries out one proposal, if it still holds.")
       .body(v1::ApplyMovesRequest::descriptor())
+      .needs({"id"})
       .answers(v1::MoveProposal::descriptor());
   table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Shows this document.")
       .as(Kind::kDocument);
@@ -308,6 +354,7 @@ std::span<const NativeRoute> NativeRest::routes() {
     Routes::jobs(table);
     Routes::tenants(table);
     Routes::nodes(table);
+    Routes::whole(table);
     return std::move(table).take();
   }();
   return kRoutes;
