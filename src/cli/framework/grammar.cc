@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "cli/framework/job_name.h"
+#include "cli/terminal/job_name.h"
 
 namespace gpusched::cli {
 namespace {

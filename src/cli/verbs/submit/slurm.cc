@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/file_pattern.h"
-#include "cli/framework/job_name.h"
+#include "cli/terminal/job_name.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
 

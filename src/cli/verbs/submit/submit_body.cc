@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/limits.h"
-#include "cli/framework/job_name.h"
+#include "cli/terminal/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
 #include "client/json.h"

@@ -1,4 +1,4 @@
-#include "cli/framework/job_name.h"
+#include "cli/terminal/job_name.h"
 
 #include <algorithm>
 #include <string_view>
