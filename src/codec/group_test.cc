@@ -136,7 +136,7 @@ std::vector<Command> full_commands() {
                          .detail = "d",
                          .by_operator = true},
       SubmitJobs{.tenant = TenantId{1}, .request_key = "k", .jobs = {full_request(), JobRequest{}}},
-      CancelJob{.job = JobId{3}, .tenant = TenantId{4}},
+      CancelJob{.job = JobId{3}, .tenant = TenantId{4}, .by = "b"},
       CommitPlan{.based_on = 5,
                  .groups = {{.job = JobId{6},
                              .attempt = 7,
@@ -165,9 +165,10 @@ std::vector<Command> full_commands() {
                 .given = 7,
                 .priority = -3,
                 .max_runtime = seconds(4),
-                .spec = Blob("s")},
-      HoldJob{.job = JobId{1}, .tenant = TenantId{2}, .held = true},
-      RequeueJob{.job = JobId{1}, .tenant = TenantId{2}},
+                .spec = Blob("s"),
+                .by = "b"},
+      HoldJob{.job = JobId{1}, .tenant = TenantId{2}, .held = true, .by = "b"},
+      RequeueJob{.job = JobId{1}, .tenant = TenantId{2}, .by = "b"},
       SetNodeAvailability{.node = NodeId{1}, .to = Availability::kDraining, .by = "b", .reason = "r"},
       NodeValidated{.node = NodeId{1}, .boot_id = "b", .passed = true, .detail = "d"},
       LabelNode{.node = NodeId{1}, .set = {{.name = "l", .value = "v"}}, .remove = {"m"}},
@@ -198,22 +199,34 @@ std::vector<Command> full_commands() {
                             .detail = "d",
                             .age = seconds(3),
                             .action = WatchAction::kCancel},
-      MoveJobs{.groups = {PlanGroup{.job = JobId{1},
-                                    .attempt = 2,
-                                    .members = {{.node = NodeId{3}, .device_mask = 3, .generations = {1, 2}}},
-                                    .preemptions = {{.job = JobId{8}, .attempt = 9}}},
-                          PlanGroup{.job = JobId{8},
-                                    .attempt = 10,
-                                    .members = {{.node = NodeId{4}, .device_mask = 1, .generations = {5}}},
-                                    .preemptions = {}}},
-               .by = "b",
-               .why = "w"},
-      RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
   };
 }
 
+/// Every command, with all its fields.
+std::vector<Command> all_commands() {
+  std::vector<Command> commands = full_commands();
+  commands.insert(
+      commands.end(),
+      {
+          MoveJobs{
+              .groups = {PlanGroup{.job = JobId{1},
+                                   .attempt = 2,
+                                   .members = {{.node = NodeId{3}, .device_mask = 3, .generations = {1, 2}}},
+                                   .preemptions = {{.job = JobId{8}, .attempt = 9}}},
+                         PlanGroup{.job = JobId{8},
+                                   .attempt = 10,
+                                   .members = {{.node = NodeId{4}, .device_mask = 1, .generations = {5}}},
+                                   .preemptions = {}}},
+              .by = "b",
+              .why = "w"},
+          RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
+          PauseStarts{.paused = false, .by = "b", .why = "w"},
+      });
+  return commands;
+}
+
 TEST(Group, EveryCommandComesBackWithAllItsFields) {
-  const std::vector<Command> commands = full_commands();
+  const std::vector<Command> commands = all_commands();
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;
@@ -227,7 +240,7 @@ TEST(Group, EveryCommandComesBackWithAllItsFields) {
 }
 
 TEST(Group, TheSizeOfACommandIsKnownBeforeItIsEncoded) {
-  for (const Command& command : full_commands())
+  for (const Command& command : all_commands())
     EXPECT_EQ(encoded_bytes(command) + kGroupHeaderBytes, encoded_whole({command}).size())
         << name_of(command);
   testing::RandomCommands random(7);
@@ -302,7 +315,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    NoteDeviceFault{},
                                    ReportWatchdogFinding{},
                                    MoveJobs{},
-                                   RemoveNode{}};
+                                   RemoveNode{},
+                                   PauseStarts{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;
@@ -451,7 +465,7 @@ void expect_corrupt(std::string_view payload) {
 }
 
 TEST(Group, AShortenedPayloadIsCorruptUnlessItEndsBetweenCommands) {
-  const std::vector<Command> commands = full_commands();
+  const std::vector<Command> commands = all_commands();
   const std::string payload = encoded(commands);
   std::size_t whole = 0;
   for (std::size_t size = 0; size < payload.size(); ++size) {
@@ -468,7 +482,7 @@ TEST(Group, AShortenedPayloadIsCorruptUnlessItEndsBetweenCommands) {
 
 TEST(Group, GarbledBytesNeverCrash) {
   Prng prng(11);
-  const std::string payload = encoded(full_commands());
+  const std::string payload = encoded(all_commands());
   int corrupt = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string garbled = payload;
@@ -538,7 +552,7 @@ TEST(Group, FieldsOutOfOrderOrOfAnotherKindAreCorrupt) {
 }
 
 TEST(Group, DumpIsOneLineWithEveryCommandsName) {
-  const Result<CommandGroup> group = decode_group(encoded(full_commands()));
+  const Result<CommandGroup> group = decode_group(encoded(all_commands()));
   ASSERT_TRUE(group.ok());
   const std::string dump = dump_group(*group);
   EXPECT_EQ(dump.find('\n'), std::string::npos);

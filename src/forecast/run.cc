@@ -187,7 +187,7 @@ void Run::look_at_events() {
               DependencySettled, ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed,
               Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
               MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
-              RequestForgotten, NodeRemoved, TenantsForgotten>{}};
+              RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }
 

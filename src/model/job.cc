@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/limits.h"
 
 namespace gpusched {
@@ -123,6 +124,163 @@ void Job::remember_node() {
   ByteWriter(nodes).fixed64(node.value);
   if (nodes.size() > kBytesMax) nodes.erase(0, nodes.size() - kBytesMax);
   past_nodes = Blob(nodes);
+}
+
+namespace {
+
+std::string packed_entry(const JobHistoryEntry& entry, Time since) {
+  std::string out;
+  ByteWriter writer(out);
+  writer.u8(static_cast<uint8_t>(entry.step));
+  writer.svarint(entry.at.ms() - since.ms());
+  writer.varint(entry.attempt);
+  switch (entry.step) {
+    case JobStep::kPlaced:
+      writer.varint(entry.node.value);
+      writer.varint(entry.members);
+      break;
+    case JobStep::kEnded:
+      writer.u8(static_cast<uint8_t>(entry.cause));
+      writer.svarint(entry.exit_code);
+      writer.svarint(entry.signal);
+      writer.bytes(std::string_view(entry.detail).substr(0, limits::kHistoryDetailMax));
+      break;
+    case JobStep::kRequeued:
+    case JobStep::kPreempted:
+    case JobStep::kHeldByFailure:
+      writer.svarint(entry.until.ms() - since.ms());
+      break;
+    case JobStep::kFinished:
+      writer.u8(static_cast<uint8_t>(entry.state));
+      writer.u8(static_cast<uint8_t>(entry.reason));
+      break;
+    case JobStep::kStarted:
+    case JobStep::kAbandoned:
+      break;
+    case JobStep::kCancelAsked:
+    case JobStep::kHoldAsked:
+    case JobStep::kReleaseAsked:
+    case JobStep::kRequeueAsked:
+    case JobStep::kChangeAsked:
+      writer.bytes(entry.by);
+      break;
+  }
+  return out;
+}
+
+/// Not valid: no time that we would have written.
+Time time_at(Time since, int64_t ms) {
+  constexpr int64_t kMsMax = int64_t{1} << 42;  // More than a century.
+  if (ms < -kMsMax || ms > kMsMax || since.ms() > kMsMax || since.ms() < -kMsMax) return {};
+  return Time{(since.ms() + ms) * 1'000'000};
+}
+
+/// False: it does not parse.
+bool unpack_entry(std::string_view bytes, Time since, JobHistoryEntry& entry) {
+  ByteReader reader(bytes);
+  const uint8_t step = reader.u8();
+  if (step == 0 || step > static_cast<uint8_t>(kJobStepLast)) return false;
+  entry.step = static_cast<JobStep>(step);
+  entry.at = time_at(since, reader.svarint());
+  entry.attempt = static_cast<uint32_t>(reader.varint());
+  switch (entry.step) {
+    case JobStep::kPlaced:
+      entry.node = NodeId{reader.varint()};
+      entry.members = static_cast<uint32_t>(reader.varint());
+      break;
+    case JobStep::kEnded:
+      entry.cause = static_cast<EndCause>(reader.u8());
+      entry.exit_code = static_cast<int32_t>(reader.svarint());
+      entry.signal = static_cast<int32_t>(reader.svarint());
+      entry.detail = reader.bytes();
+      if (entry.cause > kEndCauseLast) return false;
+      break;
+    case JobStep::kRequeued:
+    case JobStep::kPreempted:
+    case JobStep::kHeldByFailure:
+      entry.until = time_at(since, reader.svarint());
+      break;
+    case JobStep::kFinished:
+      entry.state = static_cast<JobState>(reader.u8());
+      entry.reason = static_cast<JobReason>(reader.u8());
+      if (entry.state < JobState::kPending || entry.state > JobState::kPreempted ||
+          entry.reason > kJobReasonLast)
+        return false;
+      break;
+    case JobStep::kStarted:
+    case JobStep::kAbandoned:
+      break;
+    case JobStep::kCancelAsked:
+    case JobStep::kHoldAsked:
+    case JobStep::kReleaseAsked:
+    case JobStep::kRequeueAsked:
+    case JobStep::kChangeAsked:
+      entry.by = reader.bytes();
+      break;
+  }
+  return reader.ok() && reader.at_end();
+}
+
+}  // namespace
+
+std::string_view to_string(JobStep step) {
+  switch (step) {
+    case JobStep::kPlaced:
+      return "placed";
+    case JobStep::kStarted:
+      return "started";
+    case JobStep::kEnded:
+      return "ended";
+    case JobStep::kAbandoned:
+      return "lost";
+    case JobStep::kRequeued:
+      return "requeued";
+    case JobStep::kPreempted:
+      return "preempted";
+    case JobStep::kHeldByFailure:
+      return "held";
+    case JobStep::kFinished:
+      return "finished";
+    case JobStep::kCancelAsked:
+      return "cancel_requested";
+    case JobStep::kHoldAsked:
+      return "hold_requested";
+    case JobStep::kReleaseAsked:
+      return "release_requested";
+    case JobStep::kRequeueAsked:
+      return "requeue_requested";
+    case JobStep::kChangeAsked:
+      return "change_requested";
+  }
+  UNREACHABLE();
+}
+
+// How many were dropped, how many there are, and each with its length.
+Blob with_entry(const Blob& packed, Time since, const JobHistoryEntry& entry) {
+  ByteReader before(packed.view());
+  uint64_t dropped = packed.empty() ? 0 : before.varint();
+  uint64_t count = packed.empty() ? 0 : before.varint();
+  for (; before.ok() && count >= limits::kHistoryEntriesMax; --count, ++dropped) before.bytes();
+  if (!before.ok()) dropped = count = 0;  // Not written by us.
+  std::string out;
+  ByteWriter writer(out);
+  writer.varint(dropped);
+  writer.varint(count + 1);
+  out += before.take(before.remaining());
+  writer.bytes(packed_entry(entry, since));
+  return Blob(out);
+}
+
+JobHistory unpack_history(const Blob& packed, Time since) {
+  JobHistory history;
+  if (packed.empty()) return history;
+  ByteReader reader(packed.view());
+  history.dropped = reader.varint();
+  for (uint64_t left = reader.varint(); left > 0 && reader.ok(); --left) {
+    JobHistoryEntry entry;
+    if (unpack_entry(reader.bytes(), since, entry)) history.entries.push_back(std::move(entry));
+  }
+  return history;
 }
 
 }  // namespace gpusched

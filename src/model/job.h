@@ -7,10 +7,62 @@
 
 #include "base/blob.h"
 #include "base/fields.h"
+#include "base/ids.h"
+#include "base/time.h"
 #include "model/index/ordered_jobs.h"
 #include "model/types.h"
 
 namespace gpusched {
+
+/// What happened to a job, or was asked for it. Numbers are for ever: they are packed into the state.
+enum class JobStep : uint8_t {
+  kPlaced = 1,     ///< An attempt was placed: `attempt`, `node` of its first member, `members`.
+  kStarted,        ///< All its members run.
+  kEnded,          ///< The attempt ended: `cause`, `exit_code`, `signal`, `detail`.
+  kAbandoned,      ///< The job goes on without the attempt, whose node does not answer.
+  kRequeued,       ///< Waits again, and not before `until`.
+  kPreempted,      ///< Likewise, after it was ended for another job.
+  kHeldByFailure,  ///< Likewise, and is held.
+  kFinished,       ///< `state` and `reason`.
+  kCancelAsked,    ///< `by` asked for it, as for the following.
+  kHoldAsked,
+  kReleaseAsked,
+  kRequeueAsked,
+  kChangeAsked,
+};
+inline constexpr JobStep kJobStepLast = JobStep::kChangeAsked;
+std::string_view to_string(JobStep step);
+constexpr bool is_asked(JobStep step) { return step >= JobStep::kCancelAsked; }
+
+struct JobHistoryEntry {
+  JobStep step = JobStep::kPlaced;
+  Time at;  ///< Whole milliseconds.
+  uint32_t attempt = 0;
+  NodeId node;
+  uint32_t members = 0;
+  EndCause cause = EndCause::kNone;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  std::string detail;  ///< At most limits::kHistoryDetailMax bytes.
+  Time until;
+  JobState state = JobState::kPending;
+  JobReason reason = JobReason::kNone;
+  std::string by;
+
+  friend bool operator==(const JobHistoryEntry&, const JobHistoryEntry&) = default;
+};
+
+/// A job's timeline, oldest first.
+struct JobHistory {
+  uint64_t dropped = 0;  ///< Older entries than the first, which were dropped.
+  std::vector<JobHistoryEntry> entries;
+};
+
+/// Appends an entry to a packed timeline; beyond limits::kHistoryEntriesMax the oldest is dropped. `since` is
+/// the job's submission, from which times are counted; each entry takes some ten bytes.
+Blob with_entry(const Blob& packed, Time since, const JobHistoryEntry& entry);
+/// What was packed with the same `since`. Entries that do not parse are left out.
+JobHistory unpack_history(const Blob& packed, Time since);
 
 /// Dependency of a job, open or settled.
 struct JobDependency {
@@ -90,6 +142,7 @@ struct Job {
   Blob watch_detail;                               ///< and the evidence.
   Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
   Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  Blob history;      ///< Its timeline, packed: see timeline.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -102,6 +155,10 @@ struct Job {
   /// Returns nothing if it never was, or if an earlier version wrote a sentence.
   std::optional<MoveRecord> move_record() const;
   void set_move_record(const MoveRecord& record);
+
+  /// Its timeline after its submission; since feature level 7.
+  JobHistory timeline() const { return unpack_history(history, submitted_at); }
+  void note(const JobHistoryEntry& entry) { history = with_entry(history, submitted_at, entry); }
 
   std::vector<JobDependency> dependency_list() const;
   /// Sets `unmet` too.
@@ -176,6 +233,7 @@ struct Job {
     visit(102, "watch_detail", self.watch_detail);
     visit(110, "moved_at", self.moved_at);
     visit(111, "move_detail", self.move_detail);
+    visit(120, "history", self.history);
   }
 };
 

@@ -452,7 +452,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// name; an array's element that is touched before its turn waits for its turn; a promise to a job that now
 /// asks for something else ends; reservations begin within a year; time that nobody watched is not counted
 /// against shares that drain; GPU time of shares keeps what is less than a millisecond. 7: what is kept of a
-/// job's move is a record, not a sentence.
+/// job's move is a record, not a sentence; jobs keep their timelines; a job whose starts fail is held; starts
+/// can be paused.
 inline constexpr int64_t kFeatureLevel = 7;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
@@ -492,6 +493,16 @@ struct PoolShares {
   friend bool operator==(const PoolShares&, const PoolShares&) = default;
 };
 
+/// An operator's word that nothing is started, until it is taken back. What runs goes on.
+struct Pause {
+  Time since;  ///< Not valid: there is none.
+  std::string by;
+  std::string why;  ///< May be empty.
+
+  bool on() const { return since.valid(); }
+  friend bool operator==(const Pause&, const Pause&) = default;
+};
+
 /// Settings that `decide` depends on besides the commands; journaled when they change.
 struct EngineConfig {
   int64_t aging_per_hour = 10;  ///< Priority points that a waiting job gains in an hour.
@@ -514,6 +525,7 @@ struct EngineConfig {
   /// Whose nodes these are, drawn when a journal begins or reaches feature level 6, and the same ever after.
   std::string cluster;
   Time cluster_since;  ///< Attempts placed earlier belong to another journal; not valid: unknown.
+  Pause pause;         ///< Set by a command of its own; whoever configures leaves it as it is.
 
   static constexpr Duration kUseHalfLife = hours(24 * 7);
   Duration half_life() const { return use_half_life.ns > 0 ? use_half_life : kUseHalfLife; }
@@ -553,6 +565,9 @@ struct EngineConfig {
     visit(80, "cluster", self.cluster);
     visit(81, "cluster_since", self.cluster_since);
     visit(90, "placement", self.policy.placement);
+    visit(91, "paused_since", self.pause.since);
+    visit(92, "paused_by", self.pause.by);
+    visit(93, "pause_reason", self.pause.why);
   }
 };
 

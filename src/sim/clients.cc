@@ -340,7 +340,7 @@ void Clients::cancel_something() {
 
 void Clients::cancel(JobId job) {
   call(
-      CancelJob{.job = job}, [] {},
+      CancelJob{.job = job, .by = "client"}, [] {},
       [this, job](const Result<Decided>& result) {
         if (!result.ok() || result->applied.rejection) return;
         context_.trace.note("cancelled", {job.value});
@@ -354,8 +354,8 @@ void Clients::control_something() {
   if (jobs_.empty()) return;
   const JobId job = some_job_of_any_kind();
   const uint64_t draw = context_.prng.below(100);
-  Command command = HoldJob{.job = job, .held = draw < 20};
-  if (draw >= 50) command = RequeueJob{.job = job};
+  Command command = HoldJob{.job = job, .held = draw < 20, .by = "client"};
+  if (draw >= 50) command = RequeueJob{.job = job, .by = "client"};
   if (draw >= 75) command = some_update(job);
   call(
       maybe_wild(std::move(command)), [] {},

@@ -227,6 +227,9 @@ void World::operate_later() {
 void World::operate() {
   std::vector<Command> commands;
   host_->with_observer([&](const Observer::View& view) {
+    const bool paused = view.state.config.pause.on();
+    if (paused ? healed_ || prng_.chance(500) : !healed_ && prng_.chance(20))
+      commands.emplace_back(PauseStarts{.paused = !paused, .by = "operator", .why = "a switch is replaced"});
     for (const Node& known : view.state.nodes) {
       if (known.removed) continue;
       const SimNode* node = copies_->machine_of(known.name);
@@ -420,6 +423,7 @@ void World::check_rest() {
   EngineConfig wanted = host_->settings().engine;
   wanted.cluster = core->state().config.cluster;
   wanted.cluster_since = core->state().config.cluster_since;
+  wanted.pause = core->state().config.pause;
   if (core->state().config != wanted)
     auditor_.fail("the configuration was never journaled: what was wanted was dropped");
   const Time until = schedule_.now() + kQuiet;

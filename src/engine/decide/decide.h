@@ -37,10 +37,13 @@ std::optional<Rejection> book(const State& state, const SubmitJobs& command, con
 /// A booking's timer: it begins or ends.
 void booking_due(const State& state, const Timer& timer, Time now, Events& events);
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
+/// Changes what the event names of a tenant's settings.
+void update_tenant(State& state, const TenantUpdated& event);
+Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
 Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events);
 Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events& events);
-Applied requeue_job(const State& state, const RequeueJob& command, Events& events);
+Applied requeue_job(const State& state, const RequeueJob& command, Stamp stamp, Events& events);
 
 Applied register_node(const State& state, const RegisterNode& command, Stamp stamp, Events& events);
 Applied node_lease_lost(const State& state, const NodeLeaseLost& command, Stamp stamp, Events& events);

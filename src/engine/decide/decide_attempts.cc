@@ -186,6 +186,7 @@ std::vector<Member> members_of(const State& state, const PlanGroup& group, const
 }
 
 bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events& events) {
+  if (state.config.pause.on()) return false;  // Planned before.
   const Job* job = state.jobs.find(group.job);
   if (job == nullptr) return false;
   if (group.attempt != job->attempt_count + 1) return false;

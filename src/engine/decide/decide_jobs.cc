@@ -357,6 +357,12 @@ Subject subject_of(const State& state, JobId id, TenantId tenant, Time at) {
 
 Applied accepted_about(JobId job) { return {.rejection = {}, .first_id = job.value, .id_count = 1}; }
 
+/// Who asked for what; an older journal knows neither.
+void note_asked(const State& state, JobId job, JobStep step, const std::string& by, Time at, Events& events) {
+  if (state.config.feature_level < 7 || by.empty()) return;
+  events.push_back(JobAsked{.job = job, .step = step, .by = by, .at = at});
+}
+
 void cancel(const Job& job, Time at, Events& events) {
   if (job.state == JobState::kPending) {
     events.push_back(JobFinished{.job = job.id,
@@ -385,14 +391,19 @@ Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Ev
   if (subject.refusal) return reject(*subject.refusal);
   if (subject.added) {
     events.push_back(*subject.added);
+    note_asked(state, command.job, JobStep::kCancelAsked, command.by, stamp.at, events);
     events.push_back(JobFinished{.job = command.job,
                                  .state = JobState::kCancelled,
                                  .reason = JobReason::kCancelled,
                                  .outcome = {},
                                  .at = stamp.at});
+  } else if (subject.job->cancel_requested) {
+    return accepted_about(command.job);  // Its end is under way, and who came first is named.
   } else if (!subject.job->is_array()) {
+    note_asked(state, command.job, JobStep::kCancelAsked, command.by, stamp.at, events);
     cancel(*subject.job, stamp.at, events);
-  } else if (!subject.job->cancel_requested) {
+  } else {
+    note_asked(state, command.job, JobStep::kCancelAsked, command.by, stamp.at, events);
     events.push_back(ArrayClosed{.job = command.job, .reason = JobReason::kCancelled, .at = stamp.at});
     for_each_live(state, *subject.job, [&](const Job& job) { cancel(job, stamp.at, events); });
   }
@@ -437,6 +448,7 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
     updated.order_key = order_key_of(effective, state.config.aging_per_hour, job->submitted_at);
   }
   if (subject.added) events.push_back(*subject.added);
+  note_asked(state, command.job, JobStep::kChangeAsked, command.by, stamp.at, events);
   events.push_back(updated);
   if (job->is_array() && !subject.added) {
     for_each_live(state, *job, [&](const Job& element) {
@@ -455,13 +467,16 @@ Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events
   const Subject subject = subject_of(state, command.job, command.tenant, stamp.at);
   if (subject.refusal) return reject(*subject.refusal);
   const Job& job = *subject.job;
+  const JobStep step = command.held ? JobStep::kHoldAsked : JobStep::kReleaseAsked;
   if (subject.added) {
     if (!command.held) return accepted_about(command.job);
     events.push_back(*subject.added);
+    note_asked(state, command.job, step, command.by, stamp.at, events);
     events.push_back(JobHoldChanged{.job = command.job, .held = true});
     return accepted_about(command.job);
   }
   if (job.state != JobState::kPending) return reject(RejectionCode::kJobNotWaiting);
+  note_asked(state, command.job, step, command.by, stamp.at, events);
   if (job.held != command.held) events.push_back(JobHoldChanged{.job = job.id, .held = command.held});
   if (job.is_array()) {
     for_each_live(state, job, [&](const Job& element) {
@@ -472,7 +487,7 @@ Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events
   return accepted_about(command.job);
 }
 
-Applied requeue_job(const State& state, const RequeueJob& command, Events& events) {
+Applied requeue_job(const State& state, const RequeueJob& command, Stamp stamp, Events& events) {
   const Subject subject = subject_of(state, command.job, command.tenant, Time{});
   if (subject.refusal) return reject(*subject.refusal);
   const Job* job = subject.job;
@@ -482,6 +497,7 @@ Applied requeue_job(const State& state, const RequeueJob& command, Events& event
   if (attempt->stop != StopReason::kNone && attempt->stop != StopReason::kRequeue)
     return reject(RejectionCode::kStale);
   if (attempt->stop == StopReason::kNone) {
+    note_asked(state, command.job, JobStep::kRequeueAsked, command.by, stamp.at, events);
     events.push_back(
         StopRequested{.job = job->id, .attempt = attempt->number, .reason = StopReason::kRequeue});
   }
@@ -492,6 +508,12 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
               Events& events) {
   const auto finish = [&](JobState to, JobReason reason) {
     events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
+  };
+  const auto requeue = [&](JobRequeued requeued) {
+    requeued.job = job.id;
+    requeued.outcome = outcome;
+    if (requeued.preempted || state.config.feature_level >= 7) requeued.at = at;
+    events.push_back(std::move(requeued));
   };
   const uint32_t own_cause = own_cause_of(outcome.cause);
   if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
@@ -504,11 +526,7 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
   if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
     if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
       return finish(JobState::kFailed, JobReason::kTimeout);
-    events.push_back(JobRequeued{.job = job.id,
-                                 .outcome = outcome,
-                                 .not_before = at + backoff(job.exit_failures + 1),
-                                 .by_exit_code = true});
-    return;
+    return requeue({.not_before = at + backoff(job.exit_failures + 1), .by_exit_code = true});
   }
   if (too_late) {
     if (job.interactive && !job.started_at.valid()) return finish(JobState::kFailed, JobReason::kNotAtOnce);
@@ -520,29 +538,18 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
     return finish(JobState::kFailed, asked ? JobReason::kDeadline : failure_reason(outcome.cause));
   }
   if (stop == StopReason::kRequeue) {
-    events.push_back(JobRequeued{
-        .job = job.id, .outcome = outcome, .not_before = at + limits::kBackoffFirst, .free_of_charge = true});
-    return;
+    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true});
   }
   if (stop == StopReason::kPreempt) {
     if (job.preemption_mode == PreemptionMode::kCancel)
       return finish(JobState::kCancelled, JobReason::kPreempted);
-    events.push_back(JobRequeued{.job = job.id,
-                                 .outcome = outcome,
-                                 .not_before = at + limits::kBackoffFirst,
-                                 .free_of_charge = true,
-                                 .preempted = true,
-                                 .at = at});
-    return;
+    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true, .preempted = true});
   }
   if (is_of_node(outcome.cause)) {
     const int32_t faults = job.node_faults + 1;
-    events.push_back(JobRequeued{.job = job.id,
-                                 .outcome = outcome,
-                                 .not_before = at + backoff(faults),
-                                 .free_of_charge = true,
-                                 .hold = faults >= limits::kNodeFaultsMax});
-    return;
+    return requeue({.not_before = at + backoff(faults),
+                    .free_of_charge = true,
+                    .hold = faults >= limits::kNodeFaultsMax});
   }
   const bool by_itself = own_cause != 0;
   const int32_t failures = (by_itself ? job.exit_failures : job.system_failures) + 1;
@@ -552,9 +559,9 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
         job.retry.system_retries == 0 ? limits::kSystemRetriesMax : std::max(job.retry.system_retries, 0);
   }
   if (failures > retries) return finish(JobState::kFailed, failure_reason(outcome.cause));
-  static_cast<void>(state);
-  events.push_back(JobRequeued{
-      .job = job.id, .outcome = outcome, .not_before = at + backoff(failures), .by_exit_code = by_itself});
+  const bool mended_by_people = state.config.feature_level >= 7 && outcome.cause == EndCause::kStartFailed &&
+                                failures >= limits::kFailedStartsMax;
+  requeue({.not_before = at + backoff(failures), .by_exit_code = by_itself, .hold = mended_by_people});
 }
 
 }  // namespace gpusched::rules

@@ -109,10 +109,19 @@ Applied configure(const State& state, const Configure& command, Events& events) 
     config.cluster = state.config.cluster;
     config.cluster_since = state.config.cluster_since;
   }
+  config.pause = state.config.pause;
   if (config == state.config) return accept();
   const PoolShares& pools = config.pools;
   if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
     return reject(RejectionCode::kPoolsInvalid);
+  events.push_back(Configured{.config = std::move(config)});
+  return accept();
+}
+
+Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events) {
+  if (command.paused == state.config.pause.on()) return accept();  // Whoever came first is named.
+  EngineConfig config = state.config;
+  config.pause = command.paused ? Pause{.since = stamp.at, .by = command.by, .why = command.why} : Pause{};
   events.push_back(Configured{.config = std::move(config)});
   return accept();
 }
@@ -229,6 +238,42 @@ std::optional<Rejection> over_quota(const State& state, TenantId tenant, const A
     }
   }
   return std::nullopt;
+}
+
+void update_tenant(State& state, const TenantUpdated& event) {
+  const UpdateTenant& change = *event.change;
+  Tenant* tenant = state.find_tenant(change.tenant);
+  CHECK(tenant != nullptr);
+  const auto given = [&](TenantField field) { return (change.given & field) != 0; };
+  if (given(kTenantEmail)) tenant->email = change.email;
+  if (given(kTenantOrganization)) tenant->organization = change.organization;
+  if (given(kTenantMaxGpus)) tenant->limits.plus_one.gpus = change.limits.plus_one.gpus;
+  if (given(kTenantMaxGpuMemory))
+    tenant->limits.plus_one.gpu_memory_mb = change.limits.plus_one.gpu_memory_mb;
+  if (given(kTenantMaxCpu)) tenant->limits.plus_one.cpu_milli = change.limits.plus_one.cpu_milli;
+  if (given(kTenantMaxMemory)) tenant->limits.plus_one.memory_mb = change.limits.plus_one.memory_mb;
+  if (given(kTenantMaxJobs)) tenant->limits.plus_one.jobs = change.limits.plus_one.jobs;
+  if (given(kTenantWaiting)) tenant->limits.waiting_plus_one = change.limits.waiting_plus_one;
+  if (given(kTenantSoftWaiting)) tenant->limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
+  if (given(kTenantPriorityTier)) tenant->priority_tier = change.priority_tier;
+  if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
+  if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
+  if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
+  if (given(kTenantAnonymous)) state.set_anonymous(*tenant, change.anonymous);
+  if (given(kTenantGuaranteeGpus)) tenant->guarantee.gpus = change.guarantee.gpus;
+  if (given(kTenantGuaranteeGpuMemory)) tenant->guarantee.gpu_memory_mb = change.guarantee.gpu_memory_mb;
+  if (given(kTenantGuaranteeCpu)) tenant->guarantee.cpu_milli = change.guarantee.cpu_milli;
+  if (given(kTenantGuaranteeMemory)) tenant->guarantee.memory_mb = change.guarantee.memory_mb;
+  if (given(kTenantGuaranteeJobs)) tenant->guarantee.jobs = change.guarantee.jobs;
+  if (given(kTenantGpuTimeMax)) tenant->gpu_time.max_ms = change.gpu_time_max_ms;
+  if (given(kTenantGpuTimeWindow) && change.gpu_time_window != tenant->gpu_time.length) {
+    tenant->gpu_time.length = change.gpu_time_window;
+    tenant->gpu_time.used_ms = 0;
+    tenant->gpu_time.rest = 0;
+    tenant->gpu_time.at = tenant->gpu_time.limited() ? event.at : Time{};
+  }
+  tenant->updated_at = event.at;
+  if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
 }
 
 }  // namespace gpusched::rules

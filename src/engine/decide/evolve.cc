@@ -5,7 +5,8 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/decide/black_hole.h"
-#include "engine/decide/note_move.h"
+#include "engine/decide/decide.h"
+#include "engine/decide/note_job.h"
 #include "engine/engine.h"
 #include "model/topology.h"
 
@@ -57,41 +58,7 @@ void on(State& state, const Configured& event) {
 
 void on(State& state, const TenantCreated& event) { state.add_tenant(*event.tenant); }
 
-void on(State& state, const TenantUpdated& event) {
-  const UpdateTenant& change = *event.change;
-  Tenant* tenant = state.find_tenant(change.tenant);
-  CHECK(tenant != nullptr);
-  const auto given = [&](TenantField field) { return (change.given & field) != 0; };
-  if (given(kTenantEmail)) tenant->email = change.email;
-  if (given(kTenantOrganization)) tenant->organization = change.organization;
-  if (given(kTenantMaxGpus)) tenant->limits.plus_one.gpus = change.limits.plus_one.gpus;
-  if (given(kTenantMaxGpuMemory))
-    tenant->limits.plus_one.gpu_memory_mb = change.limits.plus_one.gpu_memory_mb;
-  if (given(kTenantMaxCpu)) tenant->limits.plus_one.cpu_milli = change.limits.plus_one.cpu_milli;
-  if (given(kTenantMaxMemory)) tenant->limits.plus_one.memory_mb = change.limits.plus_one.memory_mb;
-  if (given(kTenantMaxJobs)) tenant->limits.plus_one.jobs = change.limits.plus_one.jobs;
-  if (given(kTenantWaiting)) tenant->limits.waiting_plus_one = change.limits.waiting_plus_one;
-  if (given(kTenantSoftWaiting)) tenant->limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
-  if (given(kTenantPriorityTier)) tenant->priority_tier = change.priority_tier;
-  if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
-  if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;
-  if (given(kTenantCanPreempt)) tenant->can_preempt_others = change.can_preempt_others;
-  if (given(kTenantAnonymous)) state.set_anonymous(*tenant, change.anonymous);
-  if (given(kTenantGuaranteeGpus)) tenant->guarantee.gpus = change.guarantee.gpus;
-  if (given(kTenantGuaranteeGpuMemory)) tenant->guarantee.gpu_memory_mb = change.guarantee.gpu_memory_mb;
-  if (given(kTenantGuaranteeCpu)) tenant->guarantee.cpu_milli = change.guarantee.cpu_milli;
-  if (given(kTenantGuaranteeMemory)) tenant->guarantee.memory_mb = change.guarantee.memory_mb;
-  if (given(kTenantGuaranteeJobs)) tenant->guarantee.jobs = change.guarantee.jobs;
-  if (given(kTenantGpuTimeMax)) tenant->gpu_time.max_ms = change.gpu_time_max_ms;
-  if (given(kTenantGpuTimeWindow) && change.gpu_time_window != tenant->gpu_time.length) {
-    tenant->gpu_time.length = change.gpu_time_window;
-    tenant->gpu_time.used_ms = 0;
-    tenant->gpu_time.rest = 0;
-    tenant->gpu_time.at = tenant->gpu_time.limited() ? event.at : Time{};
-  }
-  tenant->updated_at = event.at;
-  if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
-}
+void on(State& state, const TenantUpdated& event) { rules::update_tenant(state, event); }
 
 void on(State& state, const TenantDeleted& event) {
   Tenant* tenant = state.find_tenant(event.tenant);
@@ -401,6 +368,7 @@ void on(State& state, const AttemptPlaced& event) {
   clear_watch(job);
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
+  note_placed(state, job, event);
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
   job.elastic_members = elastic_members_of(state.class_of(job).parts, event.members);
   std::vector<NodeId> nodes;
@@ -443,6 +411,7 @@ void on(State& state, const MemberStarted& event) {
   Job& job = state.job_at(event.job);
   job.started_at = event.at;
   job.node_faults = 0;
+  note_step(state, job, JobStep::kStarted, event.at);
   if (state.config.feature_level >= 2) job.ever_started = true;
   // One that was told to end before it started stays preempted.
   if (job.state == JobState::kScheduled) state.move_job(job, JobState::kRunning, JobReason::kStarted);
@@ -524,7 +493,8 @@ void on(State& state, const AttemptAbandoned& event) {
   CHECK(!attempt->abandoned);
   attempt->abandoned = true;
   attempt->stop = StopReason::kAbandoned;
-  const Job& job = state.job_at(event.job);
+  Job& job = state.job_at(event.job);
+  note_step(state, job, JobStep::kAbandoned, event.at);
   state.discharge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
 }
 
@@ -537,6 +507,7 @@ void take_outcome(Job& job, const Outcome& outcome) {
 
 void on(State& state, const JobFinished& event) {
   Job& job = state.job_at(event.job);
+  note_finished(state, job, event);
   take_outcome(job, event.outcome);
   job.ended_at = event.at;
   state.move_job(job, event.state, event.reason);
@@ -548,11 +519,13 @@ void on(State& state, const JobFinished& event) {
 
 void on(State& state, const JobRequeued& event) {
   Job& job = state.job_at(event.job);
+  note_requeued(state, job, event);
   take_outcome(job, event.outcome);
   if (!event.free_of_charge) (event.by_exit_code ? job.exit_failures : job.system_failures) += 1;
   job.node_faults = is_of_node(event.outcome.cause) ? job.node_faults + 1 : 0;
   job.held = event.hold;
   state.requeue(job, event.not_before);
+  if (event.hold && state.config.feature_level >= 7) job.reason = JobReason::kHeld;
   if (!event.preempted) return;
   job.reason = JobReason::kPreempted;
   job.preempted_at = event.at;
@@ -645,6 +618,8 @@ void on(State& state, const ElementAdded& event) { state.add_element(event.job, 
 void on(State& state, const ElementUnparked& event) { state.unpark(state.job_at(event.job)); }
 
 void on(State& state, const ArrayClosed& event) { state.close_array(event.job, event.reason); }
+
+void on(State& state, const JobAsked& event) { note_asked(state, state.job_at(event.job), event); }
 
 void on(State& state, const JobHoldChanged& event) { state.set_held(state.job_at(event.job), event.held); }
 

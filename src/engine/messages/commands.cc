@@ -109,6 +109,7 @@ bool is_sane(const RetryPolicy& retry) {
 }
 bool is_sane(const UpdateJob& command) {
   return is_sane(command.begin_at) && is_sane(command.deadline) &&
+         command.by.size() <= limits::kNameBytesMax &&
          between(Duration{}, command.begin_after, limits::kBeginMax) &&
          between(Duration{}, command.deadline_after, limits::kBeginMax) &&
          std::all_of(command.parts.begin(), command.parts.end(),
@@ -142,6 +143,12 @@ bool is_sane(const MoveJobs& command) {
                      [](const PlanGroup& group) { return group.preemptions.size() <= limits::kMovesMax; });
 }
 bool is_sane(const RemoveNode& command) { return command.by.size() <= limits::kNameBytesMax; }
+bool is_sane(const CancelJob& command) { return command.by.size() <= limits::kNameBytesMax; }
+bool is_sane(const HoldJob& command) { return command.by.size() <= limits::kNameBytesMax; }
+bool is_sane(const RequeueJob& command) { return command.by.size() <= limits::kNameBytesMax; }
+bool is_sane(const PauseStarts& command) {
+  return command.by.size() <= limits::kNameBytesMax && command.why.size() <= limits::kLabelBytesMax;
+}
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const MakeBooking& command) {
   return !command.name.empty() && command.name.size() <= limits::kNameBytesMax && is_sane(command.begin_at) &&
@@ -256,7 +263,8 @@ std::string_view name_of(const Command& command) {
       "note_device_fault",
       "note_watch",
       "move_jobs",
-      "remove_node"};
+      "remove_node",
+      "pause_starts"};
   return kNames[command.index()];
 }
 

@@ -9,6 +9,7 @@
 #include "base/blob.h"
 #include "base/fields.h"
 #include "base/time.h"
+#include "engine/messages/booking_events.h"
 #include "engine/messages/commands.h"
 #include "model/cluster.h"
 #include "model/job.h"
@@ -119,41 +120,6 @@ struct JobSubmitted {
     visit(3, "request", self.request);
     visit(4, "order_key", self.order_key);
     visit(5, "at", self.at);
-  }
-};
-
-struct BookingMade {
-  Boxed<Booking> booking;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "booking", self.booking);
-  }
-};
-
-/// Its nodes are its own from now on.
-struct BookingBegan {
-  BookingId booking;
-  Time at;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "booking", self.booking);
-    visit(2, "at", self.at);
-  }
-};
-
-/// Its time is over; one that repeats waits for its next, unless it was cancelled.
-struct BookingEnded {
-  BookingId booking;
-  Time at;
-  bool cancelled = false;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "booking", self.booking);
-    visit(2, "at", self.at);
-    visit(3, "cancelled", self.cancelled);
   }
 };
 
@@ -306,6 +272,22 @@ struct JobFinished {
   }
 };
 
+/// Somebody asked for something to be done about the job: noted in its timeline, and no change by itself.
+struct JobAsked {
+  JobId job;
+  JobStep step = JobStep::kCancelAsked;  ///< One of those that are asked.
+  std::string by;
+  Time at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "job", self.job);
+    visit(2, "step", self.step);
+    visit(3, "by", self.by);
+    visit(4, "at", self.at);
+  }
+};
+
 /// The job is pending again and waits until `not_before`.
 struct JobRequeued {
   JobId job;
@@ -315,7 +297,7 @@ struct JobRequeued {
   bool free_of_charge = false;  ///< No failure of the job's: no retry is spent.
   bool hold = false;            ///< And it is held.
   bool preempted = false;       ///< It was ended for another job.
-  Time at;                      ///< When it was preempted.
+  Time at;                      ///< When it was preempted; of every one since feature level 7.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -734,15 +716,17 @@ struct WatchdogFindingChanged {
 };
 
 /// An event's index here is mixed into the digest: append only.
-using Event = std::variant<
-    Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
-    DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
-    MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded,
-    JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
-    NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled,
-    ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
-    BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
-    NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten>;
+using Event =
+    std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+                 DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
+                 AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
+                 JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
+                 TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
+                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
+                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
+                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+                 NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
+                 TenantsForgotten, JobAsked>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

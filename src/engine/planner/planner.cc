@@ -85,6 +85,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   may_preempt_ = false;
   guarantees_ = false;
   pools_ = state.config.pools;
+  paused_ = state.config.pause.on();
   now_ = state.last.at;
   changed_reasons_.clear();
   planned_.clear();
@@ -292,6 +293,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
 
 Planner::Slice Planner::plan(const State& state, Time now) {
   CHECK(planned_.empty());  // One plan in flight at a time.
+  if (paused_) return {.plan = {.based_on = state.last.sequence, .groups = {}}};
   ++cycle_;
   visits_ = 0;
   passes_left_ = kPassesMax;

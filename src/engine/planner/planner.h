@@ -53,6 +53,7 @@ class Planner {
   void observe(const State& state, const Event& event);
   /// True when `plan` might place something.
   bool wants_cycle() const {
+    if (paused_) return false;
     return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
   }
   /// When a promised start has come, or a job may end others that might not before: `plan` is wanted then,
@@ -529,6 +530,7 @@ class Planner {
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
   guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
   PoolShares pools_;                  ///< As they are configured.
+  bool paused_ = false;               ///< Nothing is planned meanwhile; what is learned waits.
   int64_t planned_online_ = 0;        ///< Thousandths of GPUs that this slice gives to online work,
   int64_t planned_batch_ = 0;         ///< and to batch work.
   int64_t planned_online_going_ = 0;  ///< GPUs of its victims.

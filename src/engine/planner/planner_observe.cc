@@ -10,6 +10,7 @@ class Planner::Learner {
   Learner(Planner& planner, const State& state) : planner_(planner), state_(state) {}
 
   void operator()(const Configured&) {
+    planner_.paused_ = state_.config.pause.on();
     if (state_.config.policy != planner_.chosen_ || state_.config.pools != planner_.pools_) adopt_policy();
   }
 
@@ -150,6 +151,7 @@ class Planner::Learner {
   void operator()(const MemberPrepared&) {}          // It holds what it held since it was placed.
   void operator()(const MemberStarted&) {}           // So does it.
   void operator()(const JobCheckpointed&) {}         // Victims' costs are read from the state.
+  void operator()(const JobAsked&) {}                // What follows from it has events of its own.
   void operator()(const WatchdogFindingChanged&) {}  // A warning; what ends a job is `StopRequested`.
   void operator()(const NodeFailureNoted&) {}        // What comes of it is `NodeAvailabilityChanged`.
   void operator()(const NodeSuspected&) {}           // An operator is called; the node stays in service.

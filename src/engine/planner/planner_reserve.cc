@@ -64,6 +64,7 @@ const Planner::Hold* Planner::Reservation::on(uint32_t slot) const {
 }
 
 Time Planner::next_look() const {
+  if (paused_) return kNever;
   Time next = kNever;
   for (const Reservation& held : reservations_) next = std::min(next, held.start);
   next = std::min(next, preempt_look_);

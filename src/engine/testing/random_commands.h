@@ -221,7 +221,7 @@ class RandomCommands {
   Command job_control(const State& state) {
     const JobId job = any_job(state);
     const uint64_t draw = prng_.below(10);
-    if (draw < 4) return HoldJob{.job = job, .held = prng_.chance(400)};
+    if (draw < 4) return HoldJob{.job = job, .held = prng_.chance(400), .by = "operator"};
     if (draw < 6) return RequeueJob{.job = job};
     if (draw < 7 && !state.attempts.empty()) {
       const Attempt& attempt = any(state.attempts)->second;

@@ -73,7 +73,7 @@ class WildCommands {
       case 1:
         return HoldJob{.job = job, .held = prng().chance(600)};
       case 2:
-        return RequeueJob{.job = job};
+        return RequeueJob{.job = job, .by = "operator"};
       default:
         return update(state, job);
     }

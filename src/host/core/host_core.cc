@@ -174,6 +174,7 @@ void HostCore::configure() {
     config.cluster = state_.config.cluster;
     config.cluster_since = state_.config.cluster_since;
   }
+  config.pause = state_.config.pause;
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
   if (const std::optional<int64_t> kept = spec_room_.finished_kept())
     config.finished_jobs_max = std::min(config.finished_jobs_max, *kept);

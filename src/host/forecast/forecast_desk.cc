@@ -135,7 +135,7 @@ void ForecastDesk::on_changes(const Observer::View& view, const Changes& changes
               ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
               BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
               NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
-              TenantsForgotten>{}};
+              TenantsForgotten, JobAsked>{}};
   for (const Event& event : changes.events) {
     learned_.observe(view.state, event);
     std::visit(score, event);

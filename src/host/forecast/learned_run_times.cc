@@ -166,7 +166,7 @@ void LearnedRunTimes::observe(const State& state, const Event& event) {
                          ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
                          BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
                          DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
-                         RequestForgotten, NodeRemoved, TenantsForgotten>{}},
+                         RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked>{}},
       event);
 }
 

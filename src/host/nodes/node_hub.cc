@@ -221,7 +221,7 @@ void NodeHub::on_event(const Event& event) {
                   NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
                   DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                   BookingEnded, ShareFreed, DeviceHeatChanged, NodeSuspected, WatchdogFindingChanged,
-                  ElementUnparked, RequestForgotten, TenantsForgotten>{}},
+                  ElementUnparked, RequestForgotten, TenantsForgotten, JobAsked>{}},
       event);
 }
 

@@ -14,9 +14,9 @@ constexpr const char* kComponent = "scheduler";
 
 /// Writes the line of one event, if it has one.
 class EventLog::Writer
-    : public Ignores<Configured, TenantCreated, TenantDeleted, RequestRemembered, OldestRequestForgotten,
-                     MemberEnded, AttemptAbandoned, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied,
-                     TimerDropped, JobUpdated, JobHoldChanged, NodeLabeled, NodeFailureNoted, TimeSkipped,
+    : public Ignores<TenantCreated, TenantDeleted, RequestRemembered, OldestRequestForgotten, MemberEnded,
+                     AttemptAbandoned, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, TimerDropped,
+                     JobUpdated, JobHoldChanged, NodeLabeled, NodeFailureNoted, TimeSkipped,
                      DependencySettled, ElementAdded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                      BookingEnded, ShareFreed, ElementUnparked, RequestForgotten, TenantsForgotten> {
  public:
@@ -77,8 +77,19 @@ class EventLog::Writer
     log_job(LogLevel::kWarning, "task_promise_over", {.id = event.job}, {{"why", to_string(event.why)}});
   }
 
-  // Nodes, devices, tenants and warnings: all of them.
+  // Nodes, devices, tenants, warnings and what people asked for: all of them.
 
+  void operator()(const JobAsked& event) const {
+    log_event(LogLevel::kInfo, kComponent, "task_" + std::string(to_string(event.step)), {.id = event.job},
+              {{"by", event.by}});
+  }
+  void operator()(const Configured& event) const {
+    const Pause& pause = event.config.pause;
+    if (pause.on() == log_.paused_) return;
+    log_.paused_ = pause.on();
+    log_event(pause.on() ? LogLevel::kWarning : LogLevel::kInfo, kComponent,
+              pause.on() ? "starts_paused" : "starts_resumed", {}, {{"by", pause.by}, {"reason", pause.why}});
+  }
   void operator()(const NodeRegistered& event) const {
     log_event(LogLevel::kInfo, kComponent, "agent_registered", {},
               {{"node", event.offer->name},

@@ -24,6 +24,7 @@ class EventLog {
   int64_t second_ = 0;
   uint32_t written_ = 0;
   uint64_t suppressed_ = 0;
+  bool paused_ = false;  ///< As the last line about it said.
 };
 
 }  // namespace gpusched

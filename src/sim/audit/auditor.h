@@ -275,6 +275,7 @@ class Auditor {
   void on(const TenantUpdated& event);
   void on(const TenantsForgotten& event);
   void on(const Configured&) {}
+  void on(const JobAsked&) {}
   void on(const TenantDeleted&) {}
   void on(const Admitted&) {}
   void on(const RequestRemembered&) {}

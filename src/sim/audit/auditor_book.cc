@@ -306,7 +306,7 @@ void Auditor::on(const ShareFreed& event) { drop_share(event.held_by, *device(ev
 void Auditor::on(const AttemptPlaced& event) {
   BookJob& job = jobs_.at(event.job);
   if (job.final || job.state != JobState::kPending) fail(name_of(event.job) + " is placed and does not wait");
-  if (job.held) fail(name_of(event.job) + " is placed and is held");
+  if (job.held || replica_.config.pause.on()) fail(name_of(event.job) + " is placed and is held or paused");
   if (job.promised) fail(name_of(event.job) + " is placed beside what is promised to it");
   check_gang(event, job);
   if (!fulfilled_.contains(event.job)) check_overtaking(event);

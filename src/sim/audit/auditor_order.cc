@@ -52,7 +52,7 @@ void Auditor::note_line(const Event& event, Time at) {
                          ArrayClosed, DevicesPromised, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                          BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
                          NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
-                         NodeRemoved, TenantsForgotten>{}},
+                         NodeRemoved, TenantsForgotten, JobAsked>{}},
       event);
 }
 

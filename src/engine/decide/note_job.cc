@@ -1,4 +1,4 @@
-#include "engine/decide/note_move.h"
+#include "engine/decide/note_job.h"
 
 #include <string>
 
@@ -28,6 +28,23 @@ std::string move_sentence(const Promise& promise, const Node* from, const Node& 
   return text;
 }
 
+void note(const State& state, Job& job, JobHistoryEntry entry) {
+  if (state.config.feature_level < 7) return;
+  entry.attempt = job.attempt_count;
+  job.note(entry);
+}
+
+void note_end(const State& state, Job& job, const Outcome& outcome, Time at) {
+  if (outcome.cause == EndCause::kNone) return;
+  note(state, job,
+       {.step = JobStep::kEnded,
+        .at = at,
+        .cause = outcome.cause,
+        .exit_code = outcome.exit_code,
+        .signal = outcome.signal,
+        .detail = outcome.detail});
+}
+
 }  // namespace
 
 void note_move(State& state, const Promise& promise) {
@@ -48,6 +65,36 @@ void note_move(State& state, const Promise& promise) {
   if (promise.moves) record.others.push_back(promise.moved_for);
   for (const Preemption& victim : promise.victims) record.others.push_back(victim.job);
   job.set_move_record(record);
+}
+
+void note_placed(const State& state, Job& job, const AttemptPlaced& event) {
+  note(state, job,
+       {.step = JobStep::kPlaced,
+        .at = event.at,
+        .node = event.members.front().node,
+        .members = static_cast<uint32_t>(event.members.size())});
+}
+
+void note_step(const State& state, Job& job, JobStep step, Time at) {
+  note(state, job, {.step = step, .at = at});
+}
+
+void note_requeued(const State& state, Job& job, const JobRequeued& event) {
+  note_end(state, job, event.outcome, event.at);
+  const JobStep step = event.preempted ? JobStep::kPreempted
+                       : event.hold    ? JobStep::kHeldByFailure
+                                       : JobStep::kRequeued;
+  note(state, job, {.step = step, .at = event.at, .until = event.not_before});
+}
+
+void note_finished(const State& state, Job& job, const JobFinished& event) {
+  if (job.state != JobState::kPending) note_end(state, job, event.outcome, event.at);
+  note(state, job,
+       {.step = JobStep::kFinished, .at = event.at, .state = event.state, .reason = event.reason});
+}
+
+void note_asked(const State& state, Job& job, const JobAsked& event) {
+  note(state, job, {.step = event.step, .at = event.at, .by = event.by});
 }
 
 }  // namespace gpusched

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "engine/messages/events.h"
+#include "model/state.h"
+
+/// What is kept of what happens to a job: its last move, and the entries of its timeline. Timelines are part
+/// of the state since feature level 7: before, nothing is noted of them (docs/adr/0064-a-jobs-timeline.md).
+namespace gpusched {
+
+/// Keeps with the promise's job that it goes on elsewhere, or that others do for it.
+void note_move(State& state, const Promise& promise);
+
+void note_placed(const State& state, Job& job, const AttemptPlaced& event);
+/// A step that says nothing beside its time, of the job's last attempt.
+void note_step(const State& state, Job& job, JobStep step, Time at);
+/// The end of its attempt, and that it waits again. Before the job is in line.
+void note_requeued(const State& state, Job& job, const JobRequeued& event);
+/// The end of its attempt, if it has one, and its own. Before the job's state changes.
+void note_finished(const State& state, Job& job, const JobFinished& event);
+void note_asked(const State& state, Job& job, const JobAsked& event);
+
+}  // namespace gpusched

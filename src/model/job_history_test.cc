@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "model/job.h"
+
+namespace gpusched {
+namespace {
+
+constexpr Time kSubmitted{5'000'000'000'000};
+
+Time after(int64_t ms) { return kSubmitted + milliseconds(ms); }
+
+TEST(JobHistory, EveryKindOfEntryComesBackAsItWasNoted) {
+  const std::vector<JobHistoryEntry> told = {
+      {.step = JobStep::kHoldAsked, .at = after(3), .by = "anna@login1"},
+      {.step = JobStep::kReleaseAsked, .at = after(4), .by = "anna@login1"},
+      {.step = JobStep::kChangeAsked, .at = after(5), .by = "token"},
+      {.step = JobStep::kPlaced, .at = after(7), .attempt = 1, .node = NodeId{9}, .members = 4},
+      {.step = JobStep::kStarted, .at = after(900), .attempt = 1},
+      {.step = JobStep::kRequeueAsked, .at = after(950), .attempt = 1, .by = "token"},
+      {.step = JobStep::kAbandoned, .at = after(1'000), .attempt = 1},
+      {.step = JobStep::kEnded,
+       .at = after(2'000),
+       .attempt = 1,
+       .cause = EndCause::kExited,
+       .exit_code = -3,
+       .signal = 9,
+       .detail = "a word of the node"},
+      {.step = JobStep::kRequeued, .at = after(2'000), .attempt = 1, .until = after(3'000)},
+      {.step = JobStep::kPreempted, .at = after(2'001), .attempt = 1, .until = after(3'001)},
+      {.step = JobStep::kHeldByFailure, .at = after(2'002), .attempt = 1, .until = after(3'002)},
+      {.step = JobStep::kCancelAsked, .at = after(4'000), .attempt = 1, .by = ""},
+      {.step = JobStep::kFinished,
+       .at = after(-1),  // A clock that was set back.
+       .attempt = 1,
+       .state = JobState::kCancelled,
+       .reason = JobReason::kCancelled},
+  };
+  Blob packed;
+  for (const JobHistoryEntry& entry : told) packed = with_entry(packed, kSubmitted, entry);
+  const JobHistory history = unpack_history(packed, kSubmitted);
+  EXPECT_EQ(history.dropped, 0u);
+  EXPECT_EQ(history.entries, told);
+}
+
+TEST(JobHistory, TheOldestEntriesGoAndAreCounted) {
+  Blob packed;
+  for (uint32_t attempt = 1; attempt <= limits::kHistoryEntriesMax + 10; ++attempt)
+    packed =
+        with_entry(packed, kSubmitted, {.step = JobStep::kStarted, .at = after(attempt), .attempt = attempt});
+  const JobHistory history = unpack_history(packed, kSubmitted);
+  EXPECT_EQ(history.dropped, 10u);
+  ASSERT_EQ(history.entries.size(), limits::kHistoryEntriesMax);
+  EXPECT_EQ(history.entries.front().attempt, 11u);
+  EXPECT_EQ(history.entries.back().attempt, limits::kHistoryEntriesMax + 10);
+}
+
+TEST(JobHistory, AnEntryIsSmallAndItsDetailBounded) {
+  const auto size_of = [](const JobHistoryEntry& entry) {
+    return with_entry({}, kSubmitted, entry).view().size();
+  };
+  EXPECT_LE(size_of({.step = JobStep::kPlaced,
+                     .at = after(86'400'000),
+                     .attempt = 1,
+                     .node = NodeId{70'000},
+                     .members = 1}),
+            14u);
+  EXPECT_LE(
+      size_of({.step = JobStep::kEnded, .at = after(1), .attempt = 1, .detail = std::string(5'000, 'x')}),
+      limits::kHistoryDetailMax + 16);
+}
+
+TEST(JobHistory, BytesThatNobodyPackedGiveNothing) {
+  for (const std::string_view bytes :
+       {"\xff", "\x05", "\x00\x01\x7f", "\x00\x02\x01\x00", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"}) {
+    EXPECT_TRUE(unpack_history(Blob(bytes), kSubmitted).entries.empty());
+    const Blob more = with_entry(Blob(bytes), kSubmitted, {.step = JobStep::kStarted, .at = after(1)});
+    EXPECT_GE(unpack_history(more, kSubmitted).entries.size(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace gpusched
