@@ -457,6 +457,9 @@ HostHealth HostImpl::health() const {
                     .snapshots = snapshotter_.stats(),
                     .refused_snapshots = report_.refused_snapshots.size(),
                     .free_bytes = free_bytes()};
+  health.journal_syncs = journal_thread_.sync_count();
+  health.journal_sync_time = journal_thread_.sync_time();
+  if (health.snapshots.last_at.valid()) health.snapshot_age = clock_.monotonic() - health.snapshots.last_at;
   {
     const std::lock_guard lock(stats_mutex_);
     health.clock_gap = clock_gap_;

@@ -47,9 +47,12 @@ struct HostHealth {
   std::string reason;                 ///< Why not.
   std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
   SnapshotStats snapshots;
-  uint64_t refused_snapshots = 0;      ///< When it started.
-  std::optional<uint64_t> free_bytes;  ///< On the volume of its folder.
-  Duration clock_gap;                  ///< How far the wall clock is ahead of the journal's time.
+  uint64_t refused_snapshots = 0;        ///< When it started.
+  std::optional<uint64_t> free_bytes;    ///< On the volume of its folder.
+  std::optional<Duration> snapshot_age;  ///< Of the newest one that this process took.
+  uint64_t journal_syncs = 0;            ///< Durable groups written,
+  Duration journal_sync_time;            ///< and how long that took.
+  Duration clock_gap;                    ///< How far the wall clock is ahead of the journal's time.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.

@@ -248,6 +248,10 @@ void AnonymousBackend::drain_node(const std::string&, const std::string&, const 
 void AnonymousBackend::resume_node(const std::string&, const std::string&, Done<NodeView> done) {
   done(operators_only("put a node back into service"));
 }
+void AnonymousBackend::pause_starts(bool paused, const std::string&, const std::string&,
+                                    Done<ClusterView> done) {
+  done(operators_only(paused ? "pause the cluster" : "let a paused cluster go on"));
+}
 void AnonymousBackend::reboot_node(const std::string&, const std::string&, Done<NodeView> done) {
   done(operators_only("reboot a node"));
 }
@@ -270,13 +274,23 @@ void AnonymousBackend::apply_moves(ApplyMoves, Done<MoveProposalView> done) {
 
 // One job.
 
-void AnonymousBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) {
-  with_own_job(job, tenant, [this, job, done](const std::string& id) { inner_.cancel(job, id, done); }, done);
+namespace {
+
+/// A name that a caller without a credential gives itself is shown as such.
+std::string anonymous(const std::string& by) { return by.empty() ? "anonymous" : "anonymous: " + by; }
+
+}  // namespace
+
+void AnonymousBackend::cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) {
+  with_own_job(
+      job, tenant,
+      [this, job, by, done](const std::string& id) { inner_.cancel(job, id, anonymous(by), done); }, done);
 }
 
 void AnonymousBackend::update_job(JobId job, const std::string& tenant, JobUpdate update,
                                   Done<JobView> done) {
   if (auto refused = check_priority(update.priority, limits_)) return done(std::move(*refused));
+  update.by = anonymous(update.by);
   with_own_job(
       job, tenant,
       [this, job, update = std::move(update), done](const std::string& id) {
@@ -285,15 +299,27 @@ void AnonymousBackend::update_job(JobId job, const std::string& tenant, JobUpdat
       done);
 }
 
-void AnonymousBackend::hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) {
+void AnonymousBackend::hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
+                                Done<JobView> done) {
   with_own_job(
-      job, tenant, [this, job, held, done](const std::string& id) { inner_.hold_job(job, id, held, done); },
+      job, tenant,
+      [this, job, held, by, done](const std::string& id) {
+        inner_.hold_job(job, id, held, anonymous(by), done);
+      },
       done);
 }
 
-void AnonymousBackend::requeue_job(JobId job, const std::string& tenant, Done<JobView> done) {
+void AnonymousBackend::requeue_job(JobId job, const std::string& tenant, const std::string& by,
+                                   Done<JobView> done) {
   with_own_job(
-      job, tenant, [this, job, done](const std::string& id) { inner_.requeue_job(job, id, done); }, done);
+      job, tenant,
+      [this, job, by, done](const std::string& id) { inner_.requeue_job(job, id, anonymous(by), done); },
+      done);
+}
+
+void AnonymousBackend::get_history(JobId job, const std::string& tenant, Done<HistoryView> done) {
+  with_own_job(
+      job, tenant, [this, job, done](const std::string& id) { inner_.get_history(job, id, done); }, done);
 }
 
 void AnonymousBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {

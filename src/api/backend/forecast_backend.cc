@@ -128,7 +128,8 @@ void HostBackend::explain_job(JobId job, const std::string& tenant, Done<Explain
     const auto found = find_job(view.state, job, tenant);
     if (!found) return done(found.error());
     ExplainView out = explain(view, **found, Viewer::of(tenant, **found));
-    if ((*found)->is_queued()) out.evidence = evidence_of(view.reason_of(**found));
+    if ((*found)->is_queued() && !view.state.config.pause.on())
+      out.evidence = evidence_of(view.reason_of(**found));
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
     host_.forecasts().ask(

@@ -9,6 +9,7 @@
 #include "api/fields/place_words.h"
 #include "api/views/forecast_views.h"
 #include "api/views/health_metrics.h"
+#include "api/views/job_history.h"
 #include "api/views/page_scan.h"
 #include "api/views/state_views.h"
 #include "base/check.h"
@@ -18,10 +19,6 @@
 
 namespace gpusched::api {
 namespace {
-
-ApiError no_node(std::string_view name) {
-  return {ErrorKind::kNodeNotFound, "no such node: " + std::string(name.substr(0, 64))};
-}
 
 Part to_engine(JobPart&& asked, const JobRequest& job) {
   Part part{.member_count = asked.members,
@@ -230,16 +227,6 @@ void HostBackend::with_tenant(const std::string& name, std::function<void(Tenant
   });
 }
 
-void HostBackend::with_node(const std::string& name, std::function<void(NodeId)> use,
-                            std::function<void(ApiError)> refuse) {
-  if (sheds_read(refuse)) return;
-  read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
-    const Node* node = view.state.find_node_named(name);
-    if (node == nullptr) return refuse(no_node(name));
-    use(node->id);
-  });
-}
-
 // All but its tenant.
 SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
   SubmitJobs command{.request_key = std::move(request.request_key)};
@@ -337,13 +324,13 @@ void HostBackend::with_element(JobId job, const std::string& tenant, std::functi
   });
 }
 
-void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) {
+void HostBackend::cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) {
   if (is_element_name(job)) {
     return with_element(
-        job, tenant, [this, tenant, done](JobId element) { cancel(element, tenant, done); }, done);
+        job, tenant, [this, tenant, by, done](JobId element) { cancel(element, tenant, by, done); }, done);
   }
-  const auto propose = [this, job, done](TenantId id) {
-    this->propose(CancelJob{.job = job, .tenant = id}, [done, job](Result<Decided> decided) {
+  const auto propose = [this, job, by, done](TenantId id) {
+    this->propose(CancelJob{.job = job, .tenant = id, .by = by}, [done, job](Result<Decided> decided) {
       if (auto refused = refusal(decided)) {
         if (refused->kind == ErrorKind::kJobNotFound) refused->message = "no such job: " + job_name(job);
         return done(std::move(*refused));
@@ -353,17 +340,6 @@ void HostBackend::cancel(JobId job, const std::string& tenant, Done<Unit> done) 
   };
   if (tenant.empty()) return propose(TenantId{});
   with_tenant(tenant, propose, done);
-}
-
-void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
-  propose(std::move(command), [this, node, done](Result<Decided> decided) {
-    if (auto refused = refusal(decided)) return done(std::move(*refused));
-    host_.observer().read(decided->sequence, [this, node, done](const Observer::View& view) {
-      const Node* found = view.state.find_node(node);
-      if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
-      done(view_of(view.state, *found, host_.telemetry()->get(node)));
-    });
-  });
 }
 
 void HostBackend::propose_for_job(Command command, JobId job, Viewer viewer, Done<JobView> done) {
@@ -395,7 +371,7 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
         job, tenant,
         [this, tenant, update, done](JobId element) { update_job(element, tenant, update, done); }, done);
   }
-  UpdateJob command{.job = job};
+  UpdateJob command{.job = job, .by = update.by};
   if (update.moves_begin) {
     command.given |= kJobBegin;
     command.begin_at = update.begin_at;
@@ -446,130 +422,31 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
   });
 }
 
-void HostBackend::hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) {
+void HostBackend::hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
+                           Done<JobView> done) {
   if (is_element_name(job)) {
     return with_element(
-        job, tenant, [this, tenant, held, done](JobId element) { hold_job(element, tenant, held, done); },
-        done);
+        job, tenant,
+        [this, tenant, held, by, done](JobId element) { hold_job(element, tenant, held, by, done); }, done);
   }
   change_job(
       job, tenant,
-      [job, held](TenantId id) { return Command(HoldJob{.job = job, .tenant = id, .held = held}); },
+      [job, held, by](TenantId id) {
+        return Command(HoldJob{.job = job, .tenant = id, .held = held, .by = by});
+      },
       std::move(done));
 }
 
-void HostBackend::requeue_job(JobId job, const std::string& tenant, Done<JobView> done) {
+void HostBackend::requeue_job(JobId job, const std::string& tenant, const std::string& by,
+                              Done<JobView> done) {
   if (is_element_name(job)) {
     return with_element(
-        job, tenant, [this, tenant, done](JobId element) { requeue_job(element, tenant, done); }, done);
+        job, tenant, [this, tenant, by, done](JobId element) { requeue_job(element, tenant, by, done); },
+        done);
   }
   change_job(
-      job, tenant, [job](TenantId id) { return Command(RequeueJob{.job = job, .tenant = id}); },
+      job, tenant, [job, by](TenantId id) { return Command(RequeueJob{.job = job, .tenant = id, .by = by}); },
       std::move(done));
-}
-
-void HostBackend::drain_node(const std::string& node, const std::string& by, const std::string& reason,
-                             Done<NodeView> done) {
-  with_node(
-      node,
-      [this, by, reason, done](NodeId id) {
-        propose_for_node(
-            SetNodeAvailability{.node = id, .to = Availability::kDraining, .by = by, .reason = reason}, id,
-            done);
-      },
-      done);
-}
-
-void HostBackend::resume_node(const std::string& node, const std::string& by, Done<NodeView> done) {
-  with_node(
-      node,
-      [this, by, done](NodeId id) {
-        propose_for_node(SetNodeAvailability{.node = id, .to = Availability::kInService, .by = by}, id, done);
-      },
-      done);
-}
-
-void HostBackend::reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) {
-  if (sheds_read(done)) return;
-  read([this, node, reason, done](const Observer::View& view) {
-    const Node* found = view.state.find_node_named(node);
-    if (found == nullptr) return done(no_node(node));
-    if (found->availability != Availability::kDraining || !found->attempts.empty()) {
-      return done(ApiError{ErrorKind::kNodeNotDrained,
-                           "node " + found->name + " is not drained; drain it and wait until nothing runs"});
-    }
-    if (std::find(found->features.begin(), found->features.end(), "reboot") == found->features.end()) {
-      return done(ApiError{
-          ErrorKind::kUnprocessable,
-          "node " + found->name +
-              " has no reboot command; start its agent with --reboot-command, or reboot it by hand"});
-    }
-    const NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
-    host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
-      if (!sent) return done(to_api_error(sent.error()));
-      done(shown);
-    });
-  });
-}
-
-void HostBackend::label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
-                             Done<NodeView> done) {
-  with_node(
-      node,
-      [this, set = std::move(set), remove = std::move(remove), done](NodeId id) {
-        propose_for_node(LabelNode{.node = id, .set = set, .remove = remove}, id, done);
-      },
-      done);
-}
-
-void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
-  if (sheds_read(done)) return;
-  read([this, node, done = std::move(done)](const Observer::View& view) {
-    const Node* found = view.state.find_node_named(node);
-    if (found == nullptr) return done(no_node(node));
-    done(view_of(view.state, *found, host_.telemetry()->get(found->id)));
-  });
-}
-
-void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
-  if (sheds_read(done)) return;
-  read([this, node, done](const Observer::View& view) {
-    const Node* found = view.state.find_node_named(node);
-    if (found == nullptr) return done(no_node(node));
-    // The boot that is shown is meant, and not one that began meanwhile.
-    propose_for_node(ConfirmNodeDead{.node = found->id, .boot_id = found->boot_id}, found->id, done);
-  });
-}
-
-void HostBackend::remove_node(const std::string& node, const std::string& by, Done<Unit> done) {
-  read([this, node, by, done](const Observer::View& view) {
-    const Node* found = view.state.find_node_named(node);
-    if (found == nullptr) return done(no_node(node));
-    RemoveNode command{
-        .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
-    propose(std::move(command), [done](Result<Decided> decided) {
-      if (auto refused = refusal(decided)) return done(std::move(*refused));
-      done(Unit{});
-    });
-  });
-}
-
-void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                                const std::string& detail, const std::string& by, Done<NodeView> done) {
-  if (sheds_read(done)) return;
-  read([this, node, index, condition, detail, by, done](const Observer::View& view) {
-    const Node* found = view.state.find_node_named(node);
-    if (found == nullptr) return done(no_node(node));
-    SetDeviceCondition command{.node = found->id,
-                               .device = index,
-                               .condition = condition,
-                               .detail = detail,
-                               .by_operator = true,
-                               .lasting = true,
-                               .by = by};
-    if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
-    propose_for_node(std::move(command), found->id, done);
-  });
 }
 
 void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> done) {
@@ -583,6 +460,15 @@ void HostBackend::get_job(JobId job, const std::string& tenant, Done<JobView> do
         shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
         done(std::move(shown));
       });
+}
+
+void HostBackend::get_history(JobId job, const std::string& tenant, Done<HistoryView> done) {
+  if (sheds_read(done)) return;
+  read([job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, job, tenant);
+    if (!found) return done(found.error());
+    done(history_of(view.state, **found));
+  });
 }
 
 /// Follows one job. It looks at the job whenever it may have changed, and speaks only when it has.
@@ -710,26 +596,6 @@ std::shared_ptr<void> HostBackend::watch_changes(std::function<void(const Change
   return feed_->subscribe(std::move(changed));
 }
 
-void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
-  if (sheds_scan(done)) return;
-  scan_once([this, done = std::move(done)](const Observer::View& view) {
-    const auto telemetry = host_.telemetry();
-    std::vector<NodeView> out;
-    for (const Node& node : view.state.nodes) {
-      if (!node.removed) out.push_back(view_of(view.state, node, telemetry->get(node.id)));
-    }
-    std::sort(out.begin(), out.end(), [](const NodeView& a, const NodeView& b) { return a.name < b.name; });
-    done(std::move(out));
-  });
-}
-
-void HostBackend::get_cluster(Done<ClusterView> done) {
-  if (sheds_scan(done)) return;
-  scan_once([this, done = std::move(done)](const Observer::View& view) {
-    done(cluster_of(view.state, *host_.telemetry()));
-  });
-}
-
 void HostBackend::get_metrics(Done<MetricsView> done) {
   scan_once([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
@@ -760,6 +626,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     counter("placements_total", "Attempts placed since the start.", stats.placements);
     metrics.quality = view_of(host_.forecasts().quality());
     add_health(view.state, metrics);
+    add_sums(view.state, metrics);
     metrics.counters.push_back({.name = "spec_bytes",
                                 .type = "gauge",
                                 .help = "Bytes of the specifications of all jobs that are kept.",

@@ -36,7 +36,7 @@ class HostBackend final : public Backend {
 
   void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
   void submit(SubmitRequest request, Done<Submitted> done) override;
-  void cancel(JobId job, const std::string& tenant, Done<Unit> done) override;
+  void cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) override;
   void create_tenant(TenantRequest request, Done<TenantView> done) override;
   void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) override;
   void delete_tenant(const std::string& tenant, Done<Unit> done) override;
@@ -46,8 +46,9 @@ class HostBackend final : public Backend {
   void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                      const std::string& detail, const std::string& by, Done<NodeView> done) override;
   void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) override;
-  void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) override;
-  void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  void hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
+                Done<JobView> done) override;
+  void requeue_job(JobId job, const std::string& tenant, const std::string& by, Done<JobView> done) override;
   void drain_node(const std::string& node, const std::string& by, const std::string& reason,
                   Done<NodeView> done) override;
   void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) override;
@@ -58,6 +59,7 @@ class HostBackend final : public Backend {
   void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
                   Done<NodeView> done) override;
   void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
+  void get_history(JobId job, const std::string& tenant, Done<HistoryView> done) override;
   std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
   void list_jobs(JobFilter filter, Done<JobPage> done) override;
   void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) override;
@@ -71,6 +73,8 @@ class HostBackend final : public Backend {
   void list_nodes(Done<std::vector<NodeView>> done) override;
   void get_node(const std::string& node, Done<NodeView> done) override;
   void get_cluster(Done<ClusterView> done) override;
+  void pause_starts(bool paused, const std::string& by, const std::string& reason,
+                    Done<ClusterView> done) override;
   void get_quality(const std::string& tenant, Done<QualityView> done) override;
   void get_metrics(Done<MetricsView> done) override;
   void read_log(LogRequest request, Done<LogPiece> done) override;

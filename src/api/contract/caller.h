@@ -26,6 +26,10 @@ struct Doorkeeper {
   Answer<Caller> caller_of(std::string_view authorization) const;
 };
 
+/// Who is shown to have asked for a change: what the client calls itself, which nobody has checked, or else
+/// its address. At most 100 bytes, printable.
+std::string shown_requester(std::string_view told, std::string_view peer);
+
 /// What each kind of caller may do, by one interface.
 struct Backends {
   Backend& trusted;

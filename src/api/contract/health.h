@@ -44,12 +44,15 @@ struct MetricsView {
   std::vector<int64_t> reclaim_buckets;
   double reclaim_sum = 0;
   int64_t reclaim_count = 0;
-  /// Further ones without labels.
+  /// Further ones; those of one name behind each other.
   struct Counter {
     std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".
     int64_t value = 0;
+    std::vector<std::pair<std::string_view, std::string>> labels = {};
   };
   std::vector<Counter> counters;
+  int64_t journal_syncs = 0;        ///< Durable writes of the journal,
+  double journal_sync_seconds = 0;  ///< and how long they took together.
   QualityView quality;
 };
 

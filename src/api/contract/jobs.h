@@ -186,6 +186,7 @@ struct TextChange {
 
 /// What changes of a waiting or running job; only what is given.
 struct JobUpdate {
+  std::string by = {};                  ///< As in JobBackend.
   std::optional<int32_t> priority;      ///< Only while it waits.
   std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
   std::vector<TextChange> texts;
@@ -239,21 +240,43 @@ struct ChangeNotice {
   std::vector<NodeId> nodes;
 };
 
+/// One line of a job's timeline.
+struct HistoryLine {
+  Time at;
+  std::string event;    ///< One word: see docs/reference/history.md.
+  std::string message;  ///< The same as a sentence.
+  uint32_t attempt = 0;
+  std::string node;  ///< Of the attempt's first member; empty: not of this line, or removed since.
+  uint32_t members = 0;
+  std::string cause = {};  ///< How the attempt ended, with its exit code or signal,
+  int32_t exit_code = 0, signal = 0;
+  std::string by = {};  ///< Who asked.
+};
+struct HistoryView {
+  JobId id;
+  uint64_t dropped = 0;  ///< Lines between the first and the second that are kept no longer.
+  std::vector<HistoryLine> lines;
+};
+
 /// Jobs: submitting, changing, showing and watching them. Everything is thread-safe and returns at once;
-/// answers come by `Done`.
+/// answers come by `Done`. `by` says for people who asks for a change: it is shown in the job's timeline.
 class JobBackend {
  public:
   virtual ~JobBackend() = default;
 
   virtual void submit(SubmitRequest request, Done<Submitted> done) = 0;
   /// kJobFinished when it ended before. `tenant` empty: any.
-  virtual void cancel(JobId job, const std::string& tenant, Done<Unit> done) = 0;
+  virtual void cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) = 0;
   virtual void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) = 0;
   /// Held: a waiting job stays where it is until it is released.
-  virtual void hold_job(JobId job, const std::string& tenant, bool held, Done<JobView> done) = 0;
+  virtual void hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
+                        Done<JobView> done) = 0;
   /// Ends a placed job's attempt and puts the job back in line, without spending a retry.
-  virtual void requeue_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  virtual void requeue_job(JobId job, const std::string& tenant, const std::string& by,
+                           Done<JobView> done) = 0;
   virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  /// What happened to the job and who asked for it, oldest first.
+  virtual void get_history(JobId job, const std::string& tenant, Done<HistoryView> done) = 0;
   /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good
   /// once the token is dropped; `changed` may still run once while it is being dropped.
   virtual std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) = 0;

@@ -78,6 +78,8 @@ struct ClusterView {
   int64_t running_jobs = 0, pending_jobs = 0;
   uint64_t sequence = 0;
   double average_gpu_utilization = 0;  ///< 0..1 over devices that report it.
+  Time paused_since;                   ///< Not valid: starts are not paused.
+  std::string paused_by, pause_reason;
 };
 
 /// Nodes, their devices, and the cluster as a whole. Everything is thread-safe and returns at once; answers
@@ -104,6 +106,9 @@ class NodeBackend {
   virtual void list_nodes(Done<std::vector<NodeView>> done) = 0;
   virtual void get_node(const std::string& node, Done<NodeView> done) = 0;
   virtual void get_cluster(Done<ClusterView> done) = 0;
+  /// Stops all starts, or lets them go on; what runs is left alone. `by` and `reason` are shown.
+  virtual void pause_starts(bool paused, const std::string& by, const std::string& reason,
+                            Done<ClusterView> done) = 0;
 };
 
 }  // namespace gpusched::api

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "api/contract/caller.h"
 #include "api/contract/token.h"
 #include "base/check.h"
 
@@ -169,17 +170,6 @@ int GrpcService::method_of(const char* name, const google::protobuf::Descriptor*
   return method->index();
 }
 
-/// gRPC writes "ipv4:127.0.0.1:4711" and "ipv6:%5B::1%5D:4711".
-std::string address_of(std::string_view peer) {
-  if (peer.starts_with("ipv4:")) return std::string(peer.substr(5, peer.rfind(':') - 5));
-  if (!peer.starts_with("ipv6:")) return std::string(peer);
-  std::string_view address = peer.substr(5, peer.rfind(':') - 5);
-  for (const std::string_view open : {"%5B", "["}) {
-    if (address.starts_with(open)) address.remove_prefix(open.size());
-  }
-  return std::string(address.substr(0, address.find_first_of("%]")));
-}
-
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
   context.AddTrailingMetadata("gpusched-code", std::string(row.code));
@@ -188,13 +178,6 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   if (error.retry_after.ns > 0)
     context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
   return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
-}
-
-std::string_view authorization_of(const grpc::ServerContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find("authorization");
-  return found == metadata.end() ? std::string_view()
-                                 : std::string_view(found->second.data(), found->second.size());
 }
 
 }  // namespace gpusched::api

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "api/contract/errors.h"
+#include "api/grpc/call_metadata.h"
 #include "api/http/rate_limit.h"
 #include "base/check.h"
 #include "base/limits.h"
@@ -208,12 +209,6 @@ class GrpcService : public grpc::Service {
 
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
-
-/// The IP address in gRPC's words for a client's address, as the HTTP server writes it.
-std::string address_of(std::string_view peer);
-
-/// The call's metadata of that name; empty: there is none.
-std::string_view authorization_of(const grpc::ServerContext& context);
 
 /// The right, and the duty, to answer one unary call once. Copies mean the same call.
 class GrpcCall {

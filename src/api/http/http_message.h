@@ -20,7 +20,8 @@ struct HttpRequest {
   std::string path;   ///< Still percent-encoded; starts with '/' unless it is "*".
   std::string query;  ///< What follows the '?', still encoded.
   std::string body;
-  std::string peer;  ///< The client's address, without port.
+  std::string peer;          ///< The client's address, without port.
+  std::string requested_by;  ///< X-Requested-By: whom the client calls itself.
   std::string host, authorization, idempotency_key, origin, accept, content_type;
   int host_count = 0;            ///< Of Host headers; `host` is the first.
   std::string fetch_site;        ///< Sec-Fetch-Site: what a browser says of the page that asks.

@@ -99,6 +99,7 @@ class Parser final : public http::basic_parser<true> {
         return;
       case http::field::unknown:
         if (boost::beast::iequals(name, "Idempotency-Key")) keep_first(request.idempotency_key);
+        if (boost::beast::iequals(name, "X-Requested-By")) keep_first(request.requested_by);
         return;
       default:
         return;

@@ -1,7 +1,14 @@
 #include "api/views/health_metrics.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/views/state_views.h"
 
 namespace gpusched::api {
 
@@ -36,6 +43,88 @@ void add_health(const State& state, MetricsView& metrics) {
   gauge("jobs_warned", "Running jobs that are warned about: idle, hung, over their share.", warned);
 }
 
+namespace {
+
+constexpr std::size_t kTenantsShown = 1'000;
+
+/// Values by labels, which become one family.
+class Family {
+ public:
+  Family(std::string_view name, std::string_view help) : name_(name), help_(help) {}
+  void add(std::vector<std::pair<std::string_view, std::string>> labels, int64_t value) {
+    values_[std::move(labels)] += value;
+  }
+  void write(MetricsView& metrics) const {
+    for (const auto& [labels, value] : values_)
+      metrics.counters.push_back(
+          {.name = name_, .type = "gauge", .help = help_, .value = value, .labels = labels});
+  }
+
+ private:
+  std::string_view name_, help_;
+  std::map<std::vector<std::pair<std::string_view, std::string>>, int64_t> values_;
+};
+
+/// One that does not report is that, whatever else it is.
+std::string contact_or_life(const Node& node) {
+  if (node.state != NodeState::kReady) return std::string(to_string(node.state));
+  return life_of(node);
+}
+
+/// Of the jobs that are first among those that ask for the same: to look at all would take too long.
+int64_t longest_wait_seconds(const State& state) {
+  Time oldest = state.last.at;
+  for (const JobClass& job_class : state.classes) {
+    if (job_class.waiting.empty()) continue;
+    oldest = std::min(oldest, state.job_at(job_class.waiting.front().job).submitted_at);
+  }
+  return (state.last.at - oldest).ms() / 1'000;
+}
+
+}  // namespace
+
+void add_sums(const State& state, MetricsView& metrics) {
+  Family nodes("nodes", "Nodes, by state.");
+  Family gpus("gpus", "GPUs, by state and model.");
+  for (const Node& node : state.nodes) {
+    if (node.removed) continue;
+    nodes.add({{"state", contact_or_life(node)}}, 1);
+    for (const Device& device : node.devices) {
+      gpus.add({{"state", std::string(to_string(device.state))},
+                {"model", state.device_classes[device.device_class].model}},
+               1);
+    }
+  }
+  nodes.write(metrics);
+  gpus.write(metrics);
+  Family jobs("jobs", "Jobs that have not ended, by state.");
+  for (const JobState each :
+       {JobState::kPending, JobState::kScheduled, JobState::kRunning, JobState::kPreempted})
+    jobs.add({{"state", std::string(to_string(each))}}, state.count(each));
+  jobs.write(metrics);
+  Family used("tenant_gpus_used", "GPUs that a tenant's jobs hold.");
+  Family limits("tenant_gpus_limit", "GPUs that a tenant's jobs may hold at most.");
+  std::size_t shown = 0;
+  for (const auto& [id, tenant] : state.tenants) {
+    const bool limited = tenant.limits.plus_one.gpus > 0;
+    if (tenant.deleted || (tenant.usage.gpus == 0 && !limited)) continue;
+    if (++shown > kTenantsShown) break;
+    used.add({{"tenant", tenant.name}}, tenant.usage.gpus);
+    if (limited) limits.add({{"tenant", tenant.name}}, tenant.limits.plus_one.gpus - 1);
+  }
+  used.write(metrics);
+  limits.write(metrics);
+  metrics.counters.push_back(
+      {.name = "longest_wait_seconds",
+       .type = "gauge",
+       .help = "The longest wait of a job that is first among those that ask for the same.",
+       .value = longest_wait_seconds(state)});
+  metrics.counters.push_back({.name = "starts_paused",
+                              .type = "gauge",
+                              .help = "1 while an operator keeps jobs from starting.",
+                              .value = state.config.pause.on() ? 1 : 0});
+}
+
 void add_keeping(const HostHealth& health, MetricsView& metrics) {
   const auto add = [&](std::string_view name, std::string_view type, std::string_view help, uint64_t value) {
     metrics.counters.push_back(
@@ -53,6 +142,14 @@ void add_keeping(const HostHealth& health, MetricsView& metrics) {
                               .type = "gauge",
                               .help = "How far the wall clock is ahead of the journal's time.",
                               .value = health.clock_gap.ms() / 1'000});
+  metrics.journal_syncs = static_cast<int64_t>(health.journal_syncs);
+  metrics.journal_sync_seconds = static_cast<double>(health.journal_sync_time.ns) / 1e9;
+  add("storage_full", "gauge", "1 while new work is refused for want of room on the disk.",
+      health.serving ? 0 : 1);
+  if (health.snapshot_age) {
+    add("snapshot_age_seconds", "gauge", "Time since the newest snapshot of this process.",
+        static_cast<uint64_t>(health.snapshot_age->ms() / 1'000));
+  }
   if (health.free_bytes)
     add("data_free_bytes", "gauge", "Free bytes on the volume of the data folder.", *health.free_bytes);
 }

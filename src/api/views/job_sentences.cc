@@ -6,19 +6,17 @@
 #include "api/views/flow_views.h"
 #include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"
+#include "log/line.h"
 
 namespace gpusched::api {
-namespace {
-
-/// What its cause says of an attempt's end.
-std::string cause_of(const Job& job) {
-  switch (job.last_cause) {
+std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal) {
+  switch (cause) {
     case EndCause::kNone:
       return "it was never started";
     case EndCause::kExited:
-      return "its command exited with code " + std::to_string(job.exit_code);
+      return "its command exited with code " + std::to_string(exit_code);
     case EndCause::kSignaled:
-      return "its command was ended by signal " + std::to_string(job.signal);
+      return "its command was ended by signal " + std::to_string(signal);
     case EndCause::kStartFailed:
       return "its command could not be started";
     case EndCause::kTimeout:
@@ -43,14 +41,26 @@ std::string cause_of(const Job& job) {
   UNREACHABLE();
 }
 
+namespace {
+
 /// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
 std::string ending_of(const Job& job) {
+  const std::string cause = end_sentence(job.last_cause, job.exit_code, job.signal);
   const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
                          job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
                          is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
                          job.last_cause == EndCause::kOutOfMemory;
-  if (!says_more || job.last_detail.empty()) return cause_of(job);
-  return cause_of(job) + ": " + std::string(job.last_detail.view());
+  if (!says_more || job.last_detail.empty()) return cause;
+  return cause + ": " + std::string(job.last_detail.view());
+}
+
+/// That it is held, what ended its last attempt where that is why, and what lets it go.
+std::string holding_of(const Job& job) {
+  const std::string release = "gpu-cli release " + job_name(job.id);
+  const bool failed_to_start = job.node_faults > 0 || job.last_cause == EndCause::kStartFailed;
+  if (!failed_to_start) return "is held; let it go with: " + release;
+  return "is held because its last " + std::to_string(std::max(job.node_faults, job.system_failures)) +
+         " starts failed: " + ending_of(job) + "; mend that, then: " + release;
 }
 
 /// The node of its first member, and how many others there are.
@@ -63,6 +73,28 @@ std::string where_of(const Observer::View& view, const Job& job, const Node* nod
   if (nodes.size() > 1)
     where += " and " + std::to_string(nodes.size() - 1) + " more " + (nodes.size() == 2 ? "node" : "nodes");
   return where + " (" + std::to_string(attempt->members.size()) + " members)";
+}
+
+bool is_silent(const Node& node) {
+  return node.state == NodeState::kUnreachable || node.state == NodeState::kLost;
+}
+
+/// Of a job that was last known to run on a node that does not report.
+std::string silence_of(const Node& node) {
+  std::string since;
+  append_rfc3339(since, node.state_since);
+  return "node " + node.name + " has not reported since " + since +
+         ", and nobody knows whether the job still runs; if the node is off for certain: gpu-cli node "
+         "confirm-dead " +
+         node.name;
+}
+
+/// For tenants without the operator's name and words.
+std::string pausing_of(const Pause& pause, const Viewer& viewer) {
+  std::string text = "no job is started at present: the cluster is paused";
+  if (viewer.sees_all() && !pause.by.empty()) text += " by " + pause.by;
+  if (viewer.sees_all() && !pause.why.empty()) text += " (" + pause.why + ")";
+  return text + "; it goes on with: gpu-cli resume";
 }
 
 std::string describe_for(const State& state, const Promise& promise, const Viewer& viewer) {
@@ -117,19 +149,19 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
   const std::string where = where_of(view, job, node);
   switch (job.state) {
     case JobState::kPending:
-      if (job.held)
-        return "is held; let it go with: gpu-cli release " + job_name(job.id) +
-               (job.node_faults > 0 ? " (" + ending_of(job) + ")" : std::string());
+      if (job.held) return holding_of(job);
       if (std::string flow = flow_message(view.state, job); !flow.empty()) return flow;
       if (const Promise* promise = view.state.find_promise(job.id))
         return describe_for(view.state, *promise, viewer);
       if (job.reason == JobReason::kPreempted)
         return "was ended for a job of higher priority, and waits a moment before its turn comes again";
       if (!job.is_queued()) return "waits before it is tried again: " + ending_of(job);
+      if (view.state.config.pause.on()) return pausing_of(view.state.config.pause, viewer);
       return describe_for(view.state, view.reason_of(job), viewer) + deadline_warning(view.state, job);
     case JobState::kScheduled:
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
+      if (node != nullptr && is_silent(*node)) return silence_of(*node);
       if (job.watch != WatchdogFinding::kNone && !job.cancel_requested)
         return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;

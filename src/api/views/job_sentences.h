@@ -8,6 +8,8 @@
 /// What a job's state, its reason to wait and its moves are in words, for a viewer.
 namespace gpusched::api {
 
+/// What an attempt's end was, without what its node said of it.
+std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal);
 /// Where it runs, or why it does not. `node`: of its last attempt; null: it has none.
 std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer);
 /// A sentence of the job's last move; empty: it was never moved, and no other for it.

@@ -1,6 +1,7 @@
 #include "api/views/metrics_text.h"
 
 #include <charconv>
+#include <utility>
 
 namespace gpusched::api {
 namespace {
@@ -135,9 +136,17 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
   text.sample("preemptions_total").value(metrics.preemptions);
   add_quality(text, metrics.quality);
+  text.family("journal_sync_seconds", "summary",
+              "Time that the journal's writes took until they were durable.");
+  text.sample("journal_sync_seconds_sum").value(metrics.journal_sync_seconds);
+  text.sample("journal_sync_seconds_count").value(metrics.journal_syncs);
+  std::string_view family;
   for (const MetricsView::Counter& counter : metrics.counters) {
-    text.family(counter.name, counter.type, counter.help);
-    text.sample(counter.name).value(counter.value);
+    if (std::exchange(family, counter.name) != counter.name)
+      text.family(counter.name, counter.type, counter.help);
+    text.sample(counter.name);
+    for (const auto& [name, value] : counter.labels) text.label(name, value);
+    text.value(counter.value);
   }
   return out;
 }

@@ -19,6 +19,9 @@
 namespace gpusched::api {
 namespace {
 
+/// Why a job waits while starts are paused, whatever else it would wait for.
+constexpr std::string_view kPausedCode = "paused";
+
 /// What clients are told of a rejection.
 ErrorKind kind_of(RejectionCode code) {
   static const std::vector<ErrorKind> kinds = [] {
@@ -272,7 +275,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
   add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.is_queued() && job.reason != JobReason::kArray) {
-    out.wait_code = to_string(view.reason_of(job).code);
+    out.wait_code = state.config.pause.on() ? kPausedCode : to_string(view.reason_of(job).code);
     if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
   }
   return out;
@@ -289,6 +292,8 @@ ExplainView explain(const Observer::View& view, const Job& job, const Viewer& vi
     out.lifted_by = {"JobReleased"};
   } else if (job.state == JobState::kPending && !flow_message(view.state, job).empty()) {
     out.lifted_by = flow_lifted_by(view.state, job);
+  } else if (job.is_queued() && view.state.config.pause.on()) {
+    out.lifted_by = {"StartsResumed"};
   } else if (job.is_queued()) {
     const WaitReason& reason = view.reason_of(job);
     out.lifted_by = lifted_by(reason);
@@ -362,8 +367,6 @@ TenantView view_of(const Tenant& tenant, Time now) {
   return out;
 }
 
-namespace {
-
 std::string life_of(const Node& node) {
   if (node.state != NodeState::kReady) return "down";
   switch (node.availability) {
@@ -376,6 +379,8 @@ std::string life_of(const Node& node) {
   }
   UNREACHABLE();
 }
+
+namespace {
 
 std::vector<Label> labels_of(const Node& node) {
   std::map<std::string, std::string> labels;
@@ -548,6 +553,10 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   }
   if (reporting > 0)
     out.average_gpu_utilization = static_cast<double>(percent) / static_cast<double>(reporting) / 100.0;
+  const Pause& pause = state.config.pause;
+  out.paused_since = pause.since;
+  out.paused_by = pause.by;
+  out.pause_reason = pause.why;
   return out;
 }
 

@@ -40,6 +40,8 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
                 const JobDetails& details = {});
 ExplainView explain(const Observer::View& view, const Job& job, const Viewer& viewer);
 TenantView view_of(const Tenant& tenant, Time now);
+/// validating, ready, draining, drained or down.
+std::string life_of(const Node& node);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
 /// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);

@@ -1,5 +1,7 @@
 #include "host/core/journal_thread.h"
 
+#include <chrono>
+
 #include "base/check.h"
 #include "log/log.h"
 
@@ -63,12 +65,16 @@ void JournalThread::run() {
       }
       continue;
     }
+    const auto begun = std::chrono::steady_clock::now();
     Result<Unit> result = journal_.append({.position = group->position,
                                            .term = 1,
                                            .first_sequence = group->first_sequence,
                                            .command_count = group->command_count,
                                            .payload = group->payload});
     if (result.ok()) result = journal_.sync();
+    const auto took = std::chrono::steady_clock::now() - begun;
+    syncs_.fetch_add(1, std::memory_order_relaxed);
+    sync_ns_.fetch_add(std::chrono::nanoseconds(took).count(), std::memory_order_relaxed);
     done_(std::move(result));
   }
 }

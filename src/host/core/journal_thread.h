@@ -27,6 +27,9 @@ class JournalThread final : public GroupWriter {
   }
   /// Keeps new work from the journal although that has room, or no longer.
   void hold(bool held) { held_.store(held, std::memory_order_relaxed); }
+  /// How often the journal was made durable, and how long that took in all, its writes included.
+  uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
+  Duration sync_time() const { return {sync_ns_.load(std::memory_order_relaxed)}; }
   /// Lets the journal forget records before `position`, between two groups.
   void compact_before(uint64_t position);
   /// Ends the thread after the group in flight; with `seal`, marks a clean end.
@@ -40,6 +43,8 @@ class JournalThread final : public GroupWriter {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> held_{false};
+  std::atomic<uint64_t> syncs_{0};
+  std::atomic<int64_t> sync_ns_{0};
   std::optional<DurableGroup> group_;
   uint64_t compact_before_ = 0;
   bool stopping_ = false;

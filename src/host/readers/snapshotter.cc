@@ -122,6 +122,7 @@ void Snapshotter::note_outcome(const SnapshotImage& image, const Result<Unit>& w
     stats_.written += 1;
     stats_.last_sequence = image.info.last_sequence;
     stats_.last_bytes = image.bytes;
+    stats_.last_at = clock_.monotonic();
     pace_.proven(clock_.monotonic(), hooks_.full(), image.info.last_position);
     return log_event(LogLevel::kInfo, "snapshot", "snapshot_written", {}, {{"sequence", sequence}});
   }

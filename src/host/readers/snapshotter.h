@@ -23,6 +23,7 @@ struct SnapshotStats {
   uint64_t unprovable = 0;  ///< Written, and not believed: a defect.
   uint64_t last_sequence = 0;
   uint64_t last_bytes = 0;
+  Time last_at;         ///< Of the monotonic clock; not valid: none was written.
   std::string trouble;  ///< Why the newest try failed; empty: it did not.
 };
 

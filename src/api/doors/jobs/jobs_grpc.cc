@@ -109,8 +109,10 @@ void write_metrics(const MetricsView& view, const std::string& wanted, ::schedul
     utilization += gpu.utilization;
   }
   if (!view.gpus.empty()) put("gpu_utilization", utilization / static_cast<double>(view.gpus.size()));
-  for (const MetricsView::Counter& counter : view.counters)
+  for (const MetricsView::Counter& counter : view.counters) {
+    if (!counter.labels.empty()) continue;
     put(std::string(counter.name), static_cast<double>(counter.value));
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   write_time({std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()}, *out.mutable_timestamp());
 }
@@ -177,12 +179,13 @@ class JobsService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
-      backend.cancel(*job, request->tenant_id(), [call, response](Answer<Unit> answer) {
-        if (!answer) return call.fail(answer.error());
-        response->set_success(true);
-        response->set_message("Job cancelled successfully");
-        call.finish_at_flush();
-      });
+      backend.cancel(*job, request->tenant_id(), requester_of(call.context()),
+                     [call, response](Answer<Unit> answer) {
+                       if (!answer) return call.fail(answer.error());
+                       response->set_success(true);
+                       response->set_message("Job cancelled successfully");
+                       call.finish_at_flush();
+                     });
     });
   }
 

@@ -155,7 +155,8 @@ void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, cons
   RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
-  backend_.cancel(*job, tenant, [call](Answer<Unit> answer) {
+  const std::string by = shown_requester(request.requested_by, request.peer);
+  backend_.cancel(*job, tenant, by, [call](Answer<Unit> answer) {
     if (!answer) return call->fail(answer.error());
     call->send_at_flush(200, R"({"message":"Job cancelled successfully"})");
   });
@@ -234,7 +235,7 @@ void JobsRest::set_condition(const HttpRequest& request, const Segments& path, c
                        "no such device; the index is a number such as 0, as in "
                        "<node>-gpu-0"});
   }
-  const Answer<ConditionRequest> parsed = parse_condition(request.body, request.peer);
+  const Answer<ConditionRequest> parsed = parse_condition(request.body, shown_requester(request.requested_by, request.peer));
   if (!parsed) return call->fail(parsed.error());
   backend_.set_condition(path[3], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
                          parsed->by, answer_with<NodeView>(call, node_json));

@@ -94,6 +94,7 @@ class NativeService final : public GrpcService {
     serve_unary(thread, *this, "GetJob", &NativeService::GetJob);
     serve_unary(thread, *this, "ListJobs", &NativeService::ListJobs);
     serve_unary(thread, *this, "ExplainJob", &NativeService::ExplainJob);
+    serve_unary(thread, *this, "GetJobHistory", &NativeService::GetJobHistory);
     serve_unary(thread, *this, "PlanJob", &NativeService::PlanJob);
     serve_unary(thread, *this, "UpdateJob", &NativeService::UpdateJob);
     serve_unary(thread, *this, "HoldJob", &NativeService::HoldJob);
@@ -119,6 +120,8 @@ class NativeService final : public GrpcService {
     serve_unary(thread, *this, "GetMoves", &NativeService::GetMoves);
     serve_unary(thread, *this, "ApplyMoves", &NativeService::ApplyMoves);
     serve_unary(thread, *this, "GetCluster", &NativeService::GetCluster);
+    serve_unary(thread, *this, "PauseStarts", &NativeService::PauseStarts);
+    serve_unary(thread, *this, "ResumeStarts", &NativeService::ResumeStarts);
     serve_stream(thread, *this, "WatchJob", &NativeService::WatchJob);
     serve_stream(thread, *this, "ReadLog", &NativeService::ReadLog);
     serve_bidi<v1::SubmitJobsRequest, v1::SubmitJobsResponse>(thread, *this, "SubmitJobStream",
@@ -168,10 +171,11 @@ class NativeService final : public GrpcService {
           batch->done();
           continue;
         }
-        backend.cancel(*job, request->tenant_id(), [batch, note](Answer<Unit> answer) {
-          if (!answer) note(answer.error());
-          batch->done();
-        });
+        backend.cancel(*job, request->tenant_id(), requester_of(call.context()),
+                       [batch, note](Answer<Unit> answer) {
+                         if (!answer) note(answer.error());
+                         batch->done();
+                       });
       }
       batch->done();
     });
@@ -245,6 +249,12 @@ class NativeService final : public GrpcService {
     });
   }
 
+  void GetJobHistory(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::JobHistory* response) {
+    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
+      backend.get_history(job, request->tenant_id(), answer_with<HistoryView>(call, response, write_history));
+    });
+  }
+
   void ExplainJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Explanation* response) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       const auto job = parse_job_id(request->job_id());
@@ -266,6 +276,7 @@ class NativeService final : public GrpcService {
     with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
       Answer<JobUpdate> update = read_update(*request);
       if (!update) return call.fail(update.error());
+      update->by = requester_of(call.context());
       backend.update_job(job, request->tenant_id(), std::move(*update),
                          answer_with<JobView>(call, response, write_job));
     });
@@ -273,19 +284,22 @@ class NativeService final : public GrpcService {
 
   void HoldJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
     with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.hold_job(job, request->tenant_id(), true, answer_with<JobView>(call, response, write_job));
+      backend.hold_job(job, request->tenant_id(), true, requester_of(call.context()),
+                       answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ReleaseJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
     with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.hold_job(job, request->tenant_id(), false, answer_with<JobView>(call, response, write_job));
+      backend.hold_job(job, request->tenant_id(), false, requester_of(call.context()),
+                       answer_with<JobView>(call, response, write_job));
     });
   }
 
   void RequeueJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
     with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.requeue_job(job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+      backend.requeue_job(job, request->tenant_id(), requester_of(call.context()),
+                          answer_with<JobView>(call, response, write_job));
     });
   }
 
@@ -499,6 +513,22 @@ class NativeService final : public GrpcService {
       if (!wanted) return call.fail(wanted.error());
       backend.apply_moves(std::move(*wanted),
                           answer_with<MoveProposalView>(call, response, write_move_proposal));
+    });
+  }
+
+  void PauseStarts(const GrpcCall& incoming, const v1::PauseStartsRequest* request, v1::Cluster* response) {
+    set_pause(incoming, true, request, response);
+  }
+  void ResumeStarts(const GrpcCall& incoming, const v1::PauseStartsRequest* request, v1::Cluster* response) {
+    set_pause(incoming, false, request, response);
+  }
+  void set_pause(const GrpcCall& incoming, bool paused, const v1::PauseStartsRequest* request,
+                 v1::Cluster* response) {
+    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+      if (auto problem = check_pause(*request)) return call.fail(*problem);
+      const std::string by = request->by().empty() ? requester_of(call.context()) : request->by();
+      backend.pause_starts(paused, by, request->reason(),
+                           answer_with<ClusterView>(call, response, write_cluster));
     });
   }
 

@@ -184,7 +184,11 @@ Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
   return update;
 }
 
-std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message) {
+namespace {
+
+/// An operator's words, of whichever message.
+template <typename Message>
+std::optional<ApiError> check_words(const Message& message) {
   if (message.reason().size() > kReasonBytesMax)
     return invalid("reason",
                    "reason is longer than " + std::to_string(kReasonBytesMax) + " bytes; shorten it");
@@ -192,6 +196,12 @@ std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message) {
     return invalid("by", "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
   return std::nullopt;
 }
+
+}  // namespace
+
+std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message) { return check_words(message); }
+
+std::optional<ApiError> check_pause(const v1::PauseStartsRequest& message) { return check_words(message); }
 
 Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message) {
   LabelChange change{.remove = {message.remove().begin(), message.remove().end()}};

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "api/contract/caller.h"
 #include "api/contract/spec_peek.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
@@ -50,6 +51,10 @@ bool read_body(const NativeCall& call, std::span<google::protobuf::Message* cons
   const auto problem = read_native_json(call.request.body, roots, body);
   if (problem) call.call->fail(*problem);
   return !problem;
+}
+
+std::string requester_of(const NativeCall& call) {
+  return shown_requester(call.request.requested_by, call.request.peer);
 }
 
 /// The job of the path, or nothing after an answer.
@@ -175,7 +180,7 @@ void NativeRest::cancel_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
   const std::string tenant = call.query.text("tenant_id").value_or("");
-  backend_.cancel(*job, tenant,
+  backend_.cancel(*job, tenant, requester_of(call),
                   [this, job = *job, tenant, done = answer_with_job(call)](Answer<Unit> answer) {
                     if (!answer) return done(answer.error());
                     backend_.get_job(job, tenant, done);
@@ -205,6 +210,7 @@ void NativeRest::cancel_jobs(NativeCall& call) {
     return call.call->fail(
         {ErrorKind::kInvalidArgument, "job_ids has more than 1000 entries; send several batches", "job_ids"});
   }
+  const std::string by = requester_of(call);
   const auto batch = std::make_shared<RestCancelBatch>();
   batch->reply = call.call;
   batch->left = request.job_ids_size() + 1;
@@ -221,7 +227,7 @@ void NativeRest::cancel_jobs(NativeCall& call) {
       batch->done();
       continue;
     }
-    backend_.cancel(*job, request.tenant_id(), [batch, note](Answer<Unit> answer) {
+    backend_.cancel(*job, request.tenant_id(), by, [batch, note](Answer<Unit> answer) {
       if (!answer) note(answer.error());
       batch->done();
     });
@@ -234,23 +240,37 @@ void NativeRest::update_job(NativeCall& call) {
   if (!job) return;
   Answer<JobUpdate> update = read_native_update(call.request.body, call.path[2]);
   if (!update) return call.call->fail(update.error());
+  update->by = requester_of(call);
   backend_.update_job(*job, call.query.text("tenant_id").value_or(""), std::move(*update),
                       answer_with_job(call));
 }
 
 void NativeRest::hold_job(NativeCall& call) {
   const auto job = path_job(call);
-  if (job) backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), true, answer_with_job(call));
+  if (!job) return;
+  backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), true, requester_of(call),
+                    answer_with_job(call));
 }
 
 void NativeRest::release_job(NativeCall& call) {
   const auto job = path_job(call);
-  if (job) backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), false, answer_with_job(call));
+  if (!job) return;
+  backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), false, requester_of(call),
+                    answer_with_job(call));
 }
 
 void NativeRest::requeue_job(NativeCall& call) {
   const auto job = path_job(call);
-  if (job) backend_.requeue_job(*job, call.query.text("tenant_id").value_or(""), answer_with_job(call));
+  if (!job) return;
+  backend_.requeue_job(*job, call.query.text("tenant_id").value_or(""), requester_of(call),
+                       answer_with_job(call));
+}
+
+void NativeRest::get_history(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  backend_.get_history(*job, call.query.text("tenant_id").value_or(""),
+                       answer_with<HistoryView>(call, write_history));
 }
 
 void NativeRest::explain_job(NativeCall& call) {
@@ -355,19 +375,19 @@ void NativeRest::get_node(NativeCall& call) {
 }
 
 void NativeRest::drain_node(NativeCall& call) {
-  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
   backend_.drain_node(call.path[2], words->by, words->reason, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::resume_node(NativeCall& call) {
-  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
   backend_.resume_node(call.path[2], words->by, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::reboot_node(NativeCall& call) {
-  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], call.request.peer);
+  const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
   backend_.reboot_node(call.path[2], words->reason, answer_with<NodeView>(call, write_node));
 }
@@ -406,7 +426,7 @@ void NativeRest::confirm_dead(NativeCall& call) {
 }
 
 void NativeRest::remove_node(NativeCall& call) {
-  backend_.remove_node(call.path[2], call.request.peer, [reply = call.call](Answer<Unit> answer) {
+  backend_.remove_node(call.path[2], requester_of(call), [reply = call.call](Answer<Unit> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send(200, "{}");
   });
@@ -418,7 +438,7 @@ void NativeRest::set_condition(NativeCall& call) {
     return call.call->fail(
         {ErrorKind::kDeviceNotFound, "no such device; the index is a number such as 0, as in <node>-gpu-0"});
   }
-  const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, call.request.peer);
+  const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, requester_of(call));
   if (!parsed) return call.call->fail(parsed.error());
   backend_.set_condition(call.path[2], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
                          parsed->by, answer_with<NodeView>(call, write_node));
@@ -445,10 +465,23 @@ void NativeRest::apply_moves(NativeCall& call) {
   NativeBody given;
   if (const auto problem = read_native_json(call.request.body, roots, given))
     return call.call->fail(*problem);
-  if (message.by().empty()) message.set_by(call.request.peer.empty() ? "operator" : call.request.peer);
+  if (message.by().empty()) message.set_by(requester_of(call));
   Answer<ApplyMoves> request = read_apply(message);
   if (!request) return call.call->fail(request.error());
   backend_.apply_moves(std::move(*request), answer_with<MoveProposalView>(call, write_move_proposal));
+}
+
+void NativeRest::pause_starts(NativeCall& call) { set_pause(call, true); }
+void NativeRest::resume_starts(NativeCall& call) { set_pause(call, false); }
+
+void NativeRest::set_pause(NativeCall& call, bool paused) {
+  v1::PauseStartsRequest request;
+  google::protobuf::Message* const roots[] = {&request};
+  NativeBody body;
+  if (!call.request.body.empty() && !read_body(call, roots, body)) return;
+  if (auto problem = check_pause(request)) return call.call->fail(*problem);
+  const std::string by = request.by().empty() ? requester_of(call) : request.by();
+  backend_.pause_starts(paused, by, request.reason(), answer_with<ClusterView>(call, write_cluster));
 }
 
 void NativeRest::get_cluster(NativeCall& call) {

@@ -87,6 +87,7 @@ class NativeRest {
   void get_job(NativeCall& call);
   void cancel_job(NativeCall& call);
   void cancel_jobs(NativeCall& call);
+  void get_history(NativeCall& call);
   void update_job(NativeCall& call);
   void hold_job(NativeCall& call);
   void release_job(NativeCall& call);
@@ -114,6 +115,9 @@ class NativeRest {
   void remove_node(NativeCall& call);
   void set_condition(NativeCall& call);
   void get_cluster(NativeCall& call);
+  void pause_starts(NativeCall& call);
+  void resume_starts(NativeCall& call);
+  void set_pause(NativeCall& call, bool paused);
   void get_quality(NativeCall& call);
   void get_moves(NativeCall& call);
   void apply_moves(NativeCall& call);

@@ -144,9 +144,11 @@ class Table {
 /// Handlers are the class's own: what names them stands inside of it.
 struct NativeRest::Routes {
   static void jobs(Table& table);
+  static void job_actions(Table& table);
   static void tenants(Table& table);
   static void nodes(Table& table);
-  static void whole(Table& table);
+  static void reservations(Table& table);
+  static void cluster(Table& table);
 };
 
 void NativeRest::Routes::jobs(Table& table) {
@@ -190,6 +192,10 @@ void NativeRest::Routes::jobs(Table& table) {
            "Cancels a job, or ends it.")
       .query({kTenant})
       .answers(job);
+}
+
+void NativeRest::Routes::job_actions(Table& table) {
+  const Descriptor* const job = v1::Job::descriptor();
   table
       .add(kPost, "v1/jobs/{job_id}/hold", "hold_job", &NativeRest::hold_job,
            "Keeps a waiting job from starting until it is released.")
@@ -205,6 +211,11 @@ void NativeRest::Routes::jobs(Table& table) {
            "Ends a running job's attempt and puts the job back in line; no retry is spent.")
       .query({kTenant})
       .answers(job);
+  table
+      .add(kGet, "v1/jobs/{job_id}/history", "get_job_history", &NativeRest::get_history,
+           "Tells what happened to a job, and who asked for what.")
+      .query({kTenant})
+      .answers(v1::JobHistory::descriptor());
   table
       .add(kGet, "v1/jobs/{job_id}/explain", "explain_job", &NativeRest::explain_job,
            "Says why a job waits, and which events could change that.")
@@ -304,7 +315,7 @@ void NativeRest::Routes::nodes(Table& table) {
       .answers(node);
 }
 
-void NativeRest::Routes::whole(Table& table) {
+void NativeRest::Routes::reservations(Table& table) {
   table
       .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
            "Keeps nodes for a tenant, or for maintenance, at a time agreed before.")
@@ -319,7 +330,20 @@ void NativeRest::Routes::whole(Table& table) {
       .add(kDelete, "v1/reservations/{reservation}", "cancel_reservation", &NativeRest::cancel_reservation,
            "Gives the nodes back, by the reservation's name or id; what runs there goes on.")
       .answers(v1::CancelReservationResponse::descriptor());
+}
+
+void NativeRest::Routes::cluster(Table& table) {
   table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Shows the cluster's sums.")
+      .answers(v1::Cluster::descriptor());
+  table
+      .add(kPost, "v1/cluster/pause", "pause_starts", &NativeRest::pause_starts,
+           "Stops all starts until they are resumed; what runs goes on, and submissions are taken.")
+      .body(v1::PauseStartsRequest::descriptor())
+      .answers(v1::Cluster::descriptor());
+  table
+      .add(kPost, "v1/cluster/resume", "resume_starts", &NativeRest::resume_starts,
+           "Lets jobs start again after a pause.")
+      .body(v1::PauseStartsRequest::descriptor())
       .answers(v1::Cluster::descriptor());
   table
       .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
@@ -352,9 +376,11 @@ std::span<const NativeRoute> NativeRest::routes() {
   static const std::vector<NativeRoute> kRoutes = [] {
     Table table;
     Routes::jobs(table);
+    Routes::job_actions(table);
     Routes::tenants(table);
     Routes::nodes(table);
-    Routes::whole(table);
+    Routes::reservations(table);
+    Routes::cluster(table);
     return std::move(table).take();
   }();
   return kRoutes;

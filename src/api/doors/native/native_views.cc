@@ -125,6 +125,24 @@ void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, in
   }
 }
 
+void write_history(const HistoryView& history, v1::JobHistory& out) {
+  out.set_job_id(job_name(history.id));
+  out.set_dropped(history.dropped);
+  for (const HistoryLine& line : history.lines) {
+    v1::JobHistory::Line& to = *out.add_lines();
+    write_time(line.at, *to.mutable_at());
+    to.set_event(line.event);
+    to.set_message(line.message);
+    to.set_attempt(line.attempt);
+    to.set_node_name(line.node);
+    to.set_members(line.members);
+    to.set_cause(line.cause);
+    to.set_exit_code(line.exit_code);
+    to.set_signal(line.signal);
+    to.set_by(line.by);
+  }
+}
+
 void write_cluster(const ClusterView& cluster, v1::Cluster& out) {
   out.set_total_nodes(cluster.total_nodes);
   out.set_online_nodes(cluster.online_nodes);
@@ -135,6 +153,10 @@ void write_cluster(const ClusterView& cluster, v1::Cluster& out) {
   out.set_pending_jobs(cluster.pending_jobs);
   out.set_sequence(cluster.sequence);
   out.set_average_gpu_utilization(cluster.average_gpu_utilization);
+  if (!cluster.paused_since.valid()) return;
+  write_time(cluster.paused_since, *out.mutable_paused_since());
+  out.set_paused_by(cluster.paused_by);
+  out.set_pause_reason(cluster.pause_reason);
 }
 
 }  // namespace gpusched::api

@@ -26,6 +26,7 @@ Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating,
 /// What changes of a job; an error when nothing does.
 Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message);
 /// The lengths of what is said about a node.
+std::optional<ApiError> check_pause(const v1::PauseStartsRequest& message);
 std::optional<ApiError> check_drain(const v1::DrainNodeRequest& message);
 struct LabelChange {
   std::vector<Label> set;
@@ -40,6 +41,7 @@ void write_plan(const PlanView& plan, v1::PlanResponse& out);
 /// At most `size` tenants behind the one with the number `after`, which is what a page's token says.
 void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, int size,
                        v1::ListTenantsResponse& out);
+void write_history(const HistoryView& history, v1::JobHistory& out);
 void write_cluster(const ClusterView& cluster, v1::Cluster& out);
 
 void write_time(Time time, google::protobuf::Timestamp& out);

@@ -1,0 +1,172 @@
+// Nodes, their devices, and the cluster as a whole.
+#include <utility>
+
+#include "api/backend/host_backend.h"
+#include "api/views/state_views.h"
+#include "base/limits.h"
+
+namespace gpusched::api {
+namespace {
+
+ApiError no_node(std::string_view name) {
+  return {ErrorKind::kNodeNotFound, "no such node: " + std::string(name.substr(0, 64))};
+}
+
+}  // namespace
+
+void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
+  if (sheds_read(done)) return;
+  read([this, node, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    // The boot that is shown is meant, and not one that began meanwhile.
+    propose_for_node(ConfirmNodeDead{.node = found->id, .boot_id = found->boot_id}, found->id, done);
+  });
+}
+
+void HostBackend::remove_node(const std::string& node, const std::string& by, Done<Unit> done) {
+  read([this, node, by, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    RemoveNode command{
+        .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
+    propose(std::move(command), [done](Result<Decided> decided) {
+      if (auto refused = refusal(decided)) return done(std::move(*refused));
+      done(Unit{});
+    });
+  });
+}
+
+void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
+                                const std::string& detail, const std::string& by, Done<NodeView> done) {
+  if (sheds_read(done)) return;
+  read([this, node, index, condition, detail, by, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    SetDeviceCondition command{.node = found->id,
+                               .device = index,
+                               .condition = condition,
+                               .detail = detail,
+                               .by_operator = true,
+                               .lasting = true,
+                               .by = by};
+    if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
+    propose_for_node(std::move(command), found->id, done);
+  });
+}
+
+void HostBackend::drain_node(const std::string& node, const std::string& by, const std::string& reason,
+                             Done<NodeView> done) {
+  with_node(
+      node,
+      [this, by, reason, done](NodeId id) {
+        propose_for_node(
+            SetNodeAvailability{.node = id, .to = Availability::kDraining, .by = by, .reason = reason}, id,
+            done);
+      },
+      done);
+}
+
+void HostBackend::resume_node(const std::string& node, const std::string& by, Done<NodeView> done) {
+  with_node(
+      node,
+      [this, by, done](NodeId id) {
+        propose_for_node(SetNodeAvailability{.node = id, .to = Availability::kInService, .by = by}, id, done);
+      },
+      done);
+}
+
+void HostBackend::reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) {
+  if (sheds_read(done)) return;
+  read([this, node, reason, done](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    if (found->availability != Availability::kDraining || !found->attempts.empty()) {
+      return done(ApiError{ErrorKind::kNodeNotDrained,
+                           "node " + found->name + " is not drained; drain it and wait until nothing runs"});
+    }
+    if (std::find(found->features.begin(), found->features.end(), "reboot") == found->features.end()) {
+      return done(ApiError{
+          ErrorKind::kUnprocessable,
+          "node " + found->name +
+              " has no reboot command; start its agent with --reboot-command, or reboot it by hand"});
+    }
+    const NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
+    host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
+      if (!sent) return done(to_api_error(sent.error()));
+      done(shown);
+    });
+  });
+}
+
+void HostBackend::label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
+                             Done<NodeView> done) {
+  with_node(
+      node,
+      [this, set = std::move(set), remove = std::move(remove), done](NodeId id) {
+        propose_for_node(LabelNode{.node = id, .set = set, .remove = remove}, id, done);
+      },
+      done);
+}
+
+void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
+  if (sheds_scan(done)) return;
+  scan_once([this, done = std::move(done)](const Observer::View& view) {
+    const auto telemetry = host_.telemetry();
+    std::vector<NodeView> out;
+    for (const Node& node : view.state.nodes) {
+      if (!node.removed) out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+    }
+    std::sort(out.begin(), out.end(), [](const NodeView& a, const NodeView& b) { return a.name < b.name; });
+    done(std::move(out));
+  });
+}
+
+void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
+  if (sheds_read(done)) return;
+  read([this, node, done = std::move(done)](const Observer::View& view) {
+    const Node* found = view.state.find_node_named(node);
+    if (found == nullptr) return done(no_node(node));
+    done(view_of(view.state, *found, host_.telemetry()->get(found->id)));
+  });
+}
+
+void HostBackend::get_cluster(Done<ClusterView> done) {
+  if (sheds_scan(done)) return;
+  scan_once([this, done = std::move(done)](const Observer::View& view) {
+    done(cluster_of(view.state, *host_.telemetry()));
+  });
+}
+
+void HostBackend::pause_starts(bool paused, const std::string& by, const std::string& reason,
+                               Done<ClusterView> done) {
+  propose(PauseStarts{.paused = paused, .by = by, .why = reason}, [this, done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    host_.observer().read(decided->sequence, [this, done](const Observer::View& view) {
+      done(cluster_of(view.state, *host_.telemetry()));
+    });
+  });
+}
+
+void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
+  propose(std::move(command), [this, node, done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    host_.observer().read(decided->sequence, [this, node, done](const Observer::View& view) {
+      const Node* found = view.state.find_node(node);
+      if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
+      done(view_of(view.state, *found, host_.telemetry()->get(node)));
+    });
+  });
+}
+
+void HostBackend::with_node(const std::string& name, std::function<void(NodeId)> use,
+                            std::function<void(ApiError)> refuse) {
+  if (sheds_read(refuse)) return;
+  read([name, use = std::move(use), refuse = std::move(refuse)](const Observer::View& view) {
+    const Node* node = view.state.find_node_named(name);
+    if (node == nullptr) return refuse(no_node(name));
+    use(node->id);
+  });
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <string>
+#include <string_view>
+
+/// What a call carries beside its message.
+namespace gpusched::api {
+
+/// The IP address in gRPC's words for a client's address, as the HTTP server writes it.
+std::string address_of(std::string_view peer);
+
+/// The call's metadata of that name; empty: there is none.
+std::string_view authorization_of(const grpc::ServerContext& context);
+/// Who is shown to ask for a change: the metadata "x-requested-by", or the client's address.
+std::string requester_of(const grpc::ServerContext& context);
+
+}  // namespace gpusched::api

@@ -1,0 +1,103 @@
+#include "api/views/job_history.h"
+
+#include <algorithm>
+
+#include "api/contract/names.h"
+#include "api/views/job_sentences.h"
+
+namespace gpusched::api {
+namespace {
+
+std::string placed_sentence(const State& state, const JobHistoryEntry& entry) {
+  const Node* node = state.find_node(entry.node);
+  std::string text =
+      "placed on " + (node == nullptr ? std::string("a node that was removed") : "node " + node->name);
+  if (entry.members > 1)
+    text += ", with " + std::to_string(entry.members - 1) + " more members beside it or elsewhere";
+  return text;
+}
+
+std::string ended_sentence(const JobHistoryEntry& entry) {
+  std::string text = end_sentence(entry.cause, entry.exit_code, entry.signal);
+  if (entry.cause == EndCause::kExited && entry.exit_code == 0) text = "its command ended well";
+  return entry.detail.empty() ? text : text + ": " + entry.detail;
+}
+
+std::string finished_sentence(const JobHistoryEntry& entry) {
+  std::string text(to_string(entry.state));
+  if (entry.state != JobState::kCompleted && entry.reason != JobReason::kCancelled)
+    text += " (" + std::string(to_string(entry.reason)) + ")";
+  return text;
+}
+
+std::string asked(const std::string& what, const JobHistoryEntry& entry, bool of_array) {
+  return what + (of_array ? " of its array" : "") + " was requested by " +
+         (entry.by.empty() ? "somebody" : entry.by);
+}
+
+std::string sentence_of(const State& state, const JobHistoryEntry& entry, bool of_array) {
+  switch (entry.step) {
+    case JobStep::kPlaced:
+      return placed_sentence(state, entry);
+    case JobStep::kStarted:
+      return "started";
+    case JobStep::kEnded:
+      return ended_sentence(entry);
+    case JobStep::kAbandoned:
+      return "its node does not answer; the job goes on without this attempt";
+    case JobStep::kRequeued:
+      return "waits again";
+    case JobStep::kPreempted:
+      return "waits again: it was ended for another job";
+    case JobStep::kHeldByFailure:
+      return "waits again, and is held until it is released";
+    case JobStep::kFinished:
+      return finished_sentence(entry);
+    case JobStep::kCancelAsked:
+      return asked("cancelling", entry, of_array);
+    case JobStep::kHoldAsked:
+      return asked("holding", entry, of_array);
+    case JobStep::kReleaseAsked:
+      return asked("release", entry, of_array);
+    case JobStep::kRequeueAsked:
+      return asked("another attempt", entry, of_array);
+    case JobStep::kChangeAsked:
+      return asked("a change", entry, of_array);
+  }
+  return {};
+}
+
+HistoryLine line_of(const State& state, const JobHistoryEntry& entry, bool of_array) {
+  HistoryLine line{.at = entry.at,
+                   .event = std::string(to_string(entry.step)),
+                   .message = sentence_of(state, entry, of_array),
+                   .attempt = entry.attempt,
+                   .node = {},
+                   .members = entry.members,
+                   .exit_code = entry.exit_code,
+                   .signal = entry.signal,
+                   .by = entry.by};
+  if (entry.step == JobStep::kEnded) line.cause = to_string(entry.cause);
+  if (const Node* node = state.find_node(entry.node)) line.node = node->name;
+  return line;
+}
+
+}  // namespace
+
+HistoryView history_of(const State& state, const Job& job) {
+  HistoryView out{.id = job.id, .dropped = 0, .lines = {}};
+  out.lines.push_back({.at = job.submitted_at, .event = "submitted", .message = "submitted"});
+  const JobHistory history = job.timeline();
+  out.dropped = history.dropped;
+  for (const JobHistoryEntry& entry : history.entries) out.lines.push_back(line_of(state, entry, false));
+  const Job* array = job.is_element() ? state.jobs.find(job.array) : nullptr;
+  if (array == nullptr) return out;
+  for (const JobHistoryEntry& entry : array->timeline().entries) {
+    if (is_asked(entry.step)) out.lines.push_back(line_of(state, entry, true));
+  }
+  std::stable_sort(out.lines.begin(), out.lines.end(),
+                   [](const HistoryLine& a, const HistoryLine& b) { return a.at < b.at; });
+  return out;
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "api/contract/jobs.h"
+#include "model/state.h"
+
+namespace gpusched::api {
+
+/// A job's timeline from its submission on. What was asked of an array is also told of its elements.
+HistoryView history_of(const State& state, const Job& job);
+
+}  // namespace gpusched::api
