@@ -1,10 +1,12 @@
 #include "cli/framework/session.h"
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
 
@@ -87,6 +89,14 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
   return trouble;
 }
 
+/// "anna@login1", for the job's timeline; empty: who calls is not known.
+std::string requester_name(const CliIo& io) {
+  std::string name = io.login_name ? printable(io.login_name()) : std::string();
+  char host[HOST_NAME_MAX + 1] = {};
+  if (!name.empty() && ::gethostname(host, sizeof host - 1) == 0) name += "@" + printable(host);
+  return name;
+}
+
 }  // namespace
 
 Trouble about_job(const std::string& job, Trouble trouble) {
@@ -163,6 +173,10 @@ Session Session::fork() const {
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
   if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
   const std::string target = request.target;
+  if (request.method != "GET") {
+    if (std::string name = requester_name(*io_); !name.empty())
+      request.headers.emplace_back("X-Requested-By", std::move(name));
+  }
   Result<HttpAnswer> answer =
       on_data == nullptr ? client_.request(request)
                          : client_.stream(request, *on_data, on_head == nullptr ? HttpOnHead() : *on_head);

@@ -24,6 +24,7 @@ constexpr std::array kVerbs = {
     VerbDefinition{"hold", kJobs, "Hold pending jobs: they do not start until released", define_hold},
     VerbDefinition{"release", kJobs, "Release held jobs", define_release},
     VerbDefinition{"requeue", kJobs, "Stop running jobs and put them back into the queue", define_requeue},
+    VerbDefinition{"history", kJobs, "Tell what happened to a job, and who asked for what", define_history},
     VerbDefinition{"explain", kJobs, "Explain why a job waits, and what would let it start", define_explain},
     VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},
     VerbDefinition{"attach", kJobs, "Follow a running job's output until it ends", define_attach},
@@ -32,6 +33,9 @@ constexpr std::array kVerbs = {
     VerbDefinition{"cp", kJobs, "Copy a small file out of a job", define_copy},
 
     VerbDefinition{"top", kCluster, "Monitor GPUs and jobs live", define_top},
+    VerbDefinition{"status", kCluster, "Count nodes, GPUs and jobs, and list what is wrong", define_status},
+    VerbDefinition{"pause", kCluster, "Stop all starts in the cluster; running jobs continue", define_pause},
+    VerbDefinition{"resume", kCluster, "Let jobs start again after a pause", define_resume},
     VerbDefinition{"cluster", kCluster, "Count nodes, GPUs and jobs", define_cluster},
     VerbDefinition{"quality", kCluster, "Show how accurate predicted run times and starts were",
                    define_quality},

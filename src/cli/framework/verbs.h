@@ -26,6 +26,10 @@ Action define_copy(Grammar& grammar);
 
 Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);
+Action define_status(Grammar& grammar);
+Action define_pause(Grammar& grammar);
+Action define_resume(Grammar& grammar);
+Action define_history(Grammar& grammar);
 Action define_quality(Grammar& grammar);
 Action define_move_list(Grammar& grammar);
 Action define_move_apply(Grammar& grammar);

@@ -1,0 +1,63 @@
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/units.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr int kWideWidth = 1'000;
+
+/// "+1h05m": how long after its submission.
+std::string offset_of(Time at, Time submitted) {
+  const int64_t seconds = (at - submitted).ns / 1'000'000'000;
+  return seconds <= 0 ? "" : "+" + format_duration(seconds);
+}
+
+int show_history(Session& session, const std::string& job) {
+  const std::string& tenant = session.options().tenant_id;
+  const std::string of_tenant = tenant.empty() ? std::string() : "?tenant_id=" + url_encoded(tenant);
+  const Reply reply = session.get("/v1/jobs/" + url_encoded(job) + "/history" + of_tenant);
+  if (!reply) return session.fail(*reply.trouble);
+  const CliIo& io = session.io();
+  if (session.options().json) {
+    io.out(json_line(reply));
+    return kExitOk;
+  }
+  const std::vector<Json> lines = reply.json["lines"].items();
+  const Time submitted = lines.empty() ? Time{} : parse_rfc3339(lines.front()["at"].text());
+  Table table({{.title = "TIME"},
+               {.title = "AFTER", .right = true, .drop_order = 1},
+               {.title = "ATTEMPT", .right = true},
+               {.title = "EVENT"},
+               {.title = "WHAT HAPPENED", .may_shrink = true}});
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Json& line = lines[i];
+    const Time at = parse_rfc3339(line["at"].text());
+    const int64_t attempt = line["attempt"].integer();
+    table.add({format_rfc3339(at), offset_of(at, submitted), attempt == 0 ? "" : std::to_string(attempt),
+               line["event"].text(), line["message"].text()});
+    const int64_t dropped = i == 0 ? reply.json["dropped"].integer() : 0;
+    if (dropped > 0)
+      table.add({"...", "", "", "", std::to_string(dropped) + " older events are kept no longer"});
+  }
+  io.out(table.render(io.out_is_terminal ? io.width : kWideWidth, colored(session.options(), io)));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action define_history(Grammar& grammar) {
+  const auto job = std::make_shared<std::string>();
+  grammar.argument("JOB", job.get(), "Job to tell about").completes(Complete::kJob);
+  grammar.details(
+      "Tells when the job was submitted, placed, started and ended, on which node, why each attempt ended, "
+      "and "
+      "who asked to cancel, hold, release, requeue or change it. Who asked is what the client calls itself; "
+      "the scheduler does not check it. The newest 64 events of a job are kept.");
+  return [job](Session& session) { return show_history(session, *job); };
+}
+
+}  // namespace gpusched::cli
