@@ -98,7 +98,7 @@ def first_jobs(rest):
 def settled(server, path):
     """An answer about a job that waits, once the planner has looked at it."""
     return server.until(lambda: server.call("GET", path, headers=server.credential()),
-                        lambda answer: answer.json["reason"] not in ("not_looked_at", "unexamined", "new", "none"))
+                        lambda answer: answer.json["reason"] not in ("queued", "none"))
 
 
 def nested(fields):

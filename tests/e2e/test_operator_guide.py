@@ -10,7 +10,7 @@ import pytest
 from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
-PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails")
+PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts")
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -177,14 +177,23 @@ def test_when_hardware_fails(site):
 def test_troubleshoot(site):
     site.start()
     printed = run_page(site, "troubleshoot")
-    assert "no registered node has 8 GPUs" in printed[0]
-    assert "the disk is on fire" in printed[1]
-    assert "ready" in printed[2] and "registered" in printed[2]
+    assert "1 of 1 online" in printed[0] and "cancelling was requested by" in printed[0]
+    assert "no job is started until" in printed[1] and "jobs start again" in printed[1]
+    assert "no registered node has 8 GPUs" in printed[2]
+    assert "the disk is on fire" in printed[3]
+    assert "ready" in printed[4] and "registered" in printed[4]
+
+
+def test_alerts(site):
+    site.start()
+    printed = run_page(site, "alerts")
+    assert "Nothing is wrong." in printed[0]
 
 
 def test_every_reason_that_the_guide_names_exists():
     text = (GUIDE / "troubleshoot.md").read_text()
     named = set(re.findall(r"^\| `([a-z_]+)`", text.partition("## A node does not")[0], re.MULTILINE))
-    source = (ROOT / "src/engine/planner/wait_reason.cc").read_text() + (ROOT / "src/model/types.cc").read_text()
+    files = ("engine/planner/wait_reason.cc", "model/types.cc", "api/views/state_views.cc")
+    source = "".join((ROOT / "src" / file).read_text() for file in files)
     missing = {name for name in named if f'"{name}"' not in source}
     assert not missing
