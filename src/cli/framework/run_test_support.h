@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -31,6 +33,7 @@ struct World {
   std::string standard_input = {};
   std::string working_directory = {};
   int width = 80;
+  std::string zone = "UTC";
   Duration clock_step = {};  ///< What each look at the clock takes.
   bool out_is_terminal = false;
   bool err_is_terminal = false;
@@ -40,6 +43,8 @@ struct World {
 
 inline Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
   Ran ran;
+  ::setenv("TZ", world.zone.c_str(), 1);
+  ::tzset();
   std::mutex mutex;
   std::vector<const char*> raw;
   for (const std::string& argument : arguments) raw.push_back(argument.c_str());

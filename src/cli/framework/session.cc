@@ -13,6 +13,7 @@
 #include "cli/framework/field_words.h"
 #include "cli/framework/tenant_names.h"
 #include "cli/terminal/text.h"
+#include "cli/terminal/units.h"
 
 namespace gpusched::cli {
 namespace {
@@ -112,7 +113,7 @@ bool colored(const Options& options, const CliIo& io) {
 }
 
 void print_error(const CliIo& io, const std::string& sentence, const std::string& code) {
-  io.err("gpu-cli: " + printable(sentence) + " (" + printable(code) + ")\n");
+  io.err("gpu-cli: " + printable(with_local_times(sentence)) + " (" + printable(code) + ")\n");
 }
 
 std::string random_key() {

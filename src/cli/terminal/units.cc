@@ -330,6 +330,40 @@ std::string format_rfc3339(Time time) {
   return {text.data(), size};
 }
 
+std::string format_local(Time time) {
+  const std::time_t whole = time.ns / 1'000'000'000;
+  std::tm local{};
+  ::localtime_r(&whole, &local);
+  if (local.tm_gmtoff == 0) return format_rfc3339(time);
+  std::array<char, 32> text;
+  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &local);
+  const int64_t minutes = std::abs(local.tm_gmtoff) / kMinute;
+  std::array<char, 8> zone;
+  const int zone_size =
+      std::snprintf(zone.data(), zone.size(), "%c%02d:%02d", local.tm_gmtoff < 0 ? '-' : '+',
+                    static_cast<int>(minutes / 60) % 100, static_cast<int>(minutes % 60));
+  return std::string(text.data(), size) + std::string(zone.data(), static_cast<size_t>(zone_size));
+}
+
+std::string with_local_times(std::string_view sentence) {
+  std::string out;
+  for (size_t at = 0; at < sentence.size();) {
+    const size_t end = sentence.find('Z', at);
+    if (end == std::string_view::npos) return out.append(sentence.substr(at));
+    // The instant is what stands before the Z, without a blank.
+    size_t begin = end;
+    while (begin > at &&
+           std::string_view("0123456789-:.T").find(sentence[begin - 1]) != std::string_view::npos)
+      --begin;
+    const std::string_view instant = sentence.substr(begin, end + 1 - begin);
+    const Time time = parse_rfc3339(instant);
+    out.append(sentence.substr(at, begin - at));
+    time.valid() ? out.append(format_local(time)) : out.append(instant);
+    at = end + 1;
+  }
+  return out;
+}
+
 std::string format_relative(Time then, Time now) {
   const int64_t seconds_ago = (now.ns - then.ns) / 1'000'000'000;
   if (seconds_ago == 0) return "now";

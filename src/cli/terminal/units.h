@@ -41,6 +41,12 @@ Time parse_local_time(std::string_view text, Time now, TimeOfDay alone);
 /// "2025-01-31T09:00:00Z", in whole seconds.
 std::string format_rfc3339(Time time);
 
+/// The same in the process's time zone, for people: "2025-01-31T10:00:00+01:00"; in UTC it ends with Z.
+std::string format_local(Time time);
+
+/// `sentence` with each instant in UTC, such as 2025-01-31T09:00:00.5Z, in the process's time zone.
+std::string with_local_times(std::string_view sentence);
+
 /// "12s ago", "in 3m00s", "now".
 std::string format_relative(Time then, Time now);
 

@@ -118,6 +118,22 @@ TEST(TimeParsing, GivesNothingForAnythingElse) {
   }
 }
 
+TEST(LocalTime, IsThatOfTheProcess) {
+  const Time time{1'738'314'000'123'000'000};
+  ::setenv("TZ", "CET-1", 1);
+  ::tzset();
+  EXPECT_EQ(format_local(time), "2025-01-31T10:00:00+01:00");
+  EXPECT_EQ(with_local_times("from 2025-01-31T09:00:00.123Z on, Zoe, and 2025-01-31T23:30:00Z"),
+            "from 2025-01-31T10:00:00+01:00 on, Zoe, and 2025-02-01T00:30:00+01:00");
+  EXPECT_EQ(with_local_times("no time: 12Z, Z"), "no time: 12Z, Z");
+  ::setenv("TZ", "NST+3:30", 1);
+  ::tzset();
+  EXPECT_EQ(format_local(time), "2025-01-31T05:30:00-03:30");
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(format_local(time), "2025-01-31T09:00:00Z");
+}
+
 TEST(RelativeTime, LooksBothWays) {
   const Time now{1'000'000'000'000};
   EXPECT_EQ(format_relative(now, now), "now");

@@ -123,7 +123,7 @@ JobColumn state_column() {
 /// Where it runs or ran; of what waits or went wrong, why.
 std::string where_text(const Json& job) {
   const std::string state = job["state"].text();
-  const std::string message = job["message"].text();
+  const std::string message = with_local_times(job["message"].text());
   if (!job[kFoldedId].text().empty() || state == "failed" || shown_state(job) == "held") return message;
   // The word first: a narrow terminal cuts the sentence.
   if (state == "pending") return job["reason"].text() + (message.empty() ? "" : ": ") + message;

@@ -29,7 +29,7 @@ std::string joined(const Json& list, std::string_view separator) {
 /// "12s ago (2025-01-31T09:00:00.123Z)", or nothing.
 std::string time_text(const Json& value, Time now) {
   const Time time = parse_rfc3339(value.text());
-  return time.valid() ? format_relative(time, now) + " (" + value.text() + ")" : "";
+  return time.valid() ? format_relative(time, now) + " (" + format_local(time) + ")" : "";
 }
 
 std::string number_text(const Json& value) {
@@ -117,6 +117,9 @@ struct JobRecordRow {
 };
 
 Cell as_text(const Json& job, std::string_view field, Time) { return job_field(job, field).text(); }
+Cell as_sentence(const Json& job, std::string_view field, Time) {
+  return with_local_times(job_field(job, field).text());
+}
 Cell as_number(const Json& job, std::string_view field, Time) { return number_text(job_field(job, field)); }
 Cell as_count(const Json& job, std::string_view field, Time) { return count_text(job_field(job, field)); }
 Cell as_size(const Json& job, std::string_view field, Time) { return size_text(job_field(job, field)); }
@@ -168,7 +171,7 @@ constexpr JobRecordRow kJobRecord[] = {
     {"Job", "", [](const Json& job, std::string_view, Time) -> Cell { return job_id_of(job); }},
     {"Name", "name", as_text},
     {"State", "", [](const Json& job, std::string_view, Time) { return state_cell(job); }},
-    {"Message", "message", as_text},
+    {"Message", "message", as_sentence},
     {"Moved", "moved", as_text},
     {"Exit code", "exit_code", as_number},
     {"Signal", "signal", as_count},
@@ -316,7 +319,7 @@ int explain_job(Session& session, const std::string& job) {
   record.add("Job", job);
   record.add("State", reply.json["state"].text());
   record.add("Reason", reply.json["reason"].text());
-  record.add("Why", with_tenant_names(session, reply.json["message"].text()));
+  record.add("Why", with_tenant_names(session, with_local_times(reply.json["message"].text())));
   record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
   record.add("Queue position", count_text(reply.json["queue_position"]));
   const Time now = session.io().wall_now();

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/text.h"
+#include "cli/terminal/units.h"
 #include "cli/verbs/jobs/job_output.h"
 #include "cli/verbs/jobs/wait_notice.h"
 
@@ -33,7 +34,7 @@ void say_why_silent(const Session& session, const std::string& job, const Json& 
   const bool ran = cause == "exited" || cause == "signaled" || cause == "stopped";
   if (sentence.empty() && !ran && (state == "failed" || state == "cancelled"))
     sentence = end_sentence(job, record);
-  if (!sentence.empty()) session.io().err("gpu-cli: " + printable(sentence) + "\n");
+  if (!sentence.empty()) session.io().err("gpu-cli: " + printable(with_local_times(sentence)) + "\n");
 }
 
 int show_logs(Session& session, const LogsOptions& logs) {

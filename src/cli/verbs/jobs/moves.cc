@@ -62,7 +62,7 @@ void print_proposal(Session& session, const Json& proposal) {
              joined(proposal["starts"]) + " (" + gpus_text(proposal["gpus_started"].integer()) + ")");
   record.add("On", place_text(proposal["node_name"].text(), proposal["gpus"]));
   if (const std::string otherwise = proposal["otherwise_at"].text(); !otherwise.empty())
-    record.add("Otherwise", "expected at " + otherwise);
+    record.add("Otherwise", "expected at " + with_local_times(otherwise));
   record.add("Price", decimal(proposal["lost_gpu_seconds"].number()) + " GPU-seconds of unsaved work");
   record.add("Unusable GPUs", decimal(proposal["unusable_gpus_before"].number()) + " before, " +
                                   decimal(proposal["unusable_gpus_after"].number()) + " after");

@@ -170,6 +170,21 @@ TEST(Waiting, SaysWhyAJobWaitsAndThatItStarted) {
   EXPECT_EQ(run_against(handler, {"wait", "job-7"}, nullptr, world).err, said);
 }
 
+TEST(Getting, ShowsLocalTimesAndUtcInJson) {
+  const char* const record =
+      R"({"job_id":"job-3","state":"pending","submitted_at":"2025-01-31T09:00:00.5Z","message":)"
+      R"("has a reservation at 2025-01-31T23:30:00Z"})";
+  const auto of = [&](std::vector<std::string> words) {
+    return run_against([&](const Request&) { return Reply{.body = record}; }, std::move(words), nullptr,
+                       World{.zone = "CET-1"})
+        .out;
+  };
+  const std::string shown = of({"get", "job-3"});
+  EXPECT_NE(shown.find("(2025-01-31T10:00:00+01:00)"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("reservation at 2025-02-01T00:30:00+01:00"), std::string::npos) << shown;
+  EXPECT_EQ(of({"get", "job-3", "-o", "json"}), std::string(record) + "\n");
+}
+
 TEST(EndSentence, IsTheJobsOwn) {
   EXPECT_EQ(end_sentence("job-3", parsed(R"({"state":"cancelled","message":"was cancelled"})")),
             "job-3 was cancelled");

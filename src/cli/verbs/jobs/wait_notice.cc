@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/terminal/text.h"
+#include "cli/terminal/units.h"
 
 namespace gpusched::cli {
 namespace {
@@ -54,6 +55,8 @@ Duration WaitNotice::next_look() const {
   return looks_ < kQuickLooks ? kSilent : seconds(10);
 }
 
-void WaitNotice::say(const std::string& sentence) { io_.err("gpu-cli: " + printable(sentence) + "\n"); }
+void WaitNotice::say(const std::string& sentence) {
+  io_.err("gpu-cli: " + printable(with_local_times(sentence)) + "\n");
+}
 
 }  // namespace gpusched::cli

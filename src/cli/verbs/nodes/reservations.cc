@@ -83,7 +83,7 @@ std::string joined_names(const Json& list) {
 
 std::string to_the_second(const std::string& instant) {
   const Time time = parse_rfc3339(instant);
-  return time.valid() ? format_rfc3339(Time{time.ns - time.ns % 1'000'000'000}) : instant;
+  return time.valid() ? format_local(time) : instant;
 }
 
 int list_reservations(Session& session) {

@@ -7,7 +7,7 @@ namespace {
 
 std::string moment_text(const Json& value, Time now) {
   const Time time = parse_rfc3339(value.text());
-  return time.valid() ? format_relative(time, now) + " (" + value.text() + ")" : "";
+  return time.valid() ? format_relative(time, now) + " (" + format_local(time) + ")" : "";
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   record.add("On", joined(plan["gpus"], ", "));
   record.add("Displaces", displaced_text(plan["displaces"]));
   record.add("Reason", plan["reason"].text());
-  record.add("Why", plan["message"].text());
+  record.add("Why", with_local_times(plan["message"].text()));
   record.add("Lifted by", joined(plan["lifted_by"], ", "));
   add_outlook(plan, session.io().wall_now(), record);
   record.add("Runs for", run_text(plan));
