@@ -1,9 +1,12 @@
 """A researcher's first hour with jobs: what logs show, why a job waits, how it ended."""
 
+import datetime
+import os
 import signal
+import subprocess
 
 import pytest
-from harness import PATIENCE_S, wait_until
+from harness import PATIENCE_S, program, wait_until
 
 
 def read_until(stream, text):
@@ -277,3 +280,59 @@ def test_a_stream_of_submissions_survives_a_killed_scheduler(world):
         out, err = submitter.communicate(timeout=PATIENCE_S)
         assert submitter.returncode == 0, err
     assert len(out.split()) == 50 and len(world.api().jobs()) == 50
+
+
+# Small things of every day.
+
+
+def test_exec_needs_no_dashes(world):
+    job = world.api().submit("sleep 1000")
+    world.api().wait_for(job, "running")
+    assert world.cli("exec", job, "echo", "-n", "--", "x", expected=0).stdout == "-- x"
+    assert world.cli("exec", job, "--", "echo", "x", expected=0).stdout == "x\n"
+    assert world.cli("exec", "-i", job, "cat", text_in="through", expected=0).stdout == "through"
+
+
+def test_cp_brings_files_into_a_job(world, tmp_path):
+    job = world.api().submit("sleep 1000")
+    world.api().wait_for(job, "running")
+    data = os.urandom(3_000_000)
+    (tmp_path / "in.bin").write_bytes(data)
+    (tmp_path / "in.bin").chmod(0o750)
+    world.cli("cp", str(tmp_path / "in.bin"), f"{job}:", expected=0)
+    world.cli("exec", job, "mkdir", "sub", expected=0)
+    world.cli("cp", str(tmp_path / "in.bin"), f"{job}:sub", expected=0)
+    world.cli("cp", str(tmp_path / "in.bin"), f"{job}:sub/other.bin", expected=0)
+    for name in ("in.bin", "sub/in.bin", "sub/other.bin"):
+        world.cli("cp", f"{job}:{name}", str(tmp_path / "back"), expected=0)
+        assert (tmp_path / "back").read_bytes() == data
+    assert world.cli("exec", job, "stat", "-c", "%a", "in.bin", expected=0).stdout == "750\n"
+    world.cli("cp", "-", f"{job}:text", text_in="typed\n", expected=0)
+    assert world.cli("cp", f"{job}:text", "-", expected=0).stdout == "typed\n"
+    # What cannot be written, read or named is one sentence, and leaves nothing behind.
+    assert "no/such" in world.cli("cp", str(tmp_path / "in.bin"), f"{job}:no/such/folder", expected=4).stderr
+    assert "is a folder" in world.cli("cp", "-", f"{job}:sub", text_in="x", expected=4).stderr
+    assert "cannot read" in world.cli("cp", str(tmp_path / "missing"), f"{job}:", expected=2).stderr
+    assert "tar -c" in world.cli("cp", str(tmp_path), f"{job}:", expected=2).stderr
+    assert "one of the two" in world.cli("cp", str(tmp_path / "in.bin"), "x", expected=2).stderr
+    assert ".part-" not in world.cli("exec", job, "ls", "-aR", expected=0).stdout
+    world.api().cancel(job)
+    world.api().wait_for(job, "cancelled")
+    assert "has ended" in world.cli("cp", str(tmp_path / "in.bin"), f"{job}:", expected=4).stderr
+
+
+def test_times_are_local_for_people_and_utc_in_json(world):
+    job = world.api().submit("true", begin_after_seconds=7200)
+    began = world.api().job(job)["begin_at"]
+    environment = {**world.cli_environment(), "TZ": "Asia/Kolkata"}
+
+    def shown(*words):
+        return subprocess.run([program("gpu-cli"), *words], env=environment, capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=True).stdout
+
+    then = datetime.datetime.fromisoformat(began[:19] + "+00:00")
+    local = then.astimezone(datetime.timezone(datetime.timedelta(hours=5, minutes=30))).isoformat()
+    assert local in shown("get", job)
+    assert local in shown("explain", job)
+    assert began in shown("get", job, "-o", "json")
+    assert not any(line.rstrip(")").endswith("Z") for line in shown("get", job).splitlines())

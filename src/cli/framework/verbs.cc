@@ -30,7 +30,7 @@ constexpr std::array kVerbs = {
     VerbDefinition{"attach", kJobs, "Follow a running job's output until it ends", define_attach},
     VerbDefinition{"exec", kJobs, "Run a command inside a running job", define_exec},
     VerbDefinition{"shell", kJobs, "Open a shell inside a running job", define_shell},
-    VerbDefinition{"cp", kJobs, "Copy a small file out of a job", define_copy},
+    VerbDefinition{"cp", kJobs, "Copy a file out of a job, or into one", define_copy},
 
     VerbDefinition{"top", kCluster, "Monitor GPUs and jobs live", define_top},
     VerbDefinition{"status", kCluster, "Count nodes, GPUs and jobs, and list what is wrong", define_status},

@@ -1,17 +1,20 @@
-// gpu-cli cp: a file out of a job.
+// gpu-cli cp: a file out of a job, or into one.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/units.h"
+#include "cli/verbs/sessions/session_screen.h"
 
 namespace gpusched::cli {
 namespace {
@@ -30,15 +33,15 @@ Error usage(std::string sentence) {
   return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
 }
 
-struct Source {
+struct Place {
   std::string job, path;
 };
 
-Result<Source> parse_source(const std::string& text) {
+/// JOB:PATH, or nothing for a local file. One whose name contains a colon is written as ./a:b.
+std::optional<Place> parse_place(const std::string& text) {
   const std::size_t colon = text.find(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
-    return usage("the source must be JOB:PATH, as in: gpu-cli cp job-12:results.csv .");
-  return Source{.job = text.substr(0, colon), .path = text.substr(colon + 1)};
+  if (colon == std::string::npos || colon == 0 || text.find('/') < colon) return std::nullopt;
+  return Place{.job = text.substr(0, colon), .path = text.substr(colon + 1)};
 }
 
 /// The file that is written: "." and folders keep the source's name.
@@ -129,9 +132,7 @@ class Progress {
   bool visible_ = false;
 };
 
-int copy_file(Session& session, const CopyOptions& options) {
-  const Result<Source> source = parse_source(options.source);
-  if (!source) return session.fail(kExitUsage, source.error().message, "usage");
+int copy_out(Session& session, const CopyOptions& options, const std::optional<Place>& source) {
   std::string path = "/jobs/" + url_encoded(source->job) + "/files?path=" + url_encoded(source->path);
   const std::string& tenant = session.options().tenant_id;
   if (!tenant.empty()) path += "&tenant_id=" + url_encoded(tenant);
@@ -179,19 +180,92 @@ int copy_file(Session& session, const CopyOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// Runs in the job: $1 is the target, $2 the file's name for a folder, $3 its size if that is known, $4 its
+/// mode. The file appears under its name when it is whole.
+constexpr const char* kReceive =
+    "t=$1\n"
+    "if [ -d \"$t\" ]; then\n"
+    "  [ -n \"$2\" ] || { echo \"gpu-cli: $t is a folder; name the file\" >&2; exit 1; }\n"
+    "  t=${t%/}/$2\n"
+    "fi\n"
+    "p=$t.part-$$\n"
+    "trap 'rm -f \"$p\"' EXIT; trap 'exit 1' HUP INT TERM\n"
+    "cat > \"$p\" || exit 1\n"
+    "if [ -n \"$3\" ] && [ \"$(wc -c < \"$p\")\" -ne \"$3\" ]; then\n"
+    "  echo 'gpu-cli: the copy was cut short; try again' >&2; exit 1\n"
+    "fi\n"
+    "chmod \"$4\" \"$p\" && mv -f \"$p\" \"$t\"\n";
+
+int copy_in(Session& session, const CopyOptions& options, const Place& target) {
+  const bool from_stdin = options.source == "-";
+  const int file = from_stdin ? STDIN_FILENO : ::open(options.source.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat facts{};
+  if (file < 0 || (!from_stdin && ::fstat(file, &facts) != 0)) {
+    return session.fail(kExitUsage, "cannot read " + options.source + ": " + std::strerror(errno),
+                        "cannot_read");
+  }
+  if (!from_stdin && !S_ISREG(facts.st_mode)) {
+    ::close(file);
+    return session.fail(kExitUsage,
+                        options.source + " is no regular file; of a folder use: tar -c " + options.source +
+                            " | gpu-cli exec " + target.job + " -i tar -x",
+                        "usage");
+  }
+  char mode[8] = "644";
+  if (!from_stdin) std::snprintf(mode, sizeof mode, "%o", facts.st_mode & 0777u);
+  const std::string name = from_stdin ? "" : options.source.substr(options.source.rfind('/') + 1);
+  const std::string size = from_stdin ? "" : std::to_string(facts.st_size);
+  const ExecOptions receive{.job = target.job,
+                            .command = {"/bin/sh", "-c", kReceive, "gpu-cli-cp",
+                                        target.path.empty() ? "." : target.path, name, size, mode},
+                            .attempt = options.attempt,
+                            .member = options.member,
+                            .interactive = true,
+                            .input_fd = file};
+  const SessionEnd end = run_session(session, receive);
+  if (!from_stdin) ::close(file);
+  // Why it could not be written was said in the job's own words.
+  return end.finished && end.exit_code != kExitOk ? kExitRefused : end.exit_code;
+}
+
+int copy_file(Session& session, const CopyOptions& options) {
+  const std::optional<Place> source = parse_place(options.source);
+  const std::optional<Place> target = parse_place(options.target);
+  if (source.has_value() == target.has_value() || (source && source->path.empty())) {
+    return session.fail(kExitUsage,
+                        "one of the two must be JOB:PATH, as in: gpu-cli cp job-12:results.csv . (or into "
+                        "the job: gpu-cli cp data.tar job-12:)",
+                        "usage");
+  }
+  return source ? copy_out(session, options, source) : copy_in(session, options, *target);
+}
+
+}  // namespace
+
 Action define_copy(Grammar& grammar) {
   const auto options = std::make_shared<CopyOptions>();
-  grammar.argument("JOB:PATH", &options->source, "Job id and file, relative to the job's working directory");
-  grammar.argument("TARGET", &options->target, "Local file or folder; - for standard output")
+  grammar.argument("SOURCE", &options->source, "JOB:PATH, or a local file; - for standard input")
+      .completes(Complete::kFile);
+  grammar.argument("TARGET", &options->target, "A local file or folder, - for standard output; or JOB:PATH")
       .completes(Complete::kFile);
   grammar.option("--attempt", "N", &options->attempt, "Attempt, counted from 1 (default: the latest)")
       .range(1, 1'000'000'000);
   grammar.option("--member", "N", &options->member, "Member of a gang, counted from 0").range(0, 1'000'000);
   grammar.details(
-      "For small results: at most 64 MiB, or api.copy_bytes_max, from a running job or from one whose files "
+      "A PATH is relative to the job's working directory; JOB: alone is that directory. A local file whose "
+      "name contains a colon is written as ./a:b.");
+  grammar.details(
+      "Out of a job, for small results: at most 64 MiB, or api.copy_bytes_max, from a running job or from "
+      "one whose files "
       "its node still keeps. The file is read as the job's user. A relative path cannot leave the working "
       "directory; folders, pipes and devices are not copied.");
+  grammar.details(
+      "Into a running job the file is written in a session, as by gpu-cli exec: as the job's user, of any "
+      "size, and it appears under its name when it is whole. Containers are not entered.");
   grammar.example("gpu-cli cp job-12:results.csv .", "to this folder");
+  grammar.example("gpu-cli cp data.tar job-12:", "into the job's working directory");
   grammar.example("gpu-cli cp job-12:log/metrics.json - | jq .loss", "to a pipe");
   return [options](Session& session) { return copy_file(session, *options); };
 }
