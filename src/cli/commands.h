@@ -47,6 +47,8 @@ Reply wait_until_final(Session& session, const std::string& job);
 /// The same, and meanwhile copies the job's standard output and standard error to ours, from `attempt` on (0:
 /// from the latest on), or of `attempt` alone when `one_attempt`.
 Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt);
+/// Two lines: the commands that attach to a job that continues, and that cancel it.
+std::string ways_back(const std::string& job);
 /// Until the result is destroyed, Ctrl-C and SIGTERM end the process with 128 and the signal's number, and
 /// standard error says that the jobs continue, and how to attach to or cancel them. Create it before other
 /// threads.

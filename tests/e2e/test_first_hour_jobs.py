@@ -222,13 +222,20 @@ def test_a_run_is_detached_and_resumed(world, screen):
     assert world.api().wait_for(job)["exit_code"] == 4
 
 
-def test_a_lost_terminal_ends_the_run(world, screen):
+@pytest.mark.parametrize("by", ["signal", "close"])
+def test_a_lost_terminal_ends_the_run(world, screen, by):
     shell = screen("run", "-it", "sh")
     shell.type("PS1='rea''dy> '\r")
     shell.wait_for("ready> ")
     job = newest(world)["id"]
-    shell.process.send_signal(signal.SIGHUP)
-    assert shell.wait_end() == 129
+    if by == "signal":
+        shell.process.send_signal(signal.SIGHUP)
+    else:
+        # Nobody is told by a signal: it is no controlling terminal.
+        os.close(shell.slave)
+        os.close(shell.master)
+        shell.master, shell.slave = (os.open("/dev/null", os.O_RDWR) for _ in range(2))
+    assert shell.process.wait(PATIENCE_S) == 129
     assert world.api().wait_for(job)["state"] in ("cancelled", "failed")
 
 

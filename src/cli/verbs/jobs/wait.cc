@@ -167,11 +167,14 @@ int exit_like(const Session& session, const std::string& job, const Json& record
   return session.fail(code, end_sentence(job, record), reason.empty() ? "failed" : reason);
 }
 
+std::string ways_back(const std::string& job) {
+  return "  attach   gpu-cli attach " + job + "\n  cancel   gpu-cli cancel " + job + "\n";
+}
+
 std::unique_ptr<SignalWatch> watch_leaving(const Session& session, const std::vector<std::string>& jobs) {
   const bool one = jobs.size() == 1;
-  const std::string job = one ? jobs.front() : "JOB";
-  const std::string sentence = "\ngpu-cli: " + (one ? job + " continues" : "the jobs continue") +
-                               ". Attach: gpu-cli attach " + job + "; cancel: gpu-cli cancel " + job + "\n";
+  const std::string sentence = "\ngpu-cli: " + (one ? jobs.front() + " continues" : "the jobs continue") +
+                               "\n" + ways_back(one ? jobs.front() : "JOB");
   return std::make_unique<SignalWatch>(std::initializer_list<int>{SIGINT, SIGTERM},
                                        [sentence, err = session.io().err](int signal) {
                                          err(sentence);

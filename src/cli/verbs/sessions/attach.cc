@@ -21,10 +21,9 @@ int attach(Session& session, const AttachOptions& options) {
   if (!record) return session.fail(*record.trouble);
   if (is_final(record.json)) return exit_like(session, options.job, record.json);
   const SignalWatch leaving({SIGINT, SIGTERM}, [&](int) {
-    session.io().err("\ngpu-cli: detached; the job continues. Attach again: gpu-cli attach " + options.job +
-                     "; cancel it: gpu-cli cancel " + options.job + "\n");
-    ::_exit(
-        kExitOk);  // The other threads wait for the scheduler, and nothing of theirs needs to be finished.
+    session.io().err("\ngpu-cli: detached; the job continues\n" + ways_back(options.job));
+    // The other threads wait for the scheduler, and nothing of theirs needs to be finished.
+    ::_exit(kExitOk);
   });
   const Reply end = show_until_final(session, options.job, options.attempt, options.attempt > 0);
   if (!end) return session.fail(*end.trouble);

@@ -108,8 +108,7 @@ class Leaving {
     if (job_.empty()) {
       io.err("\ngpu-cli: the scheduler has not answered: a job may have been submitted; see gpu-cli list\n");
     } else if (signal == SIGQUIT) {
-      io.err("\ngpu-cli: detached; " + job_ + " continues. Attach again: gpu-cli attach " + job_ +
-             "; cancel it: gpu-cli cancel " + job_ + "\n");
+      io.err("\ngpu-cli: detached; " + job_ + " continues\n" + ways_back(job_));
       ::_exit(kExitOk);
     } else {
       io.err("\n");

@@ -168,7 +168,8 @@ class SessionScreen {
     const auto size = std::min<std::size_t>(piece.size(), static_cast<std::size_t>(credit_));
     const ssize_t got = ::read(options_.input_fd, piece.data(), size);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (got <= 0) return end_input();
+    // A raw terminal gives Ctrl-D as a byte: its end is that somebody has closed it.
+    if (got <= 0) return options_.terminal ? on_signal(SIGHUP) : end_input();
     std::string data(piece.data(), static_cast<std::size_t>(got));
     if (options_.terminal) data = keys_.feed(data);
     if (!data.empty()) {
