@@ -147,7 +147,7 @@ bool is_sane(const CancelJob& command) { return command.by.size() <= limits::kNa
 bool is_sane(const HoldJob& command) { return command.by.size() <= limits::kNameBytesMax; }
 bool is_sane(const RequeueJob& command) { return command.by.size() <= limits::kNameBytesMax; }
 bool is_sane(const PauseStarts& command) {
-  return command.by.size() <= limits::kNameBytesMax && command.why.size() <= limits::kLabelBytesMax;
+  return command.by.size() <= limits::kNameBytesMax && command.why.size() <= limits::kReasonBytesMax;
 }
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const MakeBooking& command) {

@@ -194,6 +194,8 @@ std::optional<ApiError> check_words(const Message& message) {
                    "reason is longer than " + std::to_string(kReasonBytesMax) + " bytes; shorten it");
   if (message.by().size() > limits::kNameBytesMax)
     return invalid("by", "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
+  if (has_control_character(message.reason()))
+    return invalid("reason", "reason has a control character, such as a line break; leave it out");
   return std::nullopt;
 }
 

@@ -173,6 +173,8 @@ constexpr Shape kShapes[] = {
     {.field = "Resources.gpu_layout", .pattern = "^(pack|spread|contiguous)?$"},
     {.field = "SetDeviceConditionRequest.detail", .pattern = kPrintable, .bytes_max = 1'024},
     {.field = "SetDeviceConditionRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
+    {.field = "PauseStartsRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
+    {.field = "PauseStartsRequest.reason", .pattern = kPrintable, .bytes_max = 1'024},
     {.field = "DrainNodeRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
     {.field = "DrainNodeRequest.reason", .pattern = kPrintable, .bytes_max = 1'024},
 };
@@ -305,8 +307,8 @@ class Document {
         json_.field("type", "string");
         if (parameter.name == "fields") {
           json_.field("pattern", fields_pattern());
-        } else if (!parameter.pattern.empty()) {
-          json_.field("pattern", parameter.pattern);
+        } else {
+          json_.field("pattern", parameter.pattern.empty() ? kText : parameter.pattern);
         }
         break;
       case NativeParameter::Type::kCount:

@@ -339,11 +339,13 @@ void NativeRest::Routes::cluster(Table& table) {
       .add(kPost, "v1/cluster/pause", "pause_starts", &NativeRest::pause_starts,
            "Stops all starts until they are resumed; what runs goes on, and submissions are taken.")
       .body(v1::PauseStartsRequest::descriptor())
+      .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
       .add(kPost, "v1/cluster/resume", "resume_starts", &NativeRest::resume_starts,
            "Lets jobs start again after a pause.")
       .body(v1::PauseStartsRequest::descriptor())
+      .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
       .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
