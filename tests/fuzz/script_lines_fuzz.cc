@@ -2,7 +2,9 @@
 // source: cli/framework/grammar.cc
 // source: cli/verbs/submit/submit_body.cc
 // source: cli/verbs/submit/submit_options.cc
+// source: cli/verbs/submit/slurm.cc
 // source: cli/verbs/submit/submit_script.cc
+// source: cli/terminal/job_name.cc
 // source: cli/terminal/units.cc
 // source: client/json.cc
 //
