@@ -31,6 +31,7 @@ cli::CliIo fixed_io() {
   io.environment_all = [] { return std::vector<std::string>{"HOME=/home/ada", "LANG=C.UTF-8"}; };
   io.working_directory = [] { return std::string("/home/ada/work"); };
   io.login_name = [] { return std::string("ada"); };
+  io.wall_now = [] { return gpusched::Time{1'760'000'000'000'000'000}; };
   return io;
 }
 
