@@ -39,8 +39,10 @@ void TenantNames::learn(Session& session, const std::vector<std::string>& texts)
     const Reply reply = session.get("/v1/tenants?page_size=1000" +
                                     (token.empty() ? "" : "&page_token=" + url_encoded(token)));
     if (!reply) return;
-    for (const Json& tenant : reply.json["tenants"].items())
+    for (const Json& tenant : reply.json["tenants"].items()) {
       names_[tenant["tenant_id"].text()] = tenant["name"].text();
+      ++holders_[tenant["name"].text()];
+    }
     token = reply.json["next_page_token"].text();
     if (token.empty()) return;
   }
@@ -48,7 +50,8 @@ void TenantNames::learn(Session& session, const std::vector<std::string>& texts)
 
 std::string TenantNames::of(const std::string& id) const {
   const auto found = names_.find(id);
-  return found == names_.end() || found->second.empty() ? id : found->second;
+  if (found == names_.end() || found->second.empty()) return id;
+  return holders_.at(found->second) > 1 ? found->second + " (" + id + ")" : found->second;
 }
 
 std::string TenantNames::in(const std::string& text) const {
