@@ -447,6 +447,15 @@ class Agent(Daemon):
         return None
 
 
+class Client(subprocess.Popen):
+    """A program in the background. A test that fails in its `with` block does not wait for what may never end."""
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, trace)
+
+
 class World:
     """One scheduler, its agents, and everything that they run, in one folder."""
 
@@ -494,9 +503,8 @@ class World:
 
     def cli_start(self, *words):
         """gpu-cli in the background, with pipes."""
-        return subprocess.Popen([program("gpu-cli"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env=self.cli_environment(), start_new_session=True,
-                                cwd=self.folder)
+        return Client([program("gpu-cli"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE, env=self.cli_environment(), start_new_session=True, cwd=self.folder)
 
     def cli_json(self, *words):
         return json.loads(self.cli("--json", *words, expected=0).stdout)

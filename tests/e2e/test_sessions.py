@@ -330,7 +330,7 @@ def test_attach_follows_and_ends_as_the_job_does(world):
     job = running_job(world, "echo begin; while [ ! -e go ]; do sleep 0.05; done; echo late >&2; exit 6")
     with world.cli_start("attach", job) as attached:
         assert attached.stdout.readline() == b"begin\n"
-        world.cli("exec", job, "--", "touch", "go", expected=0)
+        world.cli("exec", job, "--", "touch", "go")  # The end of the job may be first.
         out, err = attached.communicate(timeout=PATIENCE_S)
         assert attached.returncode == 6 and out == b""
         assert err.startswith(b"late\n") and b"exited with code 6" in err
@@ -347,7 +347,7 @@ def test_attach_can_be_left_and_said_again(world):
         assert attached.returncode == 0 and b"the job continues" in err
     assert world.api().job(job)["state"] == "running"
     with world.cli_start("attach", job) as attached:
-        world.cli("exec", job, "--", "touch", "go", expected=0)
+        world.cli("exec", job, "--", "touch", "go")  # The end of the job may be first.
         out, err = attached.communicate(timeout=PATIENCE_S)
         assert (attached.returncode, out) == (0, b"begin\ndone\n"), err
 
@@ -488,7 +488,7 @@ def test_older_attempts_on_other_nodes_are_found(new_world):
     world.api().wait_for(filler, "running")
     assert world.api().job(filler)["node_name"] == "n2"
     third = world.api().submit("sleep 1000", cpu_cores=2, priority=1_000)
-    world.cli("exec", job, "--", "touch", "end", expected=0)
+    world.cli("exec", job, "--", "touch", "end")  # The end of the job may be first.
     world.api().wait_for(third, "running")
     world.api().cancel(filler)
     job_now = wait_until("the second attempt runs", lambda: running_attempt(world, job, 2))
