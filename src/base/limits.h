@@ -89,11 +89,11 @@ inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
 inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
 
-inline constexpr uint64_t kHistoryEntriesMax = 64;      ///< Of a job's timeline; the oldest go first.
+inline constexpr uint64_t kHistoryEntriesMax = 64;     ///< Of a job's timeline; the oldest go first.
 inline constexpr std::size_t kHistoryDetailMax = 200;  ///< Bytes of an entry's detail.
 
-/// Failures of the system, the last of them a failed start, after which a job is held: no user, folder or file
-/// of that name is seldom mended by another try.
+/// Failures of the system, the last of them a failed start, after which a job is held: no user, folder or
+/// file of that name is seldom mended by another try.
 inline constexpr int32_t kFailedStartsMax = 3;
 /// Consecutive attempts that nodes could not even prepare after which a job is held.
 inline constexpr int32_t kNodeFaultsMax = 5;

@@ -235,7 +235,8 @@ void JobsRest::set_condition(const HttpRequest& request, const Segments& path, c
                        "no such device; the index is a number such as 0, as in "
                        "<node>-gpu-0"});
   }
-  const Answer<ConditionRequest> parsed = parse_condition(request.body, shown_requester(request.requested_by, request.peer));
+  const Answer<ConditionRequest> parsed =
+      parse_condition(request.body, shown_requester(request.requested_by, request.peer));
   if (!parsed) return call->fail(parsed.error());
   backend_.set_condition(path[3], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
                          parsed->by, answer_with<NodeView>(call, node_json));
