@@ -42,6 +42,7 @@ def test_install_and_uninstall_into_a_folder(tmp_path):
     for path in ("usr/local/lib/systemd/system/gpu-scheduler.service", "usr/local/lib/systemd/system/gpu-agent.service",
                  "usr/local/share/doc/gpu-scheduler/LICENSE", "usr/local/share/doc/gpu-scheduler/operate/install.md",
                  "usr/local/share/doc/gpu-scheduler/agent.yaml.example", "etc/gpu-scheduler/scheduler.yaml",
+                 "usr/local/lib/systemd/system/gpujobs.slice", "usr/local/share/doc/gpu-scheduler/gpu-agent-slice.conf",
                  "usr/local/share/man/man1/gpu-cli.1", "usr/local/share/man/man1/gpu-cli-submit.1",
                  "usr/local/share/bash-completion/completions/gpu-cli"):
         assert path in found
@@ -82,6 +83,97 @@ def test_systemd_takes_the_units(tmp_path):
                               capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         complaints = [line for line in done.stderr.splitlines() if unit in line]
         assert done.returncode == 0 and not complaints, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")
+def test_systemd_takes_the_slice_and_the_drop_in_that_names_it(tmp_path):
+    make("install", PREFIX=tmp_path / "usr", UNITDIR=tmp_path / "units", SYSCONFDIR=tmp_path / "etc")
+    drop_in = tmp_path / "units/gpu-agent.service.d/slice.conf"
+    drop_in.parent.mkdir()
+    shutil.copy(tmp_path / "usr/share/doc/gpu-scheduler/gpu-agent-slice.conf", drop_in)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(tmp_path / "units/gpujobs.slice"),
+                           str(tmp_path / "units/gpu-agent.service")], capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S)
+    complaints = [line for line in done.stderr.splitlines() if "gpujobs" in line or "gpu-agent" in line]
+    assert done.returncode == 0 and not complaints, done.stderr
+    assert "Slice=gpujobs.slice" in drop_in.read_text().splitlines()
+    assert "@" not in (tmp_path / "units/gpujobs.slice").read_text()
+
+
+class Slice:
+    """Groups such as systemd makes for a service in a slice, in each hierarchy of version 1, and that of version 2."""
+
+    def __init__(self, name):
+        self.places = []
+        own = dict(line.split(":", 2)[1:] for line in harness.read_bytes("/proc/self/cgroup").decode().splitlines())
+        for line in harness.read_bytes("/proc/self/mounts").decode().splitlines():
+            _, mount, kind, options, *_ = line.split()
+            if kind == "cgroup2":
+                place = own.get("")
+            elif kind == "cgroup":
+                place = next((path for names, path in own.items() if set(names.split(",")) & set(options.split(","))), None)
+            else:
+                continue
+            if place is not None:
+                self.places.append(pathlib.Path(mount + place.rstrip("/")) / name)
+        try:
+            for place in self.places:
+                (place / "gpu-agent.service").mkdir(parents=True)
+                for path in (place, place / "gpu-agent.service"):
+                    for setting in ("cpuset.cpus", "cpuset.mems"):
+                        if (path / setting).exists():
+                            (path / setting).write_text((path.parent / setting).read_text())
+        except OSError as refused:
+            self.remove()
+            pytest.skip(f"cgroups cannot be made here: {refused}")
+
+    def entered_by(self):
+        """Command words before the agent's, which put it there."""
+        enter = "".join(f"echo $$ > {place}/gpu-agent.service/cgroup.procs; " for place in self.places)
+        return ["sh", "-c", enter + 'exec "$@"', "sh"]
+
+    def remove(self):
+        for place in self.places:
+            for base, _, _ in os.walk(place, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(base)
+
+
+@pytest.mark.skipif(not harness.IS_ROOT, reason="only root makes cgroups")
+def test_an_agent_in_a_slice_has_its_jobs_beside_its_unit(new_world):
+    world = new_world()
+    name = f"gpujobs{os.getpid()}.slice"
+    slices = Slice(name)
+    try:
+        world.scheduler.start()
+        agent = world.add_agent("n1", prefix=slices.entered_by())
+        agent.start()
+        api = world.api()
+        job = api.submit("cat /proc/self/cgroup; sleep 600", gpu_count=1, memory_mb=200)
+        api.wait_for(job, "running")
+        lines = wait_until("it says where it is", lambda: api.output(job)).splitlines()
+        places = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines}
+        below = {controller for controller, path in places.items() if f"/{name}/gpusched-{agent.mark()}/" in path}
+        assert "memory" in below or "" in below, lines
+        assert not [path for path in places.values() if "gpu-agent.service" in path and "gpusched-" in path]
+        # The unit's end and new start take nothing away.
+        agent.restart()
+        assert api.job(job)["state"] == "running"
+        limits = [place / "memory.limit_in_bytes" for place in slices.places] + [place / "memory.max" for place in slices.places]
+        limit = next((path for path in limits if path.exists()), None)
+        if limit is not None:
+            # What the slice has is all that its jobs have, whatever each of them was promised.
+            api.cancel(job)
+            api.wait_for(job)
+            limit.write_text(str(100 << 20))
+            eater = api.submit("head -c 180m /dev/zero | tail -n 1 > /dev/null", gpu_count=1, memory_mb=1000)
+            ended = api.wait_for(eater)
+            assert ended["state"] == "failed" and "memory" in ended["message"], ended
+        world.end()
+    finally:
+        harness.kill_processes_of(world.folder)
+        harness.remove_cgroups_of(world.folder)
+        slices.remove()
 
 
 def read_unit(name):
