@@ -108,7 +108,11 @@ JobView full_view() {
           .watch_detail = "its GPUs are not used",
           .move_detail = "moved from node n2 to node n1 so that job-13 can start, by ana",
           .moved_at = kMorning + seconds(4),
-          .watch_since = kMorning + seconds(2)};
+          .watch_since = kMorning + seconds(2),
+          .usage = {.peak_memory_bytes = int64_t{5} << 30,
+                    .peak_memory_of = "all_processes",
+                    .cpu_ms = 1'250,
+                    .gpu_use_permille = 834}};
 }
 
 JobView waiting_view() {
@@ -157,7 +161,8 @@ JobView slice_view() {
           .mig_start = 0,
           .gpu_memory_mb = 10'000,
           .cpu_milli = 1'000,
-          .exit_code = 0};
+          .exit_code = 0,
+          .usage = {.cpu_ms = 0}};
 }
 
 JobView gang_view() {
@@ -175,6 +180,7 @@ JobView gang_view() {
   view.tolerates_node_loss = true;
   view.members = {{.part = 0, .state = "running", .node_name = "n1", .gpus = {}},
                   {.part = 1, .state = "", .node_name = "n2", .gpus = {"n2-gpu-0"}}};
+  view.usage = {.peak_memory_bytes = 1, .peak_memory_of = "largest_process", .members_unknown = 2};
   return view;
 }
 

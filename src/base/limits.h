@@ -89,6 +89,9 @@ inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
 inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
 
+/// Of each amount that an attempt is said to have used, in its own unit: two of them can be added.
+inline constexpr int64_t kUsageMax = int64_t{1} << 61;
+
 inline constexpr uint64_t kHistoryEntriesMax = 64;     ///< Of a job's timeline; the oldest go first.
 inline constexpr std::size_t kHistoryDetailMax = 200;  ///< Bytes of an entry's detail.
 

@@ -19,6 +19,36 @@ constexpr uint8_t kMoveRecord = 1;
 
 }  // namespace
 
+Blob packed_usage(const AttemptUsage& usage) {
+  if (!usage.total.is_known()) return {};
+  std::string packed;
+  ByteWriter writer(packed);
+  writer.varint(static_cast<uint64_t>(usage.total.peak_memory_bytes));
+  writer.u8(usage.total.peak_of_process ? 1 : 0);
+  writer.varint(static_cast<uint64_t>(usage.total.cpu_time.ns));
+  writer.varint(static_cast<uint64_t>(usage.total.gpu_busy_ms));
+  writer.varint(static_cast<uint64_t>(usage.total.gpu_watched_ms));
+  writer.varint(usage.members_unknown);
+  return Blob(packed);
+}
+
+AttemptUsage unpack_usage(std::string_view packed) {
+  AttemptUsage usage;
+  ByteReader reader(packed);
+  const auto amount = [&] {
+    const uint64_t value = reader.varint();
+    if (value > static_cast<uint64_t>(limits::kUsageMax)) reader.fail();
+    return static_cast<int64_t>(value);
+  };
+  usage.total.peak_memory_bytes = amount();
+  usage.total.peak_of_process = reader.u8() != 0;
+  usage.total.cpu_time = Duration{amount()};
+  usage.total.gpu_busy_ms = amount();
+  usage.total.gpu_watched_ms = amount();
+  usage.members_unknown = static_cast<uint32_t>(std::min(amount(), int64_t{limits::kMembersMax}));
+  return reader.ok() && reader.at_end() ? usage : AttemptUsage{};
+}
+
 // Each is the parent in eight bytes, and in one its kind and, from the fifth bit on, the verdict.
 std::vector<JobDependency> Job::dependency_list() const {
   std::vector<JobDependency> list;
@@ -92,6 +122,17 @@ void Attempt::move_member(uint32_t member, MemberState to) {
   state = to;
 }
 
+AttemptUsage Attempt::usage() const {
+  AttemptUsage usage;
+  for (const Member& member : members) {
+    usage.total.add(member.outcome.usage);
+    const EndCause cause = member.outcome.cause;
+    const bool ran = cause != EndCause::kStartFailed && cause != EndCause::kNodeFault;
+    if (ran && !member.outcome.usage.is_known()) ++usage.members_unknown;
+  }
+  return usage;
+}
+
 bool Attempt::may_go() const { return is_gang() && stop == StopReason::kNone && unprepared == 0; }
 
 NodeId Job::node_of_attempt(uint32_t attempt) const {
@@ -144,6 +185,7 @@ std::string packed_entry(const JobHistoryEntry& entry, Time since) {
       writer.svarint(entry.exit_code);
       writer.svarint(entry.signal);
       writer.bytes(std::string_view(entry.detail).substr(0, limits::kHistoryDetailMax));
+      out += packed_usage(entry.usage).view();
       break;
     case JobStep::kRequeued:
     case JobStep::kPreempted:
@@ -193,6 +235,7 @@ bool unpack_entry(std::string_view bytes, Time since, JobHistoryEntry& entry) {
       entry.exit_code = static_cast<int32_t>(reader.svarint());
       entry.signal = static_cast<int32_t>(reader.svarint());
       entry.detail = reader.bytes();
+      entry.usage = unpack_usage(reader.take(reader.remaining()));
       if (entry.cause > kEndCauseLast) return false;
       break;
     case JobStep::kRequeued:

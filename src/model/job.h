@@ -18,7 +18,7 @@ namespace gpusched {
 enum class JobStep : uint8_t {
   kPlaced = 1,     ///< An attempt was placed: `attempt`, `node` of its first member, `members`.
   kStarted,        ///< All its members run.
-  kEnded,          ///< The attempt ended: `cause`, `exit_code`, `signal`, `detail`.
+  kEnded,          ///< The attempt ended: `cause`, `exit_code`, `signal`, `detail`, `usage`.
   kAbandoned,      ///< The job goes on without the attempt, whose node does not answer.
   kRequeued,       ///< Waits again, and not before `until`.
   kPreempted,      ///< Likewise, after it was ended for another job.
@@ -34,6 +34,18 @@ inline constexpr JobStep kJobStepLast = JobStep::kChangeAsked;
 std::string_view to_string(JobStep step);
 constexpr bool is_asked(JobStep step) { return step >= JobStep::kCancelAsked; }
 
+/// Resources that all members of an attempt used together.
+struct AttemptUsage {
+  Usage total;
+  uint32_t members_unknown = 0;  ///< Members that may have run, and of which nothing is known.
+
+  friend bool operator==(const AttemptUsage&, const AttemptUsage&) = default;
+};
+/// Empty when nothing is known.
+Blob packed_usage(const AttemptUsage& usage);
+/// Nothing is known when the bytes do not parse.
+AttemptUsage unpack_usage(std::string_view packed);
+
 struct JobHistoryEntry {
   JobStep step = JobStep::kPlaced;
   Time at;  ///< Whole milliseconds.
@@ -44,6 +56,7 @@ struct JobHistoryEntry {
   int32_t exit_code = 0;
   int32_t signal = 0;
   std::string detail;  ///< At most limits::kHistoryDetailMax bytes.
+  AttemptUsage usage = {};
   Time until;
   JobState state = JobState::kPending;
   JobReason reason = JobReason::kNone;
@@ -143,6 +156,7 @@ struct Job {
   Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
   Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
   Blob history;      ///< Its timeline, packed: see timeline.
+  Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -159,6 +173,8 @@ struct Job {
   /// Its timeline after its submission; since feature level 7.
   JobHistory timeline() const { return unpack_history(history, submitted_at); }
   void note(const JobHistoryEntry& entry) { history = with_entry(history, submitted_at, entry); }
+
+  AttemptUsage last_usage() const { return unpack_usage(usage.view()); }
 
   std::vector<JobDependency> dependency_list() const;
   /// Sets `unmet` too.
@@ -234,6 +250,7 @@ struct Job {
     visit(110, "moved_at", self.moved_at);
     visit(111, "move_detail", self.move_detail);
     visit(120, "history", self.history);
+    visit(121, "usage", self.usage);
   }
 };
 
@@ -323,6 +340,8 @@ struct Attempt {
 
   /// Counts its members, of an attempt that is made or read.
   void count_members();
+  /// What its members used, once they have ended.
+  AttemptUsage usage() const;
   /// Changes a member's state with the counts.
   void move_member(uint32_t member, MemberState to);
   bool is_gang() const { return members.size() > 1; }

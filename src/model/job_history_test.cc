@@ -25,7 +25,13 @@ TEST(JobHistory, EveryKindOfEntryComesBackAsItWasNoted) {
        .cause = EndCause::kExited,
        .exit_code = -3,
        .signal = 9,
-       .detail = "a word of the node"},
+       .detail = "a word of the node",
+       .usage = {.total = {.peak_memory_bytes = int64_t{7} << 40,
+                           .peak_of_process = true,
+                           .cpu_time = hours(1'000),
+                           .gpu_busy_ms = 5,
+                           .gpu_watched_ms = limits::kUsageMax},
+                 .members_unknown = 3}},
       {.step = JobStep::kRequeued, .at = after(2'000), .attempt = 1, .until = after(3'000)},
       {.step = JobStep::kPreempted, .at = after(2'001), .attempt = 1, .until = after(3'001)},
       {.step = JobStep::kHeldByFailure, .at = after(2'002), .attempt = 1, .until = after(3'002)},
@@ -41,6 +47,33 @@ TEST(JobHistory, EveryKindOfEntryComesBackAsItWasNoted) {
   const JobHistory history = unpack_history(packed, kSubmitted);
   EXPECT_EQ(history.dropped, 0u);
   EXPECT_EQ(history.entries, told);
+}
+
+TEST(AttemptUsage, TakesNoRoomWhereNothingIsKnown) {
+  EXPECT_TRUE(packed_usage({.total = {}, .members_unknown = 4}).empty());
+  EXPECT_EQ(unpack_usage({}), AttemptUsage{});
+}
+
+TEST(AttemptUsage, BytesThatNobodyPackedAreUnknown) {
+  const std::string whole(packed_usage({.total = {.peak_memory_bytes = 300, .cpu_time = seconds(1)}}).view());
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_EQ(unpack_usage(std::string_view(whole).substr(0, size)), AttemptUsage{}) << size;
+  EXPECT_EQ(unpack_usage(whole + "x"), AttemptUsage{});
+  EXPECT_EQ(unpack_usage("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), AttemptUsage{});
+}
+
+TEST(AttemptUsage, MembersAddUpToTheHighestPeakAndAllTheirTime) {
+  Usage total;
+  total.add({.peak_memory_bytes = 10, .cpu_time = seconds(2), .gpu_busy_ms = 1, .gpu_watched_ms = 2});
+  total.add({.peak_memory_bytes = 30, .peak_of_process = true, .cpu_time = seconds(3)});
+  total.add({.peak_memory_bytes = 20, .gpu_busy_ms = 3, .gpu_watched_ms = 4});
+  EXPECT_EQ(total, (Usage{.peak_memory_bytes = 30,
+                          .peak_of_process = true,
+                          .cpu_time = seconds(5),
+                          .gpu_busy_ms = 4,
+                          .gpu_watched_ms = 6}));
+  for (int i = 0; i < 4; ++i) total.add({.cpu_time = Duration{limits::kUsageMax}});
+  EXPECT_EQ(total.cpu_time.ns, limits::kUsageMax);
 }
 
 TEST(JobHistory, TheOldestEntriesGoAndAreCounted) {

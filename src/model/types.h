@@ -88,12 +88,28 @@ constexpr bool is_of_node(EndCause cause) {
 }
 std::string_view to_string(EndCause cause);
 
+/// Resources that an attempt, or one member of it, used, as its nodes measured them. Zero: not known.
+struct Usage {
+  int64_t peak_memory_bytes = 0;  ///< Highest memory use of one member.
+  bool peak_of_process = false;   ///< Only of a member's largest process: all together had at least as much.
+  Duration cpu_time;              ///< User and system time of all processes.
+  int64_t gpu_busy_ms = 0;        ///< Part of the next in which its GPUs were busy.
+  int64_t gpu_watched_ms = 0;     ///< Time for which whole GPUs were watched, added up over them.
+
+  bool is_known() const { return peak_memory_bytes > 0 || cpu_time.ns > 0 || gpu_watched_ms > 0; }
+  /// Adds what another member used: the highest peak, and the sums of the times. Sums end at kUsageMax.
+  void add(const Usage& member);
+
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
 struct Outcome {
   EndCause cause = EndCause::kNone;
   int32_t exit_code = 0;
   int32_t signal = 0;
   std::string detail;
   bool keep_detail = false;  ///< The job keeps it. In old journals none did.
+  Usage usage = {};
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -102,6 +118,11 @@ struct Outcome {
     visit(3, "signal", self.signal);
     visit(4, "detail", self.detail);
     visit(5, "keep_detail", self.keep_detail);
+    visit(6, "peak_memory_bytes", self.usage.peak_memory_bytes);
+    visit(7, "peak_of_process", self.usage.peak_of_process);
+    visit(8, "cpu_time", self.usage.cpu_time);
+    visit(9, "gpu_busy_ms", self.usage.gpu_busy_ms);
+    visit(10, "gpu_watched_ms", self.usage.gpu_watched_ms);
   }
 };
 

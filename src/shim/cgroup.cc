@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -110,6 +111,14 @@ uint64_t count_in(const std::string& path, std::string_view name) {
   return count;
 }
 
+/// The number that a file consists of; 0 when there is none, or it is negative.
+int64_t number_in(const std::string& path) {
+  const std::string text = read_small_file(path.c_str(), 64);
+  int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number > 0 ? number : 0;
+}
+
 void freeze(const std::string& path) {
   if (write_file(path + "/freezer.state", "FROZEN") != 0) return;
   for (int look = 0; look < kFreezeLooks; ++look) {
@@ -178,5 +187,16 @@ uint64_t cgroup_oom_kills(const std::string& path) {
 }
 
 uint64_t cgroup_refused_forks(const std::string& path) { return count_in(path + "/pids.events", "max"); }
+
+int64_t cgroup_peak_memory_bytes(const std::string& path) {
+  const int64_t peak = number_in(path + "/memory.peak");
+  return peak > 0 ? peak : number_in(path + "/memory.max_usage_in_bytes");
+}
+
+int64_t cgroup_cpu_ns(const std::string& path) {
+  const auto us =
+      static_cast<int64_t>(std::min<uint64_t>(count_in(path + "/cpu.stat", "usage_usec"), INT64_MAX / 1'000));
+  return us > 0 ? us * 1'000 : number_in(path + "/cpuacct.usage");
+}
 
 }  // namespace gpusched::shim

@@ -15,7 +15,8 @@ namespace gpusched::shim {
 namespace {
 
 constexpr uint8_t kKindBits = 0x0F;  ///< Of a packet's first byte; the others are its version.
-constexpr int kSignalMax = 31;       ///< Of those with a name.
+constexpr std::string_view kUsageLine = "\nusage ";
+constexpr int kSignalMax = 31;  ///< Of those with a name.
 constexpr int kStopSignalShift = 32;
 constexpr uint64_t kStopUntilSaved = uint64_t{1} << 40;
 
@@ -107,6 +108,28 @@ Outcome get_outcome(ByteReader& in) {
   return outcome;
 }
 
+std::string usage_line(const MeasuredUsage& usage) {
+  return std::string(kUsageLine) + "peak_memory_bytes=" + std::to_string(usage.peak_memory_bytes) +
+         " peak_of_process=" + (usage.peak_of_process ? "1" : "0") +
+         " cpu_ns=" + std::to_string(usage.cpu_ns);
+}
+
+/// Takes the line from the end of `text`, where there is one.
+void take_usage_line(std::string_view& text, MeasuredUsage& usage) {
+  const std::size_t at = text.rfind(kUsageLine);
+  if (at == std::string_view::npos) return;
+  std::string_view line = text.substr(at + kUsageLine.size());
+  MeasuredUsage read;
+  int of_process = 0;
+  const bool whole = take_word(line, "peak_memory_bytes=") && take_number(line, read.peak_memory_bytes) &&
+                     take_word(line, " peak_of_process=") && take_number(line, of_process) &&
+                     take_word(line, " cpu_ns=") && take_number(line, read.cpu_ns) && line.empty();
+  if (!whole) return;
+  read.peak_of_process = of_process != 0;
+  usage = read;
+  text = text.substr(0, at);
+}
+
 }  // namespace
 
 std::string_view to_string(Cause cause) { return kCauseWords.at(static_cast<std::size_t>(cause)); }
@@ -119,6 +142,7 @@ std::string format_outcome(const AttemptKey& key, const Outcome& outcome) {
   text += " started_unix_ns=" + std::to_string(outcome.started_unix_ns);
   text += " ended_unix_ns=" + std::to_string(outcome.ended_unix_ns);
   text += " detail=" + outcome.detail;
+  if (outcome.usage != MeasuredUsage{}) text += usage_line(outcome.usage);
   std::array<char, 24> sum{};
   std::snprintf(sum.data(), sum.size(), "\ncrc32c=%08x\n", crc32c(text.data(), text.size()));
   return text + sum.data();
@@ -146,6 +170,7 @@ std::optional<Outcome> parse_outcome(const AttemptKey& key, std::string_view tex
                      take_word(text, " ended_unix_ns=") && take_number(text, outcome.ended_unix_ns) &&
                      take_word(text, " detail=");
   if (!whole) return std::nullopt;
+  take_usage_line(text, outcome.usage);
   outcome.detail = std::string(text);
   return outcome;
 }
@@ -265,6 +290,10 @@ std::string encode(const Event& event) {
   out.svarint(event.started_unix_ns);
   put_outcome(out, event.outcome);
   out.svarint(event.saved_unix_ns);
+  // Behind all that readers from before usage look at.
+  out.svarint(event.outcome.usage.peak_memory_bytes);
+  out.u8(event.outcome.usage.peak_of_process ? 1 : 0);
+  out.svarint(event.outcome.usage.cpu_ns);
   return packet;
 }
 
@@ -280,6 +309,11 @@ std::optional<Event> decode_event(std::string_view packet) {
   event.started_unix_ns = in.svarint();
   event.outcome = get_outcome(in);
   event.saved_unix_ns = in.svarint();
+  if (in.ok() && !in.at_end()) {
+    event.outcome.usage.peak_memory_bytes = in.svarint();
+    event.outcome.usage.peak_of_process = in.u8() != 0;
+    event.outcome.usage.cpu_ns = in.svarint();
+  }
   if (!in.ok()) return std::nullopt;
   return event;
 }

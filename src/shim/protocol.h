@@ -32,6 +32,15 @@ enum class Cause : uint8_t {
 };
 std::string_view to_string(Cause cause);
 
+/// Resources that an attempt used until it ended. Zero: not known.
+struct MeasuredUsage {
+  int64_t peak_memory_bytes = 0;
+  bool peak_of_process = false;  ///< Of its largest process alone; else of all its processes.
+  int64_t cpu_ns = 0;            ///< User and system time of all its processes.
+
+  friend bool operator==(const MeasuredUsage&, const MeasuredUsage&) = default;
+};
+
 struct Outcome {
   Cause cause = Cause::kUnspecified;
   int32_t exit_code = 0;
@@ -39,6 +48,7 @@ struct Outcome {
   std::string detail = {};
   int64_t started_unix_ns = 0;
   int64_t ended_unix_ns = 0;
+  MeasuredUsage usage = {};
 
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -47,7 +57,8 @@ struct Outcome {
 std::string key_text(const AttemptKey& key);
 std::optional<AttemptKey> parse_key(std::string_view text);
 
-/// One line of text with a checksum: what the shim leaves in the attempt's folder.
+/// A line of text, one about usage where that is known, and a checksum: what the shim leaves in the attempt's
+/// folder. Readers from before usage take that line for a part of the detail.
 std::string format_outcome(const AttemptKey& key, const Outcome& outcome);
 /// Nothing when the text is torn, damaged, no outcome or another attempt's: folders are used again.
 std::optional<Outcome> parse_outcome(const AttemptKey& key, std::string_view text);

@@ -123,6 +123,25 @@ TEST(ShimProtocol, OutcomeTextIsReadAsWritten) {
   EXPECT_EQ(parse_outcome(kKey, format_outcome(kKey, outcome)), outcome);
 }
 
+TEST(ShimProtocol, UsageIsReadAsWrittenFromTextAndEvent) {
+  Outcome outcome{.cause = Cause::kExited, .detail = "two\nlines"};
+  outcome.usage = {.peak_memory_bytes = int64_t{3} << 30, .peak_of_process = true, .cpu_ns = 1'500'000'000};
+  EXPECT_EQ(parse_outcome(kKey, format_outcome(kKey, outcome)), outcome);
+  const auto read = decode_event(encode(Event{.kind = EventKind::kEnded, .key = kKey, .outcome = outcome}));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->outcome, outcome);
+}
+
+TEST(ShimProtocol, WhatAnOlderShimSaysIsReadAndItsUsageUnknown) {
+  const Outcome outcome{.cause = Cause::kExited, .exit_code = 3, .detail = "\nusage of a word"};
+  EXPECT_EQ(parse_outcome(kKey, format_outcome(kKey, outcome)), outcome);
+  std::string packet = encode(Event{.kind = EventKind::kEnded, .key = kKey, .outcome = outcome});
+  packet.resize(packet.size() - 3);  // The three fields of an unknown usage.
+  const auto read = decode_event(packet);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->outcome, outcome);
+}
+
 TEST(ShimProtocol, TornOrChangedOutcomeTextIsNoOutcome) {
   const std::string text = format_outcome(kKey, {.cause = Cause::kExited, .exit_code = 3});
   for (std::size_t size = 0; size < text.size(); ++size)

@@ -119,6 +119,17 @@ struct JobMember {
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>"
 };
 
+/// Resources that an attempt used; what is not known is not given.
+struct UsageView {
+  std::optional<int64_t> peak_memory_bytes;
+  std::string_view peak_memory_of;  ///< "all_processes" or "largest_process"; empty without a peak.
+  std::optional<int64_t> cpu_ms;
+  std::optional<int32_t> gpu_use_permille;
+  int32_t members_unknown = 0;
+
+  bool is_known() const { return peak_memory_bytes || cpu_ms || gpu_use_permille; }
+};
+
 struct JobView {
   JobId id;
   TenantId tenant;
@@ -175,6 +186,7 @@ struct JobView {
   std::string move_detail;  ///< Of its last move, or the last one for its sake; empty: none.
   Time moved_at;
   Time watch_since;
+  UsageView usage;       ///< Of its last attempt, once that has ended.
   uint64_t version = 0;  ///< Changes with every change of the job.
 };
 
@@ -250,7 +262,8 @@ struct HistoryLine {
   uint32_t members = 0;
   std::string cause = {};  ///< How the attempt ended, with its exit code or signal,
   int32_t exit_code = 0, signal = 0;
-  std::string by = {};  ///< Who asked.
+  std::string by = {};   ///< Who asked.
+  UsageView usage = {};  ///< Of an attempt that ended.
 };
 struct HistoryView {
   JobId id;

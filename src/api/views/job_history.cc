@@ -4,6 +4,7 @@
 
 #include "api/contract/names.h"
 #include "api/views/job_sentences.h"
+#include "api/views/usage_view.h"
 
 namespace gpusched::api {
 namespace {
@@ -20,7 +21,9 @@ std::string placed_sentence(const State& state, const JobHistoryEntry& entry) {
 std::string ended_sentence(const JobHistoryEntry& entry) {
   std::string text = end_sentence(entry.cause, entry.exit_code, entry.signal);
   if (entry.cause == EndCause::kExited && entry.exit_code == 0) text = "its command ended well";
-  return entry.detail.empty() ? text : text + ": " + entry.detail;
+  if (!entry.detail.empty()) text += ": " + entry.detail;
+  const std::string used = usage_sentence(usage_view(entry.usage));
+  return used.empty() ? text : text + " (" + used + ")";
 }
 
 std::string finished_sentence(const JobHistoryEntry& entry) {
@@ -77,7 +80,10 @@ HistoryLine line_of(const State& state, const JobHistoryEntry& entry, bool of_ar
                    .exit_code = entry.exit_code,
                    .signal = entry.signal,
                    .by = entry.by};
-  if (entry.step == JobStep::kEnded) line.cause = to_string(entry.cause);
+  if (entry.step == JobStep::kEnded) {
+    line.cause = to_string(entry.cause);
+    line.usage = usage_view(entry.usage);
+  }
   if (const Node* node = state.find_node(entry.node)) line.node = node->name;
   return line;
 }

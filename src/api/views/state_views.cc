@@ -11,6 +11,7 @@
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
 #include "api/views/open_tenants.h"
+#include "api/views/usage_view.h"
 #include "base/digest.h"
 #include "engine/messages/rejection_rows.h"
 #include "engine/planner/planner.h"
@@ -213,8 +214,7 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
 JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer, const JobDetails& details) {
   const State& state = view.state;
   const Part& part = state.class_of(job).parts.front();
-  const bool placed = job.state != JobState::kPending && job.node.valid();
-  const Node* node = placed ? state.find_node(job.node) : nullptr;
+  const Node* node = job.state != JobState::kPending ? state.find_node(job.node) : nullptr;
   JobView out{.id = job.id,
               .tenant = job.tenant,
               .spec = job.spec,
@@ -272,6 +272,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
   }
   out.move_detail = move_of(state, job, viewer);
   out.moved_at = job.moved_at;
+  out.usage = usage_view(job.last_usage());
   add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.is_queued() && job.reason != JobReason::kArray) {

@@ -363,8 +363,8 @@ void on(State& state, const AttemptPlaced& event) {
   if (state.config.feature_level >= 1 && job.attempt_count > 0) job.remember_node();
   job.attempt_count = event.attempt;
   job.scheduled_at = event.at;
-  job.started_at = {};
-  job.saved_at = {};
+  job.started_at = job.saved_at = Time{};
+  job.usage = {};
   clear_watch(job);
   job.node = event.members.front().node;
   job.device_mask = event.members.front().device_mask;
@@ -377,11 +377,8 @@ void on(State& state, const AttemptPlaced& event) {
     job.set_member_nodes(nodes);
   }
   state.charge(job.tenant, state.held_by(job), event.at, work_of(state.class_of(job).parts));
-  const Attempt& attempt = state.add_attempt(Attempt{.job = event.job,
-                                                     .number = event.attempt,
-                                                     .placed_at = event.at,
-                                                     .started_at = {},
-                                                     .members = event.members});
+  const Attempt& attempt = state.add_attempt(
+      Attempt{.job = event.job, .number = event.attempt, .placed_at = event.at, .members = event.members});
   for (uint32_t member = 0; member < attempt.members.size(); ++member) {
     state.hold_member(attempt, member);
     Node& node = state.node_at(attempt.members[member].node);
@@ -477,6 +474,7 @@ void on(State& state, const MemberEnded& event) {
     const int64_t gpu_ms = gpu_ms_of(amount, event.at - attempt->placed_at);
     state.tenant_at(job.tenant).gpu_ms += gpu_ms;
     if (state.config.feature_level >= 3) job.attained_gpu_ms += gpu_ms;
+    if (state.config.feature_level >= 7) job.usage = packed_usage(attempt->usage());
     if (attempt->started_at.valid() && job.max_runtime.ns != 0) {
       state.timers.erase(Timer{.due = attempt->started_at + job.max_runtime + limits::kRuntimeSlack,
                                .kind = TimerKind::kRuntimeOver,

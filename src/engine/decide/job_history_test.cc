@@ -52,6 +52,63 @@ TEST_F(JobTimeline, ALifeIsTold) {
   EXPECT_EQ(told[3].state, JobState::kCompleted);
 }
 
+constexpr Usage kUsed{
+    .peak_memory_bytes = 300, .cpu_time = seconds(4), .gpu_busy_ms = 1, .gpu_watched_ms = 2};
+
+Outcome with_usage(Outcome outcome) {
+  outcome.usage = kUsed;
+  return outcome;
+}
+
+TEST_F(JobTimeline, WhatEachAttemptUsedIsKept) {
+  const JobId job = engine.run({.gpus = 1});
+  EXPECT_TRUE(engine.job(job).usage.empty());
+  engine.apply(RequeueJob{.job = job});
+  engine.ended(job, with_usage({.cause = EndCause::kStopped}));
+  EXPECT_EQ(engine.job(job).last_usage().total, kUsed);
+  engine.release_all();
+  engine.advance(minutes(1));
+  engine.cycle();
+  EXPECT_EQ(engine.job(job).last_usage(), AttemptUsage{}) << "its last attempt is another one";
+  engine.started(job);
+  engine.finish(job);
+  EXPECT_EQ(engine.job(job).last_usage(), AttemptUsage{}) << "its node told nothing";
+  EXPECT_EQ(entries(job)[2].usage.total, kUsed);
+  EXPECT_EQ(words(job), "placed started ended requeued placed started ended finished");
+  EXPECT_EQ(entries(job)[6].usage, AttemptUsage{});
+}
+
+TEST_F(JobTimeline, AGangsMembersAddUpAndThoseThatToldNothingAreCounted) {
+  engine.add_node("n2", {.gpus = 2});
+  const JobId job = engine.submit({.gpus = 1, .members = 3});
+  engine.cycle();
+  engine.started(job);
+  const std::vector<NodeId> nodes = engine.member_nodes(job);
+  ASSERT_EQ(nodes.size(), 3u);
+  for (uint32_t member = 0; member < 3; ++member) {
+    Outcome outcome{.cause = EndCause::kExited};
+    if (member != 1) outcome.usage = kUsed;
+    engine.apply(
+        AttemptEnded{.job = job, .attempt = 1, .member = member, .node = nodes[member], .outcome = outcome});
+  }
+  const AttemptUsage used = engine.job(job).last_usage();
+  EXPECT_EQ(used.total.peak_memory_bytes, 300);
+  EXPECT_EQ(used.total.cpu_time, seconds(8));
+  EXPECT_EQ(used.total.gpu_watched_ms, 4);
+  EXPECT_EQ(used.members_unknown, 1u);
+}
+
+TEST_F(JobTimeline, UsageThatNoNodeCouldMeanIsRefused) {
+  for (const Usage& usage :
+       {Usage{.peak_memory_bytes = -1}, Usage{.cpu_time = Duration{-1}},
+        Usage{.gpu_busy_ms = limits::kUsageMax + 1}, Usage{.gpu_watched_ms = INT64_MAX}}) {
+    AttemptEnded ended{.job = JobId{1}, .attempt = 1, .outcome = {.cause = EndCause::kExited}};
+    EXPECT_TRUE(well_formed(ended));
+    ended.outcome.usage = usage;
+    EXPECT_FALSE(well_formed(ended));
+  }
+}
+
 TEST_F(JobTimeline, WhoAskedIsNotedBeforeWhatFollows) {
   const JobId job = engine.submit_gpus(1);
   engine.apply(HoldJob{.job = job, .held = true, .by = "anna"});
@@ -94,7 +151,9 @@ TEST_F(JobTimeline, OlderStatesHaveNone) {
   configure(6);
   const JobId job = engine.run({.gpus = 1});
   engine.apply(CancelJob{.job = job, .by = "anna"});
+  engine.ended(job, with_usage({.cause = EndCause::kStopped}));
   EXPECT_TRUE(engine.job(job).history.empty());
+  EXPECT_TRUE(engine.job(job).usage.empty());
 }
 
 TEST_F(JobTimeline, FailedStartsHoldTheJob) {

@@ -42,7 +42,8 @@ void note_end(const State& state, Job& job, const Outcome& outcome, Time at) {
         .cause = outcome.cause,
         .exit_code = outcome.exit_code,
         .signal = outcome.signal,
-        .detail = outcome.detail});
+        .detail = outcome.detail,
+        .usage = job.last_usage()});
 }
 
 }  // namespace

@@ -50,7 +50,15 @@ bool is_sane(const Configure& command) {
          between(Duration{}, config.interactive_runtime_max, limits::kRuntimeMax) &&
          between(Duration{}, config.interactive_wait, seconds(limits::kInteractiveSecondsMax));
 }
-bool is_sane(const AttemptEnded& command) { return known(command.outcome.cause); }
+bool is_sane(const Usage& usage) {
+  return between(0, usage.peak_memory_bytes, limits::kUsageMax) &&
+         between(Duration{}, usage.cpu_time, Duration{limits::kUsageMax}) &&
+         between(0, usage.gpu_busy_ms, limits::kUsageMax) &&
+         between(0, usage.gpu_watched_ms, limits::kUsageMax);
+}
+bool is_sane(const AttemptEnded& command) {
+  return known(command.outcome.cause) && is_sane(command.outcome.usage);
+}
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
 bool is_sane(const Limits& own) {
   const Amount& stored = own.plus_one;

@@ -283,6 +283,13 @@ class RandomCommands {
     if (outcome.cause == EndCause::kExited) outcome.exit_code = prng_.chance(500) ? 0 : 1;
     if (outcome.cause == EndCause::kSignaled) outcome.signal = 9;
     if (prng_.chance(100)) outcome.detail = "because";
+    if (outcome.exit_code == 0) {  // Some nodes do not tell.
+      outcome.usage = {.peak_memory_bytes = static_cast<int64_t>(attempt.job.value) << 20,
+                       .peak_of_process = attempt.number % 2 == 0,
+                       .cpu_time = seconds(attempt.number),
+                       .gpu_busy_ms = 250,
+                       .gpu_watched_ms = 1'000};
+    }
     return AttemptEnded{.job = attempt.job,
                         .attempt = prng_.chance(20) ? 1 : attempt.number,
                         .member = prng_.chance(10) ? 1u : 0u,

@@ -18,6 +18,7 @@
 #include "gpusched/v1/node.pb.h"
 #include "node/ports/ports.h"
 #include "node/watch/activity_meter.h"
+#include "node/watch/gpu_use_meter.h"
 
 namespace gpusched::agent {
 
@@ -123,6 +124,7 @@ struct AttemptRow {
   std::optional<v1::Outcome::Cause> ignored_order;  ///< It did not start or end in time: what that makes of
                                                     ///< an end without an outcome of its own.
   ActivityMeter activity_meter;
+  GpuUseMeter gpu_use;                              ///< While this agent saw it run.
   std::optional<ActivityMeter::Activity> activity;  ///< As looked at last, of a running one with devices.
   std::string over_share;                           ///< Why it is ended for using too much memory.
 

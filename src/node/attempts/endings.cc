@@ -1,5 +1,6 @@
 #include "node/attempts/endings.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "log/log.h"
@@ -20,6 +21,23 @@ v1::Outcome Endings::outcome(v1::Outcome::Cause cause, const std::string& detail
   return outcome;
 }
 
+namespace {
+
+/// Tells how busy its GPUs were, if this agent watched them for at least half of the time that it ran: less
+/// would be a guess.
+void add_gpu_use(const AttemptRow& attempt, v1::Outcome& outcome) {
+  const auto whole =
+      std::count_if(attempt.devices.begin(), attempt.devices.end(),
+                    [](const HeldDevice& device) { return !device.is_share() && !device.is_slice(); });
+  const int64_t run_ms = (outcome.ended_unix_ns() - outcome.started_unix_ns()) / 1'000'000;
+  const int64_t watched_ms = attempt.gpu_use.watched_ms();
+  if (outcome.started_unix_ns() == 0 || watched_ms == 0 || watched_ms < run_ms * whole / 2) return;
+  outcome.mutable_usage()->set_gpu_watched_ms(watched_ms);
+  outcome.mutable_usage()->set_gpu_busy_ms(attempt.gpu_use.busy_ms());
+}
+
+}  // namespace
+
 void Endings::end(AttemptRow& attempt, v1::Outcome outcome) {
   const AttemptKey& key = attempt.key;
   attempts_.move(attempt, AttemptState::kEnded);
@@ -29,6 +47,7 @@ void Endings::end(AttemptRow& attempt, v1::Outcome outcome) {
     outcome.set_detail(attempt.over_share);
   }
   if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
+  add_gpu_use(attempt, outcome);
   attempt.outcome = std::move(outcome);
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
   if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);

@@ -1,6 +1,7 @@
 #include "node/core/activity.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace gpusched::agent {
@@ -46,12 +47,24 @@ ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const
   return look;
 }
 
+/// How busy each of its GPUs is. Of a share or a slice nobody can tell.
+std::vector<int32_t> Activity::gpu_percents(const AttemptRow& attempt, Time now) const {
+  std::vector<int32_t> percents;
+  for (const HeldDevice& device : attempt.devices) {
+    if (device.index >= watch_.facts().size() || device.is_share() || device.is_slice()) continue;
+    const std::optional<int32_t> percent = watch_.last_reading(device.index).utilization_percent;
+    if (percent && watch_.is_current(device.index, now)) percents.push_back(*percent);
+  }
+  return percents;
+}
+
 void Activity::look(Time now) {
   for (const auto& [index, holders] : fence_.holders()) {
     for (AttemptRow* attempt : holders) {
       if (attempt->pid == 0 || attempt->over()) continue;
       if (attempt->devices.front().index != index) continue;  // Once, by its first device.
       attempt->activity = attempt->activity_meter.look(look_of(*attempt, now), now);
+      if (attempt->state() == AttemptState::kRunning) attempt->gpu_use.look(gpu_percents(*attempt, now), now);
       end_over_share(*attempt);
     }
   }

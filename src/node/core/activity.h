@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "base/time.h"
 #include "gpusched/v1/node.pb.h"
 #include "node/attempts/attempt_table.h"
@@ -31,6 +34,7 @@ class Activity {
 
  private:
   ActivityMeter::Look look_of(const AttemptRow& attempt, Time now) const;
+  std::vector<int32_t> gpu_percents(const AttemptRow& attempt, Time now) const;
   void end_over_share(AttemptRow& attempt);
 
   const NodePorts& ports_;

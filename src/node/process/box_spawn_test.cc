@@ -250,6 +250,18 @@ TEST_F(BoxSpawnTest, TheKernelsKillForMemoryIsReportedAsSuch) {
   pump_until([&] { return !exists(groups_.front().path); });
 }
 
+TEST_F(BoxSpawnTest, TheMemoryGroupTellsThePeakOfAllItsProcesses) {
+  const std::string memory = hierarchy("memory");
+  NEEDS(memory, "memory cgroup of version 1");
+  shim::Box box{.cgroups = {group(memory)}};
+  // Two processes with 60 MB each at the same time.
+  const std::string hold = "(head -c 60m /dev/zero; sleep 0.5) | tail -n 1 > /dev/null";
+  run(shell(hold + " & " + hold + "; wait", box));
+  EXPECT_GE(listener_.outcome->usage().peak_memory_bytes(), 120 << 20);
+  EXPECT_FALSE(listener_.outcome->usage().peak_of_process());
+  EXPECT_GT(listener_.outcome->usage().cpu_ns(), 0);
+}
+
 TEST_F(BoxSpawnTest, ALimitOfProcessesHoldsAndIsNamed) {
   const std::string pids = hierarchy("pids");
   NEEDS(pids, "pids cgroup of version 1");

@@ -83,17 +83,6 @@ void close_if_open(int& descriptor) {
 
 }  // namespace
 
-v1::Outcome to_wire(const shim::Outcome& outcome) {
-  v1::Outcome wire;
-  wire.set_cause(static_cast<v1::Outcome::Cause>(outcome.cause));
-  wire.set_exit_code(outcome.exit_code);
-  wire.set_signal(outcome.signal);
-  wire.set_detail(clean_text(outcome.detail, outcome.detail.size()));
-  wire.set_started_unix_ns(outcome.started_unix_ns);
-  wire.set_ended_unix_ns(outcome.ended_unix_ns);
-  return wire;
-}
-
 ShimSpawner::ShimSpawner(ShimSpawnerOptions options, const Clock& clock, ShimListener& listener)
     : options_(std::move(options)), clock_(clock), listener_(listener) {}
 

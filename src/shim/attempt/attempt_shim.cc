@@ -86,12 +86,12 @@ class AttemptShim {
       supervise();
     }
     if (!left_behind_) empty_cgroups();
+    if (running_) outcome_.usage = measure_usage(request_.box, request_.container);
     outcome_.ended_unix_ns = wall_now().ns;
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
     flush_events();
-    // Nobody waits for these to go.
-    remove_cgroups();
+    remove_cgroups();  // Nobody waits for these to go.
     if (request_.box.own_folders || request_.box.open_tmp) remove_tree(folder_, kTmpFolder);
   }
 

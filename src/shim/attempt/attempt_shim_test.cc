@@ -156,6 +156,26 @@ TEST_F(AttemptShim, TheExitCodeIsTheCommandsWhateverItsOrphansEndWith) {
   EXPECT_EQ(outcome().exit_code, 3);
 }
 
+TEST_F(AttemptShim, WithoutGroupsItsChildrensUseIsMeasured) {
+  // A million steps of a shell in a grandchild, and 100 MB in one process.
+  start(
+      shell("head -c 100m /dev/zero | tail -n 1 > /dev/null\n"
+            "sh -c '( i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done )'\nexit 7"));
+  const Outcome told = outcome();
+  EXPECT_EQ(told.exit_code, 7);
+  EXPECT_GE(told.usage.peak_memory_bytes, 100 << 20);
+  EXPECT_TRUE(told.usage.peak_of_process);
+  EXPECT_GE(told.usage.cpu_ns, 100'000'000);
+  EXPECT_EQ(parse_outcome(kKey, content("outcome")), told);
+}
+
+TEST_F(AttemptShim, ACommandThatNeverRanUsedNothing) {
+  StartRequest request = shell("");
+  request.arguments = {"/no/such/program"};
+  start(request);
+  EXPECT_EQ(outcome().usage, MeasuredUsage{});
+}
+
 TEST_F(AttemptShim, WhatLeftTheGroupOfTheCommandEndsWithIt) {
   start(
       shell("setsid sh -c 'echo $$ > daemon; while :; do sleep 0.01; done' &\n"

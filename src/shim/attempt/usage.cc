@@ -1,13 +1,16 @@
 #include "shim/attempt/usage.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "shim/cgroup.h"
 #include "shim/processes.h"
 
 namespace gpusched::shim {
@@ -30,6 +33,10 @@ std::string read_of(pid_t pid, const char* file) {
   return read_small_file(path.data(), 16 * 1024);
 }
 
+int64_t to_ns(const timeval& span) {
+  return int64_t{span.tv_sec} * 1'000'000'000 + int64_t{span.tv_usec} * 1'000;
+}
+
 }  // namespace
 
 Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max) {
@@ -50,6 +57,22 @@ Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max) {
     // A process that shows nothing is gone, or not ours to look at; that one counts whole.
     usage.memory_bytes += share_kb >= 0 ? share_kb * 1024 : resident[i];
   }
+  return usage;
+}
+
+MeasuredUsage measure_usage(const Box& box, bool container) {
+  MeasuredUsage usage;
+  for (const CgroupFolder& folder : box.cgroups) {
+    usage.peak_memory_bytes = std::max(usage.peak_memory_bytes, cgroup_peak_memory_bytes(folder.path));
+    usage.cpu_ns = std::max(usage.cpu_ns, cgroup_cpu_ns(folder.path));
+  }
+  rusage children{};
+  if (container || getrusage(RUSAGE_CHILDREN, &children) != 0) return usage;
+  if (usage.peak_memory_bytes == 0 && children.ru_maxrss > 0) {
+    usage.peak_memory_bytes = int64_t{children.ru_maxrss} * 1024;
+    usage.peak_of_process = true;
+  }
+  if (usage.cpu_ns == 0) usage.cpu_ns = to_ns(children.ru_utime) + to_ns(children.ru_stime);
   return usage;
 }
 

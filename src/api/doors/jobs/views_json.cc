@@ -152,6 +152,18 @@ void write_labels(JsonWriter& json, const v1::JobSpec& spec) {
   json.end_object();
 }
 
+/// What its last attempt used; nothing where no node measured it.
+void usage_fields(JsonWriter& json, const UsageView& usage) {
+  if (!usage.is_known()) return;
+  json.key("usage").begin_object();
+  if (usage.peak_memory_bytes) json.field("peak_memory_bytes", *usage.peak_memory_bytes);
+  if (usage.peak_memory_bytes) json.field("peak_memory_of", usage.peak_memory_of);
+  if (usage.cpu_ms) json.field("cpu_ms", *usage.cpu_ms);
+  if (usage.gpu_use_permille) json.field("gpu_use_permille", *usage.gpu_use_permille);
+  if (usage.members_unknown > 0) json.field("members_unknown", usage.members_unknown);
+  json.end_object();
+}
+
 void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field) {
   v1::JobSpec spec;
   if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) spec.Clear();
@@ -206,6 +218,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   json.field("attempts", job.attempts);
   json.field("preempted_count", job.preempted_count);
   if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
+  usage_fields(json, job.usage);
   if (job.watch == WatchdogFinding::kNone) return;
   json.key("warnings").begin_array().begin_object();
   json.field("kind", to_string(job.watch)).field("message", job.watch_detail);

@@ -151,6 +151,18 @@ void write_array(const ArrayView& array, auto& out) {
   });
 }
 
+void write_usage(const UsageView& usage, auto& out) {
+  out.object([&](auto& shown) {
+    if (usage.peak_memory_bytes)
+      shown.at(v1::Usage::kPeakMemoryBytesFieldNumber, "peak_memory_bytes").number(*usage.peak_memory_bytes);
+    shown.at(v1::Usage::kPeakMemoryOfFieldNumber, "peak_memory_of").text(usage.peak_memory_of);
+    if (usage.cpu_ms) shown.at(v1::Usage::kCpuMsFieldNumber, "cpu_ms").number(*usage.cpu_ms);
+    if (usage.gpu_use_permille)
+      shown.at(v1::Usage::kGpuUsePermilleFieldNumber, "gpu_use_permille").number(*usage.gpu_use_permille);
+    shown.at(v1::Usage::kMembersUnknownFieldNumber, "members_unknown").number(usage.members_unknown);
+  });
+}
+
 #define SHOWS(...) \
   []([[maybe_unused]] const JobView& view, [[maybe_unused]] const JobWords& words, auto& out) { __VA_ARGS__; }
 
@@ -221,6 +233,7 @@ constexpr ViewRow kRows[] = {
     job<SHOWS(write_members(view, out))>(47, "members", kGpus),
     job<SHOWS(out.text(view.move_detail))>(62, "moved"),
     job<SHOWS(out.time(view.moved_at))>(63, "moved_at"),
+    job<SHOWS(if (view.usage.is_known()) write_usage(view.usage, out))>(64, "usage"),
 };
 #undef SHOWS
 

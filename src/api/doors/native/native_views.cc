@@ -125,6 +125,18 @@ void write_tenant_page(const std::vector<TenantView>& tenants, int64_t after, in
   }
 }
 
+namespace {
+
+void write_usage(const UsageView& usage, v1::Usage& out) {
+  if (usage.peak_memory_bytes) out.set_peak_memory_bytes(*usage.peak_memory_bytes);
+  out.set_peak_memory_of(std::string(usage.peak_memory_of));
+  if (usage.cpu_ms) out.set_cpu_ms(*usage.cpu_ms);
+  if (usage.gpu_use_permille) out.set_gpu_use_permille(*usage.gpu_use_permille);
+  out.set_members_unknown(usage.members_unknown);
+}
+
+}  // namespace
+
 void write_history(const HistoryView& history, v1::JobHistory& out) {
   out.set_job_id(job_name(history.id));
   out.set_dropped(history.dropped);
@@ -140,6 +152,7 @@ void write_history(const HistoryView& history, v1::JobHistory& out) {
     to.set_exit_code(line.exit_code);
     to.set_signal(line.signal);
     to.set_by(line.by);
+    if (line.usage.is_known()) write_usage(line.usage, *to.mutable_usage());
   }
 }
 

@@ -24,8 +24,7 @@ std::string relative(const Json& job, std::string_view name, Time now) {
 }
 
 std::string cpus_text(const Json& job) {
-  const Json milli = job_field(job, "cpu_milli");
-  const double cores = milli.is_number() ? milli.number() / 1000 : job["cpu_cores"].number();
+  const double cores = cpu_count(job);
   return cores > 0 ? format_cores(cores) : "";
 }
 
@@ -222,6 +221,17 @@ JobColumn ran_column() {
           .descends = true};
 }
 
+/// A number of the job's `usage`, and how it is written; empty where it is not known.
+JobColumn usage_column(std::string_view key, Column column, std::string_view field,
+                       std::string (*text)(const Json& job)) {
+  return {.key = key,
+          .column = std::move(column),
+          .cell = [text](const Json& job, Time) { return Cell(text(job)); },
+          .order = [field](const Json& job, Time) { return job["usage"][field].integer(); },
+          .fields = "usage",
+          .descends = true};
+}
+
 JobColumn place_column() {
   return {.key = "place",
           .column = {.title = "PLACE", .right = true, .drop_order = 6},
@@ -275,6 +285,12 @@ std::vector<JobColumn> make_columns() {
       time_column("started", {.title = "STARTED", .right = true, .drop_order = 7}, "started_at"),
       time_column("ended", {.title = "ENDED", .right = true, .drop_order = 7}, "completed_at"),
       ran_column(),
+      usage_column("peak_memory", {.title = "PEAK-MEM", .right = true, .drop_order = 8}, "peak_memory_bytes",
+                   peak_memory_text),
+      usage_column("cpu_time", {.title = "CPU-TIME", .right = true, .drop_order = 8}, "cpu_ms",
+                   cpu_time_text),
+      usage_column("gpu_use", {.title = "GPU-USE", .right = true, .drop_order = 8}, "gpu_use_permille",
+                   gpu_use_text),
       where_column(),
       place_column(),
       number_column("attempts", {.title = "TRIES", .right = true, .drop_order = 8}, "attempts", "attempts"),
@@ -317,6 +333,30 @@ int64_t run_seconds(const Json& job, Time now) {
   if (!started.valid()) return -1;
   const Time ended = time_of(job, "completed_at");
   return std::max<int64_t>(0, ((ended.valid() ? ended : now) - started).ns / kSecond);
+}
+
+double cpu_count(const Json& job) {
+  const Json milli = job_field(job, "cpu_milli");
+  return milli.is_number() ? milli.number() / 1000 : job["cpu_cores"].number();
+}
+
+std::string peak_memory_text(const Json& job) {
+  const Json bytes = job["usage"]["peak_memory_bytes"];
+  return bytes.is_number() ? format_size_mb(std::max<int64_t>(bytes.integer() >> 20, 1)) : std::string();
+}
+
+std::string cpu_time_text(const Json& job) {
+  const Json ms = job["usage"]["cpu_ms"];
+  if (!ms.is_number()) return {};
+  const int64_t seconds = ms.integer() / 1'000;
+  if (seconds >= 60) return format_duration(seconds);
+  const std::string hundredths = std::to_string(ms.integer() % 1'000 / 10 + 100).substr(1);
+  return std::to_string(seconds) + "." + hundredths + "s";
+}
+
+std::string gpu_use_text(const Json& job) {
+  const Json permille = job["usage"]["gpu_use_permille"];
+  return permille.is_number() ? std::to_string((permille.integer() + 5) / 10) + " %" : std::string();
 }
 
 std::string job_command_text(const Json& job) {

@@ -21,6 +21,13 @@ std::string job_user(const Json& job);
 int64_t job_number(std::string_view id);
 /// Returns the job's run time in seconds so far or in total, or -1 if it has not started.
 int64_t run_seconds(const Json& job, Time now);
+/// Returns the CPUs that it requested; 0: none.
+double cpu_count(const Json& job);
+/// Highest memory use of its last attempt, such as "1.2G"; empty when no node measured it. Likewise the CPU
+/// time, such as "3m12s", and how busy its GPUs were, such as "83 %".
+std::string peak_memory_text(const Json& job);
+std::string cpu_time_text(const Json& job);
+std::string gpu_use_text(const Json& job);
 /// A word list as one would type it; a script's first line.
 std::string job_command_text(const Json& job);
 /// The state; "held" for a pending job that somebody holds, "stopping" for one that was cancelled and has not

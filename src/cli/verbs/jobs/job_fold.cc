@@ -104,7 +104,7 @@ Json line_of(const std::string& id, const Group& group) {
   for (const auto& [member, value] : like.members()) {
     const bool own = member == "job_id" || member == "id" || member == "state" || member == "message" ||
                      member == "name" || member == "started_at" || member == "completed_at" ||
-                     member == "array_id" || member == "array" || member == "node_name";
+                     member == "array_id" || member == "array" || member == "node_name" || member == "usage";
     if (!own) out.add_json(member, value.serialize());
   }
   out.add("job_id", id);

@@ -37,6 +37,14 @@ TEST(FoldingArrays, NamesTheElementsWhenTheirArrayIsNotInTheList) {
             "job-12[1-2]  sweep  running     1  40s  1 run, 1 wait\n");
 }
 
+TEST(FoldingArrays, ShowsNoElementsUsageForAll) {
+  const Result<Json> list = Json::parse(R"([
+    {"job_id":"job-16","state":"completed","array_id":"job-12","array_index":2,"usage":{"cpu_ms":5000}},
+    {"job_id":"job-15","state":"completed","array_id":"job-12","array_index":1,"usage":{"cpu_ms":9000}}])");
+  EXPECT_EQ(job_table(fold_arrays(list->items()), {"id", "cpu_time"}, kNow).render(80),
+            "ID           CPU-TIME\njob-12[1-2]\n");
+}
+
 TEST(FoldingArrays, LeavesAnElementThatIsAlone) {
   EXPECT_EQ(
       folded(

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 
@@ -160,6 +161,41 @@ Cell ran_cell(const Json& job, std::string_view, Time now) {
   const int64_t ran = run_seconds(job, now);
   return ran >= 0 ? format_duration(ran) : std::string();
 }
+/// "1.2G of 4G requested": whether it could do with less.
+Cell peak_memory_cell(const Json& job, std::string_view field, Time) {
+  std::string text = peak_memory_text(job);
+  if (text.empty()) return text;
+  const std::string requested = size_text(job_field(job, field));
+  if (!requested.empty()) text += " of " + requested + " requested";
+  const bool of_process = job["usage"]["peak_memory_of"].text() == "largest_process";
+  const bool of_member = !job["members"].items().empty();
+  if (of_process)
+    return text + (of_member ? ", by the largest process of a member" : ", by its largest process");
+  return of_member ? text + ", by the member with most" : text;
+}
+
+/// "3m12s (48 % of 4 CPUs for 1m40s)": how many of its CPUs it kept busy. Members of a gang differ in how
+/// many they have and how long they run.
+Cell cpu_time_cell(const Json& job, std::string_view, Time now) {
+  const std::string text = cpu_time_text(job);
+  const std::string cpus = find_job_column("cpus")->cell(job, now).text;
+  const Time started = parse_rfc3339(job["started_at"].text());
+  const Time ended = parse_rfc3339(job["completed_at"].text());
+  const int64_t ran_ms = started.valid() && ended.valid() ? (ended - started).ms() : 0;
+  if (text.empty() || cpus.empty() || ran_ms < 1'000 || !job["members"].items().empty()) return text;
+  const double possible_ms = static_cast<double>(ran_ms) * cpu_count(job);
+  const int64_t percent = std::llround(job["usage"]["cpu_ms"].number() * 100 / possible_ms);
+  return text + " (" + std::to_string(percent) + " % of " + cpus + (cpus == "1" ? " CPU" : " CPUs") +
+         " for " + format_duration(ran_ms / 1'000) + ")";
+}
+
+Cell unknown_members_cell(const Json& job, std::string_view, Time) {
+  const int64_t unknown = job["usage"]["members_unknown"].integer();
+  if (unknown == 0) return "";
+  return std::to_string(unknown) + (unknown == 1 ? " member, whose node" : " members, whose nodes") +
+         " told nothing";
+}
+
 Cell script_cell(const Json& job, std::string_view field, Time) {
   return job_field(job, field).text().empty() ? std::string() : job_command_text(job);
 }
@@ -226,6 +262,10 @@ constexpr JobRecordRow kEndRecord[] = {
     {"Started", "started_at", as_time},
     {"Ended", "completed_at", as_time},
     {"Ran", "", ran_cell},
+    {"Peak memory", "memory_mb", peak_memory_cell},
+    {"CPU time", "", cpu_time_cell},
+    {"GPU use", "", [](const Json& job, std::string_view, Time) -> Cell { return gpu_use_text(job); }},
+    {"Not measured", "", unknown_members_cell},
 };
 
 std::string record_text(const Json& job, Time now, bool color) {

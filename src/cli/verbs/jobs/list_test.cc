@@ -46,6 +46,21 @@ TEST(JobColumns, ReadBothDoorsRecords) {
             "job-2   c     completed     2   1.5  team=x  1h00m\n");
 }
 
+TEST(JobColumns, ShowWhatWasMeasuredAndSortByIt) {
+  std::vector<Json> jobs = Json::parse(R"([
+    {"id":"job-1","state":"completed"},
+    {"id":"job-2","state":"completed","usage":{"peak_memory_bytes":209715200,"cpu_ms":1250,"gpu_use_permille":0}},
+    {"id":"job-3","state":"completed","usage":{"peak_memory_bytes":5368709120,"cpu_ms":192000,"gpu_use_permille":834}}])")
+                               ->items();
+  sort_jobs(jobs, "peak_memory", kNow);
+  EXPECT_EQ(job_table(jobs, {"id", "peak_memory", "cpu_time", "gpu_use"}, kNow).render(80),
+            "ID     PEAK-MEM  CPU-TIME  GPU-USE\n"
+            "job-3        5G     3m12s     83 %\n"
+            "job-2      200M     1.25s      0 %\n"
+            "job-1\n");
+  EXPECT_EQ(fields_of({"id", "cpu_time"}), "job_id,state,array_id,array_index,array,usage");
+}
+
 TEST(JobColumns, AreColouredByState) {
   const std::string text = job_table({sample()[0]}, {"id", "state"}, kNow).render(80, true);
   EXPECT_NE(text.find("\x1b[32mrunning\x1b[0m"), std::string::npos) << text;

@@ -185,6 +185,31 @@ TEST(Getting, ShowsLocalTimesAndUtcInJson) {
   EXPECT_EQ(of({"get", "job-3", "-o", "json"}), std::string(record) + "\n");
 }
 
+TEST(Getting, ShowsWhatTheJobUsed) {
+  const auto shown = [](const std::string& usage, const std::string& more = "") {
+    const std::string record =
+        R"({"job_id":"job-3","state":"completed","memory_mb":4096,"cpu_cores":4,)"
+        R"("started_at":"2025-01-31T09:00:00Z","completed_at":"2025-01-31T09:01:40Z",)" +
+        more + "\"usage\":" + usage + "}";
+    const std::string out =
+        run_against([&](const Request&) { return Reply{.body = record}; }, {"get", "job-3"}).out;
+    const std::size_t at = out.find("Ran:");
+    return at == std::string::npos ? out : out.substr(out.find('\n', at) + 1);
+  };
+  EXPECT_EQ(shown(R"({"peak_memory_bytes":1288490189,"peak_memory_of":"all_processes","cpu_ms":192000,)"
+                  R"("gpu_use_permille":834})"),
+            "Peak memory:  1.2G of 4G requested\n"
+            "CPU time:     3m12s (48 % of 4 CPUs for 1m40s)\n"
+            "GPU use:      83 %\n");
+  EXPECT_EQ(shown("{}"), "");
+  EXPECT_EQ(
+      shown(R"({"peak_memory_bytes":1,"peak_memory_of":"largest_process","cpu_ms":50,"members_unknown":2})",
+            R"("members":[{"node_name":"n1"},{"node_name":"n2"}],)"),
+      "Peak memory:   1M of 4G requested, by the largest process of a member\n"
+      "CPU time:      0.05s\n"
+      "Not measured:  2 members, whose nodes told nothing\n");
+}
+
 TEST(EndSentence, IsTheJobsOwn) {
   EXPECT_EQ(end_sentence("job-3", parsed(R"({"state":"cancelled","message":"was cancelled"})")),
             "job-3 was cancelled");

@@ -1,5 +1,7 @@
 #include "host/nodes/rules/wire.h"
 
+#include <algorithm>
+
 #include "base/limits.h"
 
 namespace gpusched::hub {
@@ -16,12 +18,28 @@ v1::AttemptKey to_wire(const AttemptKey& key) {
   return wire;
 }
 
+namespace {
+
+/// A node's word may be anything.
+Usage from_wire(const v1::MeasuredUsage& wire) {
+  const auto amount = [](int64_t value) { return std::clamp<int64_t>(value, 0, limits::kUsageMax); };
+  const int64_t watched_ms = amount(wire.gpu_watched_ms());
+  return {.peak_memory_bytes = amount(wire.peak_memory_bytes()),
+          .peak_of_process = wire.peak_of_process(),
+          .cpu_time = Duration{amount(wire.cpu_ns())},
+          .gpu_busy_ms = std::min(amount(wire.gpu_busy_ms()), watched_ms),
+          .gpu_watched_ms = watched_ms};
+}
+
+}  // namespace
+
 Outcome from_wire(const v1::Outcome& wire) {
   Outcome outcome{.cause = EndCause::kShimLost,
                   .exit_code = wire.exit_code(),
                   .signal = wire.signal(),
                   .detail = wire.detail().substr(0, limits::kLabelBytesMax),
-                  .keep_detail = true};
+                  .keep_detail = true,
+                  .usage = from_wire(wire.usage())};
   const int cause = wire.cause();
   if (cause > 0 && cause <= static_cast<int>(kEndCauseLast)) outcome.cause = static_cast<EndCause>(cause);
   return outcome;
