@@ -457,13 +457,5 @@ TEST_F(ContainerProbe, NoneIsNone) {
   EXPECT_NE(support.why_not.find("switched off"), std::string::npos);
 }
 
-TEST(RunCommand, PatienceEndsIt) {
-  EXPECT_EQ(
-      run_command({"/bin/sh", "-c", "exec sleep 1000"}, {"PATH=/bin:/usr/bin"}, milliseconds(20)).exit_code,
-      -1);
-  EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 4"}, {}, seconds(30)).exit_code, 4);
-  EXPECT_EQ(run_command({"/absent"}, {}, seconds(30)).exit_code, -1);
-}
-
 }  // namespace
 }  // namespace gpusched

@@ -1,20 +1,13 @@
 #include "node/container/container_probe.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <optional>
 #include <sstream>
+
+#include "ops/run_command.h"
 
 namespace gpusched {
 namespace {
@@ -22,22 +15,7 @@ namespace {
 using shim::ContainerRuntime;
 
 constexpr Duration kProbePatience = seconds(10);
-constexpr int kLookMs = 50;
-constexpr std::size_t kOutputMax = 1024 * 1024;
 constexpr const char* kTrouble = "; see docs/operate/containers.md";
-
-Time monotonic_now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return Time{int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec};
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> found;
-  for (const std::string& word : words) found.push_back(const_cast<char*>(word.c_str()));
-  found.push_back(nullptr);
-  return found;
-}
 
 std::string find_program(const std::string& name, const std::string& search_path) {
   std::istringstream folders(search_path);
@@ -116,64 +94,6 @@ std::vector<ContainerRuntime> wanted_runtimes(const std::string& name) {
 }
 
 }  // namespace
-
-CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& environment,
-                          Duration patience, const std::atomic<bool>* stop) {
-  CommandResult result;
-  std::array<int, 2> output{-1, -1};
-  std::array<int, 2> errors{-1, -1};
-  if (pipe2(output.data(), O_CLOEXEC) != 0 || pipe2(errors.data(), O_CLOEXEC) != 0) return result;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, errors[1], STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t all;
-  sigset_t none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  pid_t pid = -1;
-  const int error = posix_spawn(&pid, words.front().c_str(), &actions, &attributes, pointers(words).data(),
-                                pointers(environment).data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  close(output[1]);
-  close(errors[1]);
-  const Time give_up = monotonic_now() + patience;
-  bool killed = false;
-  std::array<pollfd, 2> sources = {pollfd{.fd = output[0], .events = POLLIN, .revents = 0},
-                                   pollfd{.fd = errors[0], .events = POLLIN, .revents = 0}};
-  while (error == 0) {
-    poll(sources.data(), sources.size(), kLookMs);
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-      if (sources[i].revents == 0) continue;
-      std::array<char, 4096> buffer{};
-      const ssize_t size = read(sources[i].fd, buffer.data(), buffer.size());
-      if (size <= 0) sources[i].fd = -1;
-      std::string& sink = i == 0 ? result.output : result.errors;
-      if (size > 0 && sink.size() < kOutputMax) sink.append(buffer.data(), static_cast<std::size_t>(size));
-    }
-    const bool late = monotonic_now() >= give_up || (stop != nullptr && stop->load());
-    if (late && !killed) {
-      kill(-pid, SIGKILL);  // It leads a session of its own.
-      killed = true;
-    }
-    if (sources[0].fd >= 0 && sources[1].fd >= 0 && !killed) continue;
-    int status = 0;
-    const pid_t ended = waitpid(pid, &status, killed ? 0 : WNOHANG);
-    if (ended == 0) continue;
-    if (ended == pid && !killed && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-    break;
-  }
-  close(output[0]);
-  close(errors[0]);
-  return result;
-}
 
 std::vector<std::string> client_environment() {
   std::vector<std::string> entries;

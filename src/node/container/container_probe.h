@@ -1,10 +1,8 @@
 #pragma once
 
-#include <atomic>
 #include <string>
 #include <vector>
 
-#include "base/time.h"
 #include "node/container/container_options.h"
 #include "shim/container/container_plan.h"
 
@@ -21,16 +19,6 @@ struct ContainerSupport {
       {};                    ///< "container", "container:podman": what the node tells the scheduler.
   std::string why_not = {};  ///< What keeps the wanted runtimes from working, and what mends it.
 };
-
-struct CommandResult {
-  int exit_code = -1;  ///< -1: it could not be run, or not in time.
-  std::string output = {};
-  std::string errors = {};
-};
-
-/// Runs a program with a whole environment and waits for it, at most `patience`, or until `*stop`.
-CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& environment,
-                          Duration patience, const std::atomic<bool>* stop = nullptr);
 
 /// The environment of a runtime's client: what it needs of ours, nothing of a job's.
 std::vector<std::string> client_environment();

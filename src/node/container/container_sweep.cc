@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "log/log.h"
+#include "ops/run_command.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpusched {
+
+struct CommandResult {
+  int exit_code = -1;  ///< -1: it could not be run, or not in time.
+  std::string output = {};
+  std::string errors = {};
+};
+
+/// Runs a program with a whole environment, in a session of its own, and waits for it, at most `patience`, or
+/// until `*stop`; then its process group is killed. Output beyond 1 MiB is dropped. Thread-safe.
+CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& environment,
+                          Duration patience, const std::atomic<bool>* stop = nullptr);
+
+}  // namespace gpusched

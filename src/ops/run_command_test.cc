@@ -1,0 +1,30 @@
+#include "ops/run_command.h"
+
+#include <gtest/gtest.h>
+
+namespace gpusched {
+namespace {
+
+TEST(RunCommand, PatienceEndsIt) {
+  EXPECT_EQ(
+      run_command({"/bin/sh", "-c", "exec sleep 1000"}, {"PATH=/bin:/usr/bin"}, milliseconds(20)).exit_code,
+      -1);
+  EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 4"}, {}, seconds(30)).exit_code, 4);
+  EXPECT_EQ(run_command({"/absent"}, {}, seconds(30)).exit_code, -1);
+}
+
+TEST(RunCommand, BothStreamsAreKept) {
+  const CommandResult told = run_command({"/bin/sh", "-c", "echo out; echo err >&2"}, {}, seconds(30));
+  EXPECT_EQ(told.output, "out\n");
+  EXPECT_EQ(told.errors, "err\n");
+}
+
+TEST(RunCommand, AStopEndsItAndWhatItStarted) {
+  std::atomic<bool> stop{true};
+  EXPECT_EQ(
+      run_command({"/bin/sh", "-c", "sleep 1000 & wait"}, {"PATH=/bin:/usr/bin"}, hours(1), &stop).exit_code,
+      -1);
+}
+
+}  // namespace
+}  // namespace gpusched
