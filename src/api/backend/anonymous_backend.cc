@@ -94,6 +94,9 @@ std::optional<ApiError> check_tenant_request(const TenantRequest& request, const
   return std::nullopt;
 }
 
+/// A name that a caller without a credential gives itself is shown as such.
+std::string anonymous(const std::string& by) { return by.empty() ? "anonymous" : "anonymous: " + by; }
+
 }  // namespace
 
 void AnonymousBackend::with_tenant(const std::string& tenant, std::function<void(const std::string&)> use,
@@ -153,6 +156,7 @@ void AnonymousBackend::with_own_job(JobId job, const std::string& tenant,
 
 void AnonymousBackend::submit(SubmitRequest request, Done<Submitted> done) {
   if (auto refused = take_jobs(request, limits_)) return done(std::move(*refused));
+  request.by = anonymous(request.by);
   const auto kept = std::make_shared<SubmitRequest>(std::move(request));
   with_tenant(
       kept->tenant,
@@ -178,6 +182,7 @@ void AnonymousBackend::plan(SubmitRequest request, Done<PlanView> done) {
 void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
   if (auto refused = check_tenant_request(request, limits_)) return done(std::move(*refused));
   request.anonymous = true;
+  request.by = anonymous(request.by);
   const std::string above = request.parent.value_or("");
   if (above.empty()) return inner_.create_tenant(std::move(request), std::move(done));
   with_tenant(
@@ -195,6 +200,7 @@ void AnonymousBackend::create_tenant(TenantRequest request, Done<TenantView> don
 void AnonymousBackend::update_tenant(const std::string& tenant, TenantRequest request,
                                      Done<TenantView> done) {
   if (auto refused = check_tenant_request(request, limits_)) return done(std::move(*refused));
+  request.by = anonymous(request.by);
   with_tenant(
       tenant,
       [this, request, done](const std::string& id) {
@@ -204,12 +210,12 @@ void AnonymousBackend::update_tenant(const std::string& tenant, TenantRequest re
       done);
 }
 
-void AnonymousBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
+void AnonymousBackend::delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) {
   with_tenant(
       tenant,
-      [this, done](const std::string& id) {
+      [this, by, done](const std::string& id) {
         if (id == tenant_name(kDefaultTenant)) return done(operators_only("delete the default tenant"));
-        inner_.delete_tenant(id, done);
+        inner_.delete_tenant(id, anonymous(by), done);
       },
       done);
 }
@@ -231,7 +237,7 @@ void AnonymousBackend::list_tenants(Done<std::vector<TenantView>> done) {
 void AnonymousBackend::edit_cluster(EditsRequest, Done<EditsView> done) {
   done(operators_only("change the cluster as a whole"));
 }
-void AnonymousBackend::confirm_dead(const std::string&, Done<NodeView> done) {
+void AnonymousBackend::confirm_dead(const std::string&, const std::string&, Done<NodeView> done) {
   done(operators_only("confirm that a node is dead"));
 }
 void AnonymousBackend::remove_node(const std::string&, const std::string&, Done<Unit> done) {
@@ -273,13 +279,6 @@ void AnonymousBackend::apply_moves(ApplyMoves, Done<MoveProposalView> done) {
 }
 
 // One job.
-
-namespace {
-
-/// A name that a caller without a credential gives itself is shown as such.
-std::string anonymous(const std::string& by) { return by.empty() ? "anonymous" : "anonymous: " + by; }
-
-}  // namespace
 
 void AnonymousBackend::cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) {
   with_own_job(

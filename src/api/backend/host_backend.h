@@ -39,9 +39,9 @@ class HostBackend final : public Backend {
   void cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) override;
   void create_tenant(TenantRequest request, Done<TenantView> done) override;
   void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) override;
-  void delete_tenant(const std::string& tenant, Done<Unit> done) override;
+  void delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) override;
   void edit_cluster(EditsRequest request, Done<EditsView> done) override;
-  void confirm_dead(const std::string& node, Done<NodeView> done) override;
+  void confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) override;
   void remove_node(const std::string& node, const std::string& by, Done<Unit> done) override;
   void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
                      const std::string& detail, const std::string& by, Done<NodeView> done) override;

@@ -14,13 +14,15 @@ ApiError no_node(std::string_view name) {
 
 }  // namespace
 
-void HostBackend::confirm_dead(const std::string& node, Done<NodeView> done) {
+void HostBackend::confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) {
   if (sheds_read(done)) return;
-  read([this, node, done](const Observer::View& view) {
+  read([this, node, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     // The boot that is shown is meant, and not one that began meanwhile.
-    propose_for_node(ConfirmNodeDead{.node = found->id, .boot_id = found->boot_id}, found->id, done);
+    ConfirmNodeDead command{
+        .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
+    propose_for_node(std::move(command), found->id, done);
   });
 }
 

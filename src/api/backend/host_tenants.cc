@@ -41,11 +41,11 @@ void HostBackend::update_tenant(const std::string& tenant, TenantRequest request
       done);
 }
 
-void HostBackend::delete_tenant(const std::string& tenant, Done<Unit> done) {
+void HostBackend::delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) {
   with_tenant(
       tenant,
-      [this, done](TenantId id) {
-        propose(DeleteTenant{.tenant = id}, [this, done](Result<Decided> decided) {
+      [this, by, done](TenantId id) {
+        propose(DeleteTenant{.tenant = id, .by = by}, [this, done](Result<Decided> decided) {
           if (auto refused = refusal(decided)) return done(std::move(*refused));
           // Answered once reads no longer show it.
           host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });

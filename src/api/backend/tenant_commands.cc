@@ -46,7 +46,8 @@ CreateTenant create_command(const TenantRequest& request, TenantId parent) {
                              : Duration{},
       .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
       .anonymous = request.anonymous.value_or(false),
-      .name_may_repeat = request.name_may_repeat};
+      .name_may_repeat = request.name_may_repeat,
+      .by = request.by};
 }
 
 UpdateTenant update_command(const TenantRequest& request, TenantId tenant) {
@@ -63,7 +64,8 @@ UpdateTenant update_command(const TenantRequest& request, TenantId tenant) {
                       .guarantee = guarantee_of(request),
                       .gpu_time_window = milliseconds(request.gpu_window_ms.value_or(0)),
                       .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
-                      .anonymous = request.anonymous.value_or(false)};
+                      .anonymous = request.anonymous.value_or(false),
+                      .by = request.by};
 }
 
 }  // namespace gpusched::api

@@ -80,6 +80,7 @@ struct SubmitRequest {
   std::string tenant;  ///< "tenant-<digits>", "default" or a tenant's name; empty: the default one.
   std::vector<JobRequest> jobs;
   std::string request_key;
+  std::string by = {};  ///< Who asks, for people.
 };
 
 struct Submitted {

@@ -88,7 +88,7 @@ class NodeBackend {
  public:
   virtual ~NodeBackend() = default;
 
-  virtual void confirm_dead(const std::string& node, Done<NodeView> done) = 0;
+  virtual void confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) = 0;
   /// Takes a node off the books. kNodeAlive while its agent is connected, kNodeBusy while it holds work or is
   /// reserved. `by` is logged.
   virtual void remove_node(const std::string& node, const std::string& by, Done<Unit> done) = 0;

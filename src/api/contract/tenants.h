@@ -35,6 +35,7 @@ struct TenantSettings {
 struct TenantRequest : TenantSettings {
   std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
   std::string request_key;
+  std::string by;                ///< Who asks, for people.
   bool name_may_repeat = false;  ///< Creation: other tenants may have the name already.
 };
 
@@ -83,7 +84,7 @@ class TenantBackend {
 
   virtual void create_tenant(TenantRequest request, Done<TenantView> done) = 0;
   virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
-  virtual void delete_tenant(const std::string& tenant, Done<Unit> done) = 0;
+  virtual void delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) = 0;
   /// The error's field names the edit that is refused, such as "tenants[2].max_gpus".
   virtual void edit_cluster(EditsRequest request, Done<EditsView> done) = 0;
   virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;

@@ -309,7 +309,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .tenant = command.tenant,
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
-                                  .at = stamp.at});
+                                  .at = stamp.at,
+                                  .by = command.by});
     if (const auto own = own_parts.find(i); own != own_parts.end())
       std::get<JobSubmitted>(events.back()).request.parts = std::move(own->second);
     if (state.config.pools.on()) {

@@ -222,7 +222,8 @@ Applied confirm_node_dead(const State& state, const ConfirmNodeDead& command, St
   if (node->state == NodeState::kReady) return reject(RejectionCode::kNodeAlive);
   if (node->state == NodeState::kDead) return accept();
   if (!command.boot_id.empty() && command.boot_id != node->boot_id) return reject(RejectionCode::kStale);
-  end_everything(state, *node, {}, "an operator confirmed the node dead", stamp.at, events);
+  const std::string who = command.by.empty() ? "an operator" : command.by;
+  end_everything(state, *node, {}, who + " confirmed the node dead", stamp.at, events);
   events.push_back(NodeStateChanged{.node = command.node, .to = NodeState::kDead, .at = stamp.at});
   return accept();
 }

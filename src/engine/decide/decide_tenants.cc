@@ -131,6 +131,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   CreateTenant without_key = command;
   without_key.request_key.clear();
   without_key.name_may_repeat = false;  // Not the client's word: it says the same over every door.
+  without_key.by.clear();
   mix_fields(body, without_key);
   // Keys of tenant creation have no tenant yet: they are remembered under none.
   const RememberedRequest* known =
@@ -172,7 +173,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   tenant.created_at = stamp.at;
   tenant.updated_at = stamp.at;
   if (!forgotten.empty()) events.push_back(TenantsForgotten{.tenants = std::move(forgotten)});
-  events.push_back(TenantCreated{.tenant = std::move(tenant)});
+  events.push_back(TenantCreated{.tenant = std::move(tenant), .by = command.by});
   if (!command.request_key.empty()) {
     events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = {},
                                                                     .key = command.request_key,
@@ -213,7 +214,7 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
   if (command.tenant == kDefaultTenant) return reject(RejectionCode::kTenantBusy);
   if (tenant->unfinished > 0 || has_children(state, command.tenant))
     return reject(RejectionCode::kTenantBusy);
-  events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at});
+  events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at, .by = command.by});
   return accept();
 }
 

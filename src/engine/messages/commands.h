@@ -50,6 +50,7 @@ struct CreateTenant {
   int64_t gpu_time_max_ms = 0;
   bool anonymous = false;        ///< Callers without a credential may use the tenant.
   bool name_may_repeat = false;  ///< Other tenants may have the name already.
+  std::string by;                ///< Who asked, for people, as in the other commands; may be empty.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -72,6 +73,7 @@ struct CreateTenant {
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
     visit(90, "anonymous", self.anonymous);
     visit(91, "name_may_repeat", self.name_may_repeat);
+    visit(92, "by", self.by);
   }
 };
 
@@ -119,6 +121,7 @@ struct UpdateTenant {
   Duration gpu_time_window;
   int64_t gpu_time_max_ms = 0;
   bool anonymous = false;  ///< Callers without a credential may use the tenant.
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -140,16 +143,19 @@ struct UpdateTenant {
     visit(35, "gpu_time_window", self.gpu_time_window);
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
     visit(90, "anonymous", self.anonymous);
+    visit(92, "by", self.by);
   }
 };
 
 /// Refused while the tenant has unfinished jobs or children.
 struct DeleteTenant {
   TenantId tenant;
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "tenant", self.tenant);
+    visit(2, "by", self.by);
   }
 };
 
@@ -262,11 +268,13 @@ struct NodeLeaseBack {
 struct ConfirmNodeDead {
   NodeId node;
   std::string boot_id;  ///< Given: only if the node's boot is still this one.
+  std::string by;       ///< Who says so, as far as known.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "node", self.node);
     visit(2, "boot_id", self.boot_id);
+    visit(3, "by", self.by);
   }
 };
 
@@ -304,6 +312,7 @@ struct SubmitJobs {
   std::string request_key;
   std::vector<JobRequest> jobs;
   std::string user;  ///< Whose bucket pays (see AdmissionPolicy); empty: the tenant's nameless one.
+  std::string by;    ///< Who asked, for people; a repetition with the same key may come from another.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -311,6 +320,7 @@ struct SubmitJobs {
     visit(2, "request_key", self.request_key);
     visit(3, "jobs", self.jobs);
     visit(50, "user", self.user);
+    visit(51, "by", self.by);
   }
 };
 

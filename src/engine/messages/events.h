@@ -31,10 +31,12 @@ struct Configured {
 
 struct TenantCreated {
   Boxed<Tenant> tenant;
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "tenant", self.tenant);
+    visit(2, "by", self.by);
   }
 };
 
@@ -52,11 +54,13 @@ struct TenantUpdated {
 struct TenantDeleted {
   TenantId tenant;
   Time at;
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "tenant", self.tenant);
     visit(2, "at", self.at);
+    visit(3, "by", self.by);
   }
 };
 
@@ -112,6 +116,7 @@ struct JobSubmitted {
   JobRequest request;
   int64_t order_key = 0;
   Time at;
+  std::string by;
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -120,6 +125,7 @@ struct JobSubmitted {
     visit(3, "request", self.request);
     visit(4, "order_key", self.order_key);
     visit(5, "at", self.at);
+    visit(6, "by", self.by);
   }
 };
 

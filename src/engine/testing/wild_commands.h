@@ -122,7 +122,7 @@ class WildCommands {
     if (node != nullptr && node->state == NodeState::kReady && prng().chance(700))
       return NodeLeaseLost{.node = node->id};
     if (node != nullptr && node->state != NodeState::kDead && prng().chance(700))
-      return ConfirmNodeDead{.node = node->id};
+      return ConfirmNodeDead{.node = node->id, .by = state.last.sequence % 2 == 0 ? "operator" : ""};
     if (node != nullptr && prng().chance(150))
       return RemoveNode{
           .node = node->id, .boot_id = prng().chance(500) ? node->boot_id : "", .by = "operator"};

@@ -14,19 +14,20 @@ constexpr const char* kComponent = "scheduler";
 
 /// Writes the line of one event, if it has one.
 class EventLog::Writer
-    : public Ignores<TenantCreated, TenantDeleted, RequestRemembered, OldestRequestForgotten, MemberEnded,
-                     AttemptAbandoned, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, TimerDropped,
-                     JobUpdated, JobHoldChanged, NodeLabeled, NodeFailureNoted, TimeSkipped,
-                     DependencySettled, ElementAdded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                     BookingEnded, ShareFreed, ElementUnparked, RequestForgotten, TenantsForgotten> {
+    : public Ignores<RequestRemembered, OldestRequestForgotten, MemberEnded, AttemptAbandoned, BackoffEnded,
+                     JobsForgotten, DeviceFreed, DeviceOccupied, TimerDropped, JobUpdated, JobHoldChanged,
+                     NodeLabeled, NodeFailureNoted, TimeSkipped, DependencySettled, ElementAdded,
+                     JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
+                     ElementUnparked, RequestForgotten, TenantsForgotten> {
  public:
   Writer(EventLog& log, const State& state, Time now) : log_(log), state_(state), now_(now) {}
   using Ignores::operator();
 
   // Jobs: as many lines in a second as may be.
   void operator()(const JobSubmitted& event) {
-    log_job(LogLevel::kInfo, "task_submitted", {.id = event.job},
-            {{"tenant", event.tenant.value}, {"gpus", event.request.parts.front().gpu_count}});
+    log_job(
+        LogLevel::kInfo, "task_submitted", {.id = event.job},
+        {{"tenant", event.tenant.value}, {"gpus", event.request.parts.front().gpu_count}, {"by", event.by}});
   }
   void operator()(const ArrayClosed& event) {
     log_job(LogLevel::kInfo, "array_closed", {.id = event.job}, {{"reason", to_string(event.reason)}});
@@ -152,8 +153,17 @@ class EventLog::Writer
                {"detail", event.detail},
                {"by", event.by}});
   }
+  void operator()(const TenantCreated& event) const {
+    log_event(LogLevel::kInfo, kComponent, "tenant_created", {},
+              {{"tenant", event.tenant->id.value}, {"name", event.tenant->name}, {"by", event.by}});
+  }
+  void operator()(const TenantDeleted& event) const {
+    log_event(LogLevel::kInfo, kComponent, "tenant_deleted", {},
+              {{"tenant", event.tenant.value}, {"by", event.by}});
+  }
   void operator()(const TenantUpdated& event) const {
-    log_event(LogLevel::kInfo, kComponent, "quota_updated", {}, {{"tenant", event.change->tenant.value}});
+    log_event(LogLevel::kInfo, kComponent, "quota_updated", {},
+              {{"tenant", event.change->tenant.value}, {"by", event.change->by}});
   }
   void operator()(const WatchdogFindingChanged& event) const {
     const bool warns = event.kind != WatchdogFinding::kNone;

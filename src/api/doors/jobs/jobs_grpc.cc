@@ -163,6 +163,7 @@ class JobsService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<SubmitRequest> parsed = read_submit_job(*request, backend.containers_possible());
       if (!parsed) return call.fail(parsed.error());
+      parsed->by = requester_of(call.context());
       backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));
@@ -243,6 +244,7 @@ class JobsService final : public GrpcService {
         if (limit == 0) continue;
         if (const auto problem = set_whole(*find_tenant_row(name), limit, update)) return call.fail(*problem);
       }
+      update.by = requester_of(call.context());
       backend.update_tenant(request->tenant_id(), std::move(update),
                             [call, response](Answer<TenantView> answer) {
                               if (!answer) return call.fail(answer.error());

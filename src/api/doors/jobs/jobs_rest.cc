@@ -24,6 +24,10 @@ Time wall_now() {
               .count()};
 }
 
+std::string requester_of(const HttpRequest& request) {
+  return shown_requester(request.requested_by, request.peer);
+}
+
 /// Sends what `to_json` makes of a good answer.
 template <typename T>
 Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), int status = 200) {
@@ -101,6 +105,7 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
       return call->fail(*problem);
     parsed->request_key = request.idempotency_key;
   }
+  parsed->by = requester_of(request);
   backend_.submit(std::move(*parsed), [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->send_at_flush(201, submitted_json(*answer, ignored));
@@ -155,8 +160,7 @@ void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, cons
   RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
-  const std::string by = shown_requester(request.requested_by, request.peer);
-  backend_.cancel(*job, tenant, by, [call](Answer<Unit> answer) {
+  backend_.cancel(*job, tenant, requester_of(request), [call](Answer<Unit> answer) {
     if (!answer) return call->fail(answer.error());
     call->send_at_flush(200, R"({"message":"Job cancelled successfully"})");
   });
@@ -192,6 +196,7 @@ void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const 
       return call->fail(*problem);
     parsed->request_key = request.idempotency_key;
   }
+  parsed->by = requester_of(request);
   backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, tenant_json, 201));
 }
 
@@ -206,11 +211,12 @@ void JobsRest::get_tenant(const HttpRequest&, const Segments& path, const RestCa
 void JobsRest::update_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   Answer<TenantRequest> parsed = parse_tenant(request.body, false);
   if (!parsed) return call->fail(parsed.error());
+  parsed->by = requester_of(request);
   backend_.update_tenant(path[3], std::move(*parsed), answer_with<TenantView>(call, tenant_json));
 }
 
-void JobsRest::delete_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
-  backend_.delete_tenant(path[3], [call](Answer<Unit> answer) {
+void JobsRest::delete_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  backend_.delete_tenant(path[3], requester_of(request), [call](Answer<Unit> answer) {
     if (!answer) return call->fail(answer.error());
     call->send(200, R"({"message":"Tenant deleted successfully"})");
   });
@@ -224,8 +230,8 @@ void JobsRest::nodes(const HttpRequest&, const Segments&, const RestCallPtr& cal
   backend_.list_nodes(answer_with<std::vector<NodeView>>(call, nodes_json));
 }
 
-void JobsRest::confirm_dead(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
-  backend_.confirm_dead(path[3], answer_with<NodeView>(call, node_json));
+void JobsRest::confirm_dead(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  backend_.confirm_dead(path[3], requester_of(request), answer_with<NodeView>(call, node_json));
 }
 
 void JobsRest::set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
@@ -235,8 +241,7 @@ void JobsRest::set_condition(const HttpRequest& request, const Segments& path, c
                        "no such device; the index is a number such as 0, as in "
                        "<node>-gpu-0"});
   }
-  const Answer<ConditionRequest> parsed =
-      parse_condition(request.body, shown_requester(request.requested_by, request.peer));
+  const Answer<ConditionRequest> parsed = parse_condition(request.body, requester_of(request));
   if (!parsed) return call->fail(parsed.error());
   backend_.set_condition(path[3], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
                          parsed->by, answer_with<NodeView>(call, node_json));

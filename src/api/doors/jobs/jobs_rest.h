@@ -43,10 +43,10 @@ class JobsRest {
   void list_tenants(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void get_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call);
   void update_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
-  void delete_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void delete_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
   void cluster(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void nodes(const HttpRequest&, const Segments&, const RestCallPtr& call);
-  void confirm_dead(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void confirm_dead(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
   void set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
 
   Backend& backend_;

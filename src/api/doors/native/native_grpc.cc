@@ -133,6 +133,7 @@ class NativeService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<SubmitRequest> parsed = read_submit(*request, backend.containers_possible());
       if (!parsed) return call.fail(parsed.error());
+      parsed->by = requester_of(call.context());
       backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {
@@ -331,6 +332,7 @@ class NativeService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
       Answer<TenantRequest> parsed = read_tenant(*request, true);
       if (!parsed) return call.fail(parsed.error());
+      parsed->by = requester_of(call.context());
       backend.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
     });
   }
@@ -347,6 +349,7 @@ class NativeService final : public GrpcService {
         }
         parsed->unlimited.push_back(name);
       }
+      parsed->by = requester_of(call.context());
       backend.update_tenant(request->tenant().tenant_id(), std::move(*parsed),
                             answer_with<TenantView>(call, response, write_tenant));
     });
@@ -354,7 +357,7 @@ class NativeService final : public GrpcService {
 
   void DeleteTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::DeleteTenantResponse*) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.delete_tenant(request->tenant_id(), [call](Answer<Unit> answer) {
+      backend.delete_tenant(request->tenant_id(), requester_of(call.context()), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });
@@ -397,13 +400,14 @@ class NativeService final : public GrpcService {
 
   void ConfirmNodeDead(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.confirm_dead(request->node_name(), answer_with<NodeView>(call, response, write_node));
+      backend.confirm_dead(request->node_name(), requester_of(call.context()),
+                           answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void RemoveNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::RemoveNodeResponse*) {
     guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.remove_node(request->node_name(), "operator", [call](Answer<Unit> answer) {
+      backend.remove_node(request->node_name(), requester_of(call.context()), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });

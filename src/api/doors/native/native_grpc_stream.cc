@@ -62,6 +62,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
     bytes_ += size;
     const std::optional<ApiError> refused = thread().refuses(context());
     Answer<SubmitRequest> parsed = refused ? *refused : read_submit(request_, backend_.containers_possible());
+    if (parsed) parsed->by = requester_of(context());
     if (!parsed) {
       answered(place, size, response_of(parsed.error()));
     } else {

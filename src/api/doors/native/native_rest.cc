@@ -126,6 +126,7 @@ void NativeRest::submit(NativeCall& call) {
   Answer<SubmitRequest> parsed =
       read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
   if (!parsed) return call.call->fail(parsed.error());
+  parsed->by = requester_of(call);
   backend_.submit(std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send_at_flush(201, native_submitted_json(*answer));
@@ -139,7 +140,9 @@ void NativeRest::plan(NativeCall& call) {
   backend_.plan(std::move(*parsed), answer_with<PlanView>(call, write_plan));
 }
 
-void NativeRest::submit_stream(NativeCall& call) { submit_lines(backend_, *server_, call.call); }
+void NativeRest::submit_stream(NativeCall& call) {
+  submit_lines(backend_, *server_, call.call, requester_of(call));
+}
 
 void NativeRest::list_jobs(NativeCall& call) {
   JobFilter filter = read_filter(call.query);
@@ -311,6 +314,7 @@ void NativeRest::create_tenant(NativeCall& call) {
   Answer<TenantRequest> parsed =
       read_native_tenant(call.request.body, call.request.idempotency_key, TenantUse::kCreate);
   if (!parsed) return call.call->fail(parsed.error());
+  parsed->by = requester_of(call);
   backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, write_tenant));
 }
 
@@ -335,11 +339,12 @@ void NativeRest::get_tenant(NativeCall& call) {
 void NativeRest::update_tenant(NativeCall& call) {
   Answer<TenantRequest> parsed = read_native_tenant(call.request.body, "", TenantUse::kUpdate);
   if (!parsed) return call.call->fail(parsed.error());
+  parsed->by = requester_of(call);
   backend_.update_tenant(call.path[2], std::move(*parsed), answer_with<TenantView>(call, write_tenant));
 }
 
 void NativeRest::delete_tenant(NativeCall& call) {
-  backend_.delete_tenant(call.path[2], [reply = call.call](Answer<Unit> answer) {
+  backend_.delete_tenant(call.path[2], requester_of(call), [reply = call.call](Answer<Unit> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send(200, "{}");
   });
@@ -348,6 +353,7 @@ void NativeRest::delete_tenant(NativeCall& call) {
 void NativeRest::edit_cluster(NativeCall& call) {
   Answer<EditsRequest> parsed = read_native_edits(call.request.body);
   if (!parsed) return call.call->fail(parsed.error());
+  for (TenantRequest& tenant : parsed->tenants) tenant.by = requester_of(call);
   backend_.edit_cluster(std::move(*parsed), [reply = call.call](Answer<EditsView> answer) {
     if (!answer) return reply->fail(answer.error());
     v1::EditClusterResponse response;
@@ -422,7 +428,7 @@ void NativeRest::label_node(NativeCall& call) {
 }
 
 void NativeRest::confirm_dead(NativeCall& call) {
-  backend_.confirm_dead(call.path[2], answer_with<NodeView>(call, write_node));
+  backend_.confirm_dead(call.path[2], requester_of(call), answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::remove_node(NativeCall& call) {

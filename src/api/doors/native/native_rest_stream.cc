@@ -20,7 +20,8 @@ constexpr Duration kSilenceMax = minutes(10);
 /// lines are under way, and goes on when answers were written.
 class LineStream : public std::enable_shared_from_this<LineStream> {
  public:
-  LineStream(Backend& backend, HttpServer& server) : backend_(backend), server_(server) {}
+  LineStream(Backend& backend, HttpServer& server, std::string by)
+      : backend_(backend), server_(server), by_(std::move(by)) {}
 
   void begin(const RestCallPtr& call) {
     body_ = call->body();
@@ -98,6 +99,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     bytes_ += line.size();
     Answer<SubmitRequest> request = read_native_submit(line, "", backend_.containers_possible());
     if (!request) return answered(place, line.size(), error_json(request.error()));
+    request->by = by_;
     backend_.submit(std::move(*request), [self = shared_from_this(), place,
                                           size = line.size()](Answer<Submitted> answer) {
       self->answered(place, size, answer.ok() ? native_submitted_json(*answer) : error_json(answer.error()));
@@ -164,6 +166,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
   Backend& backend_;
   HttpServer& server_;
+  const std::string by_;
   HttpBody body_;
   HttpStream out_;
   OrderedAnswers<std::string> answers_;
@@ -180,8 +183,8 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
 }  // namespace
 
-void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call) {
-  std::make_shared<LineStream>(backend, server)->begin(call);
+void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by) {
+  std::make_shared<LineStream>(backend, server, std::move(by))->begin(call);
 }
 
 }  // namespace gpusched::api

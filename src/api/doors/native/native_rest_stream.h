@@ -9,6 +9,7 @@ namespace gpusched::api {
 /// what became of it, in their order, once it is durable. A refused line is answered with its error and ends
 /// nothing. Both ways wait for the slower side: at most 1,024 lines are under way, and what the client does
 /// not read is not asked for.
-void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call);
+/// `by` is who asks, for people.
+void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by);
 
 }  // namespace gpusched::api

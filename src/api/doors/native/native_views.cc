@@ -27,6 +27,7 @@ void write_estimate(const StartEstimateView& estimate, v1::StartEstimate& out) {
     write_time(estimate.p90, *out.mutable_p90());
     out.set_p90_seconds(from_then(estimate.p90));
   }
+  if (estimate.at_latest.valid()) write_time(estimate.at_latest, *out.mutable_at_latest());
   if (estimate.later_than.valid()) write_time(estimate.later_than, *out.mutable_later_than());
   out.set_stuck(estimate.stuck);
   out.set_place(estimate.place);
