@@ -13,6 +13,15 @@ namespace {
 /// The longest run that is drawn where nothing bounds it.
 constexpr Duration kLongest = hours(24 * 30);
 
+/// Every job takes all of the time that it may; one without a limit does not end.
+class WholeLimits final : public RunSource {
+ public:
+  Duration whole_run(const State&, const Job& job, Duration elapsed, int32_t) override {
+    const Duration limit = job.max_runtime.ns > 0 ? job.max_runtime : limits::kForecastHorizon * 2;
+    return std::max(limit, elapsed + milliseconds(1));
+  }
+};
+
 /// What the runs said, one column a run.
 class Table {
  public:
@@ -28,6 +37,7 @@ class Table {
     starts_.assign(jobs_.size() * runs, kNever);
     for (const JobId job : begin.placed()) {
       for (uint32_t run = 0; run < runs; ++run) note(job, run, begin.now());
+      note_latest(job, begin.now());
     }
   }
 
@@ -36,6 +46,13 @@ class Table {
     if (it == rows_.end()) return;
     Time& start = starts_[std::size_t{it->second} * runs_ + run];
     start = std::min(start, at);
+  }
+  /// In the run in which every job takes all of its time.
+  void note_latest(JobId job, Time at) {
+    const auto it = rows_.find(job.value);
+    if (it == rows_.end()) return;
+    Time& latest = jobs_[it->second].estimate.at_latest;
+    latest = std::min(latest, at);
   }
   void end(Time reached, Run::End how) { ends_.push_back({.reached = reached, .how = how}); }
 
@@ -53,6 +70,8 @@ class Table {
       Estimate& estimate = jobs_[row].estimate;
       estimate.p50 = half.first;
       estimate.p90 = most.first;
+      // Longer runs may start one earlier: another one that was before it is late then.
+      if (estimate.p90 != kNever) estimate.at_latest = std::max(estimate.at_latest, estimate.p90);
       if (half.first == kNever) {
         estimate.later_than = reached(half.second);
         estimate.stuck = ends_[half.second].how == Run::End::kDry;
@@ -135,6 +154,11 @@ Forecast forecast(const World& begin, RunSource& source, const Options& options,
     const bool broken_off = end == Run::End::kWork && work.over && work.left > 0 && goes_on;
     if (broken_off && number > 0 && !goes_on()) break;
     table.end(run.now(), end);
+  }
+  if (!goes_on || goes_on()) {
+    WholeLimits whole;
+    Work work{.left = options.work, .goes_on = goes_on};
+    Run(begin.copy(), whole, options, 0, [&](JobId job, Time at) { table.note_latest(job, at); }).go(work);
   }
   table.write(out);
   return out;

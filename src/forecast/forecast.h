@@ -45,6 +45,9 @@ struct Options {
 struct Estimate {
   Time p50 = kNever;  ///< Half of the runs started it by then; kNever: not within the work limit.
   Time p90 = kNever;
+  /// When every job takes all of the time that it may, as by its limit; kNever: some job before it may run
+  /// for ever. Later submissions and failures are not in it either. Never before p90 where both are known.
+  Time at_latest = kNever;
   Time later_than;  ///< Lower bound if a quantile is kNever: not started by then.
   /// p50 is kNever and no predictable event starts it: an operator has to act.
   bool stuck = false;

@@ -149,6 +149,22 @@ TEST(Forecast, TheQuantilesOfTheStartAreThoseOfTheRunBeforeIt) {
   EXPECT_NEAR(static_cast<double>((estimate.p90 - engine.now()).ms()), 900'000, 63'000);
 }
 
+TEST(Forecast, AtTheLatestItStartsWhenWhatRunsHasUsedUpItsTime) {
+  TestEngine engine;
+  engine.add_node("n1", {.gpus = 2});
+  engine.run({.gpus = 1, .max_runtime = hours(8)});
+  engine.run({.gpus = 1});
+  const JobId after_limit = engine.submit({.gpus = 1, .max_runtime = hours(2)});
+  const JobId after_both = engine.submit({.gpus = 2});
+  Spread source(minutes(10), minutes(10));
+  const Forecast made = forecast(world_of(engine), source, exact());
+  EXPECT_LT(estimate_of(made, after_limit).p90, engine.now() + minutes(21));
+  EXPECT_EQ(estimate_of(made, after_limit).at_latest, engine.now() + hours(8));
+  // One that may run for ever is before it.
+  EXPECT_LT(estimate_of(made, after_both).p90, kNever);
+  EXPECT_EQ(estimate_of(made, after_both).at_latest, kNever);
+}
+
 TEST(Forecast, TheSameQuestionGetsTheSameAnswer) {
   TestEngine engine;
   engine.add_node("n1", {.gpus = 2});

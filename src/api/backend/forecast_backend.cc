@@ -96,7 +96,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
   if (out.starts_now) {
     out.message = "would start now on node " + out.node_name;
     out.estimate = StartEstimateView{
-        .made_at = world.now(), .p50 = world.now(), .p90 = world.now(), .later_than = {}, .place = 1};
+        .made_at = world.now(), .p50 = world.now(), .p90 = world.now(), .at_latest = world.now(), .place = 1};
     return out;
   }
   const std::vector<WaitReason> reasons = reasons_for(world, subject);

@@ -19,7 +19,8 @@ namespace gpusched::api {
 /// When a waiting job starts, as the forecast says; see forecast::Estimate.
 struct StartEstimateView {
   Time made_at;
-  Time p50, p90;  ///< Not valid: not known.
+  Time p50, p90;   ///< Not valid: not known.
+  Time at_latest;  ///< Not valid: there is no bound.
   Time later_than;
   bool stuck = false;
   int64_t place = 0;

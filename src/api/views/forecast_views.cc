@@ -97,6 +97,7 @@ std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const f
   return StartEstimateView{.made_at = made.at,
                            .p50 = estimate->p50 == kNever ? Time{} : estimate->p50,
                            .p90 = estimate->p90 == kNever ? Time{} : estimate->p90,
+                           .at_latest = estimate->at_latest == kNever ? Time{} : estimate->at_latest,
                            .later_than = estimate->later_than,
                            .stuck = estimate->stuck,
                            .place = estimate->place,

@@ -26,12 +26,24 @@ std::string estimate_text(const Json& estimate, Time now) {
          (most.empty() ? "possibly later than " + later : "90th percentile: " + most);
 }
 
+namespace {
+
+/// Nothing where it says no more than the estimate.
+std::string latest_text(const Json& estimate, Time now) {
+  const std::string latest = moment_text(estimate["at_latest"], now);
+  if (latest.empty() || estimate["p50"].text() == estimate["at_latest"].text()) return "";
+  return latest + ", if every job takes all of its time";
+}
+
+}  // namespace
+
 void add_outlook(const Json& answer, Time now, Record& record) {
   std::string evidence;
   for (const auto& [name, value] : answer["evidence"].members())
     evidence += (evidence.empty() ? "" : ", ") + name + "=" + std::to_string(value.integer());
   record.add("Evidence", evidence);
   record.add("Expected", estimate_text(answer["estimate"], now));
+  record.add("At the latest", latest_text(answer["estimate"], now));
   if (answer["estimate"]["place"].integer() > 0 && !answer["starts_now"].boolean())
     record.add("Its turn", std::to_string(answer["estimate"]["place"].integer()));
   std::string_view label = "Now with";
