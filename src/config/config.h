@@ -56,6 +56,9 @@ struct Config {
     int64_t moves_price_max = 600;
     int64_t moves_per_hour_max = 4;
     int64_t moves_rest_seconds = 3'600;
+    std::string fence_command;
+    int64_t fence_after_seconds = 60;
+    int64_t fence_timeout_seconds = 120;
     std::string preempt_webhook_url;
     std::vector<std::string> preempt_webhook_hosts;
     int64_t pool_online_percent = 0;

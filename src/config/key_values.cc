@@ -87,6 +87,16 @@ std::string ConfigKey::expectation() const {
   return "a list of strings";
 }
 
+std::span<const ConfigKey> config_keys() {
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all;
+    for (const auto part : {scheduler_config_keys(), service_config_keys()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return keys;
+}
+
 const ConfigKey* find_config_key(std::string_view section, std::string_view name) {
   const auto found = std::ranges::find_if(
       config_keys(), [&](const ConfigKey& key) { return key.section == section && key.name == name; });

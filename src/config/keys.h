@@ -44,6 +44,11 @@ struct ConfigKey {
 /// All settings, by section.
 std::span<const ConfigKey> config_keys();
 
+/// What the scheduler decides by, and what stands beside the sections (scheduler_keys.cc).
+std::span<const ConfigKey> scheduler_config_keys();
+/// All other sections: admission, the service and its agents (service_keys.cc).
+std::span<const ConfigKey> service_config_keys();
+
 /// Prefix of every environment variable that sets a key.
 inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";
 

@@ -351,6 +351,9 @@ void Loader::check_whole() {
         "scheduler.pool_online_percent and scheduler.pool_batch_percent are more than 100 together; lower "
         "one");
   }
+  if (config.scheduler.fence_command.find('\0') != std::string::npos) {
+    problem("scheduler.fence_command", "scheduler.fence_command has a zero byte; remove it");
+  }
   const std::string& hook = config.scheduler.preempt_webhook_url;
   if (!hook.empty() && (hook.size() > limits::kPreemptUrlBytesMax || !parse_webhook_url(hook))) {
     problem("scheduler.preempt_webhook_url",

@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-<!-- Made from the table in src/config/keys.cc: `GPUSCHED_WRITE_REFERENCE=1 build/tests/config_test`. -->
+<!-- Made from the tables in src/config/*_keys.cc: `GPUSCHED_WRITE_REFERENCE=1 build/tests/config_test`. -->
 
 `gpu-scheduler --config FILE` reads a YAML file of sections and keys:
 

@@ -105,3 +105,41 @@ def test_a_job_that_no_start_can_mend_is_held_with_its_reason(world):
     assert found and found[0]["next"] == f"gpu-cli explain {job_id}"
     world.cli("cancel", job_id, expected=0)
     assert api.wait_for(job_id)["state"] == "cancelled"
+
+
+def test_a_silent_node_that_a_command_switched_off_needs_nobody(new_world):
+    world = new_world(SCHEDULER_NODE_LEASE_MS=1_500, AGENT_HEARTBEAT_INTERVAL_MS=500, SCHEDULER_FENCE_AFTER_SECONDS=0)
+    off = world.folder / "off"  # For certain: what ran there is ended.
+    world.scheduler.settings["SCHEDULER_FENCE_COMMAND"] = (
+        f"kill -9 $(cat {world.folder}/pid) && echo $GPU_SCHEDULER_NODE > {off}")
+    world.scheduler.start()
+    for name in ("n1", "n2", "n3"):
+        world.add_agent(name, sim_gpus=A100X4).start()
+    api = world.api()
+    job_id = api.submit(f"echo $$ > {world.folder}/pid; exec sleep 1000", gpu_count=1)
+    node = api.wait_for(job_id, "running")["node_name"]
+    wait_until("the job says its process", lambda: (world.folder / "pid").read_text())
+    next(agent for agent in world.agents() if agent.node == node).kill()
+    wait_until("it runs elsewhere", lambda: (job := api.job(job_id))["state"] == "running" and job["attempts"] == 2)
+    assert off.read_text() == f"{node}\n"
+    told = world.scheduler.log_text()
+    assert f'"event":"node_fenced","details":{{"node":"{node}"}}' in told
+    assert any("scheduler.fence_command confirmed the node dead" in line["message"]
+               for line in history_of(world, job_id))
+
+
+def test_who_changed_a_tenant_and_who_submitted_is_in_the_log_and_the_journal(world):
+    created = world.cli_json("tenant", "create", "--name", "vision")["tenant_id"]
+    world.cli("tenant", "update", created, "--max-gpus", "3", expected=0)
+    world.cli("submit", "--tenant", "vision", "--wait", "--", "true", expected=0)
+    world.cli("tenant", "delete", created, expected=0)
+    told = world.scheduler.log_text()
+    number = created.split("-")[1]
+    for event in (f'"tenant_created","details":{{"tenant":{number},"name":"vision","by":"{ASKS}"}}',
+                  f'"quota_updated","details":{{"tenant":{number},"by":"{ASKS}"}}',
+                  f'"details":{{"tenant":{number},"gpus":0,"by":"{ASKS}"}}',
+                  f'"tenant_deleted","details":{{"tenant":{number},"by":"{ASKS}"}}'):
+        assert event in told
+    world.scheduler.stop()
+    dumped = world.scheduler.journal("dump", str(world.scheduler.data_dir)).stdout
+    assert dumped.count(f'"by":"{ASKS}"') == 4
