@@ -96,8 +96,7 @@ std::vector<Command> full_commands() {
                    .request_key = "k",
                    .guarantee = {.gpus = 1, .gpu_memory_mb = 2, .cpu_milli = 3, .memory_mb = 4, .jobs = 5},
                    .gpu_time_window = hours(6),
-                   .gpu_time_max_ms = 7,
-                   .by = "b"},
+                   .gpu_time_max_ms = 7},
       UpdateTenant{.tenant = TenantId{7},
                    .given = (1u << 19) - 1,
                    .name = "n",
@@ -110,8 +109,7 @@ std::vector<Command> full_commands() {
                    .can_preempt_others = true,
                    .guarantee = {.gpus = 1, .gpu_memory_mb = 2, .cpu_milli = 3, .memory_mb = 4, .jobs = 5},
                    .gpu_time_window = hours(6),
-                   .gpu_time_max_ms = 7,
-                   .by = "b"},
+                   .gpu_time_max_ms = 7},
       DeleteTenant{.tenant = TenantId{7}, .by = "b"},
       RegisterNode{
           .name = "n",
@@ -137,8 +135,7 @@ std::vector<Command> full_commands() {
                          .condition = DeviceCondition::kUnhealthy,
                          .detail = "d",
                          .by_operator = true},
-      SubmitJobs{
-          .tenant = TenantId{1}, .request_key = "k", .jobs = {full_request(), JobRequest{}}, .by = "b"},
+      SubmitJobs{.tenant = TenantId{1}, .request_key = "k", .jobs = {full_request(), JobRequest{}}},
       CancelJob{.job = JobId{3}, .tenant = TenantId{4}, .by = "b"},
       CommitPlan{.based_on = 5,
                  .groups = {{.job = JobId{6},
@@ -224,6 +221,9 @@ std::vector<Command> all_commands() {
               .why = "w"},
           RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
           PauseStarts{.paused = false, .by = "b", .why = "w"},
+          CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
+          UpdateTenant{.tenant = TenantId{7}, .by = "b"},
+          SubmitJobs{.tenant = TenantId{1}, .jobs = {JobRequest{}}, .by = "b"},
       });
   return commands;
 }

@@ -257,17 +257,21 @@ WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
   return effective_priority >= limits::kOnlinePriority ? WorkClass::kOnline : WorkClass::kBatch;
 }
 
+/// The answer to a request whose key is known: the same again, or a conflict.
+std::optional<Applied> answer_before(const State& state, const SubmitJobs& command, uint64_t body) {
+  const RememberedRequest* known = state.find_request(command.tenant, command.request_key);
+  if (known == nullptr) return std::nullopt;
+  if (known->body_digest != body) return reject(RejectionCode::kRequestKeyConflict);
+  return Applied{.rejection = {}, .first_id = known->first_id, .id_count = known->id_count, .repeated = true};
+}
+
 }  // namespace
 
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events) {
   const bool keyed = !command.request_key.empty();
   const uint64_t body = keyed ? body_digest(command) : 0;
   if (keyed) {
-    const RememberedRequest* known = state.find_request(command.tenant, command.request_key);
-    if (known != nullptr) {
-      if (known->body_digest != body) return reject(RejectionCode::kRequestKeyConflict);
-      return {.rejection = {}, .first_id = known->first_id, .id_count = known->id_count, .repeated = true};
-    }
+    if (const auto answer = answer_before(state, command, body)) return *answer;
   }
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);

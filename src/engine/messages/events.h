@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "engine/messages/booking_events.h"
 #include "engine/messages/commands.h"
+#include "engine/messages/tenant_events.h"
 #include "model/cluster.h"
 #include "model/job.h"
 #include "model/types.h"
@@ -26,41 +27,6 @@ struct Configured {
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "config", self.config);
-  }
-};
-
-struct TenantCreated {
-  Boxed<Tenant> tenant;
-  std::string by;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "tenant", self.tenant);
-    visit(2, "by", self.by);
-  }
-};
-
-struct TenantUpdated {
-  Boxed<UpdateTenant> change;
-  Time at;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "change", self.change);
-    visit(2, "at", self.at);
-  }
-};
-
-struct TenantDeleted {
-  TenantId tenant;
-  Time at;
-  std::string by;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "tenant", self.tenant);
-    visit(2, "at", self.at);
-    visit(3, "by", self.by);
   }
 };
 

@@ -26,11 +26,6 @@
 namespace gpusched {
 namespace {
 
-constexpr Duration kBackoffFirst = milliseconds(50);
-constexpr Duration kBackoffMax = seconds(5);
-constexpr Duration kKernelLogPause = milliseconds(500);
-constexpr Duration kConnectPatience = seconds(15);
-constexpr Duration kRefusedPause = seconds(30);
 constexpr const char* kMissingWords =
     "the driver has not shown it since gpu-agent started; restart gpu-agent once it is back";
 
@@ -43,11 +38,6 @@ uint64_t draw_process_number() {
   uint64_t number = 0;
   std::memcpy(&number, make_nonce().data(), sizeof number);
   return number;
-}
-
-/// No try will be taken until a person did something: trying seldom is enough.
-bool is_for_an_operator(const std::string& code) {
-  return code == "node_name_taken" || code == "node_overlap" || code == "wrong_cluster";
 }
 
 LaunchDefaults launch_defaults(Duration grace) {
@@ -114,7 +104,31 @@ Result<Unit> Agent::prepare() {
   if (!log) return log.error();
   log_ = std::move(*log);
   if (const Result<Unit> opened = open_driver(); !opened) return opened;
-  return open_core();
+  if (const Result<Unit> opened = open_core(); !opened) return opened;
+  return open_metrics();
+}
+
+/// On an address that others reach only for those who have the shared token.
+Result<Unit> Agent::open_metrics() {
+  if (!options_.metrics) return Unit{};
+  if (!ops::is_loopback(options_.metrics->address)) {
+    if (token_.empty()) {
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "--metrics-address " + options_.metrics->address +
+                              ": others reach it, and there is no token to ask for; give --token-file, or "
+                              "use 127.0.0.1"};
+    }
+    options_.metrics->token = token_;
+  }
+  AgentFigures known{.node_name = options_.node_name, .version = options_.version};
+  for (const DeviceFacts& device : devices_)
+    known.devices.push_back({.uuid = device.uuid, .model = device.model});
+  Result<std::unique_ptr<AgentMetrics>> opened = AgentMetrics::open(*options_.metrics, std::move(known));
+  if (!opened) return opened.error();
+  metrics_ = std::move(*opened);
+  log_event(LogLevel::kInfo, "agent", "metrics_served", {},
+            {{"address", options_.metrics->address}, {"port", metrics_->port()}});
+  return Unit{};
 }
 
 Result<Unit> Agent::check_scheduler() const {
@@ -398,203 +412,6 @@ void Agent::open_kernel_log() {
   }
   kernel_log_ = std::make_unique<KernelLog>(std::move(*log));
   read_kernel_log(clock_.monotonic());
-}
-
-void Agent::read_kernel_log(Time now) {
-  if (kernel_log_ == nullptr || now < next_log_read_) return;
-  next_log_read_ = now + kKernelLogPause;
-  const std::vector<XidLine> lines = kernel_log_->take();
-  for (const XidLine& line : lines) core_->on_xid(line.pci, line.xid, line.text);
-  if (!lines.empty()) core_->set_log_position(kernel_log_->position());
-}
-
-void Agent::add_source(int descriptor) {
-  epoll_event interest{.events = EPOLLIN, .data = {.fd = descriptor}};
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &interest);
-}
-
-// The loop.
-
-void Agent::run(int stop_descriptor, AgentDuties duties) {
-  duties_ = std::move(duties);
-  if (duties_.pulse_every.ns > 0) pulse_due_ = clock_.monotonic();
-  for (const int source : {stop_descriptor, duties_.reload_descriptor}) {
-    if (source >= 0) add_source(source);
-  }
-  while (true) {
-    std::array<epoll_event, 16> ready;
-    const int count = epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), wait_ms());
-    bool stopping = false;
-    bool reload = false;
-    for (int i = 0; i < count; ++i) {
-      const int source = ready[static_cast<std::size_t>(i)].data.fd;
-      stopping = stopping || source == stop_event_ || source == stop_descriptor;
-      reload = reload || source == duties_.reload_descriptor;
-    }
-    if (stopping) break;
-    turn();
-    do_duties(reload);
-  }
-  link_->disconnect();
-  core_->on_link_down();
-  core_->settle();
-  log_event(LogLevel::kInfo, "agent", "agent_stopped", {}, {{"running", core_->running_count()}});
-}
-
-void Agent::do_duties(bool reload) {
-  if (reload && duties_.reload) duties_.reload();
-  const Time now = clock_.monotonic();
-  if (now < pulse_due_) return;
-  pulse_due_ = now + duties_.pulse_every;
-  if (duties_.pulse) duties_.pulse();
-}
-
-void Agent::stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t size = write(stop_event_, &one, sizeof one);
-}
-
-int Agent::wait_ms() const {
-  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), sessions_->next_deadline(),
-                             connection_due_, pulse_due_});
-  const Duration left = due - clock_.monotonic();
-  if (due == kNever) return -1;
-  return static_cast<int>(std::clamp<int64_t>((left.ns + 999'999) / 1'000'000, 0, INT_MAX));
-}
-
-/// Everything is cheap to ask when it has nothing, so that a turn looks at all of it.
-void Agent::turn() {
-  take_link_inputs();
-  spawner_->pump();
-  sessions_->pump();
-  uint64_t count = 0;
-  if (read(log_->synced_event(), &count, sizeof count) == sizeof count)
-    core_->on_synced(log_->synced_position());
-  for (DeviceMonitor::Finished& finished : monitor_->take_finished()) on_device_finished(std::move(finished));
-  for (const ScriptHooks::Finished& finished : hooks_->take_finished()) on_hook_finished(finished);
-  for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
-  const Time now = clock_.monotonic();
-  read_kernel_log(now);
-  if (now >= core_->next_deadline()) core_->on_tick();
-  if (now >= connection_due_) try_to_connect(now);
-  core_->settle();
-}
-
-void Agent::on_device_finished(DeviceMonitor::Finished finished) {
-  switch (finished.kind) {
-    case DeviceMonitor::Finished::Kind::kReading:
-      return core_->on_reading(finished.index, std::move(finished.reading));
-    case DeviceMonitor::Finished::Kind::kMade:
-      return core_->on_slice_made(finished.index, finished.profile, finished.start, finished.made,
-                                  finished.problem);
-    case DeviceMonitor::Finished::Kind::kDestroyed:
-      return core_->on_slice_destroyed(finished.index, finished.profile, finished.start, finished.problem);
-  }
-}
-
-void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
-  switch (finished.kind) {
-    case ScriptHooks::Finished::Kind::kProlog:
-      return core_->on_prolog_done(finished.key, finished.problem);
-    case ScriptHooks::Finished::Kind::kEpilog:
-      return core_->on_epilog_done(finished.key, finished.problem);
-    case ScriptHooks::Finished::Kind::kCheck:
-      return core_->on_checked(finished.problem);
-    case ScriptHooks::Finished::Kind::kReset:
-      return core_->on_device_reset(finished.device, finished.problem);
-  }
-}
-
-/// What this node can do, for placement and for people.
-std::vector<std::string> Agent::features() const {
-  std::vector<std::string> known = containers_->support.features;
-  if (hooks_->can_reboot()) known.emplace_back("reboot");
-  return known;
-}
-
-// The scheduler.
-
-void Agent::take_link_inputs() {
-  for (GrpcLink::Input& input : link_->take()) {
-    switch (input.kind) {
-      case GrpcLink::Input::Kind::kUp:
-        connection_ = Connection::kUp;
-        core_->on_link_up();
-        break;
-      case GrpcLink::Input::Kind::kMessage:
-        if (input.message.has_refused()) return on_refused(input.message.refused());
-        if (input.message.has_registered()) {
-          remember_scheduler(input.message.registered());
-          connection_due_ = kNever;
-          backoff_ = kBackoffFirst;
-          last_trouble_.clear();
-          if (duties_.status) duties_.status("connected to " + options_.scheduler);
-        }
-        core_->on_message(input.message);
-        break;
-      case GrpcLink::Input::Kind::kDown:
-        return on_connection_lost(input.why);
-    }
-  }
-}
-
-/// Whose node this is. Another cluster's scheduler would end all that runs here.
-void Agent::remember_scheduler(const v1::Registered& registered) {
-  if (registered.cluster().empty() || !identity_.cluster.empty()) return;
-  if (const Result<Unit> kept = remember_cluster(options_.data_folder, identity_, registered.cluster());
-      !kept)
-    log_event(LogLevel::kWarning, "agent", "cluster_not_kept", {}, {{"why", kept.error().message}});
-}
-
-void Agent::on_refused(const v1::Refused& refused) {
-  on_connection_lost("refused: " + refused.message() + " (" + refused.code() + ")");
-  if (!is_for_an_operator(refused.code())) return;
-  connection_due_ = clock_.monotonic() + kRefusedPause;
-  log_event(LogLevel::kError, "agent", "registration_refused", {},
-            {{"node", options_.node_name},
-             {"code", refused.code()},
-             {"why", refused.message()},
-             {"next_try_s", kRefusedPause.ms() / 1'000}});
-}
-
-void Agent::on_connection_lost(const std::string& why) {
-  if (why != last_trouble_) {
-    log_event(LogLevel::kWarning, "agent", "scheduler_unreachable", {},
-              {{"scheduler", options_.scheduler}, {"why", why}, {"running", core_->running_count()}});
-    if (duties_.status) duties_.status("no connection to " + options_.scheduler + ": " + why);
-  }
-  last_trouble_ = why;
-  link_->disconnect();
-  if (connection_ == Connection::kUp) core_->on_link_down();
-  connection_ = Connection::kWaiting;
-  // Between half of the pause and all of it: agents that lost one scheduler do not come back as one.
-  connection_due_ = clock_.monotonic() + Duration{jitter_.between(backoff_.ns / 2, backoff_.ns)};
-  backoff_ = std::min(backoff_ * 2, kBackoffMax);
-}
-
-void Agent::try_to_connect(Time now) {
-  if (connection_ != Connection::kWaiting) return on_connection_lost("the scheduler did not answer in 15 s");
-  // Who listens there may have changed since the start.
-  if (const Result<Unit> trusted = check_scheduler(); !trusted)
-    return on_connection_lost(trusted.error().message);
-  connection_ = Connection::kConnecting;
-  connection_due_ = now + kConnectPatience;
-  link_->connect();
-}
-
-void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
-  core_->on_shim_started(key, pid, started_unix_ns);
-}
-void Agent::on_shim_prepared(const AttemptKey& key) { core_->on_shim_prepared(key); }
-void Agent::on_shim_saved(const AttemptKey& key, int64_t unix_ns) { core_->on_shim_saved(key, unix_ns); }
-void Agent::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) {
-  core_->on_shim_ended(key, outcome);
-}
-void Agent::on_shim_lost(const AttemptKey& key, const std::string& detail) {
-  core_->on_shim_lost(key, detail);
-}
-void Agent::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
-  core_->on_shim_found(key, pid, started_unix_ns);
 }
 
 }  // namespace gpusched

@@ -9,6 +9,7 @@
 
 #include "base/prng.h"
 #include "base/result.h"
+#include "node/agent/agent_metrics.h"
 #include "node/agent/folder_identity.h"
 #include "node/agent/grpc_link.h"
 #include "node/agent/machine.h"
@@ -56,6 +57,7 @@ struct AgentOptions {
       "/dev/kmsg";  ///< Where Xids are read that the driver does not tell; empty: nowhere.
   BoxOptions box = {};
   ContainerOptions containers = {};
+  std::optional<MetricsPortOptions> metrics = {};  ///< Absent: no metrics port. Its token is the agent's.
 };
 
 /// What the agent's loop does beside its work, for whoever started it. Every function may be empty.
@@ -91,6 +93,7 @@ class Agent final : private ShimListener {
   Result<Unit> remember_devices(const Error& trouble);
   void keep_slices();
   Result<Unit> open_core();
+  Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;
   Result<Unit> check_scheduler() const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
@@ -144,9 +147,11 @@ class Agent final : private ShimListener {
   std::unique_ptr<NodeCore> core_;
   std::shared_ptr<const ContainerNode> containers_;
   std::unique_ptr<ContainerSweep> container_sweep_;
+  std::unique_ptr<AgentMetrics> metrics_;
   int epoll_ = -1;
   int stop_event_ = -1;
 
+  static constexpr Duration kBackoffFirst = milliseconds(50);
   enum class Connection { kWaiting, kConnecting, kUp };
   Connection connection_ = Connection::kWaiting;
   Time connection_due_;  ///< When to connect; or, connecting, when to give up.

@@ -49,6 +49,8 @@ struct CommandLine {
   int64_t keep_logs_hours = 168;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
+  std::optional<uint16_t> metrics_port;
+  std::string metrics_address = "127.0.0.1";
   BoxRequestFields box;
   LogOptions log;
   std::string log_level = "info";
@@ -77,6 +79,13 @@ void declare_node(CLI::App& app, CommandLine& line) {
                  "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
                  "files of gangs (default: the node's name)");
   app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
+  app.add_option(
+      "--metrics-port", line.metrics_port,
+      "Port on which Prometheus reads this agent's figures; 0: any free one, see the log (default: "
+      "none is opened)");
+  app.add_option("--metrics-address", line.metrics_address,
+                 "Address of that port; on one that is not loopback the shared token is asked for (default: "
+                 "127.0.0.1)");
 }
 
 void declare_output(CLI::App& app, CommandLine& line) {
@@ -196,6 +205,8 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.log_bytes_max = line.log_limit_mb << 20;
   line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
   line.agent.logs_kept = hours(line.keep_logs_hours);
+  if (line.metrics_port)
+    line.agent.metrics = MetricsPortOptions{.address = line.metrics_address, .port = *line.metrics_port};
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};

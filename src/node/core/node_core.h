@@ -127,6 +127,8 @@ class NodeCore {
   std::size_t running_count() const { return attempts_.running_count(); }
   std::size_t unacknowledged_count() const { return reports_.unacknowledged_count(); }
   std::size_t known_count() const { return attempts_.size(); }
+  /// The newest one of a registered device.
+  const DeviceReading& last_reading(uint32_t index) const { return watch_.last_reading(index); }
 
  private:
   void restore(const StoreImage& image);
