@@ -63,7 +63,8 @@ bool is_taken(const std::string& address, uint16_t port) {
 struct GrpcServer::Impl {
   Impl(const GrpcServerOptions& server_options, const Backends& backends, Host& host)
       : options(server_options),
-        thread({.message_wait = options.message_wait, .rate_limit = options.rate_limit}),
+        thread(
+            {.message_wait = options.message_wait, .rate_limit = options.rate_limit, .meter = options.meter}),
         native(make_native_service(backends, thread, options.doorkeeper)),
         jobs(make_jobs_service(backends, thread, options.doorkeeper)),
         nodes(host, thread,

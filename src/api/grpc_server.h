@@ -6,6 +6,7 @@
 
 #include "api/contract/caller.h"
 #include "api/http/rate_limit.h"
+#include "api/http/request_meter.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
@@ -20,7 +21,9 @@ struct GrpcServerOptions {
   bool old_agent_handshake = false;     ///< See NodeServiceOptions.
   RateLimit* rate_limit = nullptr;      ///< Of calls, before their tokens are looked at; null: none.
   Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
-  std::string version = {};             ///< Told to agents.
+  RequestMeter* meter =
+      nullptr;               ///< Counts calls of one answer; null: nothing does. It must outlive the server.
+  std::string version = {};  ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 

@@ -1,6 +1,8 @@
 #include "api/server.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 
@@ -14,6 +16,7 @@
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
 #include "api/views/metrics_text.h"
+#include "api/views/process_metrics.h"
 
 namespace gpusched::api {
 
@@ -87,7 +90,9 @@ struct Server::Impl {
              .host_names = options.host_names,
              .cors_enabled = options.cors_enabled,
              .cors_origins = options.cors_origins,
-             .rate_limit = &rate_limit},
+             .rate_limit = &rate_limit,
+             .reads = &rest_reads,
+             .writes = &rest_writes},
             [this](HttpRequest&& request, const RestCallPtr& call) {
               (call->caller() == Caller::kTrusted ? doors : anonymous_doors).handle(std::move(request), call);
             }),
@@ -104,9 +109,32 @@ struct Server::Impl {
     }
     backend.get_metrics([this, call](Answer<MetricsView> answer) {
       if (!answer) return call->fail(answer.error());
+      answer->counters.push_back({.name = "build_info",
+                                  .type = "gauge",
+                                  .help = "1; which program this is.",
+                                  .value = 1,
+                                  .labels = {{"version", options.version}}});
+      add_reload(*answer);
+      add_process(*answer);
+      for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_calls})
+        add_requests(*meter, *answer);
       call->send(
           {.body = metrics_text(*answer, options.metrics_namespace), .content_type = kMetricsContentType});
     });
+  }
+
+  /// How the last request to read the configuration again went, once there was one.
+  void add_reload(MetricsView& metrics) const {
+    const int64_t at = reloaded_at.load();
+    if (at == 0) return;
+    metrics.counters.push_back({.name = "config_last_reload_successful",
+                                .type = "gauge",
+                                .help = "1 when the configuration was last read again well.",
+                                .value = reload_failed.load() ? 0 : 1});
+    metrics.counters.push_back({.name = "config_last_reload_timestamp_seconds",
+                                .type = "gauge",
+                                .help = "When that was, in seconds since 1970.",
+                                .value = at});
   }
 
   ~Impl() { waiting->set(nullptr, nullptr); }
@@ -131,6 +159,7 @@ struct Server::Impl {
                                                           .old_agent_handshake = options.old_agent_handshake,
                                                           .rate_limit = &rate_limit,
                                                           .message_wait = options.grpc_message_wait,
+                                                          .meter = &grpc_calls,
                                                           .version = options.version},
                                         Backends{.trusted = backend, .anonymous = anonymous}, host);
     // Weak: the host calls it for as long as the host lives.
@@ -163,6 +192,9 @@ struct Server::Impl {
   AnonymousBackend anonymous;
   RestDoors doors, anonymous_doors;
   RateLimit rate_limit;  ///< Of REST and gRPC together.
+  RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_calls{"grpc"};
+  std::atomic<int64_t> reloaded_at = 0;  ///< Seconds since 1970; 0: never.
+  std::atomic<bool> reload_failed = false;
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
@@ -196,6 +228,13 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
 uint16_t Server::http_port() const { return impl_->http->ports()[0]; }
 uint16_t Server::grpc_port() const { return impl_->grpc->port(); }
 uint16_t Server::metrics_port() const { return impl_->options.metrics_enabled ? impl_->http->ports()[1] : 0; }
+
+void Server::note_reload(bool worked) {
+  impl_->reload_failed = !worked;
+  impl_->reloaded_at =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+}
 
 void Server::shutdown() {
   // Side by side: each may take its whole time.

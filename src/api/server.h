@@ -52,6 +52,9 @@ class Server {
   uint16_t grpc_port() const;
   uint16_t metrics_port() const;  ///< 0 when metrics are off.
 
+  /// For the metrics: the configuration was just read again, well or not. Any thread.
+  void note_reload(bool worked);
+
   /// Stops listening, lets what is in flight finish for at most five seconds and closes all. The host must
   /// still run: its answers are waited for. Again: does nothing.
   void shutdown();

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "config/keys.h"
 #include "log/log.h"
+#include "main/fencing.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
@@ -146,6 +147,7 @@ class ServiceImpl final : public Service {
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
+  void note_reload(bool worked) override { server_->note_reload(worked); }
   void touch(std::function<void()> alive) override;
   void stop() override;
 
@@ -153,6 +155,7 @@ class ServiceImpl final : public Service {
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<PreemptWebhooks> webhooks_;
+  std::unique_ptr<Fencing> fencing_;
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
   bool stopped_ = false;
@@ -192,6 +195,22 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
         [told = webhooks_.get()](const Observer::View& view, const Changes& changes) {
           told->on_changes(view, changes);
         });
+  }
+  fencing_ = std::make_unique<Fencing>(
+      FencingOptions{.command = config.scheduler.fence_command,
+                     .after = seconds(config.scheduler.fence_after_seconds),
+                     .timeout = seconds(config.scheduler.fence_timeout_seconds)},
+      [this](NodeId node, const std::string& boot_id) {
+        host_->propose(ConfirmNodeDead{.node = node, .boot_id = boot_id, .by = "scheduler.fence_command"},
+                       [](const Result<Decided>&) {});
+      });
+  if (fencing_->wanted()) {
+    host_->observer().add_listener(
+        [told = fencing_.get()](const Observer::View& view, const Changes& changes) {
+          told->on_changes(view, changes);
+        });
+    host_->observer().read(0,
+                           [told = fencing_.get()](const Observer::View& view) { told->look(view.state); });
   }
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
@@ -261,6 +280,7 @@ void ServiceImpl::touch(std::function<void()> alive) {
 void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
   remove_ports_file(data_dir_);
+  if (fencing_ != nullptr) fencing_->stop();
   if (server_ != nullptr) server_->shutdown();
   host_->stop();
   if (webhooks_ != nullptr) webhooks_->stop();

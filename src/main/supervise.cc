@@ -120,7 +120,8 @@ void warn_of_keys_without_effect(const LoadedConfig& config) {
 }
 
 std::string Reloader::reload(Service& service) {
-  const auto refused = [](const Error& error) {
+  const auto refused = [&service](const Error& error) {
+    service.note_reload(false);
     log_event(LogLevel::kError, "scheduler", "config_not_reloaded", {},
               {{"why", error.message}, {"kept", "the whole old configuration"}});
     return "the new configuration was rejected and the old one stays in effect: " + error.message;
@@ -135,6 +136,7 @@ std::string Reloader::reload(Service& service) {
   if (!log.ok()) return refused(log.error());
   const Result<Unit> taken = service.reconfigure(fresh);
   if (!taken.ok()) return refused(taken.error());
+  service.note_reload(true);
 
   const std::vector<ConfigChange> changes = config_changes(running_, fresh);
   std::string restart;

@@ -1,9 +1,11 @@
 """The alert rules that are shipped: their metrics exist, and each has its section in the runbook."""
 
 import re
+import signal
+import time
 import urllib.request
 
-from harness import ROOT
+from harness import ROOT, wait_until
 
 RULES = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 RUNBOOK = ROOT / "docs" / "operate" / "alerts.md"
@@ -33,6 +35,7 @@ def test_every_rule_asks_for_metrics_that_are_there_and_has_a_section(world):
     metrics = metrics_of(world)
     told = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if not line.startswith("#")}
     told.add("gpu_scheduler_snapshot_age_seconds")  # After the first snapshot.
+    told.add("gpu_scheduler_config_last_reload_successful")  # After the first SIGHUP.
     titles = set(re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.M))
     names = set()
     for name, text in rules():
@@ -63,3 +66,49 @@ def test_sums_are_what_the_cluster_is(world):
     world.cli("resume", expected=0)
     api.cancel(runs)
     api.wait_for(waits)
+
+
+def test_requests_reloads_heartbeats_and_the_process_are_counted(world):
+    api = world.api()
+    api.wait_for(api.submit("true"))
+    assert api.call("GET", "/api/v1/jobs/job-999")[0] == 404
+    text = wait_until("the node reported", lambda: "node_heartbeat_age_seconds{" in (text := metrics_of(world)) and text)
+    assert value_of(text, 'gpu_scheduler_requests_total{door="rest_read",code="404"}') == 1
+    assert value_of(text, 'gpu_scheduler_requests_total{door="rest_write",code="201"}') == 1
+    assert value_of(text, 'gpu_scheduler_request_seconds_count{door="rest_write"}') == 1
+    assert value_of(text, 'gpu_scheduler_request_seconds_bucket{door="rest_write",le="+Inf"}') == 1
+    assert 0 <= value_of(text, 'gpu_scheduler_node_heartbeat_age_seconds{node="n1"}') < 600
+    assert 'gpu_scheduler_build_info{version="' in text and "config_last_reload" not in text
+    assert value_of(text, "process_resident_memory_bytes") > 1e6
+    assert value_of(text, "process_open_fds") > 5
+    assert abs(value_of(text, "process_start_time_seconds") - time.time()) < 3_600
+    assert value_of(text, "process_cpu_seconds_total") > 0
+    world.scheduler.process.send_signal(signal.SIGHUP)
+    text = wait_until("it was read again", lambda: "config_last_reload" in (text := metrics_of(world)) and text)
+    assert value_of(text, "gpu_scheduler_config_last_reload_successful") == 1
+    assert value_of(text, "gpu_scheduler_config_last_reload_timestamp_seconds") <= time.time() + 1
+
+
+def test_an_agent_tells_its_own_figures_while_its_scheduler_is_away(new_world):
+    world = new_world()
+    world.scheduler.start()
+    agent = world.add_agent("n1", arguments=["--metrics-port", "0"]).start()
+    port = wait_until("the port is told", lambda: re.search(r'"event":"metrics_served".*?"port":(\d+)', agent.log_text()))[1]
+
+    def figures():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            return answer.read().decode()
+
+    api = world.api()
+    job = api.submit("sleep 1000", gpu_count=1)
+    api.wait_for(job, "running")
+    wait_until("the attempt is counted", lambda: "\ngpu_agent_attempts_running 1\n" in figures())
+    assert value_of(figures(), "gpu_agent_connected") == 1
+    assert figures().count("gpu_agent_gpu_healthy{") == 4
+    world.scheduler.kill()
+    wait_until("it is told that the scheduler is away", lambda: "\ngpu_agent_connected 0\n" in figures())
+    assert value_of(figures(), "gpu_agent_attempts_running") == 1
+    second = world.add_agent("n2", arguments=["--metrics-port", port])
+    second.launch()
+    assert second.ended() == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in second.log_text() and "--metrics-port" in second.log_text()

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,8 +50,19 @@ struct MetricsView {
     std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".
     int64_t value = 0;
     std::vector<std::pair<std::string_view, std::string>> labels = {};
+    std::optional<double> real = {};  ///< In place of `value`.
+    bool is_bare = false;             ///< The name stands without the name space.
   };
   std::vector<Counter> counters;
+  /// What one door has answered.
+  struct Requests {
+    std::string_view kind;                         ///< Such as "grpc"; of static storage.
+    std::vector<std::pair<int, int64_t>> answers;  ///< By code.
+    std::vector<double> bounds;                    ///< Seconds; upper bounds, without +Inf.
+    std::vector<int64_t> buckets;                  ///< One more than bounds; not cumulative.
+    double seconds = 0;                            ///< Of all together.
+  };
+  std::vector<Requests> requests;
   int64_t journal_syncs = 0;        ///< Durable writes of the journal,
   double journal_sync_seconds = 0;  ///< and how long they took together.
   QualityView quality;

@@ -122,6 +122,10 @@ std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) 
   return manners_.rate_limit->take(address_of(context.peer()));
 }
 
+void GrpcThread::count(const grpc::Status& status, RequestMeter::Clock::time_point began) {
+  if (manners_.meter != nullptr) manners_.meter->count(status.error_code(), began);
+}
+
 void GrpcThread::close() {
   const std::lock_guard lock(asking_);
   closing_ = true;

@@ -30,6 +30,7 @@ HttpResponse error_response(const ApiError& error) {
 }  // namespace
 
 HttpResponse RestCall::decorated(HttpResponse response) const {
+  if (meter_ != nullptr) meter_->count(response.status, began_);
   if (!allow_origin_.empty()) {
     response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
     response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
@@ -56,7 +57,9 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
                      options_.cors_origins.end();
     allow_origin = any ? "*" : request.origin;
   }
-  const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin);
+  const bool reads = request.method == HttpMethod::kGet || request.method == HttpMethod::kHead;
+  const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin,
+                                               reads ? options_.reads : options_.writes);
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
     // A browser's preflight never carries a token.
     HttpResponse response{.status = 204};

@@ -11,6 +11,7 @@
 #include "api/contract/errors.h"
 #include "api/http/http_server.h"
 #include "api/http/rate_limit.h"
+#include "api/http/request_meter.h"
 
 /// What stands before every REST door: token, origins, rates, and the shape of answers.
 namespace gpusched::api {
@@ -24,13 +25,18 @@ struct RestOptions {
   std::vector<std::string> cors_origins;  ///< "*": any.
   RateLimit* rate_limit = nullptr;        ///< Null: none. It must outlive the gate.
   std::string version;                    ///< Shown by /health.
+  /// What counts the answers to GET and HEAD, and to all others; null: nothing does. They must outlive the
+  /// gate.
+  RequestMeter* reads = nullptr;
+  RequestMeter* writes = nullptr;
 };
 
 /// One request that is being answered. Made on the server's thread; answered once, from any thread.
 class RestCall {
  public:
-  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin)
-      : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), method_(method) {}
+  /// `meter` counts the answer; null: nothing does.
+  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin, RequestMeter* meter = nullptr)
+      : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), meter_(meter), method_(method) {}
 
   Caller caller() const { return caller_; }
   /// By the gate, before anybody else has the call.
@@ -52,9 +58,12 @@ class RestCall {
   HttpMethod method() const { return method_; }
 
  private:
+  /// The response with the headers that every one has; it is counted.
   HttpResponse decorated(HttpResponse response) const;
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
+  RequestMeter* meter_;
+  RequestMeter::Clock::time_point began_ = RequestMeter::Clock::now();
   HttpMethod method_;
   Caller caller_ = Caller::kAnonymous;
 };

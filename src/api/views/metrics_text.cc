@@ -10,18 +10,12 @@ class Text {
  public:
   Text(std::string& out, std::string_view name_space) : out_(out), name_space_(name_space) {}
 
-  void family(std::string_view name, std::string_view type, std::string_view help) {
-    out_.append("# HELP ").append(name_space_).append("_").append(name).append(" ").append(help);
-    out_.append("\n# TYPE ")
-        .append(name_space_)
-        .append("_")
-        .append(name)
-        .append(" ")
-        .append(type)
-        .append("\n");
+  void family(std::string_view name, std::string_view type, std::string_view help, bool is_bare = false) {
+    this->name(out_.append("# HELP "), name, is_bare).append(" ").append(help);
+    this->name(out_.append("\n# TYPE "), name, is_bare).append(" ").append(type).append("\n");
   }
-  Text& sample(std::string_view name) {
-    out_.append(name_space_).append("_").append(name);
+  Text& sample(std::string_view name, bool is_bare = false) {
+    this->name(out_, name, is_bare);
     labels_ = 0;
     return *this;
   }
@@ -48,6 +42,11 @@ class Text {
   }
 
  private:
+  std::string& name(std::string& out, std::string_view name, bool is_bare) const {
+    if (!is_bare) out.append(name_space_).append("_");
+    return out.append(name);
+  }
+
   std::string& out_;
   std::string_view name_space_;
   int labels_ = 0;
@@ -111,6 +110,35 @@ void histogram(Text& text, const std::string& name, const std::vector<double>& b
   text.sample(name + "_count").value(count);
 }
 
+void add_counter(Text& text, const MetricsView::Counter& counter) {
+  text.sample(counter.name, counter.is_bare);
+  for (const auto& [name, value] : counter.labels) text.label(name, value);
+  if (counter.real) return text.value(*counter.real);
+  text.value(counter.value);
+}
+
+void add_requests(Text& text, const std::vector<MetricsView::Requests>& doors) {
+  text.family("requests_total", "counter", "Requests answered since the start, by door and code.");
+  for (const MetricsView::Requests& door : doors) {
+    for (const auto& [code, answers] : door.answers)
+      text.sample("requests_total")
+          .label("door", door.kind)
+          .label("code", Text::text_of(code))
+          .value(answers);
+  }
+  text.family("request_seconds", "histogram", "Time from a request's head to its answer's.");
+  for (const MetricsView::Requests& door : doors) {
+    int64_t below = 0;
+    for (std::size_t i = 0; i < door.buckets.size(); ++i) {
+      below += door.buckets[i];
+      const std::string bound = i < door.bounds.size() ? Text::text_of(door.bounds[i]) : "+Inf";
+      text.sample("request_seconds_bucket").label("door", door.kind).label("le", bound).value(below);
+    }
+    text.sample("request_seconds_sum").label("door", door.kind).value(door.seconds);
+    text.sample("request_seconds_count").label("door", door.kind).value(below);
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
@@ -143,11 +171,10 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   std::string_view family;
   for (const MetricsView::Counter& counter : metrics.counters) {
     if (std::exchange(family, counter.name) != counter.name)
-      text.family(counter.name, counter.type, counter.help);
-    text.sample(counter.name);
-    for (const auto& [name, value] : counter.labels) text.label(name, value);
-    text.value(counter.value);
+      text.family(counter.name, counter.type, counter.help, counter.is_bare);
+    add_counter(text, counter);
   }
+  add_requests(text, metrics.requests);
   return out;
 }
 

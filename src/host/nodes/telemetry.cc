@@ -22,6 +22,7 @@ void TelemetryTable::set(NodeId node, NodeTelemetry telemetry) {
     telemetry.devices[i].draining_evidence = std::move(stored.devices[i].draining_evidence);
   }
   stored = std::move(telemetry);
+  stored.heard = std::chrono::steady_clock::now();
 }
 
 void TelemetryTable::set_connected(NodeId node, bool connected) {

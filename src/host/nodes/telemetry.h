@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@ struct NodeTelemetry {
   double cpu_utilization = 0;     ///< 0..1
   double memory_utilization = 0;  ///< 0..1
   bool connected = false;
+  std::chrono::steady_clock::time_point heard = {};  ///< When it came; never: the epoch.
   /// What attempts do that were ordered and do not run yet, such as pulling an image.
   std::map<AttemptKey, std::string> preparing;
 };

@@ -1,0 +1,87 @@
+// HostBackend: its numbers.
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/backend/host_backend.h"
+#include "api/contract/names.h"
+#include "api/views/forecast_views.h"
+#include "api/views/health_metrics.h"
+
+namespace gpusched::api {
+namespace {
+
+/// What all that is guaranteed, counted at the roots of the trees of tenants, is more than the GPUs in
+/// service.
+int64_t guaranteed_gpus_missing(const State& state) {
+  int64_t missing = 0;
+  for (const auto& [id, tenant] : state.tenants) {
+    if (!tenant.deleted && !tenant.parent.valid()) missing += tenant.guarantee.gpus;
+  }
+  for (const Node& node : state.nodes) missing -= node.in_service() ? std::ssize(node.devices) : 0;
+  return std::max<int64_t>(missing, 0);
+}
+
+}  // namespace
+
+void HostBackend::get_metrics(Done<MetricsView> done) {
+  scan_once([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
+    MetricsView metrics;
+    counts->fill(metrics);
+    const HostStats stats = host_.stats();
+    add_keeping(host_.health(), metrics);
+    metrics.queue_size = view.state.waiting_count();
+    metrics.preemptions = static_cast<int64_t>(stats.preemptions);
+    const auto telemetry = host_.telemetry();
+    std::vector<MetricsView::Counter> heard;
+    for (const Node& node : view.state.nodes) {
+      const NodeTelemetry last = telemetry->get(node.id);
+      if (!node.removed && last.heard.time_since_epoch().count() != 0) {
+        heard.push_back(
+            {.name = "node_heartbeat_age_seconds",
+             .type = "gauge",
+             .help = "Time since a node last reported; left out: never since the start.",
+             .labels = {{"node", node.name}},
+             .real = std::chrono::duration<double>(std::chrono::steady_clock::now() - last.heard).count()});
+      }
+      for (uint32_t i = 0; i < last.devices.size() && i < node.devices.size(); ++i) {
+        metrics.gpus.push_back(
+            {.node = node.name,
+             .gpu = gpu_name(node.name, i),
+             .utilization = static_cast<double>(last.devices[i].utilization_percent) / 100.0});
+      }
+    }
+    std::ranges::move(heard, std::back_inserter(metrics.counters));
+    const auto counter = [&metrics](std::string_view name, std::string_view help, uint64_t value) {
+      metrics.counters.push_back(
+          {.name = name, .type = "counter", .help = help, .value = static_cast<int64_t>(value)});
+    };
+    counter("commands_total", "Commands decided since the start.", stats.commands);
+    counter("commands_rejected_total", "Commands that were refused since the start.", stats.rejected);
+    counter("journal_groups_total", "Durable groups written since the start.", stats.groups);
+    counter("journal_bytes_total", "Bytes of commands written since the start.", stats.payload_bytes);
+    counter("cycles_total", "Slices of scheduling cycles since the start.", stats.cycles);
+    counter("placements_total", "Attempts placed since the start.", stats.placements);
+    metrics.quality = view_of(host_.forecasts().quality());
+    add_health(view.state, metrics);
+    add_sums(view.state, metrics);
+    metrics.counters.push_back({.name = "spec_bytes",
+                                .type = "gauge",
+                                .help = "Bytes of the specifications of all jobs that are kept.",
+                                .value = view.state.spec_bytes});
+    metrics.counters.push_back({.name = "spec_bytes_unfinished",
+                                .type = "gauge",
+                                .help = "Bytes of the specifications of jobs that have not ended.",
+                                .value = view.state.unfinished_spec_bytes});
+    metrics.counters.push_back({.name = "guaranteed_gpus_missing",
+                                .type = "gauge",
+                                .help = "GPUs that tenants are guaranteed and no node in service has.",
+                                .value = guaranteed_gpus_missing(view.state)});
+    done(std::move(metrics));
+  });
+}
+
+}  // namespace gpusched::api
