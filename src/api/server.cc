@@ -15,8 +15,8 @@
 #include "api/grpc_server.h"
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
-#include "api/views/metrics_text.h"
-#include "api/views/process_metrics.h"
+#include "api/metrics/metrics_text.h"
+#include "api/metrics/process_metrics.h"
 
 namespace gpusched::api {
 

@@ -8,8 +8,8 @@
 
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
+#include "api/metrics/health_metrics.h"
 #include "api/views/forecast_views.h"
-#include "api/views/health_metrics.h"
 
 namespace gpusched::api {
 namespace {

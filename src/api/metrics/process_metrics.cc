@@ -1,4 +1,4 @@
-#include "api/views/process_metrics.h"
+#include "api/metrics/process_metrics.h"
 
 #include <optional>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "api/views/health_metrics.h"
+#include "api/metrics/health_metrics.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "api/views/metrics_text.h"
+#include "api/metrics/metrics_text.h"
 
 #include <charconv>
 #include <utility>
