@@ -31,6 +31,8 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
 
 /// Whether a job's record says that nothing more will happen to it.
 bool is_final(const Json& job);
+/// Whether a job's record says that it waits for what no registered node has.
+bool never_starts(const Json& job);
 /// One long poll: the job's record when it is final, or after `wait`.
 Reply poll_job(Session& session, const std::string& job, Duration wait);
 /// Waits for the jobs, prints each end, and returns the exit code of the first that did not complete.

@@ -58,6 +58,30 @@ def test_logs_of_a_gang_are_marked_by_member(world):
     assert world.cli("logs", "--member", "1", job, expected=0).stdout == "rank 1\n"
 
 
+# What can never run.
+
+
+NEVER = "no registered node could ever run this job (node n1 comes nearest: it has 4 of the 99 GPUs)"
+
+
+@pytest.mark.parametrize("words", [["submit"], ["submit", "--hold"], ["submit", "--array", "0-9"], ["submit", "--begin", "+1h"]])
+def test_a_job_that_can_never_run_is_told_at_submission(world, words):
+    done = world.cli(*words, "--gpus", "99", "--", "true", expected=0)
+    job = done.stdout.strip()
+    assert done.stderr == f"gpu-cli: warning: {job}: {NEVER}; it waits until one can; to end it: gpu-cli cancel {job}\n"
+    assert world.cli("submit", "--gpus", "4", *words[1:], "--", "true", expected=0).stderr == ""
+    refused = world.cli(*words, "--gpus", "99", "--require-feasible", "--", "true", expected=4)
+    assert NEVER in refused.stderr and "warning" not in refused.stderr
+
+
+def test_a_run_that_can_never_start_is_told(world):
+    with world.cli_start("run", "--gpus", "99", "--", "true") as process:
+        said = read_until(process.stderr, "warning")
+        assert NEVER in said
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
+
+
 # Why a job waits, and how it ended.
 
 
@@ -326,6 +350,41 @@ def test_cp_brings_files_into_a_job(world, tmp_path):
     world.api().cancel(job)
     world.api().wait_for(job, "cancelled")
     assert "has ended" in world.cli("cp", str(tmp_path / "in.bin"), f"{job}:", expected=4).stderr
+
+
+def test_short_ids_are_understood_wherever_a_job_is_named(world, tmp_path):
+    job = world.cli("submit", "--name", "short", "--", "sh", "-c", "echo out; echo x > made; sleep 1000", expected=0).stdout.strip()
+    number = job.removeprefix("job-")
+    world.api().wait_for(job, "running")
+    wait_until("it has written", lambda: world.cli("logs", number).stdout == "out\n")
+    for words in (["get", number], ["explain", number], ["history", number], ["logs", number]):
+        assert world.cli(*words, expected=0).stderr == ""
+    wait_until("the file is there", lambda: world.cli("cp", f"{number}:made", str(tmp_path / "made")).returncode == 0)
+    assert (tmp_path / "made").read_text() == "x\n"
+    world.cli("cp", str(tmp_path / "made"), f"{number}:back", expected=0)
+    assert world.cli("exec", number, "cat", "back", expected=0).stdout == "x\n"
+    child = world.cli("submit", "--after", f"any:{number}", "--hold", "--", "true", expected=0).stdout.strip()
+    world.cli("moves", "--for", child.removeprefix("job-"), expected=0)
+    world.cli("update", child.removeprefix("job-"), "--name", "other", expected=0)
+    world.cli("release", child.removeprefix("job-"), expected=0)
+    world.cli("cancel", child.removeprefix("job-"), number, expected=0)
+    assert world.cli("wait", number, expected=1).returncode == 1
+    array = world.cli("submit", "--array", "3-4", "--", "sh", "-c", "echo $GPU_SCHEDULER_ARRAY_INDEX > made$GPU_SCHEDULER_ARRAY_INDEX; sleep 1000", expected=0).stdout.strip()
+    element = f"{array.removeprefix('job-')}_3"
+    wait_until("the file is there", lambda: world.cli("cp", f"{element}:made3", str(tmp_path / "made")).returncode == 0)
+    assert (tmp_path / "made").read_text() == "3\n"
+    assert world.cli("exec", element, "cat", "made3", expected=0).stdout == "3\n"
+    world.cli("cancel", element, expected=0)
+    assert world.cli("attach", element, expected=1).returncode == 1
+
+
+def test_logs_are_read_from_a_time_as_people_write_it(world):
+    job = world.api().submit("echo out")
+    world.api().wait_for(job)
+    for since in ("10m", "1:00:00", "yesterday", "yesterday 00:01", "2020-01-31", "2020-01-31 10:00"):
+        assert world.cli("logs", "--since", since, job, expected=0).stdout == "out\n", since
+    assert world.cli("logs", "--since", "tomorrow 10:00", job, expected=0).stdout == ""
+    assert "yesterday" in world.cli("logs", "--since", "soon", job, expected=2).stderr
 
 
 def test_times_are_local_for_people_and_utc_in_json(world):

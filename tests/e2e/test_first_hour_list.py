@@ -136,6 +136,25 @@ def test_every_state_that_is_shown_can_be_asked_for(alone):
     assert "did you mean held?" in done.stderr
 
 
+def test_what_can_never_run_is_pending_never(alone):
+    never = submit(alone, "--gpus", "99", "--name", "large")
+    labels = submit(alone, "--node-label", "zone=mars", "--name", "far")
+    array = submit(alone, "--gpus", "99", "--array", "0-9", "--name", "sweep")
+    busy = submit(alone, "--gpus", "4", "--user", "-")
+    waits = submit(alone, "--gpus", "4", "--user", "-")
+    wait_until("it runs", lambda: state_of(alone, busy) == "running")
+    line = {line.split()[0]: line for line in shown(alone, "list").splitlines()}
+    for job in (never, labels, f"{array}[0-9]"):
+        assert " pending (never) " in line[job], line[job]
+    assert " pending " in line[waits] and "never" not in line[waits]
+    assert set(names(alone, "--state", "never")) >= {never, labels}
+    assert not {busy, waits} & set(names(alone, "--state", "never"))
+    assert "pending (never)" in shown(alone, "get", never)
+    assert json.loads(shown(alone, "get", never, "-o", "json"))["state"] == "pending"
+    cancelled = shown(alone, "cancel", "--state", "never", "--yes").splitlines()
+    assert f"{never} cancelled" in cancelled and state_of(alone, waits) == "pending"
+
+
 def test_a_running_job_that_was_cancelled_is_being_stopped(alone):
     stubborn = "trap '' TERM; touch trapped; while :; do sleep 0.1; done"
     job = submit(alone, "--chdir", str(alone.folder), command=("bash", "-c", stubborn))

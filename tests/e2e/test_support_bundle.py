@@ -58,6 +58,18 @@ def test_of_a_waiting_job_and_of_a_node(world):
     assert f"jobs/{waiting}.json" not in files
 
 
+def test_of_a_job_by_its_short_id(world):
+    job = world.api().submit(["true"])
+    world.api().wait_for(job)
+    files = make(world, job.removeprefix("job-"))
+    assert f"about {job}" in files["manifest.txt"]
+    assert f'"job_id": "{job}"' in files["job.json"]
+    # A node of that name is meant by it.
+    array = world.cli("submit", "--array", "0-3", "--", "true", expected=0).stdout.strip()
+    element = make(world, f"{array.removeprefix('job-')}_3")
+    assert f"about {array}[3]" in element["manifest.txt"]
+
+
 def test_refusals_are_one_line_and_leave_no_file(world):
     path = world.folder / "x.tar.gz"
     done = world.cli("support-bundle", "nobody", "-o", str(path), expected=4)

@@ -93,4 +93,13 @@ inline Ran run_against(TestServer::Handler handler, std::vector<std::string> arg
   return ran;
 }
 
+/// The requests that change something, or would.
+inline std::vector<Request> posts(const std::vector<Request>& seen) {
+  std::vector<Request> out;
+  for (const Request& request : seen) {
+    if (request.method == "POST") out.push_back(request);
+  }
+  return out;
+}
+
 }  // namespace gpusched::cli::testing

@@ -7,6 +7,7 @@
 #include "api/contract/json_writer.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/json_fields.h"
+#include "api/doors/rest_query.h"
 #include "api/doors/session/file_relay.h"
 #include "base/net/websocket.h"
 #include "base/session_limits.h"
@@ -192,11 +193,11 @@ bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
     call->send(std::move(response));
     return true;
   }
-  const auto job = parse_job_id(rest.substr(0, slash));
+  // The brackets of an element's id come encoded.
+  const std::optional<std::string> id = percent_decoded(rest.substr(0, slash), false);
+  const auto job = parse_job_id(id.value_or(""));
   if (!job) {
-    call->fail({ErrorKind::kJobNotFound,
-                "no such job: " + std::string(rest.substr(0, std::min<std::size_t>(slash, 64))) +
-                    "; ids look like job-12"});
+    call->fail(no_such_job(id.value_or(std::string(rest.substr(0, slash)))));
   } else if (what == "session") {
     open_session(request, *job, call);
   } else {

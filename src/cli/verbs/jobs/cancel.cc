@@ -198,7 +198,7 @@ Action define_cancel(Grammar& grammar) {
   grammar
       .option("--state", "STATES", &cancel->states,
               "Jobs in these states, comma-separated (default: all that have not ended)")
-      .of({"pending", "held", "scheduled", "running", "stopping", "preempted", "active"})
+      .of({"pending", "held", "never", "scheduled", "running", "stopping", "preempted", "active"})
       .commas();
   grammar.option("--name", "NAME", &cancel->name, "Jobs with this name; * matches any text, ? any character");
   grammar.option("-l,--label", "K[=V]", &cancel->labels,

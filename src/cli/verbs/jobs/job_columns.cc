@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "cli/commands.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
 
@@ -112,11 +113,11 @@ JobColumn state_column() {
           .cell =
               [](const Json& job, Time) {
                 std::string state = shown_state(job);
-                const Style style = style_of_state(job["state"].text());
+                const Style style = never_starts(job) ? Style::kBad : style_of_state(job["state"].text());
                 return Cell(std::move(state), style);
               },
           .order = by_text,
-          .fields = "state,held,message"};
+          .fields = "state,held,reason,message"};
 }
 
 /// Where it runs or ran; of what waits or went wrong, why.
@@ -376,9 +377,18 @@ std::string job_command_text(const Json& job) {
   return line_end == std::string::npos ? out : out.substr(0, line_end) + " …";
 }
 
+bool never_starts(const Json& job) {
+  // The codes of waiting that only a new node or new labels lift: src/engine/planner/wait_reason.h.
+  constexpr std::string_view kNever[] = {"no_such_device", "too_large", "no_feature",    "no_labels",
+                                         "no_such_layout", "no_domain", "gang_too_large"};
+  return job["state"].text() == "pending" && !job["held"].boolean() &&
+         std::ranges::find(kNever, job["reason"].text()) != std::end(kNever);
+}
+
 std::string shown_state(const Json& job) {
   std::string state = job["state"].text();
   if (state == "pending" && job["held"].boolean()) return "held";
+  if (never_starts(job)) return "pending (never)";
   const std::string message = job["message"].text();
   const bool stopping = (state == "running" && message.starts_with("is being stopped")) ||
                         (state == "scheduled" && message.starts_with("is being cancelled"));

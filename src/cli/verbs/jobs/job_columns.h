@@ -30,8 +30,8 @@ std::string cpu_time_text(const Json& job);
 std::string gpu_use_text(const Json& job);
 /// A word list as one would type it; a script's first line.
 std::string job_command_text(const Json& job);
-/// The state; "held" for a pending job that somebody holds, "stopping" for one that was cancelled and has not
-/// ended yet.
+/// The state; "held" for a pending job that somebody holds, "pending (never)" for one that no registered node
+/// could ever run, "stopping" for one that was cancelled and has not ended yet.
 std::string shown_state(const Json& job);
 
 /// Name of the field that only lines which stand for several elements have: their id, such as "job-12[0-99]".

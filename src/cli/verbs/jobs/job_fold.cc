@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "cli/commands.h"
 #include "cli/verbs/jobs/job_columns.h"
 
 namespace gpusched::cli {
@@ -96,6 +97,12 @@ void add_times(const Group& group, const std::string& state, JsonObjectWriter& o
   if (!ended.empty() && state != "running" && state != "pending") out.add("completed_at", ended);
 }
 
+/// Of an array nothing of which runs: why an element waits, if that says that none will ever run.
+std::string reason_of(const Group& group, const Json& like) {
+  const auto never = std::ranges::find_if(group.elements, [](const Json* one) { return never_starts(*one); });
+  return (never == group.elements.end() ? like : **never)["reason"].text();
+}
+
 Json line_of(const std::string& id, const Group& group) {
   const Json& like = group.array != nullptr ? *group.array : *group.elements.front();
   const Counts counts = counts_of(group);
@@ -104,13 +111,15 @@ Json line_of(const std::string& id, const Group& group) {
   for (const auto& [member, value] : like.members()) {
     const bool own = member == "job_id" || member == "id" || member == "state" || member == "message" ||
                      member == "name" || member == "started_at" || member == "completed_at" ||
-                     member == "array_id" || member == "array" || member == "node_name" || member == "usage";
+                     member == "array_id" || member == "array" || member == "node_name" ||
+                     member == "reason" || member == "usage";
     if (!own) out.add_json(member, value.serialize());
   }
   out.add("job_id", id);
   out.add(kFoldedId, id + "[" + indexes_of(group) + "]");
   out.add("name", name_of(group));
   out.add("state", state);
+  out.add("reason", reason_of(group, like));
   out.add("message", text_of(counts));
   add_times(group, state, out);
   const Result<Json> line = Json::parse(out.text());

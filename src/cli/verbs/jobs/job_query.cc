@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "cli/commands.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/units.h"
@@ -17,12 +18,12 @@ constexpr int64_t kNativePageJobs = 10'000;  // And the native API.
 
 /// The scheduler's state in which jobs are that people see in this one.
 std::vector<std::string> scheduler_states(const std::string& word) {
-  if (word == "held") return {"pending"};
+  if (word == "held" || word == "never") return {"pending"};
   if (word == "stopping") return {"scheduled", "running"};
   return {word};
 }
 
-bool is_seen_only(const std::string& word) { return word == "held" || word == "stopping"; }
+bool is_seen_only(const std::string& word) { return word == "held" || word == "never" || word == "stopping"; }
 
 /// What the scheduler cannot filter by.
 bool is_seen(const JobQuery& query, const Json& job) {
@@ -31,8 +32,10 @@ bool is_seen(const JobQuery& query, const Json& job) {
     if (ended.valid() && ended < query.ended_since) return false;
   }
   if (std::ranges::none_of(query.states, is_seen_only)) return true;
-  return std::ranges::find(query.states, job["state"].text()) != query.states.end() ||
-         std::ranges::find(query.states, shown_state(job)) != query.states.end();
+  const auto wants = [&](const std::string& word) {
+    return std::ranges::find(query.states, word) != query.states.end();
+  };
+  return wants(job["state"].text()) || wants(never_starts(job) ? "never" : shown_state(job));
 }
 
 /// -1: it is none.
@@ -189,9 +192,9 @@ const std::vector<std::string>& finished_states() {
 }
 
 const std::vector<std::string>& state_words() {
-  static const std::vector<std::string> kWords = {"pending",   "held",      "scheduled", "running",
-                                                  "stopping",  "preempted", "completed", "failed",
-                                                  "cancelled", "active",    "finished"};
+  static const std::vector<std::string> kWords = {"pending", "held",      "never",     "scheduled",
+                                                  "running", "stopping",  "preempted", "completed",
+                                                  "failed",  "cancelled", "active",    "finished"};
   return kWords;
 }
 
@@ -275,6 +278,15 @@ Result<Time> parse_since(const std::string& text, Time now) {
   return Error{.code = ErrorCode::kInvalidArgument,
                .message = "--since: \"" + text +
                           "\" is not a time; write 2h, 09:30, yesterday, 2025-01-31 or 2025-01-31T09:00:00Z"};
+}
+
+Result<std::string> since_parameter(const std::string& text, Time now) {
+  // How long ago is the scheduler's clock's to say, and so is an exact time to the nanosecond.
+  if (const Result<int64_t> span = parse_duration_seconds(text)) return std::to_string(*span) + "s";
+  if (parse_rfc3339(text).valid()) return text;
+  const Result<Time> time = parse_since(text, now);
+  if (!time) return time.error();
+  return format_rfc3339(*time);
 }
 
 bool glob_matches(std::string_view pattern, std::string_view text) {

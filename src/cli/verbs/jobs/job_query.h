@@ -61,6 +61,9 @@ Result<std::vector<std::string>> expand_elements(const std::string& text);
 /// "2h" (ago), "2025-01-31", "2025-01-31T09:00:00Z".
 Result<Time> parse_since(const std::string& text, Time now);
 
+/// The same as the scheduler reads it: a number of seconds ago, such as "5400s", or an instant.
+Result<std::string> since_parameter(const std::string& text, Time now);
+
 /// Whether `text` fits `pattern`, in which '*' stands for any text and '?' for any one byte.
 bool glob_matches(std::string_view pattern, std::string_view text);
 

@@ -267,8 +267,8 @@ Action define_list(Grammar& grammar) {
   grammar.details(
       "NODE/REASON is the node of a job that runs or ran, and the reason why one waits or failed. The "
       "elements of an array are one line with their numbers. A job that was cancelled is `stopping` until "
-      "its "
-      "processes have ended.");
+      "its processes have ended. One that no registered node could ever run is `pending (never)`; `--state "
+      "never` lists those.");
   grammar.example("gpu-cli cancel $(gpu-cli list --name 'sweep-*' --state active -o name)",
                   "end all of them");
   grammar.example("gpu-cli list --state active --sort -priority,submitted",

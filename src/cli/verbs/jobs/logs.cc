@@ -6,6 +6,7 @@
 #include "cli/terminal/text.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/jobs/job_output.h"
+#include "cli/verbs/jobs/job_query.h"
 #include "cli/verbs/jobs/wait_notice.h"
 
 namespace gpusched::cli {
@@ -38,6 +39,12 @@ void say_why_silent(const Session& session, const std::string& job, const Json& 
 }
 
 int show_logs(Session& session, const LogsOptions& logs) {
+  std::string since;
+  if (!logs.since.empty()) {
+    const Result<std::string> read = since_parameter(logs.since, session.io().wall_now());
+    if (!read) return session.fail(kExitUsage, read.error().message, "usage");
+    since = *read;
+  }
   const bool all = logs.both || logs.only_out == logs.only_err;
   const OutputChoice choice{
       .out = all || logs.only_out,
@@ -46,7 +53,7 @@ int show_logs(Session& session, const LogsOptions& logs) {
       .attempt = logs.attempt,
       .one_attempt = logs.attempt > 0,
       .member = logs.member,
-      .lines = {.tail = logs.tail, .since = logs.since, .grep = logs.grep, .timestamps = logs.timestamps}};
+      .lines = {.tail = logs.tail, .since = since, .grep = logs.grep, .timestamps = logs.timestamps}};
   JobOutput output(session, logs.job, choice);
   const Reply reply = output.print();
   const int code = reply ? kExitOk : session.fail(*reply.trouble);
@@ -70,7 +77,8 @@ Action define_logs(Grammar& grammar) {
   grammar.flag("--both", logs->both, "Both, which is the default");
   grammar.option("--tail", "N", &logs->tail, "Only the last N lines of each stream").range(1, 1'000'000);
   grammar.option("--since", "TIME", &logs->since,
-                 "Only what was written in the last 10m, 2h or 1d, or since 2026-01-31T09:00:00Z");
+                 "Only what was written since: 10m (ago), 09:30, \"yesterday 18:00\", 2025-01-31 or "
+                 "2025-01-31T09:00:00Z");
   grammar.option("--grep", "TEXT", &logs->grep, "Only lines that contain TEXT, filtered on the node");
   grammar.flag("-t,--timestamps", logs->timestamps,
                "Prefix each line with its time, accurate to about two seconds");

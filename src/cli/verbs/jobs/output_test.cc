@@ -152,9 +152,9 @@ TEST(Waiting, SaysWhyAJobWaitsAndThatItStarted) {
     if (request.method == "POST")
       return Reply{.status = 201, .body = R"({"job_id":"job-7","status":"submitted"})"};
     const int poll = ++polls;
-    if (poll < 6)
+    if (poll < 7)
       return Reply{.body = R"({"state":"pending","reason":"no_node","message":"no node is registered"})"};
-    if (poll == 6) return Reply{.body = R"({"state":"running","message":"runs on n1"})"};
+    if (poll == 7) return Reply{.body = R"({"state":"running","message":"runs on n1"})"};
     return Reply{.body = R"({"state":"failed","final":true,"reason":"exit_code","exit_code":127,)"
                          R"("message":"its command exited with code 127: cannot start 'x'"})"};
   };

@@ -114,8 +114,7 @@ void look_at_jobs(const Json& jobs, Findings& findings) {
   std::map<std::string, Kind> kinds;
   for (const Json& job : jobs.items()) {
     const bool failing = job["reason"].text() == "held" && job["attempts"].integer() > 0;
-    const std::string reason = job["reason"].text();
-    const bool never = reason == "no_such_device" || reason == "too_large" || reason == "no_feature";
+    const bool never = never_starts(job);
     if (!failing && !never) continue;
     Kind& kind = kinds[failing ? "held after failed starts" : "waiting for what no node has"];
     if (kind.count++ == 0)
@@ -149,7 +148,7 @@ int show_status(Session& session) {
   const Reply health = session.get("/health");
   if (!health) return session.fail(*health.trouble);
   const Reply jobs =
-      session.get("/v1/jobs?state=pending&page_size=1000&fields=job_id,reason,message,attempts");
+      session.get("/v1/jobs?state=pending&page_size=1000&fields=job_id,state,held,reason,message,attempts");
   if (!jobs) return session.fail(*jobs.trouble);
 
   const CliIo& io = session.io();

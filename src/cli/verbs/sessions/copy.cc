@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
+#include "cli/terminal/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/sessions/session_screen.h"
 
@@ -41,7 +42,7 @@ struct Place {
 std::optional<Place> parse_place(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || colon == 0 || text.find('/') < colon) return std::nullopt;
-  return Place{.job = text.substr(0, colon), .path = text.substr(colon + 1)};
+  return Place{.job = full_job_id(text.substr(0, colon)), .path = text.substr(colon + 1)};
 }
 
 /// The file that is written: "." and folders keep the source's name.

@@ -182,6 +182,7 @@ std::string submit_bound(Session& session, RunOptions& run, const Grammar& gramm
   const std::string job = submitted.json["job_id"].text();
   session.io().err("gpu-cli: " + job + " submitted\n");
   leaving.take(job);
+  if (!run.submit.require_feasible && !run.submit.now) warn_if_never(session, job, *body, true);
   return job;
 }
 

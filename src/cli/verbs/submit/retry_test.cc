@@ -28,8 +28,8 @@ TEST(Submitting, IsRepeatedUnderOneKeyWhileTheSchedulerIsAway) {
   EXPECT_EQ(ran.exit_code, kExitOk);
   EXPECT_EQ(ran.out, "job-7\n");
   EXPECT_EQ(ran.err, kSaid);
-  ASSERT_EQ(seen.size(), 8u);
-  for (const Request& request : seen)
+  ASSERT_EQ(posts(seen).size(), 8u);
+  for (const Request& request : posts(seen))
     EXPECT_EQ(request.headers.at("idempotency-key"), seen[0].headers.at("idempotency-key"));
 }
 

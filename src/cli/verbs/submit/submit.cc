@@ -38,6 +38,8 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
     if (!record) return session.fail(*record.trouble);
     const bool given_up = is_final(record.json) && record.json["reason"].text() == "not_at_once";
     if (given_up) return exit_like(session, job, record.json);
+  } else if (!submit.require_feasible) {
+    warn_if_never(session, job, *body, submit.wait);
   }
   if (!submit.wait) {
     session.io().out(options.json ? json_line(submitted) : job + "\n");
@@ -169,6 +171,9 @@ Action define_submit(Grammar& grammar) {
       "A submission survives a restart of the scheduler: while nobody answers it is repeated under the same "
       "key for up to 60 s, so that one job comes of it, and standard error says so. `--no-retry` fails at "
       "once instead; exit code 5 then means that the job may have been submitted.");
+  grammar.details(
+      "A job that no registered node could ever run waits for one that can, and standard error says so at "
+      "once; `--require-feasible` refuses it instead.");
   grammar.details(
       "SIZE is 512M, 8G or 1.5T, in powers of 1024; a plain number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
       "sum such as 1h30m; 2:00:00 and 1-12:00:00 are understood too. WHEN is +2h, 18:30, \"tomorrow 10:00\" "

@@ -113,6 +113,11 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
 /// Says on standard error that a submission is repeated, and why.
 void say_repeating(const Session& session, const Trouble& trouble);
 
+/// Warns on standard error if no registered node could ever run the job that was submitted with `body`. Asks
+/// the scheduler for that; says nothing if it has no answer. Says that there is no node at all unless
+/// `waits`: whoever waits for the job is told that soon.
+void warn_if_never(Session& session, const std::string& job, const std::string& body, bool waits);
+
 /// The body of POST /api/v1/jobs, for one job.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
                              const std::optional<Script>& script, const CliIo& io);

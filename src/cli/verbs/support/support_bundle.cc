@@ -16,6 +16,7 @@
 #include <set>
 
 #include "cli/framework/verbs.h"
+#include "cli/terminal/job_name.h"
 #include "cli/verbs/jobs/archive.h"
 #include "cli/verbs/support/redact.h"
 
@@ -52,12 +53,15 @@ class Bundle {
   Bundle(Session& session, const BundleOptions& options)
       : session_(session),
         options_(options),
+        subject_(options.subject),
         token_(session.options().token_file.empty()
                    ? ""
                    : trimmed(read_whole(session.options().token_file, 4'096))) {}
 
   /// False: there is no such job or node, and the trouble is printed.
   int collect();
+  /// The job's full id, or the node's name.
+  const std::string& subject() const { return subject_; }
   const std::vector<ArchiveFile>& files() const { return files_; }
 
  private:
@@ -75,6 +79,7 @@ class Bundle {
 
   Session& session_;
   const BundleOptions& options_;
+  std::string subject_;
   const std::string token_;
   std::vector<ArchiveFile> files_;
   std::string notes_;
@@ -174,7 +179,7 @@ void Bundle::add_this_machine() {
 }
 
 void Bundle::add_manifest() {
-  std::string text = "support bundle about " + options_.subject +
+  std::string text = "support bundle about " + subject_ +
                      "\n"
                      "Left out: tokens, passwords, values of jobs' variables except those of CUDA, NCCL and "
                      "the like, and what follows such names in texts.\n"
@@ -186,28 +191,31 @@ void Bundle::add_manifest() {
 }
 
 int Bundle::collect() {
-  const Reply job = session_.get("/jobs/" + url_encoded(options_.subject));
-  if (job) {
-    add_job(options_.subject, "", job.json);
-    const Reply nodes = session_.get("/nodes");
+  const std::string id = full_job_id(subject_);
+  const Reply nodes = session_.get("/nodes");
+  if (!nodes) return session_.fail(*nodes.trouble);
+  const auto is_subject = [&](const Json& node) { return node["name"].text() == subject_; };
+  // A node may be called 5, as job-5 is in short.
+  const bool is_node = id != subject_ && std::ranges::any_of(nodes.json["nodes"].items(), is_subject);
+  const Reply job = is_node ? Reply() : session_.get("/jobs/" + url_encoded(id));
+  if (job && !is_node) {
+    subject_ = id;
+    add_job(id, "", job.json);
     for (const Json& node : nodes.json["nodes"].items()) {
       if (!job.json["node_name"].text().empty() && node["name"].text() == job.json["node_name"].text())
         add_node(node);
     }
   } else {
-    if (job.trouble->exit_code != kExitRefused) return session_.fail(*job.trouble);
-    const Reply nodes = session_.get("/nodes");
-    if (!nodes) return session_.fail(*nodes.trouble);
+    if (!job && job.trouble->exit_code != kExitRefused) return session_.fail(*job.trouble);
     for (const Json& node : nodes.json["nodes"].items()) {
-      if (node["name"].text() == options_.subject) add_node(node);
+      if (is_subject(node)) add_node(node);
     }
     if (files_.empty()) {
       return session_.fail(
-          kExitRefused,
-          "there is no job or node " + options_.subject + "; gpu-cli list and gpu-cli nodes list them",
+          kExitRefused, "there is no job or node " + subject_ + "; gpu-cli list and gpu-cli nodes list them",
           "not_found");
     }
-    add_jobs_of(options_.subject);
+    add_jobs_of(subject_);
   }
   add_cluster();
   add_this_machine();
@@ -253,7 +261,7 @@ std::string folder_name(const std::string& subject) {
 int make_bundle(Session& session, const BundleOptions& options) {
   Bundle bundle(session, options);
   if (const int status = bundle.collect(); status != kExitOk) return status;
-  const std::string folder = folder_name(options.subject);
+  const std::string folder = folder_name(bundle.subject());
   const std::string path = options.out.empty() ? folder + ".tar.gz" : options.out;
   const int status =
       write_bundle(session, path, make_archive(folder, bundle.files(), session.io().wall_now()));
