@@ -221,11 +221,21 @@ std::vector<Command> all_commands() {
               .why = "w"},
           RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
           PauseStarts{.paused = false, .by = "b", .why = "w"},
-          CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
-          UpdateTenant{.tenant = TenantId{7}, .by = "b"},
-          SubmitJobs{.tenant = TenantId{1}, .jobs = {JobRequest{}}, .by = "b"},
       });
   return commands;
+}
+
+TEST(Group, WhoAskedComesBack) {
+  const std::vector<Command> commands = {
+      CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
+      UpdateTenant{.tenant = TenantId{7}, .by = "b"},
+      SubmitJobs{.tenant = TenantId{1}, .jobs = {JobRequest{}}, .by = "b"}};
+  const Result<CommandGroup> group = decode_group(encoded(commands));
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ(std::get<CreateTenant>(group->commands.at(0)).by, "b");
+  EXPECT_TRUE(std::get<CreateTenant>(group->commands.at(0)).name_may_repeat);
+  EXPECT_EQ(std::get<UpdateTenant>(group->commands.at(1)).by, "b");
+  EXPECT_EQ(std::get<SubmitJobs>(group->commands.at(2)).by, "b");
 }
 
 TEST(Group, EveryCommandComesBackWithAllItsFields) {

@@ -48,7 +48,7 @@ class Fenced {
 
  private:
   std::string folder_ = ::testing::TempDir() + "gpusched_fencing_XXXXXX";
-  TestEngine engine_;
+  gpusched::testing::TestEngine engine_;
   std::vector<NodeId> nodes_;
 };
 

@@ -1,5 +1,6 @@
 """gpu-cli support-bundle: what is in it, and what must not be."""
 
+import json
 import tarfile
 
 
@@ -31,12 +32,13 @@ def test_of_a_job_holds_what_helps_and_no_secret(world):
     log = world.folder / "daemon.log"
     log.write_text("Authorization: Bearer hunter4\nline\n")
     files = make(world, job, "--config-dir", str(config), "--log", str(log))
-    for name in ("manifest.txt", "job.json", "explain.json", "stdout.tail", "stderr.tail", "node.json", "cluster.json",
-                 "nodes.json", "tenants.json", "health.json", "versions.txt", "doctor-gpu-agent.json",
+    for name in ("manifest.txt", "job.json", "explain.json", "history.json", "stdout.tail", "stderr.tail", "node.json",
+                 "cluster.json", "nodes.json", "tenants.json", "health.json", "versions.txt", "doctor-gpu-agent.json",
                  "doctor-gpu-scheduler.json", "config-scheduler.yaml", "log-daemon.log.tail"):
         assert name in files, name
     assert "fine" in files["stdout.tail"] and "bad" in files["stderr.tail"]
     assert '"exit_code": 3' in files["job.json"]
+    assert [line["event"] for line in json.loads(files["history.json"])["lines"]][-2:] == ["ended", "finished"]
     assert "level: info" in files["config-scheduler.yaml"]
     assert '"checks"' in files["doctor-gpu-agent.json"]
     everything = "".join(files.values())

@@ -112,6 +112,7 @@ void Bundle::add_output(const std::string& job, const std::string& folder, const
 void Bundle::add_job(const std::string& job, const std::string& folder, const Json& view) {
   files_.push_back({folder + "job.json", redacted_json(view, token_)});
   add_view(folder + "explain.json", "/jobs/" + url_encoded(job) + "/explain");
+  add_view(folder + "history.json", "/v1/jobs/" + url_encoded(job) + "/history");
   if (view["attempts"].integer() == 0) return;  // It never ran: there is no output.
   for (const char* const stream : {"stdout", "stderr"}) add_output(job, folder, stream);
 }
