@@ -112,3 +112,5 @@ def test_an_agent_tells_its_own_figures_while_its_scheduler_is_away(new_world):
     second.launch()
     assert second.ended() == 1
     assert f"cannot listen on 127.0.0.1:{port}" in second.log_text() and "--metrics-port" in second.log_text()
+    world.scheduler.start()
+    wait_until("it is told that the scheduler is back", lambda: "\ngpu_agent_connected 1\n" in figures())
