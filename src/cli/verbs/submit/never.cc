@@ -42,8 +42,8 @@ void warn_if_never(Session& session, const std::string& job, const std::string& 
   };
   if (reason == "no_node" && !waits) return warn(sentence);
   const bool known = never_starts(record.json);
-  // The planner does not look at these, and so does not know.
-  constexpr std::string_view kUnseen[] = {"held", "begin", "dependency", "array", "paused"};
+  // The planner does not look at these, or has not yet, and so does not know.
+  constexpr std::string_view kUnseen[] = {"queued", "held", "begin", "dependency", "array", "paused"};
   if (!known && std::ranges::find(kUnseen, reason) == std::end(kUnseen)) return;
   const std::string refusal = refusal_of(session, body);
   if (!refusal.empty()) sentence = refusal;
