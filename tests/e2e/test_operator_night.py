@@ -129,7 +129,7 @@ def test_a_silent_node_that_a_command_switched_off_needs_nobody(new_world):
 
 
 def test_who_changed_a_tenant_and_who_submitted_is_in_the_log_and_the_journal(world):
-    created = world.cli_json("tenant", "create", "--name", "vision")["tenant_id"]
+    created = world.cli_json("tenant", "create", "--name", "vision")["id"]
     world.cli("tenant", "update", created, "--max-gpus", "3", expected=0)
     world.cli("submit", "--tenant", "vision", "--wait", "--", "true", expected=0)
     world.cli("tenant", "delete", created, expected=0)
