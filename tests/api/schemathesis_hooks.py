@@ -7,10 +7,39 @@ import schemathesis
 # Names in maps: of environment variables and labels.
 MAPS = ("environment", "labels", "set")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:")
-# Fields that contradict each other, each well-formed by itself.
+# Fields that contradict each other, each well-formed by itself; of an array its ranges, of a command its first word.
 CONTRADICTIONS = re.compile(r"is given twice|users are a tenant's|given as a time and as a span|both parts and resources|"
                             r"is given; (a part has members|of several parts)|given without GPUs|differ; send one of them|"
-                            r"more than a year ahead|instant after 1970|command and args together")
+                            r"more than a year ahead|instant after 1970|command and args together|"
+                            r"command\[0\] is empty|array has (a range that runs backwards|ranges that overlap|more than \d+ elements)")
+# What the scheduler's configuration forbids; the document is every scheduler's.
+CONFIGURED = re.compile(r"scheduler\.(preempt_webhook_hosts|preempt_grace_max_seconds)\b")
+BYTES = re.compile(r"longer than (\d+) bytes|of over (\d+) bytes")
+
+
+def texts(value):
+    """All texts in a body."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from texts(item)
+
+
+def counts_bytes(sentence, body):
+    """Whether a text is refused for its bytes that has few enough characters, which is what the document counts."""
+    found = BYTES.search(sentence)
+    most = int(found[1] or found[2]) if found else 0
+    return found and any(len(text) <= most < len(text.encode("utf-8", "surrogatepass")) for text in texts(body))
+
+
+def small(array):
+    """The same indexes, counts and steps below 1000: a few arrays of a million elements fill the queue."""
+    return re.sub(r"\d+", lambda found: str((int(found[0]) - 1) % 1000 + 1 if int(found[0]) else 0), array)
 
 
 def said(value):
@@ -25,6 +54,8 @@ def said(value):
             item = {"".join(c for c in key if c.isascii() and c.isalnum())[:40] or "k": inner for key, inner in item.items()}
         if name == "command" and isinstance(item, list) and item[:1] == [""]:
             item = ["true", *item[1:]]
+        if name == "array" and isinstance(item, str):
+            item = small(item)
         if isinstance(item, str) and INSTANT.match(item) and not item.startswith("20"):
             item = "2030-01-01T00:00:00Z"
         out[name] = said(item)
@@ -43,7 +74,6 @@ def allowed_is_not_malformed(ctx, response, case):
     del ctx
     if response.status_code != 400 or case.meta is None or not case.meta.generation.mode.is_positive:
         return
-    if case.operation.path in ("/v1/jobs", "/v1/jobs:plan"):
-        return  # A job's request has rules about several fields that the document does not tell yet.
     sentence = response.json()["error"]
-    assert CONTRADICTIONS.search(sentence), f"the document allows what is refused: {sentence}"
+    excused = CONTRADICTIONS.search(sentence) or CONFIGURED.search(sentence) or counts_bytes(sentence, case.body)
+    assert excused, f"the document allows what is refused: {sentence}"

@@ -12,6 +12,7 @@
 #include "api/views/state_views.h"
 #include "base/limits.h"
 #include "forecast/changes.h"
+#include "host/core/refusals.h"
 
 namespace gpusched::api {
 namespace {
@@ -194,6 +195,7 @@ void HostBackend::plan(SubmitRequest request, Done<PlanView> done) {
     return done(to_api_error(
         {.code = ErrorCode::kInvalidArgument, .message = "submit_jobs has a value out of range"}));
   }
+  if (const char* const field = unprintable_field(command)) return done(to_api_error(unprintable(field)));
   // Who names no tenant speaks for all of them.
   const bool sees_all = request.tenant.empty();
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));

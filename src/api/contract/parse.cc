@@ -14,7 +14,7 @@ std::optional<int64_t> parse_count(std::string_view text, int64_t most) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (value < 0 || value > most) return std::nullopt;
+  if (text.front() == '-' || value > most) return std::nullopt;
   return value;
 }
 

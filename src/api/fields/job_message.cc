@@ -335,6 +335,10 @@ std::optional<ApiError> read_message(const v1::JobRequest& message, JobFields& f
                    "retry.kill_after_lost_contact_ms must not be negative, nor longer "
                    "than a year");
   }
+  if (fields.nodes.value_or(0) > 0 && fields.gpu_count.value_or(0) > int64_t{limits::kDevicesPerNodeMax}) {
+    return unprocessable("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
+                                          " GPUs; ask for more nodes");
+  }
   fields.on_node_loss.reset();  // It is for the parts to say whether there are several members.
   read_nodes(fields);
   for (const v1::Part& part : message.parts()) {

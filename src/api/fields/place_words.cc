@@ -43,12 +43,12 @@ Answer<std::vector<LabelTerm>> terms_of(const char* field, const std::vector<std
   return terms;
 }
 
+/// Digits alone are an index, of no GPU when there are too many of them.
 std::optional<uint32_t> index_of(const std::string& text) {
+  if (text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
   uint32_t index = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, index);
-  if (failure != std::errc{} || stop != end) return std::nullopt;
-  return index;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), index);
+  return failure == std::errc{} ? index : UINT32_MAX;
 }
 
 std::optional<ApiError> read_ids(const std::vector<std::string>& ids, PlaceRequest& place) {

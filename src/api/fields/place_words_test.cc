@@ -48,6 +48,7 @@ TEST(PlacementFields, WhatMeansNothingIsRefusedNamingItsField) {
   EXPECT_EQ(field_of({.without_labels = {std::string(300, 'x')}}), "without_labels");
   EXPECT_EQ(field_of({.gpu_layout = "ring"}), "gpu_layout");
   EXPECT_EQ(field_of({.gpu_ids = {"64"}}), "gpu_ids");
+  EXPECT_EQ(field_of({.gpu_ids = {"99999999999"}}), "gpu_ids");
   EXPECT_EQ(field_of({.gpu_ids = {""}}), "gpu_ids");
   EXPECT_EQ(field_of({.gpu_ids = {"1", "1"}}), "gpu_ids");
   EXPECT_EQ(field_of({.gpu_bandwidth_gbs = -1}), "gpu_bandwidth_gbs");

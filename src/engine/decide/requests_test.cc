@@ -128,6 +128,9 @@ TEST(ControlCharacters, AreFoundInNamesAndInWhoDidSomething) {
                "value");
   EXPECT_STREQ(unprintable_field(CreateTenant{.name = "lab\x1b[2J"}), "name");
   EXPECT_STREQ(unprintable_field(RemoveNode{.node = NodeId{1}, .by = std::string("a\0b", 3)}), "by");
+  EXPECT_STREQ(unprintable_field(
+                   SubmitJobs{.jobs = {{.parts = {Part{.place = {{.gpu_models = {"H100", "A100\t"}}}}}}}}),
+               "gpu_models");
   EXPECT_STREQ(unprintable_field(SubmitJobs{.jobs = {{.parts = {Part{.gpu_model = "A100\t"}}}}}),
                "gpu_model");
 }

@@ -198,9 +198,9 @@ namespace {
 struct UnprintableSearch {
   /// Names of fields whose texts are names and words of people. Not what programs said, which may have lines.
   /// Nor labels that are to be removed: older ones may have such a character.
-  static constexpr std::array<std::string_view, 11> kLooksAt = {
+  static constexpr std::array<std::string_view, 12> kLooksAt = {
       "name", "value", "by",      "email",     "organization", "request_key",
-      "user", "users", "booking", "task_type", "gpu_model"};
+      "user", "users", "booking", "task_type", "gpu_model",    "gpu_models"};
 
   const char* found = nullptr;
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/policy/policies.h"
+#include "host/core/refusals.h"
 
 namespace gpusched {
 namespace {
@@ -48,12 +49,6 @@ Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max
                      " bytes in the journal, and one may take at most " + std::to_string(bytes_max) + "; " +
                      blame.advice,
           .field = blame.field};
-}
-
-Error unprintable(std::string_view field) {
-  return {.code = ErrorCode::kInvalidArgument,
-          .message = std::string(field) + " holds a control character, such as a line break; leave it out",
-          .field = std::string(field)};
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
   SubmitRequest request{.tenant = message.tenant_id(), .request_key = message.request_key()};
   request.jobs.reserve(static_cast<std::size_t>(message.jobs_size()));
   std::size_t bytes = 0;
+  int64_t elements = 0;
   for (int i = 0; i < message.jobs_size(); ++i) {
     Answer<JobRequest> job = read_job(message.jobs(i), containers_possible);
     if (!job) {
@@ -45,6 +46,12 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
                       "the batch's specifications are larger than " + std::to_string(kBatchBytesMax) +
                           " bytes; send several batches",
                       "jobs"};
+    }
+    elements += job->flow.empty() ? 0 : count_of(job->flow.front().array);
+    if (elements > limits::kArrayElementsMax) {
+      return unprocessable("jobs", "the arrays of one submission have more than " +
+                                       std::to_string(limits::kArrayElementsMax) +
+                                       " elements together; send several batches");
     }
     request.jobs.push_back(std::move(*job));
   }

@@ -76,6 +76,8 @@ JobFilter read_filter(RestQuery& query) {
   filter.name = query.text("name").value_or("");
   filter.user = query.text("user").value_or("");
   for (const std::string& text : query.texts("label")) filter.labels.push_back(parse_label(text));
+  if (filter.labels.size() > limits::kLabelTermsMax)
+    query.fail("label", "may be given " + std::to_string(limits::kLabelTermsMax) + " times at most");
   if (const auto since = query.text("since")) {
     const auto time = parse_since(*since);
     if (!time)

@@ -19,7 +19,7 @@ struct NativeParameter {
   std::string_view name;
   std::string_view meaning;
   std::string_view pattern = {};  ///< Of a text: a regular expression that all that are taken match.
-  int64_t most = INT64_MAX;       ///< Of a count.
+  int64_t most = INT64_MAX;       ///< Of a count; of texts: so many.
 };
 
 class NativeRest;

@@ -9,6 +9,7 @@
 #include "api/contract/errors.h"
 #include "api/contract/json_writer.h"
 #include "api/doors/native/native_rest_json.h"
+#include "api/fields/field_shapes.h"
 #include "api/fields/job_rows.h"
 #include "api/fields/node_rows.h"
 #include "api/fields/reservation_rows.h"
@@ -22,18 +23,6 @@ namespace {
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
-constexpr std::string_view kPrintable = R"(^[^\x00-\x1f\x7f]*$)";
-constexpr std::string_view kTenantName = R"(^(?!default$|tenant-[0-9]+$)[^\x00-\x1f\x7f]*$)";
-constexpr int64_t kMessagesMax = 1'000;  ///< Of any list of messages, as the reader of bodies takes it,
-constexpr int64_t kTextsMax = 4'096;     ///< and of texts.
-constexpr std::string_view kText = R"(^[^\x00]*$)";
-constexpr std::string_view kLabelText = R"(^[^\x00-\x1f\x7f]{0,63}$)";
-constexpr std::string_view kPath = R"(^(/[^\x00]*)?$)";
-constexpr std::string_view kFile = R"(^(/([^\x00-\x1f\x7f%]|%%)*)?$)";
-constexpr std::string_view kMountPath = R"(^/[^\x00-\x1f\x7f:,]*$)";
-constexpr std::string_view kAction = "^(warn|requeue|cancel)?$";
-constexpr int64_t kWordsShown = limits::kCommandWordsMax / 2;  ///< Of two lists that count together.
-constexpr std::string_view kKeyPattern = "^[!-~]{0,128}$";
 /// What any call may be refused with.
 constexpr int kRefusals[] = {400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 504};
 
@@ -87,100 +76,6 @@ std::string without_links(std::string_view text) {
     text.remove_prefix(close + 1);
   }
   return out.append(text);
-}
-
-/// What a field's type and its row do not say of its value.
-struct Shape {
-  std::string_view field;         ///< "JobSpec.umask"
-  std::string_view pattern = {};  ///< Of a text, of each text of a list, or of each value of a map.
-  std::string_view keys = {};     ///< Of a map: all that it may have, separated by blanks.
-  int64_t least = INT64_MIN, most = INT64_MAX;  ///< Of a number.
-  int64_t items_min = -1, items_max = -1;       ///< Of a list or map.
-  std::string_view items = {};                  ///< The schema of a list's items, where it is another.
-  std::string_view words = {};                  ///< Of an enumeration: all that are taken.
-  int64_t bytes_min = -1, bytes_max = -1;       ///< Of a text.
-};
-constexpr Shape kShapes[] = {
-    {.field = "SubmitJobsRequest.jobs", .items_min = 1, .items_max = limits::kBatchJobsMax},
-    {.field = "SubmitJobsRequest.request_key", .pattern = kKeyPattern},
-    {.field = "Tenant.request_key", .pattern = kKeyPattern},
-    {.field = "CancelJobsRequest.job_ids", .items_max = limits::kBatchJobsMax},
-    {.field = "JobSpec.command", .pattern = kText, .items_max = kWordsShown},
-    {.field = "JobSpec.args", .pattern = kText, .items_max = kWordsShown},
-    {.field = "JobSpec.environment", .items_max = limits::kEnvironmentCountMax},
-    {.field = "JobSpec.labels", .pattern = kLabelText, .items_max = limits::kLabelCountMax},
-    {.field = "JobSpec.working_directory", .pattern = kPath},
-    {.field = "JobSpec.user", .pattern = R"(^([A-Za-z0-9._$@\\][-A-Za-z0-9._$@\\]{0,63})?$)"},
-    {.field = "JobSpec.stdout_path", .pattern = kFile},
-    {.field = "JobSpec.stderr_path", .pattern = kFile},
-    {.field = "JobSpec.stdin_path", .pattern = kFile},
-    {.field = "JobSpec.umask", .least = 0, .most = 511},
-    {.field = "JobSpec.limits",
-     .keys = "as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio sigpending stack",
-     .least = -1},
-    {.field = "JobSpec.mounts", .items_max = 64},
-    {.field = "Mount.source", .pattern = kMountPath},
-    {.field = "Mount.target", .pattern = kMountPath},
-    {.field = "JobSpec.container_workdir_mount", .pattern = kMountPath},
-    {.field = "JobSpec.pull", .pattern = "^(if_missing|always|never)?$"},
-    {.field = "JobSpec.registry_credential", .pattern = "^([A-Za-z0-9_-][A-Za-z0-9._-]{0,252})?$"},
-    {.field = "JobSpec.container_arguments", .items_max = 64},
-    {.field = "JobSpec.image_digest", .pattern = "^(sha256:[0-9a-f]{64})?$"},
-    {.field = "JobSpec.preempt_signal",
-     .pattern = "^(HUP|INT|QUIT|USR1|USR2|ALRM|TERM|CONT|URG|XCPU|WINCH)?$"},
-    {.field = "JobSpec.preempt_webhook", .pattern = "^(http://[a-z0-9.-]+(:[1-9][0-9]{0,3})?(/[!-~]*)?)?$"},
-    {.field = "JobSpec.idle_action", .pattern = kAction},
-    {.field = "JobSpec.hung_action", .pattern = kAction},
-    {.field = "JobRequest.parts", .items_max = limits::kPartsMax},
-    {.field = "RetryPolicy.kill_after_lost_contact_ms", .least = 0, .most = limits::kRuntimeMax.ms()},
-    {.field = "UpdateJobRequest.priority", .least = -limits::kPriorityMax, .most = limits::kPriorityMax},
-    {.field = "UpdateJobRequest.max_runtime_ms", .least = 0, .most = limits::kRuntimeMax.ms()},
-    {.field = "UpdateJobRequest.begin_after_ms", .least = 0, .most = limits::kBeginMax.ms()},
-    {.field = "UpdateJobRequest.deadline_after_ms", .least = 0, .most = limits::kBeginMax.ms()},
-    {.field = "UpdateJobRequest.gpu_count", .least = 0, .most = limits::kGpusPerJobMax},
-    {.field = "UpdateJobRequest.gpu_memory_mb", .least = 0, .most = limits::kMegabytesMax},
-    {.field = "UpdateJobRequest.cpu_milli", .least = 0, .most = int64_t{limits::kCpuCoresMax} * 1'000},
-    {.field = "UpdateJobRequest.memory_mb", .least = 0, .most = limits::kMegabytesMax},
-    {.field = "UpdateJobRequest.name", .bytes_max = limits::kNameBytesMax},
-    {.field = "UpdateJobRequest.gpu_model", .bytes_max = limits::kNameBytesMax},
-    {.field = "Tenant.create_tenant.name", .pattern = kTenantName, .bytes_min = 1},
-    {.field = "Tenant.update_tenant.name", .pattern = kTenantName, .bytes_min = 1},
-    {.field = "Tenant.email", .pattern = kPrintable},
-    {.field = "Tenant.organization", .pattern = kPrintable},
-    {.field = "EditClusterRequest.tenants", .items_max = kMessagesMax, .items = "Tenant.create_tenant"},
-    {.field = "LabelNodeRequest.set", .pattern = kLabelText, .items_max = limits::kNodeLabelsMax},
-    {.field = "LabelNodeRequest.remove",
-     .items_max = limits::kNodeLabelsMax,
-     .bytes_min = 1,
-     .bytes_max = limits::kLabelBytesMax},
-    {.field = "ApplyMovesRequest.id", .pattern = "^[0-9a-f-]{1,64}$"},
-    {.field = "Reservation.name", .pattern = kPrintable, .bytes_min = 1},
-    {.field = "Reservation.node_names", .items_min = 1, .bytes_min = 1},
-    {.field = "Reservation.users",
-     .pattern = kPrintable,
-     .items_max = limits::kBookingUsersMax,
-     .bytes_min = 1},
-    {.field = "SetDeviceConditionRequest.condition", .words = "ok unhealthy"},
-    {.field = "JobRequest.dependencies", .pattern = "^after_(ok|any|start):job-[1-9][0-9]{0,17}$"},
-    {.field = "JobRequest.on_parent_failure", .pattern = "^(cancel|wait)?$"},
-    {.field = "JobRequest.array", .pattern = "^([0-9]{1,3}(,[0-9]{1,3}){0,9}(%[1-9][0-9]{0,2})?)?$"},
-    {.field = "JobRequest.preemption_mode", .pattern = "^(requeue|cancel)?$"},
-    {.field = "JobRequest.work_class", .pattern = "^(online|batch)?$"},
-    {.field = "RetryPolicy.on",
-     .pattern = "^(exit_code(:[1-9][0-9]?)?|signal|out_of_memory|over_limit|timeout)$"},
-    {.field = "RetryPolicy.on_node_loss", .pattern = "^(end|continue)?$"},
-    {.field = "Resources.domain", .pattern = "^(node|rack|block|zone)?$"},
-    {.field = "Resources.gpu_layout", .pattern = "^(pack|spread|contiguous)?$"},
-    {.field = "SetDeviceConditionRequest.detail", .pattern = kPrintable, .bytes_max = 1'024},
-    {.field = "SetDeviceConditionRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
-    {.field = "PauseStartsRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
-    {.field = "PauseStartsRequest.reason", .pattern = kPrintable, .bytes_max = 1'024},
-    {.field = "DrainNodeRequest.by", .pattern = kPrintable, .bytes_max = limits::kNameBytesMax},
-    {.field = "DrainNodeRequest.reason", .pattern = kPrintable, .bytes_max = 1'024},
-};
-const Shape* shape_of(std::string_view field) {
-  const auto* const found = std::ranges::find(kShapes, field, &Shape::field);
-  return found == std::end(kShapes) ? nullptr : found;
 }
 
 /// Which paths `fields` takes: "job_id", "spec", "spec.name".
@@ -318,7 +213,8 @@ class Document {
         json_.field("type", "boolean");
         break;
       case NativeParameter::Type::kTexts:
-        json_.field("type", "array").key("items").begin_object().field("type", "string").end_object();
+        json_.field("type", "array").field("maxItems", parameter.most);
+        json_.key("items").begin_object().field("type", "string").field("pattern", kText).end_object();
         break;
     }
     json_.end_object().end_object();
@@ -371,12 +267,18 @@ class Document {
     json_.begin_object().field("$ref", "#/components/schemas/" + schema_name(type)).end_object();
   }
 
-  void describe(const FieldDescriptor& field) {
+  void message_reference(const FieldDescriptor& field, const FieldShape* shape) {
+    if (shape == nullptr || shape->schema.empty()) return reference(*field.message_type());
+    json_.begin_object().field("$ref", "#/components/schemas/" + std::string(shape->schema)).end_object();
+  }
+
+  void describe(const FieldDescriptor& field, const FieldShape* shape) {
     const std::optional<FieldWords> words = words_about(field);
     if (!words) return;
     json_.field("description", without_links(words->meaning));
     if (words->only_shown) json_.field("readOnly", true);
-    if (!words->bounded || field.is_repeated()) return;
+    const bool has_own = shape != nullptr && (shape->least != INT64_MIN || shape->most != INT64_MAX);
+    if (!words->bounded || field.is_repeated() || has_own) return;
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       bound("maxLength", words->most);
     } else {
@@ -392,9 +294,9 @@ class Document {
     }
   }
 
-  void value_schema(const FieldDescriptor& field, const Shape* shape, bool nullable) {
+  void value_schema(const FieldDescriptor& field, const FieldShape* shape, bool nullable) {
     if (field.message_type() != nullptr && field.message_type() != pb::Timestamp::descriptor())
-      return reference(*field.message_type());
+      return message_reference(field, shape);
     json_.begin_object();
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
@@ -442,15 +344,25 @@ class Document {
     if (shape != nullptr && shape->least != INT64_MIN) json_.field("minimum", shape->least);
     if (shape != nullptr && shape->most != INT64_MAX) json_.field("maximum", shape->most);
     if (nullable) json_.field("nullable", true);
-    if (!field.is_repeated()) describe(field);
+    if (!field.is_repeated()) describe(field, shape);
     json_.end_object();
   }
 
   void schema(const pb::Descriptor& type) {
     static constexpr std::string_view kJobs[] = {"jobs"};
-    const bool needs_jobs = &type == v1::SubmitJobsRequest::descriptor();
-    schema(schema_name(type), {&type}, {},
-           needs_jobs ? std::span<const std::string_view>(kJobs) : std::span<const std::string_view>());
+    static constexpr std::string_view kPaths[] = {"source", "target"};
+    std::span<const std::string_view> needed;
+    if (&type == v1::SubmitJobsRequest::descriptor()) needed = kJobs;
+    if (&type == v1::Mount::descriptor()) needed = kPaths;
+    schema(schema_name(type), {&type}, {}, needed);
+  }
+
+  /// What stands in requests with other rules than by itself.
+  void asked_parts_and_edits() {
+    static constexpr std::string_view kName[] = {"name"};
+    schema(kAskedPart, {v1::Part::descriptor()}, {}, {});
+    schema(kAskedPartResources, {v1::Resources::descriptor()}, {}, {});
+    schema(kEditedTenant, {v1::Tenant::descriptor()}, {}, kName);
   }
 
   void schema(std::string_view name, std::vector<const pb::Descriptor*> types,
@@ -475,7 +387,7 @@ class Document {
   }
 
   void property(std::string_view schema, const FieldDescriptor& field, bool needed) {
-    const Shape* shape = shape_of(std::string(schema) + "." + field.name());
+    const FieldShape* shape = shape_of(std::string(schema) + "." + field.name());
     if (shape == nullptr) shape = shape_of(schema_name(*field.containing_type()) + "." + field.name());
     json_.key(field.name());
     if (!field.is_repeated()) {
@@ -512,14 +424,11 @@ class Document {
         json_.key("additionalProperties");
         value_schema(value, shape, false);
       }
-    } else if (shape != nullptr && !shape->items.empty()) {
-      json_.key("items").begin_object();
-      json_.field("$ref", "#/components/schemas/" + std::string(shape->items)).end_object();
     } else {
       json_.key("items");
       value_schema(field, shape, false);
     }
-    describe(field);
+    describe(field, shape);
     json_.end_object();
   }
 
@@ -528,6 +437,7 @@ class Document {
     json_.key("schemas").begin_object();
     for (const auto& [name, type] : types_) schema(*type);
     for (const Body& body : bodies_) schema(body.name, {body.type}, body.left_out, body.required);
+    asked_parts_and_edits();
     constexpr std::string_view kAloneNeeds[] = {"spec"};
     if (!alone_.empty()) schema(schema_name(*alone_.front()) + ".Alone", alone_, {}, kAloneNeeds);
     json_.key("Error").begin_object().field("type", "object");

@@ -43,8 +43,11 @@ std::vector<NativeParameter> list_parameters() {
            kStates},
           {Type::kText, "name", "Only jobs of this name; * and ? stand for any text and any byte."},
           {Type::kText, "user", "Only jobs that this user submitted, or that run as it."},
-          {Type::kTexts, "label",
-           "Only jobs with this label: key=value, or key for any value; with all that are given."},
+          {Type::kTexts,
+           "label",
+           "Only jobs with this label: key=value, or key for any value; with all that are given.",
+           {},
+           limits::kLabelTermsMax},
           {Type::kText, "since", "Only jobs submitted since this time, or since so long ago, such as 2h.",
            kInstantOrSpan},
           {Type::kCount, "page_size", "At most so many jobs: 50 when it is left out, at most 10000."},
@@ -169,6 +172,7 @@ void NativeRest::Routes::jobs(Table& table) {
       .add(kPost, "v1/jobs:plan", "plan_job", &NativeRest::plan,
            "Says what a submission of one job would come to, and submits nothing.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
+      .needs({"jobs"})
       .answers(v1::PlanResponse::descriptor());
   table.add(kGet, "v1/jobs", "list_jobs", &NativeRest::list_jobs, "Lists jobs, newest first.")
       .query(list_parameters())

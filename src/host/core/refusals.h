@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace gpusched {
+
+/// What a command is refused with of which unprintable_field names a field.
+inline Error unprintable(std::string_view field) {
+  return {.code = ErrorCode::kInvalidArgument,
+          .message = std::string(field) + " holds a control character, such as a line break; leave it out",
+          .field = std::string(field)};
+}
+
+}  // namespace gpusched
