@@ -65,6 +65,9 @@ struct RestDoors {
   SessionRest sessions;
 };
 
+/// For those who reach the API's port alone, and with a credential.
+constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
+
 }  // namespace
 
 struct Server::Impl {
@@ -84,18 +87,19 @@ struct Server::Impl {
         doors{backend, options},
         anonymous_doors{anonymous, options},
         rate_limit(options.rate_limit_rps),
-        gate(
-            {.doorkeeper = doorkeeper,
-             .token_file = options.token_file,
-             .host_names = options.host_names,
-             .cors_enabled = options.cors_enabled,
-             .cors_origins = options.cors_origins,
-             .rate_limit = &rate_limit,
-             .reads = &rest_reads,
-             .writes = &rest_writes},
-            [this](HttpRequest&& request, const RestCallPtr& call) {
-              (call->caller() == Caller::kTrusted ? doors : anonymous_doors).handle(std::move(request), call);
-            }),
+        gate({.doorkeeper = doorkeeper,
+              .token_file = options.token_file,
+              .host_names = options.host_names,
+              .cors_enabled = options.cors_enabled,
+              .cors_origins = options.cors_origins,
+              .rate_limit = &rate_limit,
+              .reads = &rest_reads,
+              .writes = &rest_writes},
+             [this](HttpRequest&& request, const RestCallPtr& call) {
+               const bool trusted = call->caller() == Caller::kTrusted;
+               if (trusted && request.path == kMetricsOfApi) return answer_metrics(request, call);
+               (trusted ? doors : anonymous_doors).handle(std::move(request), call);
+             }),
         metrics_gate(
             {.doorkeeper = doorkeeper, .host_names = options.host_names},
             [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }) {}
@@ -104,6 +108,10 @@ struct Server::Impl {
     if (request.path != options.metrics_path) {
       return call->fail({ErrorKind::kNotFound, "no such path; metrics are at " + options.metrics_path});
     }
+    answer_metrics(request, call);
+  }
+
+  void answer_metrics(const HttpRequest& request, const RestCallPtr& call) {
     if (request.method != HttpMethod::kGet && request.method != HttpMethod::kHead) {
       return call->fail({ErrorKind::kMethodNotAllowed, "metrics are read by GET"});
     }

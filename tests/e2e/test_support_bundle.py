@@ -1,6 +1,7 @@
 """gpu-cli support-bundle: what is in it, and what must not be."""
 
 import json
+import os
 import tarfile
 
 
@@ -13,7 +14,8 @@ def content(path):
 
 def make(world, subject, *words):
     path = world.folder / f"{subject}.tar.gz"
-    done = world.cli("support-bundle", subject, "-o", str(path), *words, expected=0)
+    about = [subject] if subject != "cluster" else []
+    done = world.cli("support-bundle", *about, "-o", str(path), *words, expected=0)
     assert path.stat().st_mode & 0o777 == 0o600
     files = content(path)
     for name in files:
@@ -34,8 +36,10 @@ def test_of_a_job_holds_what_helps_and_no_secret(world):
     files = make(world, job, "--config-dir", str(config), "--log", str(log))
     for name in ("manifest.txt", "job.json", "explain.json", "history.json", "stdout.tail", "stderr.tail", "node.json",
                  "cluster.json", "nodes.json", "tenants.json", "health.json", "versions.txt", "doctor-gpu-agent.json",
-                 "doctor-gpu-scheduler.json", "config-scheduler.yaml", "log-daemon.log.tail"):
+                 "doctor-gpu-scheduler.json", "config-scheduler.yaml", "log-daemon.log.tail", "status.txt", "metrics.txt"):
         assert name in files, name
+    assert "gpu_scheduler_jobs_total" in files["metrics.txt"] and "gpu_scheduler_build_info" in files["metrics.txt"]
+    assert "1 of 1 online" in files["status.txt"]
     assert "fine" in files["stdout.tail"] and "bad" in files["stderr.tail"]
     assert '"exit_code": 3' in files["job.json"]
     assert [line["event"] for line in json.loads(files["history.json"])["lines"]][-2:] == ["ended", "finished"]
@@ -58,6 +62,38 @@ def test_of_a_waiting_job_and_of_a_node(world):
     assert '"name": "n1"' in files["node.json"]
     assert f"jobs/{running}.json" in files
     assert f"jobs/{waiting}.json" not in files
+
+
+def test_of_the_cluster_has_the_newest_failed_and_the_longest_waiting_job(world, monkeypatch):
+    api = world.api()
+    for code in (3, 4):
+        api.wait_for(api.submit(f"echo code {code}; exit {code}", name=f"failed{code}"))
+    for gpus in (64, 63):
+        api.submit(["true"], gpu_count=gpus)
+    (world.folder / "bin").mkdir()
+    journal = world.folder / "bin" / "journalctl"
+    journal.write_text("#!/bin/sh\necho \"$@\" | grep -q unit=gpu-scheduler && echo 'Authorization: Bearer hunter5' && echo started\n")
+    journal.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{journal.parent}:{os.environ['PATH']}")
+    files = make(world, "cluster")
+    assert "about the cluster" in files["manifest.txt"]
+    for name in ("status.txt", "cluster.json", "nodes.json", "tenants.json", "health.json", "metrics.txt", "versions.txt",
+                 "failed/job.json", "failed/explain.json", "failed/history.json", "failed/stdout.tail", "waiting/job.json",
+                 "waiting/explain.json", "log-gpu-scheduler.tail"):
+        assert name in files, name
+    assert '"exit_code": 4' in files["failed/job.json"] and "code 4" in files["failed/stdout.tail"]
+    assert '"gpu_count": 64' in files["waiting/job.json"] and "64 GPUs" in files["waiting/explain.json"]
+    assert "2 waiting" in files["status.txt"] and "What is wrong" in files["status.txt"]
+    assert "started" in files["log-gpu-scheduler.tail"] and "hunter5" not in files["log-gpu-scheduler.tail"]
+    assert "has nothing of gpu-agent" in files["manifest.txt"] and "log-gpu-agent.tail" not in files
+
+
+def test_of_a_cluster_without_jobs(new_world):
+    world = new_world()
+    world.scheduler.start()
+    files = make(world, "cluster")
+    assert "status.txt" in files and "no node has registered" in files["status.txt"]
+    assert not any(name.startswith(("failed/", "waiting/")) for name in files)
 
 
 def test_of_a_job_by_its_short_id(world):

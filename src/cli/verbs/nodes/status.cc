@@ -1,3 +1,5 @@
+#include "cli/verbs/nodes/status.h"
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -127,32 +129,30 @@ void look_at_jobs(const Json& jobs, Findings& findings) {
   }
 }
 
-void print(const CliIo& io, const std::vector<Finding>& findings, bool color) {
-  if (findings.empty()) {
-    io.out(styled("Nothing is wrong.", Style::kGood, color) + "\n");
-    return;
-  }
-  io.out(styled("\nWhat is wrong:", Style::kTitle, color) + "\n");
+std::string text_of(const std::vector<Finding>& findings, bool color) {
+  if (findings.empty()) return styled("Nothing is wrong.", Style::kGood, color) + "\n";
+  std::string text = styled("\nWhat is wrong:", Style::kTitle, color) + "\n";
   for (const Finding& finding : findings) {
-    io.out("  " + styled(printable(finding.subject), finding.style, color) + " " + printable(finding.what) +
-           "\n");
-    io.out("      " + styled(printable(finding.next), Style::kDim, color) + "\n");
+    text += "  " + styled(printable(finding.subject), finding.style, color) + " " + printable(finding.what) +
+            "\n";
+    text += "      " + styled(printable(finding.next), Style::kDim, color) + "\n";
   }
+  return text;
 }
 
-int show_status(Session& session) {
+}  // namespace
+
+StatusText status_text(Session& session, bool color) {
   const Reply cluster = session.get("/v1/cluster");
-  if (!cluster) return session.fail(*cluster.trouble);
+  if (!cluster) return {.trouble = cluster.trouble};
   const Reply nodes = session.get("/v1/nodes");
-  if (!nodes) return session.fail(*nodes.trouble);
+  if (!nodes) return {.trouble = nodes.trouble};
   const Reply health = session.get("/health");
-  if (!health) return session.fail(*health.trouble);
+  if (!health) return {.trouble = health.trouble};
   const Reply jobs =
       session.get("/v1/jobs?state=pending&page_size=1000&fields=job_id,state,held,reason,message,attempts");
-  if (!jobs) return session.fail(*jobs.trouble);
+  if (!jobs) return {.trouble = jobs.trouble};
 
-  const CliIo& io = session.io();
-  const bool color = colored(session.options(), io);
   Findings findings;
   for (const Json& concern : health.json["concerns"].items())
     findings.add({.subject = "scheduler", .what = concern.text(), .next = "gpu-scheduler doctor"});
@@ -163,7 +163,7 @@ int show_status(Session& session) {
                   .style = Style::kBad});
   }
   for (const Json& node : nodes.json["nodes"].items()) {
-    look_at_contact(node, io.wall_now(), findings);
+    look_at_contact(node, session.io().wall_now(), findings);
     look_at_service(node, findings);
     std::size_t index = 0;
     for (const Json& device : node["devices"].items())
@@ -182,8 +182,7 @@ int show_status(Session& session) {
       list += (list.empty() ? "" : ",") + one.text();
     }
     out.add_json("problems", "[" + list + "]");
-    io.out(out.text() + "\n");
-    return kExitOk;
+    return {.trouble = {}, .text = out.text() + "\n"};
   }
   const Json& sums = cluster.json;
   const auto number = [&](const char* key) { return std::to_string(sums[key].integer()); };
@@ -199,8 +198,15 @@ int show_status(Session& session) {
                                   "; go on with: gpu-cli resume",
                               Style::kWarning));
   }
-  io.out(record.render(color));
-  print(io, findings.all(), color);
+  return {.trouble = {}, .text = record.render(color) + text_of(findings.all(), color)};
+}
+
+namespace {
+
+int show_status(Session& session) {
+  const StatusText status = status_text(session, colored(session.options(), session.io()));
+  if (status.trouble) return session.fail(*status.trouble);
+  session.io().out(status.text);
   return kExitOk;
 }
 

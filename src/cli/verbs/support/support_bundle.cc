@@ -18,6 +18,7 @@
 #include "cli/framework/verbs.h"
 #include "cli/terminal/job_name.h"
 #include "cli/verbs/jobs/archive.h"
+#include "cli/verbs/nodes/status.h"
 #include "cli/verbs/support/redact.h"
 
 namespace gpusched::cli {
@@ -26,6 +27,7 @@ namespace {
 constexpr std::size_t kTailBytes = 256 * 1024;
 constexpr std::size_t kNodeJobsMax = 50;
 constexpr std::size_t kDoctorBytesMax = 1 << 20;
+constexpr std::size_t kMetricsBytesMax = 4 << 20;
 
 struct BundleOptions {
   std::string subject;
@@ -60,11 +62,13 @@ class Bundle {
 
   /// False: there is no such job or node, and the trouble is printed.
   int collect();
-  /// The job's full id, or the node's name.
+  /// The job's full id, or the node's name; empty: the bundle is about the whole cluster.
   const std::string& subject() const { return subject_; }
   const std::vector<ArchiveFile>& files() const { return files_; }
 
  private:
+  int collect_subject();
+  int collect_examples();
   Reply add_view(const std::string& name, const std::string& path);
   void add_text(const std::string& name, const std::string& text) {
     if (!text.empty()) files_.push_back({name, redacted_text(text, token_)});
@@ -73,6 +77,9 @@ class Bundle {
   void add_output(const std::string& job, const std::string& folder, const std::string& stream);
   void add_node(const Json& node);
   void add_jobs_of(const std::string& node);
+  void add_examples();
+  void add_example(const std::string& state, const std::string& folder, bool oldest);
+  void add_metrics();
   void add_cluster();
   void add_this_machine();
   void add_manifest();
@@ -135,7 +142,40 @@ void Bundle::add_jobs_of(const std::string& node) {
   }
 }
 
+/// The newest or the oldest job in a state, if there is one.
+void Bundle::add_example(const std::string& state, const std::string& folder, bool oldest) {
+  std::string page = "/jobs?limit=1&state=" + state;
+  Reply found = session_.get(page);
+  const int64_t count = found ? found.json["total"].integer() : 0;
+  if (found && oldest && count > 1) found = session_.get(page + "&offset=" + std::to_string(count - 1));
+  if (!found) {
+    notes_ += folder + " is missing: " + found.trouble->sentence + "\n";
+    return;
+  }
+  for (const Json& job : found.json["jobs"].items()) add_job(job["id"].text(), folder, job);
+}
+
+void Bundle::add_examples() {
+  add_example("failed", "failed/", /*oldest=*/false);
+  add_example("pending", "waiting/", /*oldest=*/true);
+}
+
+void Bundle::add_metrics() {
+  std::string text;
+  const Reply read = session_.stream("/metrics", [&text](std::string_view piece) {
+    text += piece;
+    return text.size() < kMetricsBytesMax;
+  });
+  if (!read) notes_ += "metrics.txt is missing or cut: " + read.trouble->sentence + "\n";
+  add_text("metrics.txt", text);
+}
+
 void Bundle::add_cluster() {
+  const StatusText status = status_text(session_, /*color=*/false);
+  const std::string name = session_.options().json ? "status.json" : "status.txt";
+  if (status.trouble) notes_ += name + " is missing: " + status.trouble->sentence + "\n";
+  add_text(name, status.text);
+  add_metrics();
   add_view("cluster.json", "/cluster/status");
   add_view("nodes.json", "/nodes");
   add_view("tenants.json", "/tenants");
@@ -172,6 +212,14 @@ void Bundle::add_this_machine() {
     const std::string text = read_whole(options_.config_folder + "/" + name, kTailBytes);
     if (!text.empty()) files_.push_back({std::string("config-") + name, redacted_config(text, token_)});
   }
+  for (const char* const unit : {"gpu-scheduler", "gpu-agent"}) {
+    if (!options_.log_files.empty()) break;
+    const std::string text = output_of(
+        "journalctl --quiet --no-pager --lines=2000 --unit=" + std::string(unit) + " 2>/dev/null </dev/null");
+    if (text.empty())
+      notes_ += "systemd's journal has nothing of " + std::string(unit) + "; give a log file with --log\n";
+    add_text("log-" + std::string(unit) + ".tail", text);
+  }
   for (const std::string& path : options_.log_files) {
     const std::string text = read_whole(path, kTailBytes);
     if (text.empty()) notes_ += "log file " + path + " is empty or cannot be read\n";
@@ -180,7 +228,7 @@ void Bundle::add_this_machine() {
 }
 
 void Bundle::add_manifest() {
-  std::string text = "support bundle about " + subject_ +
+  std::string text = "support bundle about " + (subject_.empty() ? "the cluster" : subject_) +
                      "\n"
                      "Left out: tokens, passwords, values of jobs' variables except those of CUDA, NCCL and "
                      "the like, and what follows such names in texts.\n"
@@ -192,6 +240,22 @@ void Bundle::add_manifest() {
 }
 
 int Bundle::collect() {
+  const int status = subject_.empty() ? collect_examples() : collect_subject();
+  if (status != kExitOk) return status;
+  add_cluster();
+  add_this_machine();
+  add_manifest();
+  return kExitOk;
+}
+
+int Bundle::collect_examples() {
+  const Reply reached = session_.get("/health");
+  if (!reached) return session_.fail(*reached.trouble);
+  add_examples();
+  return kExitOk;
+}
+
+int Bundle::collect_subject() {
   const std::string id = full_job_id(subject_);
   const Reply nodes = session_.get("/nodes");
   if (!nodes) return session_.fail(*nodes.trouble);
@@ -218,9 +282,6 @@ int Bundle::collect() {
     }
     add_jobs_of(subject_);
   }
-  add_cluster();
-  add_this_machine();
-  add_manifest();
   return kExitOk;
 }
 
@@ -262,7 +323,7 @@ std::string folder_name(const std::string& subject) {
 int make_bundle(Session& session, const BundleOptions& options) {
   Bundle bundle(session, options);
   if (const int status = bundle.collect(); status != kExitOk) return status;
-  const std::string folder = folder_name(bundle.subject());
+  const std::string folder = folder_name(bundle.subject().empty() ? "cluster" : bundle.subject());
   const std::string path = options.out.empty() ? folder + ".tar.gz" : options.out;
   const int status =
       write_bundle(session, path, make_archive(folder, bundle.files(), session.io().wall_now()));
@@ -286,19 +347,26 @@ int make_bundle(Session& session, const BundleOptions& options) {
 
 Action define_support_bundle(Grammar& grammar) {
   const auto options = std::make_shared<BundleOptions>();
-  grammar.argument("JOB|NODE", &options->subject, "Job or node that the bundle is about");
+  grammar
+      .argument("JOB|NODE", &options->subject, "Job or node that the bundle is about; left out: the cluster")
+      .optional();
   grammar.option("-o,--out", "FILE", &options->out, "Output file (default: support-NAME.tar.gz)")
       .completes(Complete::kFile);
   grammar
       .option("--log", "FILE", &options->log_files,
-              "Include the end of this file, such as a daemon's log; may be repeated")
+              "Include the end of this file, such as a daemon's log, instead of systemd's journal; may be "
+              "repeated")
       .completes(Complete::kFile);
   grammar.option("--config-dir", "FOLDER", &options->config_folder, "Folder of this machine's configuration")
       .completes(Complete::kFolder);
   grammar.details(
       "Collects the details of the job or node and of the cluster, why the job waits, the end of its output, "
-      "versions, and from this machine the findings of the doctors and the configuration. Tokens, passwords "
-      "and the values of the job's variables (except those of CUDA, NCCL and the like) are left out.");
+      "what `gpu-cli status` says, the scheduler's metrics, versions, and from this machine the findings of "
+      "the doctors, the configuration and the end of the daemons' logs. Without JOB or NODE the newest "
+      "failed "
+      "job and the one that has waited longest stand for all. Tokens, passwords and the values of the jobs' "
+      "variables (except those of CUDA, NCCL and the like) are left out.");
+  grammar.example("gpu-cli support-bundle", "everything about the cluster");
   grammar.example("gpu-cli support-bundle job-12 -o help.tar.gz", "everything about one job");
   return [options](Session& session) { return make_bundle(session, *options); };
 }

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/framework/session.h"
+
+namespace gpusched::cli {
+
+struct StatusText {
+  std::optional<Trouble> trouble;  ///< Given: there is no text.
+  std::string text;
+};
+
+/// What `gpu-cli status` prints: counts, and what is wrong. As JSON where the session's options say so.
+StatusText status_text(Session& session, bool color);
+
+}  // namespace gpusched::cli
