@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tarfile
 import threading
 
 import harness
@@ -73,6 +74,29 @@ def test_a_path_that_would_break_the_units_is_refused(tmp_path):
     assert done.returncode == 2
     assert "/opt/my programs" in done.stderr
     assert files_below(tmp_path) == []
+
+
+def test_a_packed_file_installs_the_same_without_a_checkout(tmp_path):
+    file = tmp_path / "gpu-scheduler.tar"
+    bins = {**os.environ, "BIN_DIR": str(bin_dir())}
+    subprocess.run([ROOT / "tools/install-files", "pack", file.name], cwd=tmp_path, check=True, env=bins,
+                   stdout=subprocess.DEVNULL, timeout=PATIENCE_S, umask=0o077)
+    with tarfile.open(file) as packed:
+        # Whoever packs it, what a machine unpacks is root's, and everybody may read it.
+        facts = {(member.uid, member.gid, member.mode & 0o444, member.name.split("/")[0]) for member in packed}
+    assert facts == {(0, 0, 0o444, "gpu-scheduler")}
+    there = tmp_path / "there"
+    there.mkdir()
+    subprocess.run(["tar", "-xf", file], cwd=there, check=True, timeout=PATIENCE_S)
+    alone = {name: value for name, value in os.environ.items() if name != "BIN_DIR"}
+    subprocess.run(["gpu-scheduler/tools/install-files", "install"], cwd=there, check=True, timeout=PATIENCE_S,
+                   env={**alone, "DESTDIR": str(there / "root")}, stdout=subprocess.DEVNULL)
+    make("install", DESTDIR=tmp_path / "here")
+    found = files_below(tmp_path / "here")
+    assert files_below(there / "root") == found
+    for path in found:
+        one, other = tmp_path / "here" / path, there / "root" / path
+        assert one.read_bytes() == other.read_bytes() and one.stat().st_mode == other.stat().st_mode, path
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")
