@@ -47,6 +47,21 @@ def test_a_scheduler_that_serves(world):
     assert str(world.scheduler.pid()) in found["owner"][0]["detail"]
 
 
+def test_a_scheduler_that_wants_the_token_on_every_call(new_world):
+    world = new_world(API_TOKEN_REQUIRED="true")
+    world.scheduler.start()
+    _, found = doctor(world, "gpu-scheduler", *scheduler_words(world))
+    assert verdict(found, "health") == "ok", found["health"]
+    token = world.scheduler.data_dir / "token"
+    was = token.read_text()
+    token.write_text("0123456789abcdef" * 4)
+    status, found = doctor(world, "gpu-scheduler", *scheduler_words(world))
+    assert status == 2
+    assert f"does not know what {token} holds now" in found["health"][0]["detail"]
+    assert "restart" in found["health"][0]["mend"]
+    token.write_text(was)
+
+
 def test_a_port_that_somebody_else_holds(world):
     port = world.scheduler.ports["http"]
     words = ["--data-dir", world.folder / "another", "--config", scheduler_words(world)[-1]]

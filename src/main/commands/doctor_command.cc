@@ -18,6 +18,7 @@
 #include "base/storage_limits.h"
 #include "client/http_client.h"
 #include "client/json.h"
+#include "client/local_token.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
 
@@ -83,20 +84,31 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
       .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
 }
 
-Finding check_health(const Config& config, const Running& running) {
+/// Asks with the folder's token, where this user may read it and the process that listens may have it.
+Result<HttpAnswer> ask_health(const std::string& url, const std::string& token_file) {
+  const bool sent = check_token_receiver(url, token_file).ok();
+  Result<HttpClient> client = HttpClient::create(
+      {.url = url, .token = sent ? ops::read_line(token_file).value_or("") : std::string()});
+  if (!client) return client.error();
+  return client->request({.method = "GET", .target = "/health", .timeout = seconds(5), .repeatable = true});
+}
+
+Finding check_health(const Config& config, const Running& running, const std::string& data_dir) {
   const std::string host = config.api.address == "0.0.0.0" ? "127.0.0.1" : config.api.address;
   const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
   const std::string url = "http://" + bracketed + ":" + std::to_string(running.http_port);
-  Result<HttpClient> client = HttpClient::create({.url = url});
+  const std::string token_file = data_dir + "/token";
+  const Result<HttpAnswer> answer = ask_health(url, token_file);
   Finding finding{.check = "health", .verdict = Verdict::kFail};
-  const auto answer =
-      client.ok()
-          ? client->request({.method = "GET", .target = "/health", .timeout = seconds(5), .repeatable = true})
-          : Result<HttpAnswer>(client.error());
   if (!answer.ok()) {
     finding.detail = "process " + std::to_string(running.pid) + " does not answer at " + url + ": " +
                      answer.error().message;
     finding.mend = "journalctl -u gpu-scheduler -n 50    # or its log file";
+    return finding;
+  }
+  if (answer->status == 401) {
+    finding.detail = "it answers at " + url + ", and does not know what " + token_file + " holds now";
+    finding.mend = "systemctl restart gpu-scheduler    # takes that token; then join the nodes again";
     return finding;
   }
   const Result<Json> body = Json::parse(answer->body);
@@ -155,7 +167,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   port("api.http_port", config.api.http_port);
   port("api.grpc_port", config.api.grpc_port);
   if (config.metrics.enabled) port("metrics.port", config.metrics.port);
-  if (running.pid != 0) diagnosis.add(check_health(config, running));
+  if (running.pid != 0) diagnosis.add(check_health(config, running, data_dir));
   diagnosis.add(ops::check_clock_synchronised());
   diagnosis.add(ops::check_unit(patient));
   return diagnosis;
