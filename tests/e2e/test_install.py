@@ -428,6 +428,40 @@ def test_join_names_the_user_of_jobs_that_name_none(new_world):
     wait_until("it says why", lambda: "does not run jobs as 'root'" in api.job(refused)["message"])
 
 
+SYSTEMD_RUNS = """
+mount -t tmpfs none "$1" && mkdir "$1/upper" "$1/work"
+mount -t overlay none -o "lowerdir=/etc,upperdir=$1/upper,workdir=$1/work" /etc
+mount -t tmpfs none /run && mkdir -p /run/systemd/system /etc/systemd/system
+touch /etc/systemd/system/gpu-agent.service
+shift; exec "$@"
+"""
+
+
+@pytest.mark.skipif(not harness.IS_ROOT, reason="only root starts units, and mounts what stands for systemd's folders")
+def test_join_starts_the_unit_that_is_installed_or_says_how(new_world):
+    world = new_world()
+    world.scheduler.start()
+    programs, scratch = world.folder / "programs", world.folder / "scratch"
+    for folder in (programs, scratch):
+        folder.mkdir()
+    (programs / "systemctl").write_text('#!/bin/sh\necho "asked for: $*"\n')
+    (programs / "systemctl").chmod(0o755)
+
+    def inside(*words):
+        return subprocess.run(
+            ["unshare", "-m", "sh", "-euc", SYSTEMD_RUNS, "sh", scratch, *words], capture_output=True, text=True,
+            check=False, timeout=PATIENCE_S, env=world.environment({"PATH": f"{programs}:{os.environ['PATH']}"}))
+
+    if (tried := inside("true")).returncode != 0:
+        pytest.skip(f"nothing can be mounted here: {tried.stderr.strip()}")
+    words = [program("gpu-agent"), "join", f"127.0.0.1:{world.scheduler.ports['grpc']}", "--token-file",
+             world.scheduler.data_dir / "token", "--data-dir", world.folder / "n1", "--allow-root-jobs"]
+    said = inside(*words).stdout
+    assert "asked for: enable gpu-agent\nasked for: restart gpu-agent\n" in said and "gpu-agent is running" in said
+    said = inside(*words, "--no-start").stdout
+    assert "asked for" not in said and "start the agent:\n  systemctl enable --now gpu-agent\n" in said
+
+
 def test_join_refuses_what_cannot_work_and_writes_nothing(new_world):
     world = new_world()
     world.scheduler.start()

@@ -208,7 +208,8 @@ int start(const JoinOptions& options) {
       ops::check_unit({.unit = "gpu-agent", .runs_jobs = true}).detail.find(" is not installed") ==
           std::string::npos;
   if (options.no_start || !managed) {
-    std::printf("start the agent:\n  gpu-agent --config %s\n", ops::shell_quoted(options.config).c_str());
+    const std::string by_hand = "gpu-agent --config " + ops::shell_quoted(options.config);
+    std::printf("start the agent:\n  %s\n", managed ? "systemctl enable --now gpu-agent" : by_hand.c_str());
     return 0;
   }
   if (run_program({"systemctl", "enable", "gpu-agent"}) != 0 ||
