@@ -10,7 +10,8 @@ import pytest
 from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
-PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts")
+PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
+         "three-machines")  # That one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
