@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,9 @@ struct CliIo {
   bool err_is_terminal = false;
   int height = 24;
   int width = 80;  ///< Columns of the terminal; 80 when standard output is none.
+
+  /// Columns that one line of output may fill: without a terminal, as many as it likes.
+  int line_width() const { return out_is_terminal ? width : std::numeric_limits<int>::max(); }
 };
 
 /// Runs one command. `arguments` are those behind the program's name.

@@ -13,6 +13,7 @@ namespace {
 constexpr int kGap = 2;
 constexpr int kShrunkWidthMin = 6;
 constexpr int kFurtherIndent = 4;
+constexpr int kRecordRoomMin = 20;
 
 int total_width(const std::vector<int>& widths, const std::vector<bool>& shown) {
   int total = -kGap;
@@ -25,6 +26,15 @@ int total_width(const std::vector<int>& widths, const std::vector<bool>& shown) 
 /// Every byte is one printable column: what nearly all cells are.
 bool is_plain_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
+/// The cell's text in lines of `room` columns, those behind the first indented.
+void add_wrapped(const Cell& cell, int indent, int room, bool color, std::string& out) {
+  bool first = true;
+  for (const std::string& line : wrapped(cell.text, room)) {
+    if (!std::exchange(first, false)) out += '\n' + std::string(static_cast<size_t>(indent), ' ');
+    out += styled(line, cell.style, color);
+  }
 }
 
 int columns_of(std::string_view text) {
@@ -113,6 +123,12 @@ std::string Table::render(int width, bool color) const {
       const int room = std::max(widths[i], 1);
       const int natural = columns_of(cell.text);
       const bool cut = natural > room;
+      if (cut && columns_[i].wraps && starts.empty()) {
+        out.append(static_cast<size_t>(blanks), ' ');
+        add_wrapped(cell, total_width(widths, shown) - widths[i], room, color, out);
+        blanks = 0;
+        continue;
+      }
       const std::string text = cut ? fitted(cell.text, room) : cell.text;
       const int missing = room - (cut ? display_width(text) : natural);
       if (columns_[i].right) blanks += missing;
@@ -147,13 +163,16 @@ void Record::add(std::string title, Cell value) {
   lines_.emplace_back(std::move(title), std::move(value));
 }
 
-std::string Record::render(bool color) const {
+std::string Record::render(int width, bool color) const {
   size_t widest = 0;
   for (const auto& line : lines_) widest = std::max(widest, line.first.size());
+  const int indent = static_cast<int>(widest) + 1 + kGap;
+  const int room = std::max(width - indent, kRecordRoomMin);
   std::string out;
   for (const auto& [title, value] : lines_) {
-    out += styled(title + ":", Style::kDim, color) + std::string(widest - title.size() + 2, ' ') +
-           styled(value.text, value.style, color) + "\n";
+    out += styled(title + ":", Style::kDim, color) + std::string(widest - title.size() + kGap, ' ');
+    add_wrapped(value, indent, room, color, out);
+    out += '\n';
   }
   return out;
 }

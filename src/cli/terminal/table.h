@@ -13,6 +13,7 @@ struct Column {
   bool right = false;       ///< Aligned right, for numbers.
   bool may_shrink = false;  ///< Long texts, cut with an ellipsis when the terminal is narrow.
   int drop_order = 0;       ///< Left out when cutting is not enough: the highest first; 0 never.
+  bool wraps = false;       ///< With may_shrink, of the last column: continued beneath instead of cut.
 };
 
 /// A text and what it means.
@@ -58,7 +59,8 @@ class Table {
 class Record {
  public:
   void add(std::string title, Cell value);
-  std::string render(bool color = false) const;
+  /// Long values are continued beneath in lines of at most `width` columns.
+  std::string render(int width, bool color = false) const;
 
  private:
   std::vector<std::pair<std::string, Cell>> lines_;

@@ -67,6 +67,15 @@ TEST(TableLayout, CutsTheLongTextsOnANarrowTerminal) {
   EXPECT_NE(text.find("m…"), std::string::npos);
 }
 
+TEST(Text, IsWrappedAtBlanksWhereItHasSome) {
+  EXPECT_EQ(wrapped("abc def", 7), std::vector<std::string>{"abc def"});
+  EXPECT_EQ(wrapped("abc def", 6), (std::vector<std::string>{"abc", "def"}));
+  EXPECT_EQ(wrapped("abc def", 3), (std::vector<std::string>{"abc", "def"}));
+  EXPECT_EQ(wrapped("abcdefgh ij", 3), (std::vector<std::string>{"abc", "def", "gh", "ij"}));
+  EXPECT_EQ(wrapped("", 3), std::vector<std::string>{""});
+  EXPECT_EQ(wrapped("訓練訓練", 4), (std::vector<std::string>{"訓練", "訓練"}));
+}
+
 TEST(TableLayout, LeavesColumnsOutWhenCuttingIsNotEnough) {
   Table table({{.title = "ID"},
                {.title = "NAME", .may_shrink = true},
@@ -96,7 +105,30 @@ TEST(RecordLayout, AlignsValuesAndOmitsEmptyOnes) {
   record.add("Job", "job-12");
   record.add("Exit code", "0");
   record.add("Image", "");
-  EXPECT_EQ(record.render(), "Job:        job-12\nExit code:  0\n");
+  EXPECT_EQ(record.render(80), "Job:        job-12\nExit code:  0\n");
+}
+
+TEST(RecordLayout, LongValuesGoOnBeneath) {
+  Record record;
+  record.add("Why", "wants 1 GPU on one node; all are in use");
+  record.add("Node", "n1");
+  EXPECT_EQ(record.render(30),
+            "Why:   wants 1 GPU on one\n"
+            "       node; all are in use\n"
+            "Node:  n1\n");
+}
+
+TEST(TableLayout, AColumnThatWrapsGoesOnBeneath) {
+  Table table({{.title = "AFTER", .right = true},
+               {.title = "EVENT"},
+               {.title = "WHAT HAPPENED", .may_shrink = true, .wraps = true}});
+  table.add({"+4s", "ended", "its node was confirmed dead"});
+  table.add({"", "requeued", "waits again"});
+  EXPECT_EQ(table.render(32),
+            "AFTER  EVENT     WHAT HAPPENED\n"
+            "  +4s  ended     its node was\n"
+            "                 confirmed dead\n"
+            "       requeued  waits again\n");
 }
 
 }  // namespace

@@ -108,4 +108,25 @@ std::string fitted(std::string_view text, int width) {
   return std::string(text.substr(0, end)) + "…";
 }
 
+std::vector<std::string> wrapped(std::string_view text, int width) {
+  CHECK(width >= 1);
+  std::vector<std::string> lines;
+  while (display_width(text) > width) {
+    size_t end = 0;       // Behind what has room.
+    size_t blank_at = 0;  // The last blank up to there.
+    for (int used = 0; end < text.size();) {
+      const Character c = first_character(text.substr(end));
+      used += c.bytes == 0 ? 1 : width_of(c.code);
+      if (c.code == ' ' && end > 0) blank_at = end;
+      if (used > width && end > 0) break;
+      end += std::max<size_t>(c.bytes, 1);
+    }
+    if (blank_at > 0) end = blank_at;
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(blank_at > 0 ? end + 1 : end);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
 }  // namespace gpusched::cli

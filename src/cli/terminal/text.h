@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gpusched::cli {
 
@@ -15,5 +16,9 @@ int display_width(std::string_view text);
 
 /// `text` cut to at most `width` columns, with an ellipsis as the last when something was cut. `width` >= 1.
 std::string fitted(std::string_view text, int width);
+
+/// `text` in lines of at most `width` columns, broken at blanks; a longer word is broken anywhere. At least
+/// one line. `width` >= 1; a double-width character takes its two columns all the same.
+std::vector<std::string> wrapped(std::string_view text, int width);
 
 }  // namespace gpusched::cli

@@ -8,8 +8,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kWideWidth = 1'000;
-
 /// "+1h05m": how long after its submission.
 std::string offset_of(Time at, Time submitted) {
   const int64_t seconds = (at - submitted).ns / 1'000'000'000;
@@ -32,7 +30,7 @@ int show_history(Session& session, const std::string& job) {
                {.title = "AFTER", .right = true, .drop_order = 1},
                {.title = "ATTEMPT", .right = true},
                {.title = "EVENT"},
-               {.title = "WHAT HAPPENED", .may_shrink = true}});
+               {.title = "WHAT HAPPENED", .may_shrink = true, .wraps = true}});
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const Json& line = lines[i];
     const Time at = parse_rfc3339(line["at"].text());
@@ -43,7 +41,7 @@ int show_history(Session& session, const std::string& job) {
     if (dropped > 0)
       table.add({"...", "", "", "", std::to_string(dropped) + " older events are kept no longer"});
   }
-  io.out(table.render(io.out_is_terminal ? io.width : kWideWidth, colored(session.options(), io)));
+  io.out(table.render(io.line_width(), colored(session.options(), io)));
   return kExitOk;
 }
 

@@ -16,8 +16,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kWideWidth = 1'000;
-
 std::string joined(const Json& list, std::string_view separator) {
   std::string out;
   for (const Json& item : list.items()) {
@@ -268,7 +266,7 @@ constexpr JobRecordRow kEndRecord[] = {
     {"Not measured", "", unknown_members_cell},
 };
 
-std::string record_text(const Json& job, Time now, bool color) {
+std::string record_text(const Json& job, Time now, int width, bool color) {
   Record record;
   const auto add = [&](std::span<const JobRecordRow> rows) {
     for (const JobRecordRow& row : rows) record.add(std::string(row.title), row.cell(job, row.field, now));
@@ -280,7 +278,7 @@ std::string record_text(const Json& job, Time now, bool color) {
   add(kFlowRecord);
   add_members(job, record);
   add(kEndRecord);
-  return record.render(color);
+  return record.render(width, color);
 }
 
 std::string jobs_text(const Session& session, const std::vector<Reply>& replies, Format format) {
@@ -301,12 +299,12 @@ std::string jobs_text(const Session& session, const std::vector<Reply>& replies,
     case Format::kWide: {
       std::vector<Json> jobs;
       for (const Reply& reply : replies) jobs.push_back(reply.json);
-      return job_table(jobs, wide_job_columns(), now)
-          .render(io.out_is_terminal ? io.width : kWideWidth, colored(session.options(), io));
+      return job_table(jobs, wide_job_columns(), now).render(io.line_width(), colored(session.options(), io));
     }
     case Format::kTable:
       for (const Reply& reply : replies) {
-        text += (text.empty() ? "" : "\n") + record_text(reply.json, now, colored(session.options(), io));
+        text += (text.empty() ? "" : "\n") +
+                record_text(reply.json, now, io.line_width(), colored(session.options(), io));
       }
       return text;
   }
@@ -366,7 +364,7 @@ int explain_job(Session& session, const std::string& job) {
   const std::string start = time_text(reply.json["estimated_start"], now);
   if (!start.empty()) record.add("Starts", start + ", if running jobs end as expected");
   add_outlook(reply.json, now, record);
-  session.io().out(record.render());
+  session.io().out(record.render(session.io().line_width()));
   return kExitOk;
 }
 

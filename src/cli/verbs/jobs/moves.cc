@@ -11,8 +11,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kWideWidth = 1'000;
-
 struct MovesOptions {
   std::string job;
   int64_t moves_max = 0;
@@ -66,7 +64,7 @@ void print_proposal(Session& session, const Json& proposal) {
   record.add("Price", decimal(proposal["lost_gpu_seconds"].number()) + " GPU-seconds of unsaved work");
   record.add("Unusable GPUs", decimal(proposal["unusable_gpus_before"].number()) + " before, " +
                                   decimal(proposal["unusable_gpus_after"].number()) + " after");
-  io.out(record.render());
+  io.out(record.render(io.line_width()));
   Table table({{.title = "MOVES"},
                {.title = "FROM"},
                {.title = "TO"},
@@ -80,7 +78,7 @@ void print_proposal(Session& session, const Json& proposal) {
                std::to_string(move["gpu_count"].integer()), decimal(move["lost_gpu_seconds"].number()),
                move["saved"].boolean() ? "yes" : "no", std::to_string(move["ended_before"].integer())});
   }
-  io.out(table.render(io.out_is_terminal ? io.width : kWideWidth) + "\n");
+  io.out(table.render(io.line_width()) + "\n");
 }
 
 int show_moves(Session& session, const MovesOptions& options) {

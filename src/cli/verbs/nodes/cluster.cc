@@ -28,7 +28,7 @@ int show_cluster(Session& session) {
   record.add("GPUs", number("available_gpus") + " of " + number("total_gpus") + " free");
   record.add("Jobs", number("running_jobs") + " running, " + number("pending_jobs") + " waiting, " +
                          number("total_jobs") + " in all");
-  session.io().out(record.render());
+  session.io().out(record.render(session.io().line_width()));
   return kExitOk;
 }
 

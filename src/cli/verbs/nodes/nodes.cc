@@ -319,7 +319,7 @@ int show_node(Session& session, const ShowOptions& show) {
   }
   Record record;
   for (const NodeRow& row : kNodeRecord) record.add(std::string(row.title), row.cell(node, io.wall_now()));
-  io.out(record.render(color));
+  io.out(record.render(io.line_width(), color));
   const Table devices = device_table(node_devices(node));
   if (!devices.empty()) io.out("\n" + devices.render(io.width, color));
   if (!node["links"].items().empty())

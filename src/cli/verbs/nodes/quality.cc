@@ -8,8 +8,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kWideWidth = 1'000;
-
 std::string decimal(double value, const char* format) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
@@ -55,7 +53,7 @@ int show_quality(Session& session) {
                {.title = "ERROR (s)", .right = true}});
   add_rows(session, table, "run times", reply.json["run_times"]);
   add_rows(session, table, "starts", reply.json["starts"]);
-  io.out(table.render(io.out_is_terminal ? io.width : kWideWidth));
+  io.out(table.render(io.line_width()));
   return kExitOk;
 }
 

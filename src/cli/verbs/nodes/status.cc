@@ -142,7 +142,7 @@ std::string text_of(const std::vector<Finding>& findings, bool color) {
 
 }  // namespace
 
-StatusText status_text(Session& session, bool color) {
+StatusText status_text(Session& session, int width, bool color) {
   const Reply cluster = session.get("/v1/cluster");
   if (!cluster) return {.trouble = cluster.trouble};
   const Reply nodes = session.get("/v1/nodes");
@@ -198,13 +198,14 @@ StatusText status_text(Session& session, bool color) {
                                   "; go on with: gpu-cli resume",
                               Style::kWarning));
   }
-  return {.trouble = {}, .text = record.render(color) + text_of(findings.all(), color)};
+  return {.trouble = {}, .text = record.render(width, color) + text_of(findings.all(), color)};
 }
 
 namespace {
 
 int show_status(Session& session) {
-  const StatusText status = status_text(session, colored(session.options(), session.io()));
+  const StatusText status =
+      status_text(session, session.io().line_width(), colored(session.options(), session.io()));
   if (status.trouble) return session.fail(*status.trouble);
   session.io().out(status.text);
   return kExitOk;

@@ -83,7 +83,7 @@ int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   record.add("Runs for", run_text(plan));
   record.add("Costs", cost_text(plan));
   record.add("Quota", quota_text(session, plan["quota"]));
-  session.io().out(record.render());
+  session.io().out(record.render(session.io().line_width()));
   return kExitOk;
 }
 

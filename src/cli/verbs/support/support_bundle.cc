@@ -24,6 +24,7 @@
 namespace gpusched::cli {
 namespace {
 
+constexpr int kStatusWidth = 120;
 constexpr std::size_t kTailBytes = 256 * 1024;
 constexpr std::size_t kNodeJobsMax = 50;
 constexpr std::size_t kDoctorBytesMax = 1 << 20;
@@ -171,7 +172,7 @@ void Bundle::add_metrics() {
 }
 
 void Bundle::add_cluster() {
-  const StatusText status = status_text(session_, /*color=*/false);
+  const StatusText status = status_text(session_, kStatusWidth, /*color=*/false);
   const std::string name = session_.options().json ? "status.json" : "status.txt";
   if (status.trouble) notes_ += name + " is missing: " + status.trouble->sentence + "\n";
   add_text(name, status.text);

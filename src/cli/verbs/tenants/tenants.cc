@@ -300,15 +300,16 @@ constexpr TenantRecordRow kTenantRecord[] = {
     {"Jobs so far", jobs_so_far_text},
 };
 
-std::string record_text(const Json& tenant) {
+std::string record_text(const Json& tenant, int width) {
   Record record;
   for (const TenantRecordRow& row : kTenantRecord) record.add(std::string(row.title), row.text(tenant));
-  return record.render();
+  return record.render(width);
 }
 
 int print_tenant(const Session& session, const Reply& reply) {
   if (!reply) return session.fail(*reply.trouble);
-  session.io().out(session.options().json ? json_line(reply) : record_text(reply.json));
+  session.io().out(session.options().json ? json_line(reply)
+                                          : record_text(reply.json, session.io().line_width()));
   return kExitOk;
 }
 
