@@ -41,7 +41,7 @@ std::string hex64(uint64_t value) {
 Error newer(const std::string& what) {
   return {.code = ErrorCode::kVersion,
           .message =
-              what + " is not known: it was written by a newer version; start that version on this folder"};
+              what + " is unknown: it was written by a newer version; start that version with this folder"};
 }
 
 }  // namespace
@@ -91,14 +91,14 @@ Result<CommandGroup> decode_group(std::string_view payload) {
     const uint64_t index = reader.varint();
     const uint32_t size = reader.fixed32();
     if (!reader.ok() || size > reader.remaining()) {
-      return Error{.code = ErrorCode::kCorrupt, .message = "a command's length leads out of its record"};
+      return Error{.code = ErrorCode::kCorrupt, .message = "a command's length exceeds its record"};
     }
     const std::string_view bytes = reader.take(size);
     if (index == kDigestEntry) {
       ByteReader digest(bytes);
       const bool first = group.commands.empty() && !group.digest_before;
       if (!first || bytes.size() != sizeof(uint64_t))
-        return Error{.code = ErrorCode::kCorrupt, .message = "a record's digest is not where it belongs"};
+        return Error{.code = ErrorCode::kCorrupt, .message = "a record's digest is missing or misplaced"};
       group.digest_before = digest.fixed64();
       continue;
     }
@@ -114,7 +114,7 @@ Result<CommandGroup> decode_group(std::string_view payload) {
   }
   if (!reader.ok()) return Error{.code = ErrorCode::kCorrupt, .message = "a record is too short"};
   if (group.at < Time{} || group.at > limits::kTimeMax) {
-    return Error{.code = ErrorCode::kCorrupt, .message = "a record's time is impossible"};
+    return Error{.code = ErrorCode::kCorrupt, .message = "a record's time is out of range"};
   }
   return group;
 }

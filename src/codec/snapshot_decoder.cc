@@ -180,7 +180,7 @@ class SnapshotDecoder {
       if (!added) return added.error();
     }
     if (!reader_.ok() || section_ != Section::kEnd) return corrupt("it ends too early");
-    if (!reader_.at_end()) return corrupt("something stands behind its end");
+    if (!reader_.at_end()) return corrupt("there are bytes after its end");
     for (const uint32_t ours : classes_) state_.release_class(ours);
     for (const JobId id : dependents_) state_.index_dependencies(state_.job_at(id));
     if (!whole()) return corrupt("its parts contradict each other");
@@ -241,7 +241,7 @@ class SnapshotDecoder {
   static Error newer(const std::string& what) {
     return {.code = ErrorCode::kVersion,
             .message = "the snapshot's " + what +
-                       " is not known: it was written by a newer version; start that version on this folder"};
+                       " is unknown: it was written by a newer version; start that version with this folder"};
   }
 
   template <typename T>

@@ -169,25 +169,25 @@ std::string_view describe(MoveObstacle obstacle) {
     case MoveObstacle::kExempt:
       return "is exempt from preemption";
     case MoveObstacle::kEndsForGood:
-      return "would be cancelled instead of continuing elsewhere";
+      return "would be cancelled on preemption instead of continuing elsewhere";
     case MoveObstacle::kGang:
       return "is a gang";
     case MoveObstacle::kShare:
       return "has a share of a GPU";
     case MoveObstacle::kArranged:
-      return "asks for specific GPUs, a GPU layout or a node for itself";
+      return "requests specific GPUs, a GPU layout or an exclusive node";
     case MoveObstacle::kEnding:
-      return "is being ended or moved already";
+      return "is already being stopped or moved";
     case MoveObstacle::kJustStarted:
       return "has just started";
     case MoveObstacle::kEndedLately:
-      return "was moved or ended for another job a short while ago";
+      return "was moved or preempted only recently";
     case MoveObstacle::kEndedOften:
-      return "was ended for others as often as a job may be";
+      return "has reached the maximum number of preemptions";
     case MoveObstacle::kHigherPriority:
       return "has a higher priority";
     case MoveObstacle::kNoOtherPlace:
-      return "fits nowhere else now";
+      return "does not fit elsewhere at the moment";
   }
   UNREACHABLE();
 }
@@ -230,16 +230,15 @@ std::string describe(const State& state, const Unmoved& unmoved) {
   const Job* job = state.jobs.find(unmoved.job);
   if (unmoved.not_tried || job == nullptr) {
     return name(unmoved.job) +
-           " does not wait for room on one node (see gpu-cli explain), and moves are looked for only then";
+           " does not wait for free resources on one node (see gpu-cli explain), so moves cannot help";
   }
-  std::string text = unmoved.gpus_wanted > 0
-                         ? std::to_string(unmoved.gpus_free) + (unmoved.gpus_free == 1
-                                                                    ? " GPU that would do is free, but "
-                                                                    : " GPUs that would do are free, but ")
-                         : std::string();
+  std::string text = unmoved.gpus_wanted > 0 ? std::to_string(unmoved.gpus_free) +
+                                                   (unmoved.gpus_free == 1 ? " suitable GPU is free, but "
+                                                                           : " suitable GPUs are free, but ")
+                                             : std::string();
   const Node* node = state.find_node(unmoved.nearest);
   if (node == nullptr)
-    return text + "no node that is in service and not kept for others could have " + name(job->id);
+    return text + "no node that is in service and not reserved could have " + name(job->id);
   for (std::size_t i = 0; i < unmoved.blockers.size(); ++i) {
     const Unmoved::Blocker& one = unmoved.blockers[i];
     text += (i == 0 ? "" : i + 1 == unmoved.blockers.size() ? ", and " : ", ") + name(one.job);
@@ -252,7 +251,7 @@ std::string describe(const State& state, const Unmoved& unmoved) {
   }
   if (unmoved.blockers.empty()) {
     text += unmoved.too_many
-                ? "more jobs than are allowed at once would have to leave node " + node->name
+                ? "more jobs than may move at once would have to leave node " + node->name
                 : "the jobs on node " + node->name + " do not all fit elsewhere at the same time";
   }
   return text;

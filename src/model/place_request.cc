@@ -103,37 +103,37 @@ std::string_view describe(RequestFlaw flaw) {
     case RequestFlaw::kNone:
       return "nothing is wrong with it";
     case RequestFlaw::kLabelBothWays:
-      return "a label is required of the node and forbidden to it; leave one of the two out";
+      return "a node label is both required and excluded; remove one of the two";
     case RequestFlaw::kLabelTwoValues:
-      return "a label is required of the node with two values, and a node has one; leave one of them out";
+      return "a node label is required with two values, but a label has only one; remove one of them";
     case RequestFlaw::kEmptyName:
-      return "a label, GPU model or GPU id is empty; give it a name or leave it out";
+      return "a label, GPU model or GPU id is empty; give it a name, or remove it";
     case RequestFlaw::kTooMany:
-      return "it names too many labels (32), GPU models (16) or GPU ids (64); name fewer";
+      return "the job names too many labels (at most 32), GPU models (at most 16) or GPU ids (at most 64); "
+             "name fewer";
     case RequestFlaw::kModelsWithoutGpus:
-      return "GPU models are named and no GPU is asked for; say how many";
+      return "GPU models are named, but no GPUs are requested; set the number of GPUs";
     case RequestFlaw::kModelTwice:
-      return "a GPU model is named twice; name each once, the one that you like best first";
+      return "a GPU model is named twice; name each model once, in order of preference";
     case RequestFlaw::kIdsOtherCount:
-      return "another number of GPU ids is given than of GPUs asked for; give as many ids as GPUs";
+      return "the number of GPU ids differs from the number of requested GPUs; give one id for each GPU";
     case RequestFlaw::kIdTwice:
-      return "a GPU id is given twice; give each once";
+      return "a GPU id is given twice; give each id once";
     case RequestFlaw::kIdsBothWays:
-      return "GPUs are named by index and by UUID; use one of the two";
+      return "GPUs are named both by index and by UUID; use one of the two";
     case RequestFlaw::kIdsWithLayout:
-      return "a layout is asked for of GPUs that are named one by one; leave out the layout or the ids";
+      return "a layout is requested together with GPU ids; remove the layout or the ids";
     case RequestFlaw::kLayoutOfOne:
-      return "a layout is of two GPUs or more; ask for more GPUs or leave the layout out";
+      return "a layout needs two or more GPUs; request more GPUs, or remove the layout";
     case RequestFlaw::kBandwidthOfOne:
-      return "a bandwidth is between two GPUs or more; ask for more GPUs or leave the bandwidth out";
+      return "a minimum bandwidth needs two or more GPUs; request more GPUs, or remove the bandwidth";
     case RequestFlaw::kOfShare:
-      return "a share or a MIG slice of a GPU can have no ids, layout or bandwidth and no node of its own; "
-             "ask "
-             "for whole GPUs or leave that out";
+      return "a share or MIG slice of a GPU cannot be combined with GPU ids, a layout, a bandwidth or an "
+             "exclusive node; request whole GPUs, or remove the others";
     case RequestFlaw::kSeveralTimes:
-      return "where it may run is said more than once; say it once";
+      return "the placement is given more than once; give it once";
     case RequestFlaw::kOutOfRange:
-      return "its layout or bandwidth is none that exists; look at docs/reference/requests.md";
+      return "the layout or bandwidth is not valid; docs/reference/requests.md lists the valid ones";
   }
   UNREACHABLE();
 }

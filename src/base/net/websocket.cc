@@ -166,15 +166,16 @@ Parser::Status Parser::check_frame() {
   const bool final = (first & 0x80) != 0;
   const bool control = code >= 8;
   if ((first & 0x70) != 0) return bad(kProtocolError, "a reserved bit is set");
-  if (code > 10 || (code > 2 && code < 8)) return bad(kProtocolError, "an unknown kind of frame");
+  if (code > 10 || (code > 2 && code < 8)) return bad(kProtocolError, "an unknown opcode");
   if (((second & 0x80) != 0) != masked_) {
     return bad(kProtocolError, masked_ ? "a client's frame is not masked" : "a server's frame is masked");
   }
   const uint8_t length = second & 0x7F;
   if (control && (!final || length > kControlBytesMax))
-    return bad(kProtocolError, "a control frame is in pieces or too long");
+    return bad(kProtocolError, "a control frame is fragmented or too long");
   if (!control && (code == 0) != (message_ != Opcode::kContinuation)) {
-    return bad(kProtocolError, code == 0 ? "a piece of no message" : "a message in the middle of another");
+    return bad(kProtocolError, code == 0 ? "a continuation frame without a message"
+                                         : "a new message within a fragmented one");
   }
   return Status::kNeedMore;
 }
@@ -188,7 +189,7 @@ Parser::Status Parser::begin_frame() {
   if (length == 126) left_ = read_big(header_, 2, 2);
   if (length == 127) left_ = read_big(header_, 2, 8);
   if ((length == 126 && left_ < 126) || (length == 127 && left_ <= 0xFFFF))
-    return bad(kProtocolError, "a length is written too long");
+    return bad(kProtocolError, "a length is not in its shortest form");
   if (!control && left_ > bytes_max_ - std::min(bytes_max_, data_.size()))
     return bad(kMessageTooBig, "the message is too large");
   if (masked_) mask_ = static_cast<uint32_t>(read_big(header_, header_.size() - 4, 4));
@@ -203,7 +204,7 @@ Parser::Status Parser::begin_frame() {
 Parser::Status Parser::end_frame() {
   if (control_) {
     if (opcode_ == Opcode::kClose && control_data_.size() == 1)
-      return bad(kProtocolError, "a close frame holds half a code");
+      return bad(kProtocolError, "a close frame has an incomplete status code");
     delivered_ = true;
     return Status::kMessage;
   }

@@ -60,8 +60,8 @@ std::string lacks_slices(const State& state, const Node& node) {
   }
   if (node.devices.empty()) return "it has no GPU";
   if (!mode_on) return "none of its GPUs is in MIG mode";
-  if (offered.empty()) return "its GPUs in MIG mode are of a model whose profiles are not known";
-  return "its GPUs in MIG mode take " + offered;
+  if (offered.empty()) return "the MIG profiles of its GPUs are not known";
+  return "its GPUs in MIG mode offer " + offered;
 }
 
 /// What the node lacks, each in a few words.
@@ -92,8 +92,9 @@ std::vector<std::string> lacks_of(const State& state, const Node& node, const Pa
       lacks.push_back("its GPUs are " + state.device_classes[device.device_class].model + " with " +
                       std::to_string(device.memory_mb) + " MB");
     } else if (!could_satisfy_layout(state, node, part)) {
-      lacks.emplace_back(part.wishes()->names_devices() ? "it does not have the GPUs that are named"
-                                                        : "its GPUs are not linked or ordered so");
+      lacks.emplace_back(part.wishes()->names_devices()
+                             ? "it does not have the requested GPU ids"
+                             : "its GPUs do not have the requested layout or bandwidth");
     }
   }
   if (node.cpu_milli < part.cpu_milli)
@@ -140,7 +141,7 @@ std::string nearest_node(const State& state, const Part& part) {
     best_lacks = std::move(lacks);
   }
   if (best == nullptr || best_lacks.empty()) return {};
-  std::string text = "node " + best->name + " comes nearest: ";
+  std::string text = "node " + best->name + " is the closest match: ";
   for (std::size_t i = 0; i < best_lacks.size(); ++i) {
     if (i > 0) text += i + 1 == best_lacks.size() ? ", and " : ", ";
     text += best_lacks[i];

@@ -105,9 +105,9 @@ TEST(Requests, TheNearestNodeIsTheOneThatLacksLeast) {
       .gpu_count = 8, .cpu_milli = 2'500, .place = {{.labels = {{.name = "zone", .value = "eu"}}}}};
   EXPECT_FALSE(feasible(engine.state(), part));
   EXPECT_EQ(nearest_node(engine.state(), part),
-            "node n2 comes nearest: it has 4 of the 8 GPUs, and it has 1 of the 2.500 CPU cores");
+            "node n2 is the closest match: it has 4 of the 8 GPUs, and it has 1 of the 2.500 CPU cores");
   EXPECT_EQ(nearest_node(engine.state(), Part{.gpu_count = 2, .gpu_model = "H100"}),
-            "node n2 comes nearest: its GPUs are NVIDIA A100-SXM4-80GB with 81920 MB");
+            "node n2 is the closest match: its GPUs are NVIDIA A100-SXM4-80GB with 81920 MB");
   EXPECT_TRUE(feasible(engine.state(), Part{.gpu_count = 4}));
 }
 
@@ -120,7 +120,7 @@ TEST(Requests, AnUpdateThatContradictsIsRefused) {
   const Applied applied = engine.apply(update);
   testing::expect_rejected(applied, RejectionCode::kContradiction);
   EXPECT_EQ(describe(*applied.rejection),
-            "another number of GPU ids is given than of GPUs asked for; give as many ids as GPUs");
+            "the number of GPU ids differs from the number of requested GPUs; give one id for each GPU");
 }
 
 TEST(ControlCharacters, AreFoundInNamesAndInWhoDidSomething) {

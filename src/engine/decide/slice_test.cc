@@ -147,13 +147,13 @@ TEST(Slice, WhatNoGpuHasWaitsAndSaysWhatComesNearest) {
   const JobId job = engine.submit({.mig = "1g.5gb"});
   engine.cycle();
   EXPECT_EQ(engine.wait_code(job), WaitCode::kNoSuchDevice);
-  EXPECT_EQ(nearest(job), "node n1 comes nearest: none of its GPUs is in MIG mode");
+  EXPECT_EQ(nearest(job), "node n1 is the closest match: none of its GPUs is in MIG mode");
   engine.add_node("n2", {.gpus = 2, .mig = 1});
   engine.cycle();
   EXPECT_EQ(engine.wait_code(job), WaitCode::kNoSuchDevice);
   EXPECT_EQ(nearest(job),
-            "node n2 comes nearest: its GPUs in MIG mode take 7g.80gb, 4g.40gb, 3g.40gb, 2g.20gb, 1g.20gb, "
-            "1g.10gb, 1g.10gb+me");
+            "node n2 is the closest match: its GPUs in MIG mode offer 7g.80gb, 4g.40gb, 3g.40gb, 2g.20gb, "
+            "1g.20gb, 1g.10gb, 1g.10gb+me");
   EXPECT_TRUE(engine.try_submit({.require_feasible = true, .mig = "1g.5gb"}).rejection.has_value());
   EXPECT_FALSE(engine.try_submit({.require_feasible = true, .mig = "1g.10gb"}).rejection.has_value());
 }

@@ -17,19 +17,18 @@ std::string tenant_name(TenantId id) {
 
 std::string describe_not_interactive(const Rejection& rejection) {
   if (rejection.resource == Resource::kGpus && rejection.limit > 0) {
-    return "an interactive job may have at most " + std::to_string(rejection.limit) +
-           " GPUs, and this one asks for " + std::to_string(rejection.requested) +
-           "; ask for fewer, or submit it as a job that waits";
+    return "an interactive job may request at most " + std::to_string(rejection.limit) +
+           " GPUs, and this one requests " + std::to_string(rejection.requested) +
+           "; request fewer, or submit it as an ordinary job";
   }
   if (rejection.resource == Resource::kGpus)
-    return "this cluster takes no interactive jobs; submit it as a job that waits";
+    return "this cluster does not accept interactive jobs; submit it as an ordinary job";
   if (rejection.limit > 0) {
     return "an interactive job must have a time limit of at most " + std::to_string(rejection.limit / 60) +
-           " minutes; give it one, or submit it as a job that waits";
+           " minutes; set one, or submit it as an ordinary job";
   }
-  return "an interactive job starts at once: it cannot be held, an array, begin later or wait for others; "
-         "leave "
-         "that out, or submit it as a job that waits";
+  return "an interactive job starts at once: it cannot be held, be an array, begin later or depend on other "
+         "jobs; remove that, or submit it as an ordinary job";
 }
 
 // CPU is counted in thousandths of a core and shown in cores.
@@ -42,17 +41,21 @@ std::string shown(Resource resource, int64_t amount) {
   return std::to_string(amount / 1000) + "." + fraction;
 }
 
+std::string counted(int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string in_seconds(Duration wait) {
   return std::to_string((wait.ns + 999'999'999) / 1'000'000'000) + " s";
 }
 
 std::string describe_tenant_queue_full(const Rejection& rejection) {
-  const std::string what = "of tenant " + tenant_name(rejection.tenant) + " at most " +
-                           std::to_string(rejection.limit) + " jobs may wait, its children's included";
+  const std::string what = "tenant " + tenant_name(rejection.tenant) + " and its children may have at most " +
+                           std::to_string(rejection.limit) + " waiting jobs";
   if (rejection.requested > rejection.limit)
     return what + ", and this submission has " + std::to_string(rejection.requested) +
            "; submit fewer at once";
-  return what + ", and " + std::to_string(rejection.current) + " do; try again later";
+  return what + ", and " + std::to_string(rejection.current) + " are waiting; try again later";
 }
 
 /// Which field of a job's request asks for it.
@@ -125,15 +128,15 @@ constexpr Row row(RejectionCode code, std::string_view name, std::string (*say)(
 using enum RejectionCode;
 
 constexpr RejectionRow kRows[] = {
-    row(kTenantNotFound, "tenant_not_found", "no such tenant; create it first or name an existing one")
+    row(kTenantNotFound, "tenant_not_found", "no such tenant; create it first, or name an existing one")
         .at("tenant_id"),
     row(kTenantExists, "tenant_exists",
-        "a tenant of this name exists; choose another name or update that one")
+        "a tenant of this name already exists; choose another name, or update that one")
         .at("name"),
     row(kTenantBusy, "tenant_busy",
         "the tenant has unfinished jobs or child tenants; cancel or remove them first"),
     row(kTenantParentInvalid, "tenant_parent_invalid",
-        "the parent tenant does not exist or is nested too deep")
+        "the parent tenant does not exist or is nested too deeply; name another parent")
         .at("parent_id"),
     row(kTenantLimit, "tenant_limit", "there are too many tenants; delete unused ones"),
     row(kJobNotFound, "job_not_found", "no such job"),
@@ -152,142 +155,149 @@ constexpr RejectionRow kRows[] = {
         }),
     row(kInfeasible, "infeasible",
         [](const Rejection& it) {
-          return "no registered node could ever run this job" +
+          return "no registered node can ever run this job" +
                  (it.nearest.empty() ? std::string() : " (" + it.nearest + ")") +
-                 "; lower the request or drop require_feasible to let it wait";
+                 "; request less, or drop require_feasible to let it wait";
         })
         .of_one_job(),
     row(kRequestKeyConflict, "request_key_conflict",
-        "this idempotency key was used for a different request; use a new key for a new request")
+        "this idempotency key was already used for a different request; use a new key for each new request")
         .at("Idempotency-Key"),
     row(kPartsUnsupported, "parts_unsupported",
         [](const Rejection&) {
           return "a job has at most " + std::to_string(limits::kPartsMax) + " parts of at most " +
                  std::to_string(limits::kMembersMax) +
-                 " members together, each with the GPUs of one node at most; only its last part may be "
-                 "elastic, a share of a GPU must be its only part, and its parts agree on domain and own "
-                 "nodes; correct its parts";
+                 " members in total, and no member has more GPUs than one node; only the last part may be "
+                 "elastic, a share of a GPU must be the only part, and all parts must have the same domain "
+                 "and own_nodes; correct its parts";
         })
         .of_one_job(),
     row(kNodeNotFound, "node_not_found", "no such node"),
     row(kNodeNameTaken, "node_name_taken",
         "another agent (with another data folder, or on another machine) is registered under this node name; "
-        "choose another --node, or run confirm-dead for the old one once it is certainly gone"),
-    row(kNodeAlive, "node_alive", "the node is reporting; stop its agent before confirming it dead"),
-    row(kNodeLimit, "node_limit", "too many nodes, devices on the node, or kinds of device"),
+        "choose another --node, or, once the old agent is certainly gone, run gpu-cli node confirm-dead for "
+        "this name"),
+    row(kNodeAlive, "node_alive", "the node still reports; stop its agent before declaring it dead"),
+    row(kNodeLimit, "node_limit",
+        "there are too many nodes, devices on this node, or kinds of device; remove nodes that are no longer "
+        "used"),
     row(kDeviceNotFound, "device_not_found", "the node has no such device"),
-    row(kAttemptNotFound, "attempt_not_found", "no such attempt is active"),
-    row(kStale, "stale", "the cluster has changed since; look again").told_as("conflict"),
+    row(kAttemptNotFound, "attempt_not_found", "no such attempt is active; it has ended or never existed"),
+    row(kStale, "stale", "the cluster has changed in the meantime; read its state again and retry")
+        .told_as("conflict"),
     row(kJobNotWaiting, "job_not_waiting",
-        "only a waiting job can be held or change its priority; requeue or cancel this one instead"),
+        "only a waiting job can be held or given another priority; requeue or cancel this one instead"),
     row(kJobNotPlaced, "job_not_placed",
-        "only a job that is scheduled or running can be requeued; this one waits already"),
+        "only a scheduled or running job can be requeued; this one is already waiting"),
     row(kLabelLimit, "label_limit", "a node has at most 64 labels; remove some first").told_as("node_limit"),
     row(kDependencyNotFound, "dependency_not_found",
         [](const Rejection& it) {
-          return "it is to wait for job-" + std::to_string(it.requested) +
-                 ", which does not exist, is another tenant's or is no longer known; name an existing job";
+          return "the job depends on job-" + std::to_string(it.requested) +
+                 ", which does not exist, belongs to another tenant or is no longer kept; name an existing "
+                 "job";
         })
         .at("dependencies")
         .of_one_job(),
     row(kDependencyInvalid, "dependency_invalid",
-        "a job can wait once for each other job, and within one submission only for earlier ones, so that no "
-        "circle arises; reorder the submission or drop the dependency")
+        "a job can depend on each other job only once, and within one submission only on earlier jobs, so "
+        "that there are no cycles; reorder the submission, or drop the dependency")
         .at("dependencies")
         .of_one_job(),
-    row(kBookingNotFound, "reservation_not_found", "no such reservation; look at `gpu-cli reservation list`"),
+    row(kBookingNotFound, "reservation_not_found",
+        "no such reservation; `gpu-cli reservation list` shows the existing ones"),
     row(kBookingExists, "reservation_exists",
-        "a reservation of this name exists; choose another name, or cancel that one"),
+        "a reservation of this name already exists; choose another name, or cancel that one"),
     row(kBookingDenied, "reservation_denied",
-        "this reservation is for another tenant or user; submit without it"),
+        "this reservation belongs to another tenant or user; submit the job without it"),
     row(kBookingTaken, "reservation_taken",
         [](const Rejection& it) {
           return "reservation-" + std::to_string(it.requested) +
-                 " has one of these nodes at that time; choose other nodes or another time";
+                 " already has one of these nodes at that time; choose other nodes or another time";
         }),
     row(kBookingTimes, "reservation_times",
-        "the reservation is over before it begins, or lasts longer than from one time to the next; give "
-        "other times"),
+        "the reservation ends before it begins, or lasts longer than its repeat interval; correct the times"),
     row(kBookingLimit, "reservation_limit", "there are too many reservations; cancel some first"),
     row(kThrottled, "throttled",
         [](const Rejection& it) {
-          return "many jobs wait (" + std::to_string(it.current) + "; from " + std::to_string(it.limit) +
-                 " on, each user's are let in one by one); try again in " + in_seconds(it.retry_after);
+          return "too many jobs are waiting (" + std::to_string(it.current) + "; above " +
+                 std::to_string(it.limit) + ", each user's submissions are throttled); try again in " +
+                 in_seconds(it.retry_after);
         }),
     row(kRateExceeded, "rate_exceeded",
         [](const Rejection& it) {
           return "this submission costs " + std::to_string(it.requested) +
-                 " tokens, and too few are in your bucket (at most " + std::to_string(it.current) +
-                 "); try again in " + in_seconds(it.retry_after);
+                 " tokens, and your bucket, which holds at most " + std::to_string(it.current) +
+                 ", has fewer; try again in " + in_seconds(it.retry_after);
         }),
     row(kDailyExceeded, "daily_exceeded",
         [](const Rejection& it) {
-          return "this submission costs " + std::to_string(it.requested) + " tokens, and of today's " +
-                 std::to_string(it.limit) + " you have spent " + std::to_string(it.current) +
+          return "this submission costs " + std::to_string(it.requested) + " tokens, and you have spent " +
+                 std::to_string(it.current) + " of today's " + std::to_string(it.limit) +
                  "; try again after midnight (UTC), in " + in_seconds(it.retry_after);
         }),
-    row(kDeadlinePassed, "deadline_passed", "the deadline is over before the job may begin; give a later one")
+    row(kDeadlinePassed, "deadline_passed",
+        "the deadline passes before the job may begin; set a later deadline")
         .at("deadline")
         .of_one_job(),
     row(kNotInteractive, "not_interactive", describe_not_interactive).at("interactive").of_one_job(),
     row(kGuaranteeAboveLimit, "guarantee_above_limit",
         [](const Rejection& it) {
-          return "tenant " + tenant_name(it.tenant) + " would be guaranteed " +
+          return "tenant " + tenant_name(it.tenant) + " would have a guarantee of " +
                  shown(it.resource, it.requested) + " " + std::string(to_string(it.resource)) +
-                 " and may have " + shown(it.resource, it.limit) +
-                 "; guarantee no more than that, or raise the limit first";
+                 ", and its limit is " + shown(it.resource, it.limit) +
+                 "; guarantee no more than the limit, or raise the limit first";
         })
         .told_as("unprocessable")
         .at(guarantee_field),
     row(kGuaranteeAboveParent, "guarantee_above_parent",
         [](const Rejection& it) {
-          return "the children of tenant " + tenant_name(it.tenant) + " would be guaranteed " +
+          return "the children of tenant " + tenant_name(it.tenant) + " would have guarantees of " +
                  shown(it.resource, it.requested) + " " + std::string(to_string(it.resource)) +
-                 " together, which is more than its own " + shown(it.resource, it.limit) +
+                 " in total, which is more than its own " + shown(it.resource, it.limit) +
                  "; raise the parent's guarantee first, or lower the children's";
         })
         .told_as("unprocessable")
         .at(guarantee_field),
-    row(kWeightInvalid, "weight_invalid", "a tenant's weight must be above 0; give a positive one")
+    row(kWeightInvalid, "weight_invalid", "a tenant's weight must be above 0; give a positive number")
         .told_as("invalid_argument")
         .at("fair_share_weight"),
     row(kPoolsInvalid, "pools_invalid",
-        "the shares of the pools must not be negative and not be more than 1 together; lower one")
+        "the shares of the pools must not be negative, and their sum must not exceed 1; lower one of them")
         .told_as("invalid_argument"),
     row(kTenantQueueFull, "tenant_queue_full", describe_tenant_queue_full),
     row(kTenantThrottled, "tenant_throttled",
         [](const Rejection& it) {
-          return "many jobs of tenant " + tenant_name(it.tenant) + " wait (" + std::to_string(it.current) +
-                 "; from " + std::to_string(it.limit) +
-                 " on, each user's are let in one by one); try again in " + in_seconds(it.retry_after);
+          return "too many jobs of tenant " + tenant_name(it.tenant) + " are waiting (" +
+                 std::to_string(it.current) + "; above " + std::to_string(it.limit) +
+                 ", each user's submissions are throttled); try again in " + in_seconds(it.retry_after);
         }),
     row(kNoDomain, "no_domain",
-        "no node has a label that says which domain of the required level it is in; label the nodes, ask for "
-        "another level, or drop require_feasible to let it wait")
+        "no node has the label that names its domain of the required level; label the nodes, require another "
+        "level, or drop require_feasible to let the job wait")
         .told_as("infeasible"),
     row(kContradiction, "contradiction",
         [](const Rejection& it) { return std::string(describe(static_cast<RequestFlaw>(it.requested))); })
         .told_as("unprocessable")
         .of_one_job(),
     row(kMoveStale, "move_stale",
-        "the moves no longer hold: a job ended, started or changed, or a place is taken; ask for moves "
-        "again"),
+        "the proposal is no longer valid: a job ended, started or changed, or a GPU was taken; request new "
+        "proposals"),
     row(kNodeStillHeard, "node_still_heard",
-        "an agent of this node is heard from another boot of the machine; after a restart of the machine the "
-        "node is let in as soon as that one's lease is over; if the machine or its data folder was copied, "
-        "give the copy another --node and an empty --data-dir"),
+        "an agent of this node still reports from another boot of the machine; after a restart of the "
+        "machine, the node is admitted as soon as the lease of that agent has expired; if the machine or its "
+        "data folder was copied, give the copy another --node and an empty --data-dir"),
     row(kNodeOverlap, "node_overlap",
         [](const Rejection& it) {
           return it.nearest +
-                 ", which is not known to be dead; register under that node's name, or run confirm-dead for "
-                 "it once its agent is stopped for good";
+                 ", which is not known to be dead; register under that node's name, or, once its agent is "
+                 "stopped for good, run gpu-cli node confirm-dead for it";
         }),
     row(kBookingTooFar, "reservation_too_far",
         "the reservation would begin more than 366 days from now; give an earlier time")
         .told_as("reservation_times"),
     row(kFeasibilityLimit, "feasibility_limit",
-        "the submission asks of too many different jobs whether they could ever run here; submit fewer of "
-        "them at once, or drop require_feasible")
+        "the submission sets require_feasible on too many different jobs; submit fewer of them at once, or "
+        "drop require_feasible")
         .told_as("unprocessable"),
     row(kNodeConnected, "node_connected",
         "the node's agent is connected and would register again at once; stop the agent first, then remove "
@@ -295,9 +305,9 @@ constexpr RejectionRow kRows[] = {
         .told_as("node_alive"),
     row(kNodeBusy, "node_busy",
         [](const Rejection& it) {
-          return "the node still holds work: " + std::to_string(it.current) + " attempts, and " +
-                 std::to_string(it.requested) +
-                 " GPUs that nobody has seen empty; once nothing runs there, run confirm-dead for it, then "
+          return "the node still has work: " + counted(it.current, "attempt") + ", and " +
+                 counted(it.requested, "GPU") +
+                 " not confirmed empty; once nothing runs there, run gpu-cli node confirm-dead for it, then "
                  "remove it";
         }),
     row(kNodeReserved, "node_reserved",

@@ -123,8 +123,8 @@ std::string labels_wanted(const PlaceRequest& wishes) {
 std::string layout_wanted(const Part& part) {
   const PlaceRequest& wishes = *part.wishes();
   const std::string count = std::to_string(part.gpu_count);
-  std::string text = wishes.names_devices()                 ? "the GPUs that it names"
-                     : wishes.layout == Layout::kContiguous ? count + " GPUs side by side"
+  std::string text = wishes.names_devices()                 ? "the GPUs in its gpu_ids"
+                     : wishes.layout == Layout::kContiguous ? count + " contiguous GPUs"
                                                             : count + " GPUs";
   if (wishes.bandwidth_min > 0)
     text += " with at least " + std::to_string(wishes.bandwidth_min) + " GB/s between any two";
@@ -149,12 +149,43 @@ std::string gpus_wanted(const Part& part) {
   return text;
 }
 
+std::string cores_wanted(const Part& part) {
+  return cores_text(part.cpu_milli) + (part.cpu_milli == 1'000 ? " CPU core" : " CPU cores");
+}
+
 std::string box_wanted(const Part& part) {
-  return cores_text(part.cpu_milli) + " CPU cores and " + std::to_string(part.memory_mb) + " MB of memory";
+  return cores_wanted(part) + " and " + std::to_string(part.memory_mb) + " MB of memory";
 }
 
 std::string member_wanted(const Part& part) {
   return part.gpu_count > 0 ? gpus_wanted(part) : box_wanted(part);
+}
+
+/// Says of all nodes that fit the request what none of them has.
+std::string none_fitting(int64_t nodes, const std::string& has, const std::string& has_not) {
+  return nodes == 1 ? "the only matching node " + has_not
+                    : "none of the " + std::to_string(nodes) + " matching nodes " + has;
+}
+
+std::string gpus_busy(const WaitReason& reason) {
+  const Part& part = reason.wanted;
+  if (part.is_slice()) {
+    return "requests " + gpus_wanted(part) + "; " +
+           none_fitting(reason.nodes_fitting, "has room for it beside the present slices",
+                        "has no room for it beside the present slices");
+  }
+  if (part.is_share()) {
+    return "requests " + gpus_wanted(part) + "; " +
+           none_fitting(reason.nodes_fitting, "has that much of one GPU free",
+                        "does not have that much of one GPU free");
+  }
+  if (reason.nodes_fitting == 1) {
+    return "requests " + gpus_wanted(part) + "; the only matching node has " +
+           std::to_string(reason.gpus_free_max) + " free";
+  }
+  return "requests " + gpus_wanted(part) + " on one node; none of the " +
+         std::to_string(reason.nodes_fitting) + " matching nodes has more than " +
+         std::to_string(reason.gpus_free_max) + " free";
 }
 
 std::string gang_wanted(const WaitReason& reason) {
@@ -167,7 +198,7 @@ std::string describe(const WaitReason& reason) {
   const Part& part = reason.wanted;
   switch (reason.code) {
     case WaitCode::kQueued:
-      return "waits for its turn";
+      return "waits for its turn in the queue";
     case WaitCode::kNoNode:
       return "no node is registered; start gpu-agent on a machine";
     case WaitCode::kNoSuchDevice:
@@ -180,31 +211,21 @@ std::string describe(const WaitReason& reason) {
       return "no registered node" + (part.gpu_count > 0 ? " with " + gpus_wanted(part) : std::string()) +
              " has " + box_wanted(part);
     case WaitCode::kNodesAway:
-      return "none of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it is reporting";
+      return none_fitting(reason.nodes_fitting, "is reporting", "is not reporting");
     case WaitCode::kDevicesUnfit:
       return "a node has " + gpus_wanted(part) + ", but some are unhealthy, missing or quarantined";
     case WaitCode::kDevicesHot:
       return "a node has " + gpus_wanted(part) +
-             ", but some are too hot for new work; they are used again when they have cooled down";
+             ", but some are too hot for new jobs; they return to service when they have cooled down";
     case WaitCode::kGpusBusy:
-      if (part.is_slice()) {
-        return "wants " + gpus_wanted(part) + "; no GPU of the " + std::to_string(reason.nodes_fitting) +
-               " nodes that could run it has room for one beside its present slices";
-      }
-      if (part.is_share()) {
-        return "wants " + gpus_wanted(part) + "; none of the " + std::to_string(reason.nodes_fitting) +
-               " nodes that could run it has that much of one GPU free";
-      }
-      return "wants " + gpus_wanted(part) + " on one node; at most " + std::to_string(reason.gpus_free_max) +
-             " are free on any of the " + std::to_string(reason.nodes_fitting) + " nodes that could run it";
+      return gpus_busy(reason);
     case WaitCode::kCpuBusy:
-      return "wants " + cores_text(part.cpu_milli) +
-             " CPU cores; none of the nodes with enough GPUs has that many free";
+      return "requests " + cores_wanted(part) + "; none of the nodes with enough GPUs has that many free";
     case WaitCode::kMemoryBusy:
-      return "wants " + std::to_string(part.memory_mb) +
+      return "requests " + std::to_string(part.memory_mb) +
              " MB of memory; none of the nodes with enough GPUs has that much free";
     case WaitCode::kNodeFull:
-      return "every matching node is at its limit of running attempts";
+      return "every matching node has reached its limit of running attempts";
     case WaitCode::kQuota: {
       const bool cpu = reason.resource == Resource::kCpu;
       return "tenant " + name_of(reason.tenant) + " uses " +
@@ -215,56 +236,57 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNoFeature:
       return "no registered node can run container images; install podman, docker or apptainer on one";
     case WaitCode::kNodesHeld:
-      return "the nodes that could run it take no new work (draining or validating); gpu-cli node list says "
-             "why";
+      return "the matching nodes take no new jobs (draining or validating); gpu-cli node list shows why";
     case WaitCode::kReserved:
-      return "what is free is reserved for " + name_of(reason.reserved_for) +
-             ", which is ahead of it in the queue and would start later if this one ran; a shorter time "
-             "limit may let it run at once";
+      return "the free resources are reserved for " + name_of(reason.reserved_for) +
+             ", which is ahead in the queue and would otherwise start later; a shorter time limit may let "
+             "this job start at once";
     case WaitCode::kGpuTime:
       return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
-             gpu_hours(reason.limit) + " GPU hours of this window; the next one begins at " +
+             gpu_hours(reason.limit) + " GPU hours of this window; the next window begins at " +
              utc(reason.lifts_at);
     case WaitCode::kPool:
       return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
              std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";
     case WaitCode::kBooked:
       if (reason.booking_over)
-        return "its reservation is over or was cancelled; cancel the job and submit it without, or for "
-               "another";
-      if (reason.booking != 0) return "its reservation has not begun; it runs only on the nodes of that";
-      return "the nodes that could run it are reserved for others, now or before its time limit would be "
-             "over; a shorter time limit may let it run at once";
+        return "its reservation has ended or was cancelled; cancel the job, and submit it without a "
+               "reservation or "
+               "with another one";
+      if (reason.booking != 0)
+        return "its reservation has not begun; the job runs only on the nodes of its reservation";
+      return "the matching nodes are reserved for others, now or before the job's time limit would end; a "
+             "shorter time limit may let it start at once";
     case WaitCode::kGangPartly: {
       const bool insists = reason.domain != DomainLevel::kAny;
-      return "wants " + gang_wanted(reason) +
+      return "requests " + gang_wanted(reason) +
              (insists ? " in one " + std::string(to_string(reason.domain)) : std::string()) +
              " at once; at most " + std::to_string(reason.members_fitting) + " fit now";
     }
     case WaitCode::kGangTooLarge: {
       const bool insists = reason.domain != DomainLevel::kAny;
-      return "wants " + gang_wanted(reason) + ", and " +
+      return "requests " + gang_wanted(reason) + ", but " +
              (insists ? "one " + std::string(to_string(reason.domain)) : std::string("the cluster")) +
              " holds at most " + std::to_string(reason.members_fitting) +
-             " of them even when it is empty; ask for fewer or smaller ones" +
+             " of them even when it is empty; request fewer or smaller members" +
              (insists ? ", or do not require one " + std::string(to_string(reason.domain)) : std::string());
     }
     case WaitCode::kNoDomain:
-      return "must be in one " + std::string(to_string(reason.domain)) +
-             ", and no node has a label that says which it is in; label the nodes, or do not require it";
+      return "requires one " + std::string(to_string(reason.domain)) +
+             ", but no node has a label that names its " + std::string(to_string(reason.domain)) +
+             "; label the nodes with gpu-cli node label, or do not require one";
     case WaitCode::kNoLabels:
-      return "no registered node has the labels that it asks for (" + labels_wanted(*part.wishes()) +
-             "); label one with gpu-cli node label";
+      return "no registered node has the requested labels (" + labels_wanted(*part.wishes()) +
+             "); label a node with gpu-cli node label";
     case WaitCode::kNoSuchLayout:
       return "no registered node has " + layout_wanted(part);
     case WaitCode::kNodesTaken:
       if (part.is_exclusive()) {
-        return "wants an exclusive node; each of the " + std::to_string(reason.nodes_fitting) +
-               " nodes that could run it is in use";
+        return "requests an exclusive node; " + none_fitting(reason.nodes_fitting, "is empty", "is in use");
       }
-      return "the nodes that could run it are held by exclusive jobs";
+      return "the matching nodes are allocated to exclusive jobs";
     case WaitCode::kLayoutUnavailable:
-      return "wants " + layout_wanted(part) + "; a node has enough free GPUs, but not in that layout";
+      return "requests " + layout_wanted(part) + "; a node has enough free GPUs, but not in that layout";
   }
   UNREACHABLE();
 }
@@ -286,15 +308,16 @@ PromiseFacts promise_facts(const State& state, const Promise& promise) {
 std::string describe(const PromiseFacts& facts) {
   if (facts.moves) {
     return "is moved to node " + facts.node + " so that " + name_of(facts.job) +
-           " can start; it goes on there";
+           " can start; it continues there";
   }
   std::string who = name_of(facts.job);
   if (facts.victims > 1) who += " and " + std::to_string(facts.victims - 1) + " more";
   if (facts.running == 0) {
-    return who + " ended for it; it starts on node " + facts.node + " when what they held is seen empty";
+    return who + (facts.victims > 1 ? " were" : " was") + " preempted for it; it starts on node " +
+           facts.node + " when " + (facts.victims > 1 ? "their" : "its") + " resources are confirmed free";
   }
-  return who + (facts.victims > 1 ? " are" : " is") + " being ended for it; it starts on node " + facts.node +
-         " when they are gone";
+  return who + (facts.victims > 1 ? " are" : " is") + " being preempted for it; it starts on node " +
+         facts.node + " when " + (facts.victims > 1 ? "they have" : "that job has") + " ended";
 }
 
 std::vector<std::string> lifted_by(const WaitReason& reason) {
